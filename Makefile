@@ -1,0 +1,56 @@
+# Everything happens in .venv; nothing is needed but Python >= 3.11 and a C++ compiler.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DATA   ?=
+
+.PHONY: help install serve test test-slow lint format demo lock audit clean
+
+help:
+	@echo "make serve                 install and start the service on 127.0.0.1:8080"
+	@echo "make demo [DATA=dir]       run the main job over HTTP and print the result"
+	@echo "make test                  install with the test extras, lint, type-check, run the test suite"
+	@echo "make test-slow             the longer statistical and crash runs"
+	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
+	@echo "make lock                  renew constraints.txt from pyproject.toml"
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shortlist needs Python 3.11 or newer; this is " + sys.version)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+install: $(VENV)/.installed
+
+serve: install
+	$(BIN)/shortlist serve
+
+test: $(VENV)/.installed-test lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: install
+	$(BIN)/python -m examples.demo $(if $(DATA),--data $(DATA))
+
+lock:
+	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[test,load]'
+	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist > constraints.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info

@@ -1,0 +1,52 @@
+"""Argument checks shared by all algorithms: each raises the named error of ``app.errors``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.errors import InvalidParameter, InvalidShape, NonFinite
+
+
+def shape(name: str, array: NDArray[np.floating], expected: Sequence[int | None]) -> None:
+    """Raise InvalidShape unless ``array`` has the ``expected`` shape (None matches any length)."""
+    if array.ndim != len(expected) or any(
+        want is not None and have != want for have, want in zip(array.shape, expected, strict=True)
+    ):
+        wanted = ", ".join("*" if n is None else str(n) for n in expected)
+        raise InvalidShape(f"{name} must have shape ({wanted}), not {array.shape}", loc=(name,))
+
+
+def finite(name: str, array: NDArray[np.floating]) -> None:
+    """Raise NonFinite when ``array`` holds NaN or an infinity."""
+    if not np.isfinite(array).all():
+        raise NonFinite(f"{name} must be finite", loc=(name,))
+
+
+def in_range(
+    name: str,
+    value: float,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> None:
+    """Raise InvalidParameter unless above < value < below and least <= value <= most, and it is finite."""
+    good = (
+        math.isfinite(value)
+        and (above is None or value > above)
+        and (below is None or value < below)
+        and (least is None or value >= least)
+        and (most is None or value <= most)
+    )
+    if not good:
+        bounds = [
+            f"{sign} {bound:g}"
+            for sign, bound in ((">", above), ("<", below), (">=", least), ("<=", most))
+            if bound is not None
+        ]
+        raise InvalidParameter(f"{name} must be {' and '.join(bounds) or 'finite'}", loc=(name,))

@@ -1,0 +1,89 @@
+"""Every error that Shortlist raises on purpose, and the problem document each one becomes.
+
+    ShortlistError
+    ├── NotFound             404  not_found           no such catalogue, arm, bandit or learner
+    ├── Conflict             409  conflict            another thing of that name exists, or it is in use
+    │   └── NoArms           409  no_arms             fewer than one eligible arm
+    ├── Invalid              422  invalid             a field breaks its rule; nothing was changed
+    │   ├── DimensionMismatch     dimension_mismatch  a vector of the wrong length
+    │   ├── InvalidShape          invalid             an array of the wrong shape (algorithms)
+    │   ├── InvalidParameter      invalid             a parameter outside its range (algorithms)
+    │   └── NonFinite             invalid             NaN or infinity in an array (algorithms)
+    ├── TooLarge             413  too_large           a body or a batch above its stated limit
+    ├── Unavailable          503  unavailable         the store does not answer; safe to try again
+    └── StartupError          -                       the service cannot start; the message says why
+
+No error message contains a value that the caller sent: it names the field, and the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+Location = tuple[str | int, ...]
+
+
+class ShortlistError(Exception):
+    """Base of all errors; ``status``, ``code`` and ``title`` are those of the problem document."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal"
+    title: ClassVar[str] = "Internal error"
+
+    def __init__(self, detail: str, *, loc: Location = ()) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.errors: list[tuple[Location, str]] = [(loc, detail)] if loc else []
+
+
+class NotFound(ShortlistError):
+    status, code, title = 404, "not_found", "Not found"
+
+
+class Conflict(ShortlistError):
+    status, code, title = 409, "conflict", "Conflict"
+
+
+class NoArms(Conflict):
+    code, title = "no_arms", "No eligible arm"
+
+
+class Invalid(ShortlistError):
+    status, code, title = 422, "invalid", "Invalid request"
+
+    @classmethod
+    def many(cls, errors: Sequence[tuple[Location, str]]) -> Invalid:
+        """One error that names several fields."""
+        error = cls(errors[0][1] if len(errors) == 1 else f"{len(errors)} fields are invalid")
+        error.errors = list(errors)
+        return error
+
+
+class DimensionMismatch(Invalid):
+    code, title = "dimension_mismatch", "A vector of the wrong length"
+
+
+class InvalidShape(Invalid):
+    pass
+
+
+class InvalidParameter(Invalid):
+    pass
+
+
+class NonFinite(Invalid):
+    pass
+
+
+class TooLarge(ShortlistError):
+    status, code, title = 413, "too_large", "Too large"
+
+
+class Unavailable(ShortlistError):
+    status, code, title = 503, "unavailable", "Temporarily unavailable"
+    retry_after_s: ClassVar[int] = 1
+
+
+class StartupError(ShortlistError):
+    code, title = "startup", "The service cannot start"

@@ -1,0 +1,199 @@
+"""What the services need of a store: the one interface that ``redis_store`` implements.
+
+Notation
+    uid         random identifier of one incarnation of a catalogue or bandit: a name that was
+                deleted and made again gets a new one, so nothing old can be mistaken for it
+    revision    number of one version of one arm's features, ascending within a catalogue
+    partition   0 <= partition < partitions; a learner belongs to exactly one
+    entry id    position in the reward log of a partition: a Redis stream id, "<ms>-<n>"
+    watermark   entry id up to which the log has been folded into the states of a partition
+
+Every call is atomic and durable when it returns, unless it says otherwise. A call that cannot reach the
+store raises ``Unavailable``; all writes are safe to repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ArmWrite:
+    """One arm to insert or replace; ``features`` is little-endian float64, ``document`` opaque."""
+
+    id: str
+    features: bytes
+    document: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArm:
+    """One arm as stored."""
+
+    id: str
+    revision: int
+    features: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Upserted:
+    """Outcome of ``upsert_arms``: ``revisions[i]`` is that of arm i, new when its features changed."""
+
+    version: int
+    added: int
+    updated: int
+    revisions: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Outcome of ``delete_arms``."""
+
+    version: int
+    deleted: Sequence[str]
+    missing: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RewardWrite:
+    """One entry for the reward log.
+
+    ``learner``       name of the learner within its bandit
+    ``once``          the entry is a duplicate when this word was seen for the learner in the last ``ttl_ms``
+    ``first``         word of the decision and arm it belongs to: the entry carries ``first=True`` when it
+                      is the first with that word; None means it always does
+    ``issued_ms``     when the decision was made: refused if the learner was forgotten at or after it
+    """
+
+    bandit_uid: str
+    learner: str
+    once: str
+    first: str | None
+    issued_ms: int
+    ttl_ms: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of one RewardWrite; ``entry_id`` is that of the entry, empty unless accepted."""
+
+    status: Literal["accepted", "duplicate", "forgotten"]
+    entry_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One entry of a reward log, in order."""
+
+    entry_id: str
+    bandit_uid: str
+    learner: str
+    first: bool
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """All catalogues and bandits: name -> record."""
+
+    catalogues: Mapping[str, bytes] = field(default_factory=dict)
+    bandits: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Store(Protocol):
+    """The store. Implementations: ``app.storage.redis_store.RedisStore``."""
+
+    partitions: int
+
+    async def ping(self) -> None:
+        """Return when the store answers."""
+
+    async def close(self) -> None: ...
+
+    # Registry -----------------------------------------------------------------------------------
+    async def registry(self) -> Registry: ...
+
+    async def create_catalogue(self, name: str, record: bytes) -> bytes:
+        """Store ``record`` if the name is free; return the record that now stands."""
+        ...
+
+    async def delete_catalogue(self, name: str, uid: str) -> Literal["deleted", "missing", "in_use"]:
+        """Remove the catalogue and then its arms (in small steps: not atomic, but safe to repeat)."""
+        ...
+
+    async def create_bandit(self, name: str, record: bytes, *, catalogue: str) -> bytes | None:
+        """Store ``record`` if the name is free; None when the catalogue does not exist."""
+        ...
+
+    async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
+        """Remove the bandit and then its learners' states; False when it was not there."""
+        ...
+
+    # Catalogues ---------------------------------------------------------------------------------
+    async def upsert_arms(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:
+        """Insert or replace. Features that are replaced stay readable by revision for ``keep_ms``."""
+        ...
+
+    async def delete_arms(self, uid: str, ids: Sequence[str], *, keep_ms: int) -> Deleted: ...
+
+    def scan_arms(self, uid: str) -> AsyncIterator[Sequence[StoredArm]]:
+        """All arms, in batches, in no order; exact only while nothing is written."""
+        ...
+
+    async def catalogue_version(self, uid: str) -> int: ...
+
+    async def documents(self, uid: str, ids: Sequence[str]) -> Sequence[bytes]:
+        """The documents of these arms, b"" where there is none."""
+        ...
+
+    async def retired_features(self, uid: str, revision: int) -> bytes | None:
+        """Features that were replaced or deleted, while they are kept."""
+        ...
+
+    # Rewards ------------------------------------------------------------------------------------
+    async def append_rewards(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
+        """Append those that are neither duplicates nor of a forgotten learner to the partition's log."""
+        ...
+
+    async def append_forget(self, partition: int, bandit_uid: str, learner: str, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
+        """Append an entry, and refuse for ``ttl_ms`` all rewards of decisions up to ``now_ms``."""
+        ...
+
+    async def read_log(self, partition: int, after: str, count: int) -> Sequence[LogEntry]: ...
+
+    async def watermark(self, partition: int) -> str:
+        """The watermark; "0-0" before the first."""
+        ...
+
+    async def states(self, partition: int, learners: Sequence[tuple[str, str]]) -> Sequence[bytes | None]:
+        """States of learners given as (bandit uid, learner)."""
+        ...
+
+    async def apply(
+        self,
+        partition: int,
+        *,
+        expected: str,
+        watermark: str,
+        states: Mapping[tuple[str, str], bytes | None],
+    ) -> bool:
+        """If the watermark is ``expected``: write all states (None removes) and move it. Else change nothing."""
+        ...
+
+    async def backlog(self, partition: int) -> int:
+        """Entries of the log that are not yet folded."""
+        ...
+
+    async def trim_log(self, partition: int, before_ms: int) -> None:
+        """Drop entries that are both older than ``before_ms`` and at or below the watermark."""
+        ...
+
+    # Words written once -------------------------------------------------------------------------
+    async def put_once(self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None) -> bytes:
+        """Store ``value`` under ``name`` unless something is there; return what now stands."""
+        ...
+
+    async def get_once(self, partition: int | None, name: str) -> bytes | None: ...
