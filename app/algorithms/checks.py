@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from app.errors import InvalidParameter, InvalidShape, NonFinite
 
 
-def shape(name: str, array: NDArray[np.floating], expected: Sequence[int | None]) -> None:
+def shape(name: str, array: NDArray[np.generic], expected: Sequence[int | None]) -> None:
     """Raise InvalidShape unless ``array`` has the ``expected`` shape (None matches any length)."""
     if array.ndim != len(expected) or any(
         want is not None and have != want for have, want in zip(array.shape, expected, strict=True)

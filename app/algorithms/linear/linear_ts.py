@@ -1,0 +1,61 @@
+"""Linear Thompson sampling: the best arm under a parameter drawn from the posterior, by a full scan.
+
+Notation
+    K, d            number of arms, dimension
+    V, theta^       precision (d, d) and estimate (d,) of ridge regression, see ``ridge``
+    xi              a standard normal vector (d,)
+    theta~          theta^ + exploration * V^-1/2 xi (d,), the sampled parameter
+
+Any square root of V^-1 serves: root xi has covariance root root^T = V^-1, and a Gaussian is determined by
+its covariance. Ours is the inverse of the transposed Cholesky factor, which ``ridge`` keeps.
+
+Source: Abeille and Lazaric, "Linear Thompson Sampling Revisited", as the baseline "Linear TS" of Yang et
+al., "Linear Bandit Algorithms with Sublinear Time Complexity", sections 6.1 and 7.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.algorithms import checks
+from app.algorithms.linear.ridge import Posterior
+from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from app.errors import InvalidParameter
+
+
+def draw(posterior: Posterior, *, exploration: float, rng: np.random.Generator) -> Vector:
+    """Return theta~ = theta^ + exploration * V^-1/2 xi.
+
+    ``exploration`` 0 is greedy, 1 the Bayesian posterior under unit noise, beta(delta / 4T) of
+    ``confidence`` the paper's. Shapes: -> (d,). Cost: d normal draws and d^2 multiply-adds.
+    Raises: InvalidParameter (exploration < 0, not finite).
+    """
+    if not 0.0 <= exploration < np.inf:
+        raise InvalidParameter("exploration must be >= 0", loc=("exploration",))
+    noise = posterior.root @ rng.standard_normal(len(posterior.theta))
+    noise *= exploration
+    noise += posterior.theta
+    return noise
+
+
+def choose(
+    posterior: Posterior,
+    features: Matrix,
+    *,
+    k: int,
+    exploration: float,
+    rng: np.random.Generator,
+    exclude: Rows = NO_ROWS,
+) -> TopK:
+    """Draw theta~ and return the ``k`` arms of largest x.theta~, every arm compared.
+
+    Shapes: features (K, d), exclude (e,) distinct rows -> rows (m,), scores (m,), m = min(k, K - e).
+    Cost: O(K d). Raises: InvalidShape, InvalidParameter (k < 1, exploration).
+    """
+    checks.shape("features", features, (None, len(posterior.theta)))
+    if k < 1:
+        raise InvalidParameter("k must be at least 1", loc=("k",))
+    scores = features @ draw(posterior, exploration=exploration, rng=rng)
+    eligible = np.setdiff1d(np.arange(len(features)), exclude)
+    best = eligible[np.argsort(-scores[eligible], kind="stable")[:k]]
+    return TopK(best, scores[best], exact=True)

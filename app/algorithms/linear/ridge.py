@@ -1,0 +1,165 @@
+"""Online ridge regression: the sums a learner keeps, and the posterior they imply.
+
+Notation
+    d               dimension of the features
+    x, r            features of a chosen arm (d,), its reward
+    gram            sum x x^T (d, d), without the ridge
+    moment          sum r x (d,)
+    V               ridge * I + gram (d, d), the precision
+    theta           V^-1 moment (d,), the estimate theta^ of the paper
+    factor          L (d, d), lower triangular, V = L L^T
+    root            L^-T (d, d), upper triangular, V^-1 = root root^T
+    ||x||_{V^-1}    sqrt(x^T V^-1 x), the width of x: how uncertain x.theta is
+
+Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Equation 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from app.algorithms import checks
+from app.algorithms.types import Matrix, Vector
+from app.errors import InvalidParameter
+
+_BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RidgeSums:
+    """What a learner has seen. ``gram - gram_error`` is sum x x^T, ``moment - moment_error`` sum r x.
+
+    The error terms are below half a unit in the last place of the sums; they are part of the state,
+    because the next addition takes them up. Shapes: (d, d), (d,), (d, d), (d,). ``observations`` counts
+    the rows that were ``first``.
+    """
+
+    gram: Matrix
+    moment: Vector
+    gram_error: Matrix
+    moment_error: Vector
+    observations: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posterior:
+    """The estimate and the precision after some rewards; all arrays are read-only.
+
+    Shapes: theta (d,), factor (d, d), root (d, d). ``ridge`` is the one in V: see ``posterior``.
+    """
+
+    theta: Vector
+    factor: Matrix
+    root: Matrix
+    ridge: float
+
+
+def empty(dim: int) -> RidgeSums:
+    """Return the sums of no reward at all. Raises InvalidParameter (dim < 1)."""
+    if dim < 1:
+        raise InvalidParameter("dim must be at least 1", loc=("dim",))
+    return RidgeSums(np.zeros((dim, dim)), np.zeros(dim), np.zeros((dim, dim)), np.zeros(dim), 0)
+
+
+def add(sums: RidgeSums, features: Matrix, values: Vector, first: NDArray[np.bool_]) -> RidgeSums:
+    """Return the sums after more rewards, one row after the other.
+
+    A row with ``first`` false is a further reward for a decision already counted: it adds r x to the
+    moment and nothing else. Every entry is a compensated sum (Kahan) in row order, so the result is the
+    same to the bit however a log is cut into batches, and its error does not grow with the number of rows.
+
+    Shapes: features (n, d), values (n,), first (n,).
+    Cost: n d (d + 1) multiply-adds, five array operations a row.
+    Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
+    """
+    dim = len(sums.moment)
+    checks.shape("features", features, (None, dim))
+    checks.shape("values", values, (len(features),))
+    checks.shape("first", first, (len(features),))
+    checks.finite("features", features)
+    checks.finite("values", values)
+    left = np.ascontiguousarray(features, dtype=np.float64)
+    right = np.column_stack((np.where(first[:, None], left, 0.0), values))
+    total = np.column_stack((sums.gram, sums.moment))
+    error = np.column_stack((sums.gram_error, sums.moment_error))
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = _fold(total, error, left, right)
+    checks.finite("features and values", total)
+    return RidgeSums(
+        gram=np.ascontiguousarray(total[:, :dim]),
+        moment=np.ascontiguousarray(total[:, dim]),
+        gram_error=np.ascontiguousarray(error[:, :dim]),
+        moment_error=np.ascontiguousarray(error[:, dim]),
+        observations=sums.observations + int(np.count_nonzero(first)),
+    )
+
+
+def _fold(total: Matrix, error: Matrix, left: Matrix, right: Matrix) -> Matrix:
+    """Add every left[i] right[i]^T to ``total - error``; changes both, returns the new total."""
+    multiply, subtract, plus = np.multiply, np.subtract, np.add
+    term, spare = np.empty_like(total), np.empty_like(total)
+    for column, row in zip(left[:, :, None], right, strict=True):
+        multiply(column, row, out=term)
+        subtract(term, error, out=term)
+        plus(total, term, out=spare)
+        subtract(spare, total, out=error)
+        subtract(error, term, out=error)
+        total, spare = spare, total
+    return total
+
+
+def prior(dim: int, *, ridge: float) -> Posterior:
+    """Return the posterior of a learner that has seen nothing: theta = 0, V = ridge * I."""
+    return posterior(empty(dim), ridge=ridge)
+
+
+def posterior(sums: RidgeSums, *, ridge: float) -> Posterior:
+    """Return theta = V^-1 moment and the factors of V = ridge * I + gram.
+
+    A ridge below the rounding noise of gram is raised to it (``rounding_floor``), so the factorisation
+    always succeeds; ``Posterior.ridge`` says which ridge was used. The relative error of theta is about
+    1e-16 * d * cond(V).
+
+    Cost: O(d^3). Raises InvalidParameter (ridge <= 0, not finite).
+    """
+    checks.in_range("ridge", ridge, above=0.0)
+    dim = len(sums.moment)
+    # DEVIATION (Eq. 1): collinear features and a tiny ridge make I + X^T X numerically singular.
+    used = max(ridge, rounding_floor(sums.gram))
+    factor, failed = lapack.dpotrf(sums.gram + used * np.eye(dim), lower=1, clean=1)
+    inverse, singular = lapack.dtrtri(factor, lower=1)
+    if failed or singular:
+        raise InvalidParameter("ridge and gram must make a positive definite matrix", loc=("ridge",))
+    theta, _ = lapack.dpotrs(factor, sums.moment, lower=1)
+    parts = (theta, factor, np.ascontiguousarray(inverse.T))
+    for part in parts:
+        part.setflags(write=False)
+    return Posterior(*parts, ridge=used)
+
+
+def rounding_floor(gram: Matrix) -> float:
+    """Return the least ridge at which a Cholesky factorisation of ridge * I + gram cannot fail.
+
+    d (d + 4) eps max_i gram_ii: twice what Higham, "Accuracy and Stability of Numerical Algorithms",
+    Theorem 10.7 asks for, with the rounding of gram itself counted in (docs/papers.md, section 1).
+    """
+    dim = len(gram)
+    return float(dim * (dim + 4) * np.finfo(np.float64).eps * gram.diagonal().max())
+
+
+def widths(posterior: Posterior, features: Matrix) -> Vector:
+    """Return ||x||_{V^-1} of every row of ``features`` (float32 or float64).
+
+    Shapes: features (n, d) -> (n,). Cost: n d^2 multiply-adds, in blocks: O(d) extra memory per row of a
+    block. Raises: InvalidShape.
+    """
+    checks.shape("features", features, (None, len(posterior.theta)))
+    found = np.empty(len(features))
+    for start in range(0, len(features), _BLOCK_ROWS):
+        block = features[start : start + _BLOCK_ROWS] @ posterior.root
+        np.einsum("ij,ij->i", block, block, out=found[start : start + _BLOCK_ROWS])
+    return np.sqrt(found, out=found)

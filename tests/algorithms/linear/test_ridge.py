@@ -1,0 +1,202 @@
+"""Ridge regression against exact rational arithmetic, for any order, any batching and a million rows."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.algorithms.linear import ridge
+from app.errors import InvalidParameter, InvalidShape, NonFinite
+
+
+def fold(features, values, first=None, cuts=()):
+    first = np.ones(len(values), dtype=bool) if first is None else first
+    sums = ridge.empty(features.shape[1])
+    for start, stop in zip((0, *cuts), (*cuts, len(values)), strict=True):
+        sums = ridge.add(sums, features[start:stop], values[start:stop], first[start:stop])
+    return sums
+
+
+def exact_theta(gram, moment, strength):
+    """Solve (strength I + gram) theta = moment over the rationals, by elimination."""
+    dim = len(moment)
+    rows = [
+        [gram[i][j] + (Fraction(strength) if i == j else 0) for j in range(dim)] + [moment[i]]
+        for i in range(dim)
+    ]
+    for i in range(dim):
+        rows[i] = [entry / rows[i][i] for entry in rows[i]]
+        for j in range(dim):
+            if j != i:
+                factor = rows[j][i]
+                rows[j] = [a - factor * b for a, b in zip(rows[j], rows[i], strict=True)]
+    return np.array([float(row[-1]) for row in rows])
+
+
+def exact_sums(features, values, first, times=1):
+    dim = features.shape[1]
+    gram = [[Fraction(0)] * dim for _ in range(dim)]
+    moment = [Fraction(0)] * dim
+    for x, r, counted in zip(features.tolist(), values.tolist(), first.tolist(), strict=True):
+        xs = [Fraction(entry) for entry in x]
+        for i in range(dim):
+            moment[i] += times * xs[i] * Fraction(r)
+            for j in range(dim):
+                gram[i][j] += times * xs[i] * xs[j] if counted else 0
+    return gram, moment
+
+
+def relative_error(found, wanted):
+    return np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 5])
+def test_theta_is_the_closed_form_in_any_order_and_batching(dim):
+    rng = np.random.default_rng(3)
+    features = rng.standard_normal((300, dim)) * rng.lognormal(0, 2, (300, 1))
+    values = rng.standard_normal(300) * 100
+    first = rng.random(300) < 0.8
+    gram, moment = exact_sums(features, values, first)
+    for strength in (1e-3, 1.0, 50.0):
+        wanted = exact_theta(gram, moment, strength)
+        for trial in range(5):
+            order = rng.permutation(300) if trial else np.arange(300)
+            cuts = tuple(np.sort(rng.integers(0, 301, trial)))
+            sums = fold(features[order], values[order], first[order], cuts)
+            assert relative_error(ridge.posterior(sums, ridge=strength).theta, wanted) < 1e-8
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), dim=st.integers(1, 6), rows=st.integers(0, 40))
+def test_the_sums_are_the_same_to_the_bit_however_the_log_is_cut(data, dim, rows):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    features = rng.standard_normal((rows, dim)) * 10.0 ** rng.integers(-8, 8, (rows, 1))
+    values = rng.standard_normal(rows)
+    first = rng.random(rows) < 0.7
+    cuts = tuple(sorted(data.draw(st.lists(st.integers(0, rows), max_size=6))))
+    whole, cut = fold(features, values, first), fold(features, values, first, cuts)
+    for name in ("gram", "moment", "gram_error", "moment_error"):
+        assert getattr(whole, name).tobytes() == getattr(cut, name).tobytes(), name
+    assert whole.observations == cut.observations == np.count_nonzero(first)
+
+
+def test_a_million_rewards_of_one_arm_leave_the_other_directions_exact():
+    """Rounding that grew with the rows would show, n-fold, in the directions never tried."""
+    arm = np.array([[0.1, 0.7, -0.3]])
+    value = np.array([0.1])
+    others = np.random.default_rng(0).standard_normal((50, 3)) * 0.1
+    seen = np.random.default_rng(1).standard_normal(50)
+    sums = fold(np.repeat(arm, 1_000_000, axis=0), np.repeat(value, 1_000_000))
+    sums = ridge.add(sums, others, seen, np.ones(50, dtype=bool))
+    gram, moment = exact_sums(arm, value, np.array([True]), times=1_000_000)
+    more_gram, more_moment = exact_sums(others, seen, np.ones(50, dtype=bool))
+    gram = [[a + b for a, b in zip(p, q, strict=True)] for p, q in zip(gram, more_gram, strict=True)]
+    moment = [a + b for a, b in zip(moment, more_moment, strict=True)]
+    found = ridge.posterior(sums, ridge=1.0)
+    assert relative_error(found.theta, exact_theta(gram, moment, 1)) < 1e-8
+    assert (sums.gram == sums.gram.T).all()
+    # The same rows, added without compensation, are off by far more: the test has power.
+    plain = np.cumsum(np.broadcast_to(arm.T @ arm, (1_000_000, 3, 3)), axis=0)[-1]
+    plain_moment = np.cumsum(np.broadcast_to(arm[0] * value, (1_000_000, 3)), axis=0)[-1]
+    naive = np.linalg.solve(plain + others.T @ others + np.eye(3), plain_moment + others.T @ seen)
+    assert relative_error(naive, exact_theta(gram, moment, 1)) > 1e-8
+
+
+def test_a_further_reward_moves_only_the_moment():
+    features = np.array([[1.0, 2.0], [1.0, 2.0]])
+    sums = fold(features, np.array([1.0, 5.0]), np.array([True, False]))
+    assert sums.gram.tolist() == [[1.0, 2.0], [2.0, 4.0]]
+    assert sums.moment.tolist() == [6.0, 12.0]
+    assert sums.observations == 1
+
+
+@pytest.mark.parametrize("dim", [1, 3, 16, 40])
+def test_factors_and_widths_are_those_of_the_precision(dim):
+    rng = np.random.default_rng(dim)
+    features, values = rng.standard_normal((3 * dim, dim)), rng.standard_normal(3 * dim)
+    found = ridge.posterior(fold(features, values), ridge=0.5)
+    precision = 0.5 * np.eye(dim) + features.T @ features
+    np.testing.assert_allclose(found.factor @ found.factor.T, precision, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.root @ found.root.T, np.linalg.inv(precision), rtol=1e-9, atol=1e-12)
+    assert (np.tril(found.factor) == found.factor).all()
+    assert (np.triu(found.root) == found.root).all()
+    points = rng.standard_normal((9000, dim))
+    wanted = np.sqrt(np.einsum("ij,ij->i", points @ np.linalg.inv(precision), points))
+    np.testing.assert_allclose(ridge.widths(found, points), wanted, rtol=1e-9)
+    np.testing.assert_allclose(ridge.widths(found, points.astype(np.float32)), wanted, rtol=1e-5)
+    assert ridge.widths(found, points[:0]).shape == (0,)
+
+
+def test_the_prior_is_the_ridge():
+    found = ridge.prior(4, ridge=4.0)
+    assert found.theta.tolist() == [0.0] * 4
+    np.testing.assert_allclose(ridge.widths(found, 3 * np.eye(4)), 1.5)
+    assert found.ridge == 4.0
+
+
+@pytest.mark.parametrize("dim", [1, 2, 16, 64])
+@pytest.mark.parametrize("scale", [1e-150, 1e-3, 1.0, 1e6, 1e150])
+def test_collinear_features_and_a_tiny_ridge_never_crash(dim, scale):
+    rng = np.random.default_rng(5)
+    line = rng.standard_normal((1, dim)) * scale
+    features = rng.standard_normal((200, 1)) * line + rng.standard_normal((200, dim)) * scale * 1e-12
+    sums = fold(features, rng.standard_normal(200))
+    for strength in (1e-300, 1e-12, 1.0):
+        found = ridge.posterior(sums, ridge=strength)
+        assert np.isfinite(found.theta).all()
+        assert np.isfinite(found.root).all()
+        assert (found.factor.diagonal() > 0).all()
+        assert found.ridge >= strength
+        assert found.ridge in (strength, ridge.rounding_floor(sums.gram))
+        if strength >= ridge.rounding_floor(sums.gram):
+            assert found.ridge == strength
+
+
+def test_inputs_are_unchanged_and_results_are_new():
+    features, values, first = np.ones((2, 3)), np.ones(2), np.ones(2, dtype=bool)
+    for array in (features, values, first):
+        array.setflags(write=False)
+    before = ridge.empty(3)
+    after = ridge.add(before, features, values, first)
+    assert not before.gram.any()
+    assert not any(
+        np.shares_memory(getattr(before, name), getattr(after, name))
+        for name in ("gram", "moment", "gram_error", "moment_error")
+    )
+    found = ridge.posterior(after, ridge=1.0)
+    assert not any(part.flags.writeable for part in (found.theta, found.factor, found.root))
+
+
+def test_sums_that_are_no_gram_matrix_are_refused():
+    zeros = np.zeros((2, 2))
+    broken = ridge.RidgeSums(np.diag([1.0, -9.0]), np.zeros(2), zeros, np.zeros(2), 1)
+    with pytest.raises(InvalidParameter, match="positive definite"):
+        ridge.posterior(broken, ridge=1.0)
+
+
+def test_bad_input_is_named():
+    sums, ones = ridge.empty(2), np.ones(1, dtype=bool)
+    good = np.ones((1, 2))
+    with pytest.raises(InvalidShape, match="features"):
+        ridge.add(sums, np.ones((1, 3)), np.ones(1), ones)
+    with pytest.raises(InvalidShape, match="values"):
+        ridge.add(sums, good, np.ones(2), ones)
+    with pytest.raises(InvalidShape, match="first"):
+        ridge.add(sums, good, np.ones(1), np.ones(2, dtype=bool))
+    with pytest.raises(NonFinite, match="features"):
+        ridge.add(sums, np.array([[1.0, np.nan]]), np.ones(1), ones)
+    with pytest.raises(NonFinite, match="values"):
+        ridge.add(sums, good, np.array([np.inf]), ones)
+    with pytest.raises(NonFinite, match="features and values"):
+        ridge.add(sums, 1e200 * good, np.ones(1), ones)
+    for strength in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(InvalidParameter, match="ridge"):
+            ridge.posterior(sums, ridge=strength)
+    with pytest.raises(InvalidParameter, match="dim"):
+        ridge.empty(0)
+    with pytest.raises(InvalidShape, match="features"):
+        ridge.widths(ridge.prior(2, ridge=1.0), np.ones((1, 3)))
