@@ -1,0 +1,99 @@
+"""Bandits: their configuration, and which learner a request belongs to."""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.errors import Conflict, Invalid, NotFound
+from app.services.catalogues import Catalogue, Catalogues
+from app.services.pages import page_by_name
+from app.services.records import BanditRecord, split_uid, with_uid
+from app.storage.protocol import Store
+
+GLOBAL_LEARNER = "_global"
+
+
+@dataclass(frozen=True, slots=True)
+class Bandit:
+    """A bandit that is being served."""
+
+    name: str
+    uid: str
+    record: BanditRecord
+    catalogue: Catalogue
+
+    def learner_for(self, key: str | None) -> str:
+        """Name of the learner. Raises Invalid when the key is missing, or not wanted."""
+        if self.record.scope == "global":
+            if key is not None:
+                raise Invalid("key is not used by a bandit of scope global", loc=("body", "key"))
+            return GLOBAL_LEARNER
+        if key is None:
+            raise Invalid("key is required by a bandit of scope per_key", loc=("body", "key"))
+        return key
+
+
+def partition_of(uid: str, learner: str, partitions: int) -> int:
+    """The partition that holds a learner: the same in every process, for ever."""
+    return zlib.crc32(f"{uid}/{learner}".encode()) % partitions
+
+
+class Bandits:
+    """All bandits of the service."""
+
+    def __init__(self, store: Store, catalogues: Catalogues) -> None:
+        self._store = store
+        self._catalogues = catalogues
+        self._served: dict[str, Bandit] = {}
+        self._by_uid: dict[str, Bandit] = {}
+
+    async def load(self) -> None:
+        for name, data in (await self._store.registry()).bandits.items():
+            uid, record = split_uid(data, BanditRecord)
+            self._serve(Bandit(name, uid, record, self._catalogues.get(record.catalogue)))
+
+    async def create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
+        """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound (catalogue)."""
+        catalogue = self._catalogues.get(record.catalogue)
+        data = with_uid(secrets.token_hex(8), record)
+        standing = await self._store.create_bandit(name, data, catalogue=record.catalogue)
+        if standing is None:
+            raise NotFound("the catalogue was deleted meanwhile")
+        uid, existing = split_uid(standing, BanditRecord)
+        if existing != record:
+            raise Conflict("a bandit of this name exists with another configuration")
+        bandit = self._served.get(name)
+        if bandit is None or bandit.uid != uid:
+            bandit = self._serve(Bandit(name, uid, existing, catalogue))
+        return bandit, standing == data
+
+    def get(self, name: str) -> Bandit:
+        try:
+            return self._served[name]
+        except KeyError:
+            raise NotFound("no bandit of this name") from None
+
+    def by_uid(self, uid: str) -> Bandit | None:
+        return self._by_uid.get(uid)
+
+    def page(self, cursor: str | None, limit: int) -> tuple[Sequence[Bandit], str | None]:
+        return page_by_name(list(self._served.values()), lambda b: b.name, cursor, limit)
+
+    async def delete(self, name: str) -> None:
+        """Delete the bandit and all that it has learned. Its tokens are worth nothing from now on."""
+        bandit = self.get(name)
+        self._served.pop(name, None)
+        self._by_uid.pop(bandit.uid, None)
+        try:
+            await self._store.delete_bandit(name, bandit.uid, catalogue=bandit.record.catalogue)
+        except BaseException:
+            self._serve(bandit)
+            raise
+
+    def _serve(self, bandit: Bandit) -> Bandit:
+        self._served[bandit.name] = bandit
+        self._by_uid[bandit.uid] = bandit
+        return bandit

@@ -1,0 +1,123 @@
+"""Choosing arms: draw a parameter from the learner's posterior, search the catalogue, sign the decision.
+
+For a learner in memory nothing is awaited, except that a search known to be long goes to a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from app.algorithms.linear import linear_ts
+from app.algorithms.types import NO_ROWS, TopK
+from app.errors import NoArms
+from app.indexes.live import Snapshot
+from app.services.bandits import Bandit, partition_of
+from app.services.learners import Learner, Learners
+from app.services.tokens import Decision, TokenSigner, new_decision_id
+from app.storage.protocol import Store
+
+LONG_SEARCH_US = 2_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseRequest:
+    """What a caller asks of a bandit."""
+
+    key: str | None = None
+    k: int = 1
+    exclude: Sequence[str] = ()
+    event_id: str | None = None
+    seed: int | None = None
+
+
+class ChosenArm(msgspec.Struct, frozen=True):
+    id: str
+    score: float
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The answer to a ChooseRequest; the best arm first."""
+
+    decision: str
+    arms: list[ChosenArm]
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    exact: bool
+
+
+class Choosing:
+    """The decisions of all bandits."""
+
+    def __init__(self, store: Store, learners: Learners, signer: TokenSigner, *, token_ttl_ms: int) -> None:
+        self._store = store
+        self._learners = learners
+        self._signer = signer
+        self._token_ttl_ms = token_ttl_ms
+        self._rng = np.random.default_rng()
+
+    async def choose(self, bandit: Bandit, request: ChooseRequest) -> Choice:
+        """Choose. Raises NoArms, Invalid (key against scope), Unavailable (a learner not in memory)."""
+        name = bandit.learner_for(request.key)
+        if request.event_id is None:
+            return await self._choose(bandit, name, request)
+        return await self._choose_once(bandit, name, request, request.event_id)
+
+    async def _choose_once(self, bandit: Bandit, name: str, request: ChooseRequest, event_id: str) -> Choice:
+        """The choice that was first made for this event, whoever asks again, and with whatever else."""
+        partition = partition_of(bandit.uid, name, self._store.partitions)
+        word = f"event/{bandit.uid}/{name}/{event_id}"
+        made = await self._store.get_once(partition, word)
+        if made is None:
+            choice = msgspec.msgpack.encode(await self._choose(bandit, name, request))
+            made = await self._store.put_once(partition, word, choice, ttl_ms=self._token_ttl_ms)
+        return msgspec.msgpack.decode(made, type=Choice)
+
+    async def _choose(self, bandit: Bandit, name: str, request: ChooseRequest) -> Choice:
+        learner = self._learners.cached(bandit, name) or await self._learners.get(bandit, name)
+        catalogue_version = bandit.catalogue.version
+        view = bandit.catalogue.index.snapshot()
+        found = await self._search(bandit, learner, view, request)
+        if not len(found.rows):
+            raise NoArms("no arm of the catalogue is eligible")
+        rows = found.rows.tolist()
+        ids = [view.id_of(row) for row in rows]
+        now_ms = time.time_ns() // 1_000_000
+        token = self._signer.sign(
+            Decision(
+                bandit.uid,
+                name,
+                new_decision_id(),
+                now_ms,
+                now_ms + self._token_ttl_ms,
+                ids,
+                [view.revision_of(row) for row in rows],
+            )
+        )
+        arms = list(map(ChosenArm, ids, found.scores.tolist()))
+        return Choice(token, arms, bandit.record.policy, learner.version, catalogue_version, found.exact)
+
+    async def _search(
+        self, bandit: Bandit, learner: Learner, view: Snapshot, request: ChooseRequest
+    ) -> TopK:
+        record = bandit.record
+        exclude = view.rows_of(request.exclude) if request.exclude else NO_ROWS
+        rng = self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
+        query = linear_ts.draw(learner.posterior(bandit), exploration=record.exploration, rng=rng)
+        search = view.search_exact if record.policy == "linear_ts" else view.search
+        if view.expected_us > LONG_SEARCH_US:
+            return await asyncio.to_thread(search, query, request.k, exclude)
+        return search(query, request.k, exclude)
+
+
+def _seeded(seed: int, bandit: str, key: str | None) -> np.random.Generator:
+    """A generator that depends on the seed and on who asks, so that keys do not share their noise."""
+    digest = hashlib.blake2b(f"{seed}/{bandit}/{key}".encode(), digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little"))

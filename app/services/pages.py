@@ -1,0 +1,36 @@
+"""Cursors of lists: opaque to clients, and refused when they were not made here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from app.errors import Invalid
+
+T = TypeVar("T")
+
+
+def encode_cursor(position: str) -> str:
+    return base64.urlsafe_b64encode(position.encode()).rstrip(b"=").decode("ascii")
+
+
+def decode_cursor(cursor: str) -> str:
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        return base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
+    except (ValueError, binascii.Error):
+        raise Invalid("the cursor is not one of this list", loc=("query", "cursor")) from None
+
+
+def page_by_name(
+    items: Sequence[T], name: Callable[[T], str], cursor: str | None, limit: int
+) -> tuple[Sequence[T], str | None]:
+    """The ``limit`` items after the cursor, in ascending order of name, and the cursor of the next page."""
+    ordered = sorted(items, key=name)
+    start = 0 if cursor is None else bisect_right(ordered, decode_cursor(cursor), key=name)
+    page = ordered[start : start + limit]
+    more = start + limit < len(ordered)
+    return page, encode_cursor(name(page[-1])) if more else None

@@ -1,0 +1,251 @@
+"""Rewards and observations: checked, looked up, and appended to the reward log.
+
+What is appended carries the features of the arm as it was when it was chosen, so the log alone determines
+every learner. Applying it is the worker's work (``workers.reward_ingestion``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.errors import NotFound
+from app.services.bandits import GLOBAL_LEARNER, Bandit, Bandits, partition_of
+from app.services.catalogues import Catalogues
+from app.services.learners import Learners
+from app.services.records import RewardPayload, RewardRule, pack, vector_to_bytes
+from app.services.tokens import BadToken, Decision, TokenSigner
+from app.storage.protocol import Appended, RewardWrite, Store
+
+RejectCode = Literal[
+    "invalid_token",
+    "expired",
+    "unknown_bandit",
+    "arm_required",
+    "unknown_arm",
+    "out_of_range",
+    "forgotten",
+    "key_required",
+    "key_not_used",
+]
+APPEND_BATCH = 500
+DEDUPE_MARGIN_MS = 60_000
+WAIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """A reward for one arm of a decision."""
+
+    decision: str
+    value: float
+    arm: str | None = None
+    reward_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A reward that was not decided here: history."""
+
+    id: str
+    arm: str
+    value: float
+    key: str | None = None
+
+
+@dataclass(slots=True)
+class Receipt:
+    """What became of a batch; ``positions`` are the last entries, per partition, to wait for."""
+
+    accepted: int = 0
+    duplicate: int = 0
+    rejected: list[tuple[int, RejectCode]] = field(default_factory=list)
+    positions: dict[int, str] = field(default_factory=dict)
+    applied: bool = False
+
+
+class Rejected(Exception):  # noqa: N818 - an outcome of one item, not a failure
+    """One item of a batch is refused, the others are not."""
+
+    def __init__(self, code: RejectCode) -> None:
+        super().__init__(code)
+        self.code: RejectCode = code
+
+
+class Rewards:
+    """The way into the reward log."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalogues: Catalogues,
+        bandits: Bandits,
+        learners: Learners,
+        signer: TokenSigner,
+        *,
+        token_ttl_ms: int,
+        observation_ttl_ms: int,
+    ) -> None:
+        self._store = store
+        self._catalogues = catalogues
+        self._bandits = bandits
+        self._learners = learners
+        self._signer = signer
+        self._token_ttl_ms = token_ttl_ms
+        self._observation_ttl_ms = observation_ttl_ms
+        self.wake: Callable[[int], None] = lambda partition: None
+        self.wait_applied: Callable[[int, str], Awaitable[bool]] = self._poll_watermark
+
+    async def reward(self, rewards: Sequence[Reward]) -> Receipt:
+        """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code."""
+        now_ms = time.time_ns() // 1_000_000
+        receipt = Receipt()
+        writes: list[tuple[int, RewardWrite]] = []
+        for position, item in enumerate(rewards):
+            try:
+                writes.append((position, await self._from_decision(item, now_ms)))
+            except Rejected as refusal:
+                receipt.rejected.append((position, refusal.code))
+        return await self._append(writes, receipt)
+
+    async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
+        """Append history to the log of one bandit, once per observation id."""
+        now_ms = time.time_ns() // 1_000_000
+        receipt = Receipt()
+        writes: list[tuple[int, RewardWrite]] = []
+        for position, item in enumerate(observations):
+            try:
+                writes.append((position, self._from_observation(bandit, item, now_ms)))
+            except Rejected as refusal:
+                receipt.rejected.append((position, refusal.code))
+        return await self._append(writes, receipt)
+
+    async def forget(self, bandit: Bandit, learner: str) -> None:
+        """Forget a learner, and refuse every reward for a decision it has made so far."""
+        partition = partition_of(bandit.uid, learner, self._store.partitions)
+        entry = await self._store.append_forget(
+            partition,
+            bandit.uid,
+            learner,
+            payload=pack(RewardPayload(b"")),
+            now_ms=time.time_ns() // 1_000_000,
+            ttl_ms=self._token_ttl_ms + DEDUPE_MARGIN_MS,
+        )
+        self.wake(partition)
+        await self.wait_applied(partition, entry)
+
+    async def wait(self, receipt: Receipt) -> None:
+        """Return when everything accepted is applied, or after ``WAIT_S``; ``applied`` says which."""
+        waits = [self.wait_applied(partition, entry) for partition, entry in receipt.positions.items()]
+        receipt.applied = all(await asyncio.gather(*waits))
+
+    async def _from_decision(self, reward: Reward, now_ms: int) -> RewardWrite:
+        try:
+            decision = self._signer.verify(reward.decision, now_ms=now_ms)
+        except BadToken as bad:
+            raise Rejected(bad.reason) from None
+        bandit = self._bandits.by_uid(decision.bandit_uid)
+        if bandit is None:
+            raise Rejected("unknown_bandit")
+        arm, revision = _arm_of(decision, reward.arm)
+        rule = bandit.record.reward
+        _check_value(rule, reward.value)
+        features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
+        if features is None:
+            raise Rejected("unknown_arm")
+        word = f"{decision.id}/{arm}"
+        return RewardWrite(
+            bandit_uid=bandit.uid,
+            learner=decision.learner,
+            once=f"r/{word}/{reward.reward_id or ''}" if rule.aggregate == "sum" else f"r/{word}",
+            first=word if rule.aggregate == "sum" else None,
+            issued_ms=decision.issued_ms,
+            ttl_ms=decision.expires_ms - now_ms + DEDUPE_MARGIN_MS,
+            payload=pack(RewardPayload(vector_to_bytes(features), reward.value)),
+        )
+
+    def _from_observation(self, bandit: Bandit, observation: Observation, now_ms: int) -> RewardWrite:
+        per_key = bandit.record.scope == "per_key"
+        if per_key != (observation.key is not None):
+            raise Rejected("key_required" if per_key else "key_not_used")
+        _check_value(bandit.record.reward, observation.value)
+        view = bandit.catalogue.index.snapshot()
+        rows = view.rows_of([observation.arm])
+        if not len(rows):
+            raise Rejected("unknown_arm")
+        features = view.features_of(rows)[0]
+        return RewardWrite(
+            bandit_uid=bandit.uid,
+            learner=observation.key or GLOBAL_LEARNER,
+            once=f"o/{observation.id}",
+            first=None,
+            issued_ms=now_ms,
+            ttl_ms=self._observation_ttl_ms,
+            payload=pack(RewardPayload(vector_to_bytes(features), observation.value)),
+        )
+
+    async def _append(self, writes: Sequence[tuple[int, RewardWrite]], receipt: Receipt) -> Receipt:
+        by_partition: dict[int, list[tuple[int, RewardWrite]]] = defaultdict(list)
+        for position, write in writes:
+            partition = partition_of(write.bandit_uid, write.learner, self._store.partitions)
+            by_partition[partition].append((position, write))
+        await asyncio.gather(
+            *(self._append_to(partition, items, receipt) for partition, items in by_partition.items())
+        )
+        receipt.rejected.sort()
+        return receipt
+
+    async def _append_to(
+        self, partition: int, items: Sequence[tuple[int, RewardWrite]], receipt: Receipt
+    ) -> None:
+        for start in range(0, len(items), APPEND_BATCH):
+            batch = items[start : start + APPEND_BATCH]
+            outcomes = await self._store.append_rewards(partition, [write for _, write in batch])
+            for (position, _), outcome in zip(batch, outcomes, strict=True):
+                _count(receipt, partition, position, outcome)
+            self.wake(partition)
+
+    async def _poll_watermark(self, partition: int, entry: str) -> bool:
+        """Wait for a worker of another process."""
+        deadline = time.monotonic() + WAIT_S
+        while entry_order(await self._store.watermark(partition)) < entry_order(entry):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.005)
+        return True
+
+
+def entry_order(entry_id: str) -> tuple[int, int]:
+    """Entry ids compare as pairs of numbers."""
+    milliseconds, _, sequence = entry_id.partition("-")
+    return int(milliseconds), int(sequence)
+
+
+def _arm_of(decision: Decision, arm: str | None) -> tuple[str, int]:
+    if arm is None:
+        if len(decision.arms) > 1:
+            raise Rejected("arm_required")
+        return decision.arms[0], decision.revisions[0]
+    try:
+        return arm, decision.revisions[decision.arms.index(arm)]
+    except ValueError:
+        raise Rejected("unknown_arm") from None
+
+
+def _check_value(rule: RewardRule, value: float) -> None:
+    if (rule.min is not None and value < rule.min) or (rule.max is not None and value > rule.max):
+        raise Rejected("out_of_range")
+
+
+def _count(receipt: Receipt, partition: int, position: int, outcome: Appended) -> None:
+    if outcome.status == "accepted":
+        receipt.accepted += 1
+        receipt.positions[partition] = outcome.entry_id
+    elif outcome.status == "duplicate":
+        receipt.duplicate += 1
+    else:
+        receipt.rejected.append((position, "forgotten"))

@@ -1,0 +1,79 @@
+"""Decision tokens: what was chosen, signed, so that nothing needs to be stored per choice.
+
+A token is base64url(payload || tag): the payload is a msgpack array, the tag the first 16 bytes of
+HMAC-SHA256 over it. Verifying needs no store.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import os
+from typing import Literal
+
+import msgspec
+
+from app.errors import ShortlistError
+
+TAG_LENGTH = 16
+MAX_TOKEN_CHARS = 400_000
+RejectCode = Literal["invalid_token", "expired"]
+
+
+class Decision(msgspec.Struct, frozen=True, array_like=True):
+    """What a token says: who chose which versions of which arms for whom, and until when it counts."""
+
+    bandit_uid: str
+    learner: str
+    id: str
+    issued_ms: int
+    expires_ms: int
+    arms: list[str]
+    revisions: list[int]
+
+
+class BadToken(ShortlistError):
+    """The token cannot be rewarded; ``reason`` is the stable word for it."""
+
+    def __init__(self, reason: RejectCode) -> None:
+        super().__init__(f"the decision token is {reason}")
+        self.reason: RejectCode = reason
+
+
+def new_decision_id() -> str:
+    """96 random bits, 16 characters."""
+    return base64.urlsafe_b64encode(os.urandom(12)).decode("ascii")
+
+
+class TokenSigner:
+    """Makes and checks tokens with one secret of at least 32 bytes."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(Decision).decode
+
+    def sign(self, decision: Decision) -> str:
+        payload = self._encode(decision)
+        return base64.urlsafe_b64encode(payload + self._tag(payload)).rstrip(b"=").decode("ascii")
+
+    def verify(self, token: str, *, now_ms: int) -> Decision:
+        """Return what was signed. Raises BadToken: ``invalid_token`` (forged, damaged) or ``expired``."""
+        try:
+            raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        except (ValueError, binascii.Error):
+            raise BadToken("invalid_token") from None
+        payload, tag = raw[:-TAG_LENGTH], raw[-TAG_LENGTH:]
+        if not payload or not hmac.compare_digest(tag, self._tag(payload)):
+            raise BadToken("invalid_token")
+        try:
+            decision = self._decode(payload)
+        except msgspec.DecodeError:
+            raise BadToken("invalid_token") from None
+        if decision.expires_ms <= now_ms:
+            raise BadToken("expired")
+        return decision
+
+    def _tag(self, payload: bytes) -> bytes:
+        return hmac.digest(self._secret, payload, "sha256")[:TAG_LENGTH]

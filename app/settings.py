@@ -1,0 +1,78 @@
+"""All settings, in one table: environment variables, command-line flags and docs/settings.md come from here.
+
+Every setting is read from ``SHORTLIST_<NAME>``; the flags of ``shortlist serve`` win over the environment.
+Units are part of the names.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from app.errors import StartupError
+
+
+class Settings(BaseSettings):
+    """Settings of one service process."""
+
+    model_config = SettingsConfigDict(env_prefix="SHORTLIST_", extra="ignore")
+
+    host: str = Field("127.0.0.1", description="Address to listen on. Only loopback addresses for now.")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(8080, description="Port to listen on.")
+    data_dir: Path = Field(
+        Path(".data"), description="Folder of the embedded store and of the index files (a cache)."
+    )
+    redis_url: SecretStr | None = Field(
+        None, description="External store: redis://, rediss:// or unix://. Absent: the embedded store."
+    )
+    worker: bool = Field(
+        True, description="Apply rewards inside this process. Off: `shortlist worker` does (--no-worker)."
+    )
+    partitions: Annotated[int, Field(ge=1, le=1024)] = Field(
+        16, description="Partitions of the reward log. Fixed at the first start of a store."
+    )
+    token_ttl_s: Annotated[int, Field(ge=1, le=31 * 86_400)] = Field(
+        86_400, description="How long a decision token can be rewarded."
+    )
+    observation_ttl_s: Annotated[int, Field(ge=1)] = Field(
+        90 * 86_400, description="How long the id of an observation is remembered as seen."
+    )
+    reward_log_s: Annotated[int, Field(ge=0)] = Field(
+        86_400, description="How long applied entries stay in the reward log."
+    )
+    posterior_cache_mb: Annotated[int, Field(ge=1)] = Field(
+        256, description="Memory for the posteriors of recently used learners."
+    )
+    posterior_age_s: Annotated[float, Field(gt=0)] = Field(
+        0.5, description="With --no-worker: after how long a cached posterior is read again."
+    )
+    max_body_mb: Annotated[int, Field(ge=1, le=1024)] = Field(
+        32, description="Largest request body, except for imports, which are streamed."
+    )
+    max_backlog: Annotated[int, Field(ge=1)] = Field(
+        100_000, description="Unapplied rewards beyond which /readyz says no."
+    )
+    log_level: str = Field("info", description="debug, info, warning or error.")
+    access_log: bool = Field(False, description="Log every request, not only failed ones.")
+
+    def check(self) -> None:
+        """Raise StartupError when the settings cannot be served safely."""
+        if not is_loopback(self.host):
+            raise StartupError(
+                f"refusing to listen on {self.host}: it is not a loopback address, and this version has no "
+                "API keys to protect the service with. Put a proxy that authenticates in front of it."
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` names only this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

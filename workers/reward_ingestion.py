@@ -1,0 +1,147 @@
+"""The reward worker: folds the reward log into the learners.
+
+    >>> # one partition, whose watermark stands at entry 7-0, gets two more rewards for one learner
+    >>> # read_log(after 7-0)      -> entries 8-0, 9-0
+    >>> # states(learner)          -> version 5
+    >>> # fold                     -> version 7
+    >>> # apply(expected 7-0, watermark 9-0, states)  -> True: both states and watermark moved, or neither
+
+A crash before ``apply`` changes nothing; a second worker that was faster makes ``apply`` false, and the
+entries are read again after the new watermark. Each entry takes effect exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from app.errors import Unavailable
+from app.services.learners import LearnerId
+from app.services.records import LearnerState, bytes_to_state, state_to_bytes
+from app.services.reducer import fold
+from app.services.rewards import WAIT_S, entry_order
+from app.storage.protocol import LogEntry, Store
+
+log = logging.getLogger("shortlist.worker")
+
+BATCH = 500
+RETRY_S = 0.2
+TRIM_EVERY_S = 60.0
+
+States = Mapping[LearnerId, LearnerState | None]
+
+
+async def ingest(store: Store, partition: int, applied: Callable[[States], None]) -> tuple[str, bool]:
+    """Fold one batch; return the watermark afterwards, and whether there may be more to fold."""
+    watermark = await store.watermark(partition)
+    entries = await store.read_log(partition, watermark, BATCH)
+    if not entries:
+        return watermark, False
+    identities = sorted({(entry.bandit_uid, entry.learner) for entry in entries})
+    stored = await store.states(partition, identities)
+    before = dict(zip(identities, stored, strict=True))
+    after, encoded = await asyncio.to_thread(_fold_encoded, before, entries)
+    last = entries[-1].entry_id
+    if not await store.apply(partition, expected=watermark, watermark=last, states=encoded):
+        return watermark, True
+    applied(after)
+    return last, len(entries) == BATCH
+
+
+def _fold_encoded(
+    before: Mapping[LearnerId, bytes | None], entries: list[LogEntry]
+) -> tuple[States, dict[LearnerId, bytes | None]]:
+    states = {identity: bytes_to_state(data) if data else None for identity, data in before.items()}
+    after = fold(states, entries)
+    return after, {identity: state_to_bytes(state) if state else None for identity, state in after.items()}
+
+
+class RewardWorker:
+    """Applies rewards of every partition as soon as it is woken, and looks by itself every ``poll_s``."""
+
+    def __init__(
+        self, store: Store, *, applied: Callable[[States], None], poll_s: float, reward_log_s: int
+    ) -> None:
+        self._store = store
+        self._applied = applied
+        self._poll_s = poll_s
+        self._reward_log_s = reward_log_s
+        self._awake = asyncio.Event()
+        self._due = set(range(store.partitions))
+        self._watermarks: dict[int, tuple[int, int]] = {}
+        self._waiting: dict[int, list[tuple[tuple[int, int], asyncio.Future[bool]]]] = {}
+        self._stopping = False
+
+    def wake(self, partition: int) -> None:
+        """There is something new in the log of this partition."""
+        self._due.add(partition)
+        self._awake.set()
+
+    def stop(self) -> None:
+        """Finish the batch at hand, then return from ``run``."""
+        self._stopping = True
+        self._awake.set()
+
+    async def wait_applied(self, partition: int, entry_id: str) -> bool:
+        """True once the entry is applied; False when it is not within ``WAIT_S``."""
+        order = entry_order(entry_id)
+        if self._watermarks.get(partition, (0, 0)) >= order:
+            return True
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(partition, []).append((order, future))
+        try:
+            return await asyncio.wait_for(future, WAIT_S)
+        except TimeoutError:
+            return False
+
+    async def run(self) -> None:
+        """Work until ``stop``. An unreachable store is waited for."""
+        trimmed = time.monotonic()
+        while not self._stopping:
+            try:
+                await self.drain()
+                if time.monotonic() - trimmed > TRIM_EVERY_S:
+                    trimmed = time.monotonic()
+                    await self._trim()
+            except Unavailable as error:
+                log.warning("the store is not available, rewards wait: %s", error.detail)
+                self._due.update(range(self._store.partitions))
+                await asyncio.sleep(RETRY_S)
+                continue
+            await self._rest()
+
+    async def drain(self) -> None:
+        """Apply everything that is in the log of the partitions that are due."""
+        while self._due and not self._stopping:
+            partition = self._due.pop()
+            watermark, more = await ingest(self._store, partition, self._applied)
+            self._reached(partition, entry_order(watermark))
+            if more:
+                self._due.add(partition)
+
+    async def _rest(self) -> None:
+        self._awake.clear()
+        if self._due or self._stopping:
+            return
+        try:
+            await asyncio.wait_for(self._awake.wait(), self._poll_s)
+        except TimeoutError:
+            self._due.update(range(self._store.partitions))
+
+    def _reached(self, partition: int, order: tuple[int, int]) -> None:
+        self._watermarks[partition] = order
+        still = []
+        for wanted, future in self._waiting.pop(partition, []):
+            if wanted > order:
+                still.append((wanted, future))
+            elif not future.done():
+                future.set_result(True)
+        if still:
+            self._waiting[partition] = [item for item in still if not item[1].done()]
+
+    async def _trim(self) -> None:
+        before_ms = time.time_ns() // 1_000_000 - 1_000 * self._reward_log_s
+        for partition in range(self._store.partitions):
+            await self._store.trim_log(partition, before_ms)
