@@ -99,6 +99,7 @@ def test_a_million_rewards_of_one_arm_leave_the_other_directions_exact():
     found = ridge.posterior(sums, ridge=1.0)
     assert relative_error(found.theta, exact_theta(gram, moment, 1)) < 1e-8
     assert (sums.gram == sums.gram.T).all()
+    assert (sums.gram_error == sums.gram_error.T).all()
     # The same rows, added without compensation, are off by far more: the test has power.
     plain = np.cumsum(np.broadcast_to(arm.T @ arm, (1_000_000, 3, 3)), axis=0)[-1]
     plain_moment = np.cumsum(np.broadcast_to(arm[0] * value, (1_000_000, 3)), axis=0)[-1]
