@@ -19,6 +19,7 @@ import numpy as np
 
 from app.algorithms import checks
 from app.algorithms.linear.ridge import Posterior
+from app.algorithms.mips.exact import exact
 from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
 from app.errors import InvalidParameter
 
@@ -50,12 +51,7 @@ def choose(
     """Draw theta~ and return the ``k`` arms of largest x.theta~, every arm compared.
 
     Shapes: features (K, d), exclude (e,) distinct rows -> rows (m,), scores (m,), m = min(k, K - e).
-    Cost: O(K d). Raises: InvalidShape, InvalidParameter (k < 1, exploration).
+    Cost: O(K d). Raises: InvalidShape, NonFinite, InvalidParameter (k < 1, exploration).
     """
     checks.shape("features", features, (None, len(posterior.theta)))
-    if k < 1:
-        raise InvalidParameter("k must be at least 1", loc=("k",))
-    scores = features @ draw(posterior, exploration=exploration, rng=rng)
-    eligible = np.setdiff1d(np.arange(len(features)), exclude)
-    best = eligible[np.argsort(-scores[eligible], kind="stable")[:k]]
-    return TopK(best, scores[best], exact=True)
+    return exact(features, draw(posterior, exploration=exploration, rng=rng), k=k, exclude=exclude)

@@ -1,0 +1,45 @@
+"""Every algorithm of the project: its name in the API, what it solves, where it comes from, how to run it.
+
+A new algorithm is one file, one row here, and one case in the battery of ``tests/algorithms``, which runs
+over all rows: same seed same answer, inputs unchanged, arms in another order, bad input.
+
+Status
+    exact       the best answer, always
+    proven      a stated guarantee, with a proof in the paper or in docs/papers.md
+    heuristic   no guarantee that holds as it is run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from app.algorithms.linear import linear_ts, sub_ts
+from app.algorithms.mips.exact import exact
+
+Problem = Literal["policy", "mips", "sampling", "slates", "kcenter"]
+Status = Literal["exact", "proven", "heuristic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One row. ``paper`` is the key of its section in docs/papers.md, ``source`` the place in the paper."""
+
+    name: str
+    problem: Problem
+    paper: str
+    source: str
+    status: Status
+    run: Callable[..., object]
+
+
+SUBLINEAR = "Yang et al. 2022"
+
+ALGORITHMS = (
+    Algorithm("linear_ts", "policy", SUBLINEAR, "section 6.1", "proven", linear_ts.choose),
+    Algorithm("sub_ts", "policy", SUBLINEAR, "Algorithm 4", "proven", sub_ts.choose),
+    Algorithm("exact", "mips", SUBLINEAR, "section 7, baselines", "exact", exact),
+)
+
+BY_NAME = {(row.problem, row.name): row for row in ALGORITHMS}

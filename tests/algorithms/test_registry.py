@@ -1,0 +1,141 @@
+"""The battery: every algorithm of the registry, held to the same rules.
+
+A case says how to run one row of the registry on plain arms, and which behaviour it documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.algorithms.linear import ridge
+from app.algorithms.mips.exact import exact
+from app.algorithms.registry import ALGORITHMS, BY_NAME
+from app.algorithms.types import NO_ROWS
+from app.errors import Invalid
+
+ROOT = Path(__file__).parent.parent.parent
+DIM, ARMS = 4, 30
+
+
+class Scan:
+    def __init__(self, features):
+        self.features = features
+
+    def search(self, query, k, exclude=NO_ROWS):
+        return exact(self.features, query, k=k, exclude=exclude)
+
+
+def posterior(dim):
+    rng = np.random.default_rng(8)
+    sums = ridge.add(
+        ridge.empty(dim), rng.standard_normal((9, dim)), rng.standard_normal(9), np.ones(9, dtype=bool)
+    )
+    return ridge.posterior(sums, ridge=1.0)
+
+
+def thompson(arms_to_argument):
+    def run(algorithm, arms, k, seed):
+        rng = np.random.default_rng(seed)
+        found = algorithm.run(posterior(DIM), arms_to_argument(arms), k=k, exploration=1.0, rng=rng)
+        return found.rows
+
+    return run
+
+
+def search(algorithm, arms, k, seed):
+    return algorithm.run(arms, np.random.default_rng(seed).standard_normal(DIM), k=k).rows
+
+
+@dataclass(frozen=True)
+class Case:
+    """``run(algorithm, arms (n, DIM), k, seed)`` returns the chosen rows.
+
+    ``follows_arms``: permuting the arms permutes the answer. ``fewer``: with k > n it returns n rows, else it
+    raises; an empty set of arms likewise.
+    """
+
+    run: Callable
+    follows_arms: bool = True
+    fewer: bool = True
+
+
+CASES = {
+    ("policy", "linear_ts"): Case(thompson(lambda arms: arms)),
+    ("policy", "sub_ts"): Case(thompson(Scan)),
+    ("mips", "exact"): Case(search),
+}
+KEYS = sorted(CASES)
+
+
+def arms(rows=ARMS):
+    return np.random.default_rng(4).standard_normal((rows, DIM))
+
+
+def run(key, features, k=3, seed=11):
+    return np.asarray(CASES[key].run(BY_NAME[key], features, k, seed)).tolist()
+
+
+def test_every_row_has_a_case_and_a_name_of_its_own():
+    assert sorted(BY_NAME) == KEYS
+    assert len(BY_NAME) == len(ALGORITHMS)
+
+
+@pytest.mark.parametrize("row", ALGORITHMS, ids=lambda row: f"{row.problem}-{row.name}")
+def test_the_paper_of_the_row_has_a_section_and_its_function_a_docstring(row):
+    surname = row.paper.split()[0]
+    assert surname in (ROOT / "docs" / "papers.md").read_text()
+    assert row.run.__doc__
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_same_seed_gives_the_same_answer(key):
+    first = run(key, arms())
+    assert len(first) == len(set(first)) == 3
+    assert run(key, arms()) == first
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_arms_are_read_and_not_written(key):
+    features = arms()
+    features.setflags(write=False)
+    assert run(key, features) == run(key, arms())
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if CASES[key].follows_arms])
+def test_arms_in_another_order_are_the_same_arms(key):
+    features = arms()
+    order = np.random.default_rng(5).permutation(ARMS)
+    assert order[run(key, features[order])].tolist() == run(key, features)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_not_finite_is_named(key, bad):
+    features = arms()
+    features[7, 2] = bad
+    with pytest.raises(Invalid) as raised:
+        run(key, features)
+    assert raised.value.errors
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_more_arms_asked_for_than_there_are(key, rows):
+    if CASES[key].fewer:
+        assert sorted(run(key, arms(rows))) == list(range(rows))
+    else:
+        with pytest.raises(Invalid):
+            run(key, arms(rows))
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("k", [0, -1])
+def test_no_arm_asked_for_is_refused(key, k):
+    with pytest.raises(Invalid) as raised:
+        run(key, arms(), k=k)
+    assert raised.value.errors
