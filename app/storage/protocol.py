@@ -158,7 +158,9 @@ class Store(Protocol):
         """Append those that are neither duplicates nor of a forgotten learner to the partition's log."""
         ...
 
-    async def append_forget(self, partition: int, bandit_uid: str, learner: str, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
+    async def append_forget(
+        self, partition: int, bandit_uid: str, learner: str, *, payload: bytes, now_ms: int, ttl_ms: int
+    ) -> str:
         """Append an entry, and refuse for ``ttl_ms`` all rewards of decisions up to ``now_ms``."""
         ...
 
@@ -180,7 +182,7 @@ class Store(Protocol):
         watermark: str,
         states: Mapping[tuple[str, str], bytes | None],
     ) -> bool:
-        """If the watermark is ``expected``: write all states (None removes) and move it. Else change nothing."""
+        """If the watermark is ``expected``: write all states (None removes) and move it. Else do nothing."""
         ...
 
     async def backlog(self, partition: int) -> int:

@@ -1,0 +1,13 @@
+-- KEYS   catalogues, users of this catalogue
+-- ARGV   name, uid
+-- Result 'deleted', 'missing' or 'in_use'
+-- Effect in one step: the record is removed if it begins with the uid and no bandit uses the catalogue.
+local record = redis.call('HGET', KEYS[1], ARGV[1])
+if not record or string.sub(record, 1, 16) ~= ARGV[2] then
+  return 'missing'
+end
+if redis.call('SCARD', KEYS[2]) > 0 then
+  return 'in_use'
+end
+redis.call('HDEL', KEYS[1], ARGV[1])
+return 'deleted'

@@ -1,0 +1,16 @@
+-- Put before every script that appends to the log of a partition.
+-- next_id(log, watermark) -> function that gives the entry ids which follow the newest entry:
+--   the time never runs backwards, and the second part counts the entries without a gap.
+-- When trimming has emptied the log, the watermark is its newest entry: nothing above it is ever trimmed.
+local function next_id(log, watermark)
+  local newest = redis.call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
+  local tail = newest and newest[1] or redis.call('GET', watermark) or '0-0'
+  local ms, n = string.match(tail, '^(%d+)-(%d+)$')
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  ms, n = math.max(tonumber(ms), now), tonumber(n)
+  return function()
+    n = n + 1
+    return string.format('%.0f-%.0f', ms, n)
+  end
+end

@@ -1,0 +1,156 @@
+"""One Redis server: its connections, its scripts, and one error for all that can go wrong with them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlsplit
+
+from redis import exceptions as driver
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.commands.core import AsyncScript
+
+from app.errors import StartupError, Unavailable
+
+_LOG = logging.getLogger("shortlist.store")
+
+Word = str | bytes | int
+OLDEST = (6, 2)
+
+# Some of the driver's errors do not derive from RedisError; a socket that cannot be opened is an OSError.
+DRIVER_ERRORS = (
+    driver.RedisError,
+    driver.RedisClusterException,
+    driver.ChildDeadlockedError,
+    driver.IncorrectPolicyType,
+    OSError,
+)
+
+# What a sound server may say for a while. Any other refusal is Unavailable to the caller too, but it is
+# logged as an error, for it may be a mistake of ours.
+_PASSING = (
+    driver.ConnectionError,
+    driver.TimeoutError,
+    driver.ReadOnlyError,
+    driver.OutOfMemoryError,
+    OSError,
+)
+_PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")
+
+# Each script, and the files that make it up.
+SCRIPTS = {
+    "append_forget": ("log_tail", "append_forget"),
+    "append_rewards": ("log_tail", "append_rewards"),
+    "apply": ("apply",),
+    "backlog": ("backlog",),
+    "create_bandit": ("create_bandit",),
+    "delete_arms": ("delete_arms",),
+    "delete_bandit": ("delete_bandit",),
+    "delete_catalogue": ("delete_catalogue",),
+    "put_once": ("put_once",),
+    "trim_log": ("trim_log",),
+    "upsert_arms": ("upsert_arms",),
+}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn every error of the driver into Unavailable, without its text, which may hold what was sent."""
+    try:
+        yield
+    except DRIVER_ERRORS as error:
+        if not isinstance(error, _PASSING) and not str(error).startswith(_PASSING_WORDS):
+            _LOG.error("the store refused a call", exc_info=error)
+        reason = "refuses the call" if isinstance(error, driver.ResponseError) else "does not answer"
+        raise Unavailable(f"the store {reason} ({type(error).__name__})") from error
+
+
+def source(name: str) -> str:
+    """Lua text of the script ``name``."""
+    folder = files("app.storage") / "lua"
+    return "\n".join((folder / f"{part}.lua").read_text("ascii") for part in SCRIPTS[name])
+
+
+class RedisClient:
+    """Commands, transactions and scripts on one server. All raise Unavailable and nothing else.
+
+    Nothing is retried here: a reply that was lost may stand for a write that was made, and only the caller
+    knows what its own repetition means. Waiting for a free connection ends after ``pool_timeout_s``.
+    """
+
+    def __init__(
+        self, url: str, *, max_connections: int, pool_timeout_s: float, socket_timeout_s: float
+    ) -> None:
+        try:
+            pool = BlockingConnectionPool.from_url(
+                url,
+                max_connections=max_connections,
+                timeout=pool_timeout_s,
+                socket_timeout=socket_timeout_s,
+                socket_connect_timeout=socket_timeout_s,
+                retry=Retry(NoBackoff(), 0),
+                decode_responses=False,
+                protocol=2,  # the one protocol whose answers have the same shape on every server
+            )
+            parts = urlsplit(url)
+            port = f":{parts.port}" if parts.port else ""
+        except ValueError:
+            # The text of the error may repeat parts of the address, and with them the password.
+            raise StartupError(
+                "the store's URL must be redis://, rediss:// or unix:// and well formed"
+            ) from None
+        self.address = f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
+        self._redis = Redis.from_pool(pool)
+        self._execute: Callable[..., Awaitable[Any]] = self._redis.execute_command
+        self._scripts = {name: AsyncScript(self._redis, source(name)) for name in SCRIPTS}
+
+    async def close(self) -> None:
+        with translated():
+            await self._redis.aclose()
+
+    async def command(self, *words: Word) -> Any:
+        """The driver's answer to one command."""
+        with translated():
+            return await self._execute(*words)
+
+    async def transaction(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
+        """Answers to commands that run as one."""
+        with translated():
+            pipeline = self._redis.pipeline(transaction=True)
+            for words in commands:
+                pipeline.execute_command(*words)
+            return await pipeline.execute()
+
+    async def script(self, name: str, keys: Sequence[str], args: Sequence[Word] = ()) -> Any:
+        """Result of the script ``lua/<name>.lua``; the server is sent its text when it does not know it."""
+        with translated():
+            return await self._scripts[name](keys=keys, args=args)
+
+    async def check(self) -> None:
+        """Raise StartupError unless this is a primary that knows our commands; warn when it may drop keys."""
+        facts = await self.command("INFO")
+        if facts.get("role") not in {"master", None}:
+            raise StartupError(f"the store at {self.address} is a replica: writes need the primary")
+        version = str(facts.get("redis_version", "6.2"))
+        if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+            raise StartupError(f"the store at {self.address} is version {version}: 6.2 or newer is needed")
+        if facts.get("maxmemory") and facts.get("maxmemory_policy") != "noeviction":
+            _LOG.warning(
+                "the store may drop keys when its memory is full: set maxmemory-policy to noeviction"
+            )
+
+    async def durability(self) -> str:
+        """When writes reach the disk: "always", "everysec", "no", "off" (no append-only file), "unknown"."""
+        if not (await self.command("INFO", "persistence")).get("aof_enabled"):
+            return "off"
+        with translated():
+            try:
+                answer = await self._execute("CONFIG", "GET", "appendfsync")
+            except driver.ResponseError:  # hosted servers do not tell
+                return "unknown"
+        return bytes(answer[1]).decode()

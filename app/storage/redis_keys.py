@@ -1,0 +1,94 @@
+"""Every key of the store: its name, its hash tag, its type and how long it lives.
+
+    name, after ``shortlist:``                   type    holds                              lives
+    {registry}:partitions                        string  number of partitions               for ever
+    {registry}:catalogues                        hash    name -> record                     for ever
+    {registry}:bandits                           hash    name -> record                     for ever
+    {registry}:users:<catalogue name>            set     names of its bandits               while not empty
+    {registry}:word:<name>                       string  a word written once                ttl_ms or for ever
+    {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
+    {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
+    {c:<uid>}:counters                           hash    version, revision                  with the catalogue
+    {c:<uid>}:retired:<revision>                 string  features replaced or deleted       keep_ms
+    {p:<n>}:log                                  stream  b, l, f, p (see below)             until trimmed
+    {p:<n>}:watermark                            string  entry id                           for ever
+    {p:<n>}:states:<bandit uid>                  hash    learner -> state                   with the bandit
+    {p:<n>}:seen:<bandit uid>:<learner>:<once>   string  empty                              ttl_ms
+    {p:<n>}:seen-first:<bandit uid>:<learner>:<first>  string  empty                        ttl_ms
+    {p:<n>}:forgotten:<bandit uid>:<learner>     string  "<ms> <entry id>"                  ttl_ms
+    {p:<n>}:word:<name>                          string  a word written once                ttl_ms or for ever
+
+The part in braces is the hash tag: Redis Cluster keeps all keys with the same tag on one node, and every
+script touches one tag only. <learner> carries its length, so that no two pairs of words share a key.
+
+Entry ids are "<ms>-<n>" where n numbers the entries of a log without a gap, from 1. The backlog is the
+difference of two such numbers: it needs no counter, no scan, and stays right after trimming.
+
+Fields of an entry: b bandit uid, l learner, f "1" when it is the first of its word else "0", p payload.
+"""
+
+from __future__ import annotations
+
+PREFIX = "shortlist:"
+
+REGISTRY = PREFIX + "{registry}:"
+PARTITIONS = REGISTRY + "partitions"
+CATALOGUES = REGISTRY + "catalogues"
+BANDITS = REGISTRY + "bandits"
+
+
+def users(catalogue: str) -> str:
+    return f"{REGISTRY}users:{catalogue}"
+
+
+def word(partition: int | None, name: str) -> str:
+    return f"{REGISTRY if partition is None else _partition(partition)}word:{name}"
+
+
+def features(uid: str) -> str:
+    return f"{_catalogue(uid)}features"
+
+
+def documents(uid: str) -> str:
+    return f"{_catalogue(uid)}documents"
+
+
+def counters(uid: str) -> str:
+    return f"{_catalogue(uid)}counters"
+
+
+def retired(uid: str, revision: int | None = None) -> str:
+    """Key of one revision, or without it the stem that scripts complete: they alone know the revisions."""
+    return f"{_catalogue(uid)}retired:{'' if revision is None else revision}"
+
+
+def log(partition: int) -> str:
+    return f"{_partition(partition)}log"
+
+
+def watermark(partition: int) -> str:
+    return f"{_partition(partition)}watermark"
+
+
+def states(partition: int, bandit_uid: str) -> str:
+    return f"{_partition(partition)}states:{bandit_uid}"
+
+
+def seen(partition: int, bandit_uid: str, learner: str, once: str) -> str:
+    return f"{_partition(partition)}seen:{bandit_uid}:{len(learner)}.{learner}:{once}"
+
+
+def seen_first(partition: int, bandit_uid: str, learner: str, first: str) -> str:
+    return f"{_partition(partition)}seen-first:{bandit_uid}:{len(learner)}.{learner}:{first}"
+
+
+def forgotten(partition: int, bandit_uid: str, learner: str) -> str:
+    return f"{_partition(partition)}forgotten:{bandit_uid}:{learner}"
+
+
+def _catalogue(uid: str) -> str:
+    return f"{PREFIX}{{c:{uid}}}:"
+
+
+def _partition(partition: int) -> str:
+    return f"{PREFIX}{{p:{partition}}}:"
