@@ -1,0 +1,147 @@
+"""Exact maximum inner product search: a fast scan, then float64 for the few rows that could be best.
+
+Notation
+    K, d        number of vectors, their dimension
+    s           (K,) approximate scores of a scan in working precision (BLAS, any order of summation)
+    u           unit roundoff of the working precision: 2^-24 in float32, 2^-53 in float64
+    R, |q|      largest norm among the vectors, norm of the query
+    e           bound on the error of every entry of s
+
+The score of a row is *defined* as ``row_scores`` computes it, so equal rows have equal scores, wherever they
+stand. Let t be the k-th largest entry of s. At least k rows score t - e or more, so a row among the best k
+has s >= t - 2e; only those rows are scored again. The bound e holds for every order of summation, with or
+without fused operations (N. Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1):
+d products and sums err by at most gamma_d |x||q|, the rounding of x and q to working precision by 2u|x||q|.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.algorithms import checks
+from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+
+Scores = NDArray[np.floating[Any]]
+
+_GROUPS_PER_K = 16
+
+
+def exact(vectors: Matrix, query: Vector, *, k: int, exclude: Rows = NO_ROWS) -> TopK:
+    """Return the ``k`` rows of largest inner product with ``query``, ties in row order.
+
+    Shapes: vectors (K, d), query (d,), exclude (e,) -> rows, scores (min(k, K - e),).
+    Cost: K * d coordinate reads, and d for each row within rounding of the k-th best.
+    Raises: InvalidShape, NonFinite, InvalidParameter (k < 1).
+    """
+    checks.shape("vectors", vectors, (None, None))
+    checks.shape("query", query, (vectors.shape[1],))
+    checks.finite("vectors", vectors)
+    checks.finite("query", query)
+    checks.in_range("k", k, least=1)
+    scaled, query_norm = unit_scale(query)
+    largest = float(np.linalg.norm(vectors, axis=1).max(initial=0.0))
+    approximate = vectors @ scaled
+    approximate[exclude] = -np.inf
+    error = error_bound(vectors.shape[1], largest, query_norm, vectors.dtype)
+    return best(approximate, error, k, lambda rows: row_scores(vectors[rows], query))
+
+
+def row_scores(vectors: Matrix, query: Vector) -> Vector:
+    """Inner products in float64, each by the same order of operations whatever the other rows are.
+
+    Shapes: vectors (m, d) in C order, query (d,) -> (m,).
+    """
+    scores: Vector = np.add.reduce(vectors * query, axis=1)
+    return scores
+
+
+def unit_scale(query: Vector) -> tuple[Vector, float]:
+    """Return ``query`` times a power of two that brings its norm near 1, and that norm.
+
+    A norm in [2^-20, 2^20] is left alone. Raises NonFinite.
+    """
+    squared = float(query.dot(query))
+    if 2.0**-40 <= squared <= 2.0**40:
+        return query, math.sqrt(squared)
+    checks.finite("query", query)
+    largest = float(np.abs(query).max(initial=0.0))
+    if largest == 0.0:
+        return query, 0.0
+    scaled = np.ldexp(query, -math.frexp(largest)[1])
+    return scaled, math.sqrt(float(scaled.dot(scaled)))
+
+
+def error_bound(dim: int, largest_norm: float, query_norm: float, dtype: np.dtype[Any]) -> float:
+    """Bound on |s - score| for one inner product that was computed in ``dtype`` (e of the module's notation).
+
+    The second term covers coordinates and products that underflow.
+    """
+    info = np.finfo(dtype)
+    relative = (dim + 4) * float(info.eps) / 2
+    underflow = 2 * dim * float(info.tiny) * (1.0 + largest_norm + query_norm)
+    return relative / (1.0 - relative) * largest_norm * query_norm + underflow
+
+
+def best(approximate: Scores, error: float, k: int, score: Callable[[Rows], Vector]) -> TopK:
+    """Return the best ``k`` rows given scores that are off by at most ``error``; -inf is never returned.
+
+    ``approximate`` (K,) may be overwritten. ``score`` maps rows (m,) to float64 scores (m,).
+    Cost: about two passes over ``approximate``, and ``score`` of the rows within 2 * error of the k-th best.
+    """
+    if k == 1 and approximate.size:
+        return _best_one(approximate, error, score)
+    return ranked(_candidates(approximate, error, k), k, score)
+
+
+def ranked(rows: Rows, k: int, score: Callable[[Rows], Vector]) -> TopK:
+    """Return the best ``k`` of ``rows`` by their float64 scores, ties in row order."""
+    scores = score(rows)
+    order = np.lexsort((rows, -scores))[:k]
+    return TopK(rows[order], scores[order], exact=True)
+
+
+def _best_one(approximate: Scores, error: float, score: Callable[[Rows], Vector]) -> TopK:
+    first = approximate.argmax()
+    top = approximate[first]
+    approximate[first] = -np.inf
+    if approximate.max() < top - 2.0 * error:
+        rows = np.array((first,))
+        return TopK(rows, score(rows), exact=True)
+    approximate[first] = top
+    return ranked(_candidates(approximate, error, 1), 1, score)
+
+
+def _candidates(approximate: Scores, error: float, k: int) -> Rows:
+    """Rows that could be among the best k: s >= t - 2e, for a t at or below the k-th largest entry."""
+    rows = np.flatnonzero(approximate >= _cut(approximate, _near_kth(approximate, k), error))
+    if rows.size > 4 * k:
+        kept = approximate[rows]
+        kth = float(np.partition(kept, kept.size - k)[kept.size - k])
+        rows = rows[kept >= _cut(kept, kth, error)]
+    return rows
+
+
+def _cut(approximate: Scores, kth: float, error: float) -> np.floating[Any]:
+    """The largest number of the working precision below kth - 2 * error, but above -inf."""
+    kind: type[np.floating[Any]] = approximate.dtype.type
+    lowest = np.finfo(approximate.dtype).min
+    cut = kind(max(kth - 2.0 * error, float(lowest)))
+    return np.nextafter(cut, lowest)
+
+
+def _near_kth(approximate: Scores, k: int) -> float:
+    """A lower bound on the k-th largest entry: for small k the k-th largest maximum of many groups."""
+    size = approximate.size
+    if k >= size:
+        return -math.inf
+    groups = _GROUPS_PER_K * k
+    length = size // groups
+    if length < 2:
+        return float(np.partition(approximate, size - k)[size - k])
+    maxima = approximate[: groups * length].reshape(length, groups).max(axis=0)
+    return float(np.partition(maxima, groups - k)[groups - k])

@@ -1,0 +1,28 @@
+"""The plain scan over the arms of a view: one BLAS product, then float64 for the rows that matter."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.algorithms.mips.exact import best, error_bound, unit_scale
+from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from app.indexes.table import ArmView
+
+
+def scan(view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS, *, first: int = 0) -> TopK:
+    """Return the ``k`` live rows >= ``first`` of largest score, none of them in ``exclude``.
+
+    Shapes: query (d,), exclude (e,). Cost: (K - first) * d reads in the working precision.
+    Raises: NonFinite.
+    """
+    working = view.working[first:]
+    scaled, query_norm = unit_scale(query)
+    approximate = working @ scaled.astype(working.dtype, copy=False)
+    if len(view.dead):
+        dead = view.dead_in_order
+        approximate[dead[dead.searchsorted(first) :] - first] = -np.inf
+    if len(exclude):
+        approximate[exclude[exclude >= first] - first] = -np.inf
+    error = error_bound(view.dim, view.largest_norm, query_norm, working.dtype)
+    found = best(approximate, error, k, lambda rows: view.score(rows + first, query))
+    return TopK(found.rows + first, found.scores, exact=True) if first else found

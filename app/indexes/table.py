@@ -1,0 +1,236 @@
+"""The arms of one catalogue as append-only arrays, and immutable views of them.
+
+Notation
+    K, d        number of rows ever appended since the last compaction, dimension
+    row         position in the arrays: a replaced arm is a dead row and a new one at the end
+    tombstone   entry of ``dead``, the log of rows that died, in the order of their deaths
+
+Rows and tombstones are only ever appended, and an array that is full is copied into a larger one. So a
+view is two lengths and some references: it costs nothing, and stays true whatever happens afterwards.
+The two logs are also the journal of everything that was done since an earlier view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.algorithms.mips.exact import row_scores
+from app.algorithms.types import Matrix, Rows, Vector
+
+Working = NDArray[np.floating[Any]]
+
+_FIRST_CAPACITY = 64
+_GROWTH = 1.5
+_ALIVE = np.iinfo(np.int64).max
+_FLOAT32_NORM = 2.0**60
+_CHUNK = 8_192
+
+
+@dataclass(frozen=True, eq=False)
+class ArmView:
+    """The table at one moment; safe to read from any thread.
+
+    Shapes: features (K, d) float64, working (K, d), norms, revisions, died (K,), dead (tombstones,).
+    ``working`` is the float32 copy for scans, or ``features`` when their size leaves float32's range.
+    ``died[row]`` is the row's place in ``dead`` or larger than any. ``largest_norm`` bounds all norms.
+    """
+
+    ids: Sequence[str]
+    features: Matrix
+    working: Working
+    norms: Vector
+    revisions: NDArray[np.int64]
+    died: NDArray[np.int64]
+    dead: Rows
+    largest_norm: float
+    in_order: bool
+    latest: dict[str, int]
+    earlier: dict[int, int]
+
+    @property
+    def rows(self) -> int:
+        return len(self.revisions)
+
+    @property
+    def live(self) -> int:
+        return len(self.revisions) - len(self.dead)
+
+    @property
+    def dim(self) -> int:
+        return int(self.features.shape[1])
+
+    def is_alive(self, rows: Rows) -> NDArray[np.bool_]:
+        alive: NDArray[np.bool_] = self.died[rows] >= len(self.dead)
+        return alive
+
+    def score(self, rows: Rows, query: Vector) -> Vector:
+        return row_scores(self.features[rows], query)
+
+    @cached_property
+    def dead_in_order(self) -> Rows:
+        return np.sort(self.dead)
+
+    @cached_property
+    def live_rows(self) -> Rows:
+        return np.flatnonzero(self.died >= len(self.dead))
+
+    @cached_property
+    def by_revision(self) -> Rows:
+        """Live rows in ascending revision order."""
+        rows = self.live_rows
+        return rows if self.in_order else rows[np.argsort(self.revisions[rows], kind="stable")]
+
+    def rows_of(self, ids: Iterable[str]) -> Rows:
+        """Rows of the arms that are alive in this view, in the order of ``ids``; unknown ids are left out."""
+        found = []
+        for arm_id in ids:
+            row = self.latest.get(arm_id)
+            while row is not None and row >= self.rows:
+                row = self.earlier.get(row)
+            if row is not None and self.died[row] >= len(self.dead):
+                found.append(row)
+        return np.array(found, dtype=np.int64)
+
+
+class ArmTable:
+    """See the module. One thread changes it; the views may be read from all."""
+
+    def __init__(self, dim: int) -> None:
+        self._order: Literal["C", "F"] = "F" if dim <= 64 else "C"
+        self._ids: list[str] = []
+        self._latest: dict[str, int] = {}
+        self._earlier: dict[int, int] = {}
+        self._features = np.empty((0, dim))
+        self._working = np.empty((0, dim), dtype=np.float32, order=self._order)
+        self._norms = np.empty(0)
+        self._revisions = np.empty(0, dtype=np.int64)
+        self._died = np.empty(0, dtype=np.int64)
+        self._dead = np.empty(0, dtype=np.int64)
+        self._tombstones = 0
+        self._largest_norm = 0.0
+        self._in_order = True
+        self._view: ArmView | None = None
+
+    @classmethod
+    def compacted(cls, view: ArmView) -> ArmTable:
+        """A table of the live rows of ``view`` alone, in their order. For any thread."""
+        table = cls(view.dim)
+        kept = view.live_rows
+        table._reserve(len(kept))
+        for start in range(0, len(kept), _CHUNK):
+            rows = kept[start : start + _CHUNK]
+            ids = [view.ids[row] for row in rows.tolist()]
+            table.append(ids, view.features[rows], view.revisions[rows])
+        return table
+
+    def __len__(self) -> int:
+        return len(self._ids) - self._tombstones
+
+    def __contains__(self, arm_id: object) -> bool:
+        return isinstance(arm_id, str) and self.row_of(arm_id) is not None
+
+    def row_of(self, arm_id: str) -> int | None:
+        row = self._latest.get(arm_id)
+        return row if row is not None and self._died[row] == _ALIVE else None
+
+    def revision_of(self, row: int) -> int:
+        return int(self._revisions[row])
+
+    def view(self) -> ArmView:
+        if self._view is None:
+            self._view = self._make_view()
+        return self._view
+
+    def append(self, ids: Sequence[str], features: Matrix, revisions: NDArray[np.int64]) -> Rows:
+        """Append arms that are not alive in the table, each once; returns their rows."""
+        first, last = len(self._ids), len(self._ids) + len(ids)
+        self._reserve(last)
+        self._features[first:last] = features
+        with np.errstate(over="ignore"):
+            self._working[first:last] = features
+            self._norms[first:last] = np.linalg.norm(features, axis=1)
+        self._revisions[first:last] = revisions
+        self._died[first:last] = _ALIVE
+        self._note(first, last)
+        for row, arm_id in enumerate(ids, start=first):
+            before = self._latest.get(arm_id)
+            if before is not None:
+                self._earlier[row] = before
+            self._latest[arm_id] = row
+        self._ids.extend(ids)
+        self._view = None
+        return np.arange(first, last)
+
+    def kill(self, rows: Rows) -> None:
+        """Bury live rows, each once."""
+        last = self._tombstones + len(rows)
+        self._dead = _grown(self._dead, last, used=self._tombstones)
+        self._dead[self._tombstones : last] = rows
+        self._died[rows] = np.arange(self._tombstones, last)
+        self._tombstones = last
+        self._view = None
+
+    def changed(self, ids: Sequence[str], revisions: Sequence[int]) -> list[int]:
+        """Positions of the arms that are not alive with this or a later revision; of equal ids the last."""
+        wanted = {}
+        for position, (arm_id, revision) in enumerate(zip(ids, revisions, strict=True)):
+            row = self.row_of(arm_id)
+            if row is None or revision > self._revisions[row]:
+                wanted[arm_id] = position
+        return list(wanted.values())
+
+    def catch_up(self, since: ArmView, until: ArmView) -> None:
+        """Do to this table, made of the live rows of ``since``, what made ``until`` out of ``since``."""
+        died = until.dead[len(since.dead) :]
+        self.kill(since.live_rows.searchsorted(died[died < since.rows]))
+        rows = np.arange(since.rows, until.rows)
+        rows = rows[until.is_alive(rows)]
+        self.append([until.ids[row] for row in rows.tolist()], until.features[rows], until.revisions[rows])
+
+    def _note(self, first: int, last: int) -> None:
+        """Keep what is known of all rows true after rows [first, last) were written."""
+        self._largest_norm = max(self._largest_norm, float(self._norms[first:last].max(initial=0.0)))
+        with_last = self._revisions[max(first - 1, 0) : last]
+        self._in_order = self._in_order and bool((with_last[1:] >= with_last[:-1]).all())
+
+    def _make_view(self) -> ArmView:
+        rows = len(self._ids)
+        fits = self._largest_norm <= _FLOAT32_NORM
+        return ArmView(
+            ids=self._ids,
+            features=self._features[:rows],
+            working=self._working[:rows] if fits else self._features[:rows],
+            norms=self._norms[:rows],
+            revisions=self._revisions[:rows],
+            died=self._died[:rows],
+            dead=self._dead[: self._tombstones],
+            largest_norm=self._largest_norm,
+            in_order=self._in_order,
+            latest=self._latest,
+            earlier=self._earlier,
+        )
+
+    def _reserve(self, rows: int) -> None:
+        used = len(self._ids)
+        if rows > len(self._revisions):
+            self._features = _grown(self._features, rows, used=used)
+            self._working = _grown(self._working, rows, used=used, order=self._order)
+            self._norms = _grown(self._norms, rows, used=used)
+            self._revisions = _grown(self._revisions, rows, used=used)
+            self._died = _grown(self._died, rows, used=used)
+
+
+def _grown(array: Any, least: int, *, used: int, order: Literal["C", "F"] = "C") -> Any:
+    """``array`` if it has room for ``least`` rows, else a larger copy of its ``used`` rows."""
+    if least <= len(array):
+        return array
+    capacity = max(least, _FIRST_CAPACITY) if used == 0 else max(least, int(used * _GROWTH))
+    larger = np.empty((capacity, *array.shape[1:]), dtype=array.dtype, order=order)
+    larger[:used] = array[:used]
+    return larger
