@@ -33,7 +33,7 @@ TRIM_EVERY_S = 60.0
 States = Mapping[LearnerId, LearnerState | None]
 
 
-async def ingest(store: Store, partition: int, applied: Callable[[States], None]) -> tuple[str, bool]:
+async def ingest(store: Store, partition: int, applied: Callable[[States, int], None]) -> tuple[str, bool]:
     """Fold one batch; return the watermark afterwards, and whether there may be more to fold."""
     watermark = await store.watermark(partition)
     entries = await store.read_log(partition, watermark, BATCH)
@@ -46,7 +46,7 @@ async def ingest(store: Store, partition: int, applied: Callable[[States], None]
     last = entries[-1].entry_id
     if not await store.apply(partition, expected=watermark, watermark=last, states=encoded):
         return watermark, True
-    applied(after)
+    applied(after, len(entries))
     return last, len(entries) == BATCH
 
 
@@ -62,7 +62,7 @@ class RewardWorker:
     """Applies rewards of every partition as soon as it is woken, and looks by itself every ``poll_s``."""
 
     def __init__(
-        self, store: Store, *, applied: Callable[[States], None], poll_s: float, reward_log_s: int
+        self, store: Store, *, applied: Callable[[States, int], None], poll_s: float, reward_log_s: int
     ) -> None:
         self._store = store
         self._applied = applied

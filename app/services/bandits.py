@@ -50,6 +50,9 @@ class Bandits:
         self._served: dict[str, Bandit] = {}
         self._by_uid: dict[str, Bandit] = {}
 
+    def __len__(self) -> int:
+        return len(self._served)
+
     async def load(self) -> None:
         for name, data in (await self._store.registry()).bandits.items():
             uid, record = split_uid(data, BanditRecord)

@@ -104,9 +104,7 @@ class Choosing:
         arms = list(map(ChosenArm, ids, found.scores.tolist()))
         return Choice(token, arms, bandit.record.policy, learner.version, catalogue_version, found.exact)
 
-    async def _search(
-        self, bandit: Bandit, learner: Learner, view: Snapshot, request: ChooseRequest
-    ) -> TopK:
+    async def _search(self, bandit: Bandit, learner: Learner, view: Snapshot, request: ChooseRequest) -> TopK:
         record = bandit.record
         exclude = view.rows_of(request.exclude) if request.exclude else NO_ROWS
         rng = self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)

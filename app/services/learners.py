@@ -14,8 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from app.algorithms.linear import ridge
 from app.algorithms.linear.ridge import Posterior, RidgeSums
+from app.algorithms.types import Matrix, Vector
 from app.services.bandits import Bandit, partition_of
 from app.services.records import LearnerState, bytes_to_state
 from app.storage.protocol import Store
@@ -57,6 +60,16 @@ class Learner:
         return self._posterior
 
 
+@dataclass(frozen=True, slots=True)
+class LearnerReport:
+    """What a learner knows. Shapes: theta (d,), precision (d, d)."""
+
+    version: int
+    observations: int
+    theta: Vector
+    precision: Matrix
+
+
 class Learners:
     """Least-recently-used cache of learners, bounded in bytes."""
 
@@ -88,11 +101,15 @@ class Learners:
             learner = await asyncio.shield(self._read((bandit.uid, name)))
         return learner
 
-    async def stored(self, bandit: Bandit, name: str) -> LearnerState | None:
-        """The state as the store has it now."""
+    async def report(self, bandit: Bandit, name: str) -> LearnerReport:
+        """The learner as the store has it now; the prior when it has none."""
         identity = (bandit.uid, name)
         (data,) = await self._store.states(self._partition(identity), [identity])
-        return None if data is None else bytes_to_state(data)
+        dim = bandit.catalogue.dim
+        state = LearnerState(0, ridge.empty(dim)) if data is None else bytes_to_state(data)
+        posterior = ridge.posterior(state.sums, ridge=bandit.record.ridge)
+        precision = state.sums.gram + posterior.ridge * np.eye(dim)
+        return LearnerReport(state.version, state.sums.observations, posterior.theta, precision)
 
     def applied(self, states: Mapping[LearnerId, LearnerState | None]) -> None:
         """Take over states that the worker of this process has just written."""

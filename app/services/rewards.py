@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
-from app.errors import NotFound
 from app.services.bandits import GLOBAL_LEARNER, Bandit, Bandits, partition_of
 from app.services.catalogues import Catalogues
-from app.services.learners import Learners
 from app.services.records import RewardPayload, RewardRule, pack, vector_to_bytes
 from app.services.tokens import BadToken, Decision, TokenSigner
 from app.storage.protocol import Appended, RewardWrite, Store
@@ -35,6 +33,7 @@ RejectCode = Literal[
 APPEND_BATCH = 500
 DEDUPE_MARGIN_MS = 60_000
 WAIT_S = 10.0
+POLL_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +75,17 @@ class Rejected(Exception):  # noqa: N818 - an outcome of one item, not a failure
         self.code: RejectCode = code
 
 
+class Workers(Protocol):
+    """Whoever applies the reward log."""
+
+    def wake(self, partition: int) -> None:
+        """There is something new in the log of this partition."""
+
+    async def wait_applied(self, partition: int, entry_id: str) -> bool:
+        """True once the entry is applied; False when it is not within ``WAIT_S``."""
+        ...
+
+
 class Rewards:
     """The way into the reward log."""
 
@@ -84,8 +94,8 @@ class Rewards:
         store: Store,
         catalogues: Catalogues,
         bandits: Bandits,
-        learners: Learners,
         signer: TokenSigner,
+        workers: Workers,
         *,
         token_ttl_ms: int,
         observation_ttl_ms: int,
@@ -93,12 +103,10 @@ class Rewards:
         self._store = store
         self._catalogues = catalogues
         self._bandits = bandits
-        self._learners = learners
         self._signer = signer
+        self._workers = workers
         self._token_ttl_ms = token_ttl_ms
         self._observation_ttl_ms = observation_ttl_ms
-        self.wake: Callable[[int], None] = lambda partition: None
-        self.wait_applied: Callable[[int, str], Awaitable[bool]] = self._poll_watermark
 
     async def reward(self, rewards: Sequence[Reward]) -> Receipt:
         """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code."""
@@ -135,12 +143,12 @@ class Rewards:
             now_ms=time.time_ns() // 1_000_000,
             ttl_ms=self._token_ttl_ms + DEDUPE_MARGIN_MS,
         )
-        self.wake(partition)
-        await self.wait_applied(partition, entry)
+        self._workers.wake(partition)
+        await self._workers.wait_applied(partition, entry)
 
     async def wait(self, receipt: Receipt) -> None:
         """Return when everything accepted is applied, or after ``WAIT_S``; ``applied`` says which."""
-        waits = [self.wait_applied(partition, entry) for partition, entry in receipt.positions.items()]
+        waits = [self._workers.wait_applied(*position) for position in receipt.positions.items()]
         receipt.applied = all(await asyncio.gather(*waits))
 
     async def _from_decision(self, reward: Reward, now_ms: int) -> RewardWrite:
@@ -207,15 +215,24 @@ class Rewards:
             outcomes = await self._store.append_rewards(partition, [write for _, write in batch])
             for (position, _), outcome in zip(batch, outcomes, strict=True):
                 _count(receipt, partition, position, outcome)
-            self.wake(partition)
+            self._workers.wake(partition)
 
-    async def _poll_watermark(self, partition: int, entry: str) -> bool:
-        """Wait for a worker of another process."""
+
+class RemoteWorkers:
+    """Rewards are applied by other processes: nothing to wake, and the watermark tells when it is done."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def wake(self, partition: int) -> None:
+        """Workers look by themselves."""
+
+    async def wait_applied(self, partition: int, entry_id: str) -> bool:
         deadline = time.monotonic() + WAIT_S
-        while entry_order(await self._store.watermark(partition)) < entry_order(entry):
+        while entry_order(await self._store.watermark(partition)) < entry_order(entry_id):
             if time.monotonic() > deadline:
                 return False
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(POLL_S)
         return True
 
 

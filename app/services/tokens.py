@@ -17,7 +17,6 @@ import msgspec
 from app.errors import ShortlistError
 
 TAG_LENGTH = 16
-MAX_TOKEN_CHARS = 400_000
 RejectCode = Literal["invalid_token", "expired"]
 
 
@@ -47,12 +46,15 @@ def new_decision_id() -> str:
 
 
 class TokenSigner:
-    """Makes and checks tokens with one secret of at least 32 bytes."""
+    """Makes and checks tokens; the secret comes from the store when the service starts."""
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes = b"") -> None:
         self._secret = secret
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Decision).decode
+
+    def use(self, secret: bytes) -> None:
+        self._secret = secret
 
     def sign(self, decision: Decision) -> str:
         payload = self._encode(decision)

@@ -1,0 +1,105 @@
+"""/v1/bandits: bandits, their learners, and history for them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+
+from app.api.rewards import receipt_reply
+from app.api.schemas import (
+    BanditBody,
+    BanditView,
+    Identifier,
+    LearnerView,
+    ObservationsBody,
+    Page,
+    PageLimit,
+    ReceiptView,
+)
+from app.api.strict_json import JsonRoute, reply
+from app.errors import NotFound
+from app.services.bandits import GLOBAL_LEARNER, Bandit, Bandits
+from app.services.learners import Learners
+from app.services.records import BanditRecord, RewardRule
+from app.services.rewards import Observation, Rewards
+
+
+def router(bandits: Bandits, learners: Learners, rewards: Rewards) -> APIRouter:
+    routes = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
+
+    @routes.put("/{bandit}", response_model=BanditView)
+    async def create(bandit: Identifier, body: BanditBody) -> Response:
+        """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
+        settings = body.model_dump(exclude={"reward"})
+        record = BanditRecord(**settings, reward=RewardRule(**body.reward.model_dump()))
+        made, new = await bandits.create(bandit, record)
+        return reply(_view(made), 201 if new else 200)
+
+    @routes.get("", response_model=Page[BanditView])
+    async def list_all(
+        cursor: Annotated[str | None, Query()] = None, limit: Annotated[PageLimit, Query()] = 100
+    ) -> Page[BanditView]:
+        page, following = bandits.page(cursor, limit)
+        return Page(items=[_view(item) for item in page], next=following)
+
+    @routes.get("/{bandit}", response_model=BanditView)
+    async def get(bandit: str) -> BanditView:
+        return _view(bandits.get(bandit))
+
+    @routes.delete("/{bandit}", status_code=204)
+    async def delete(bandit: str) -> Response:
+        """Delete a bandit and all that it has learned."""
+        await bandits.delete(bandit)
+        return Response(status_code=204)
+
+    @routes.post("/{bandit}/observations", status_code=202, response_model=ReceiptView)
+    async def observe(
+        bandit: str,
+        body: ObservationsBody,
+        wait: Annotated[Literal["applied"] | None, Query()] = None,
+    ) -> Response:
+        """Teach history, once per observation id."""
+        items = [Observation(item.id, item.arm, item.value, item.key) for item in body.observations]
+        receipt = await rewards.observe(bandits.get(bandit), items)
+        return await receipt_reply(rewards, receipt, wait)
+
+    @routes.get("/{bandit}/learners/{key}", response_model=LearnerView)
+    async def learner(
+        bandit: str, key: str, include: Annotated[Literal["precision"] | None, Query()] = None
+    ) -> Response:
+        """A learner as stored now; a key that was never rewarded is at the prior, version 0."""
+        owner = bandits.get(bandit)
+        _check_key(owner, key)
+        report = await learners.report(owner, key)
+        answer: dict[str, object] = {
+            "key": key,
+            "version": report.version,
+            "observations": report.observations,
+            "theta": report.theta.tolist(),
+        }
+        if include == "precision":
+            answer["precision"] = report.precision.tolist()
+        return reply(answer)
+
+    @routes.delete("/{bandit}/learners/{key}", status_code=204)
+    async def forget(bandit: str, key: str) -> Response:
+        """Forget a learner; rewards for its decisions so far are refused from now on."""
+        owner = bandits.get(bandit)
+        _check_key(owner, key)
+        await rewards.forget(owner, key)
+        return Response(status_code=204)
+
+    return routes
+
+
+def _check_key(bandit: Bandit, key: str) -> None:
+    if (key == GLOBAL_LEARNER) != (bandit.record.scope == "global"):
+        expected = f"only {GLOBAL_LEARNER}" if bandit.record.scope == "global" else "one per key"
+        raise NotFound(f"no such learner: a bandit of scope {bandit.record.scope} has {expected}")
+
+
+def _view(bandit: Bandit) -> BanditView:
+    settings = msgspec.to_builtins(bandit.record)
+    return BanditView(id=bandit.name, **settings)

@@ -1,0 +1,119 @@
+"""/v1/catalogues: catalogues and their arms."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from app.api.schemas import (
+    ArmBody,
+    ArmIdsBody,
+    ArmsBody,
+    ArmView,
+    CatalogueBody,
+    CatalogueView,
+    DeletedView,
+    Identifier,
+    Page,
+    PageLimit,
+    UpsertedView,
+)
+from app.api.strict_json import JsonRoute, reply
+from app.errors import Invalid, NotFound
+from app.services.catalogues import Arm, Catalogue, Catalogues
+from app.services.records import CatalogueRecord
+
+
+def router(catalogues: Catalogues) -> APIRouter:
+    routes = APIRouter(prefix="/v1/catalogues", tags=["catalogues"], route_class=JsonRoute)
+
+    @routes.put("/{catalogue}", response_model=CatalogueView)
+    async def create(catalogue: Identifier, body: CatalogueBody) -> Response:
+        """Make a catalogue: 201 made, 200 the same one exists, 409 another one exists."""
+        record = CatalogueRecord(body.dim, body.index.model_dump())
+        made, new = await catalogues.create(catalogue, record)
+        return reply(_view(made), 201 if new else 200)
+
+    @routes.get("", response_model=Page[CatalogueView])
+    async def list_all(
+        cursor: Annotated[str | None, Query()] = None, limit: Annotated[PageLimit, Query()] = 100
+    ) -> Page[CatalogueView]:
+        page, following = catalogues.page(cursor, limit)
+        return Page(items=[_view(item) for item in page], next=following)
+
+    @routes.get("/{catalogue}", response_model=CatalogueView)
+    async def get(catalogue: str) -> CatalogueView:
+        return _view(catalogues.get(catalogue))
+
+    @routes.delete("/{catalogue}", status_code=204)
+    async def delete(catalogue: str) -> Response:
+        """Delete a catalogue with its arms; 409 while a bandit uses it."""
+        await catalogues.delete(catalogue)
+        return Response(status_code=204)
+
+    @routes.put("/{catalogue}/arms", response_model=UpsertedView)
+    async def upsert(catalogue: str, body: ArmsBody) -> UpsertedView:
+        """Insert or replace arms, all or none."""
+        target = catalogues.get(catalogue)
+        refuse_repeats([arm.id for arm in body.arms], "arms", "id")
+        done = await catalogues.upsert(target, [as_arm(arm) for arm in body.arms])
+        return UpsertedView(added=done.added, updated=done.updated, version=done.version)
+
+    @routes.get("/{catalogue}/arms", response_model=Page[ArmView])
+    async def list_arms(
+        catalogue: str,
+        cursor: Annotated[str | None, Query()] = None,
+        limit: Annotated[PageLimit, Query()] = 100,
+    ) -> Page[ArmView]:
+        arms, following = await catalogues.arms(catalogues.get(catalogue), cursor, limit)
+        return Page(items=[_arm_view(arm) for arm in arms], next=following)
+
+    @routes.get("/{catalogue}/arms/{arm}", response_model=ArmView)
+    async def get_arm(catalogue: str, arm: str) -> ArmView:
+        return _arm_view(await catalogues.arm(catalogues.get(catalogue), arm))
+
+    @routes.delete("/{catalogue}/arms/{arm}", status_code=204)
+    async def delete_arm(catalogue: str, arm: str) -> Response:
+        done = await catalogues.remove(catalogues.get(catalogue), [arm])
+        if done.missing:
+            raise NotFound("no arm of this id in the catalogue")
+        return Response(status_code=204)
+
+    @routes.post("/{catalogue}/arms/delete", response_model=DeletedView)
+    async def delete_arms(catalogue: str, body: ArmIdsBody) -> DeletedView:
+        target = catalogues.get(catalogue)
+        refuse_repeats(body.ids, "ids")
+        done = await catalogues.remove(target, body.ids)
+        return DeletedView(deleted=len(done.deleted), missing=list(done.missing), version=done.version)
+
+    return routes
+
+
+def refuse_repeats(ids: list[str], field: str, *rest: str) -> None:
+    """Raise Invalid when a batch names the same thing twice."""
+    seen: set[str] = set()
+    for position, name in enumerate(ids):
+        if name in seen:
+            raise Invalid("an id must not appear twice in one batch", loc=("body", field, position, *rest))
+        seen.add(name)
+
+
+def as_arm(body: ArmBody) -> Arm:
+    return Arm(body.id, body.features, body.tags, body.metadata)
+
+
+def _arm_view(arm: Arm) -> ArmView:
+    return ArmView(id=arm.id, features=list(arm.features), tags=list(arm.tags), metadata=arm.metadata)
+
+
+def _view(catalogue: Catalogue) -> CatalogueView:
+    index: dict[str, Any] = {"requested": catalogue.record.index["kind"], **asdict(catalogue.index.status())}
+    return CatalogueView(
+        id=catalogue.name,
+        dim=catalogue.dim,
+        size=len(catalogue.index),
+        version=catalogue.version,
+        index=index,
+    )

@@ -1,0 +1,43 @@
+"""POST /v1/bandits/{b}/choose and choose/batch."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from app.api.schemas import ChoiceView, ChoicesView, ChooseBatchBody, ChooseBody
+from app.api.strict_json import JsonRoute, reply
+from app.errors import ShortlistError
+from app.services.bandits import Bandits
+from app.services.choosing import Choice, ChooseRequest, Choosing
+from fastapi import Response
+
+
+def router(bandits: Bandits, choosing: Choosing) -> APIRouter:
+    routes = APIRouter(prefix="/v1/bandits", tags=["choices"], route_class=JsonRoute)
+
+    @routes.post("/{bandit}/choose", response_model=ChoiceView)
+    async def choose(bandit: str, body: ChooseBody) -> Response:
+        """Choose up to k arms, the best first, and return the token to reward them with."""
+        return reply(await choosing.choose(bandits.get(bandit), _request(body)))
+
+    @routes.post("/{bandit}/choose/batch", response_model=ChoicesView)
+    async def choose_batch(bandit: str, body: ChooseBatchBody) -> Response:
+        """Choose for several requests at once; an error of one is the error of all."""
+        owner = bandits.get(bandit)
+        results: list[Choice] = []
+        for position, item in enumerate(body.requests):
+            try:
+                results.append(await choosing.choose(owner, _request(item)))
+            except ShortlistError as error:
+                error.errors = [
+                    (("body", "requests", position, *loc[1:]), text)
+                    for loc, text in error.errors or [((), error.detail)]
+                ]
+                raise
+        return reply({"results": results})
+
+    return routes
+
+
+def _request(body: ChooseBody) -> ChooseRequest:
+    return ChooseRequest(body.key, body.k, body.exclude, body.event_id, body.seed)

@@ -1,0 +1,118 @@
+"""What every request passes: request id, body limit, metrics, log, and the last net for errors.
+
+One plain ASGI layer: a framework middleware would cost more than the rest of a request.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from typing import cast
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.problems import PROBLEM, problem, problem_of
+from app.errors import TooLarge
+from app.metrics import Metrics
+
+log = logging.getLogger("shortlist.http")
+
+STREAMED = re.compile(r"^/v1/catalogues/[^/]+/import$")
+REQUEST_ID = re.compile(rb"^[\x21-\x7e]{1,128}$")
+
+
+class Gateway:
+    """Wraps the application. ``max_body_bytes`` holds for all but streamed bodies."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, max_body_bytes: int, access_log: bool) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._max_body_bytes = max_body_bytes
+        self._access_log = access_log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        request_id = _request_id(scope)
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+            await send(message)
+
+        try:
+            await self._app(scope, self._limited(scope, receive), send_with_id)
+        except TooLarge as error:  # raised by the limited receive, through whoever was reading
+            await _send(send_with_id, error.status, problem_of(error))
+        except Exception:
+            log.exception("request failed", extra={"request_id": request_id.decode()})
+            if status:
+                raise
+            body = problem(500, "internal", "Internal error", "the error was logged under the request id")
+            await _send(send_with_id, 500, body)
+        finally:
+            self._record(scope, status, time.perf_counter() - started, request_id)
+
+    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+        if STREAMED.match(scope["path"]):
+            return receive
+        read = 0
+
+        async def limited() -> Message:
+            nonlocal read
+            if _content_length(scope) > self._max_body_bytes:
+                raise self._too_large()
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self._max_body_bytes:
+                raise self._too_large()
+            return message
+
+        return limited
+
+    def _too_large(self) -> TooLarge:
+        limit = f"the body must not be larger than {self._max_body_bytes >> 20} MiB"
+        return TooLarge(f"{limit}; use the import for large catalogues", loc=("body",))
+
+    def _record(self, scope: Scope, status: int, seconds: float, request_id: bytes) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        self._metrics.request_seconds.labels(route).observe(seconds)
+        self._metrics.requests.labels(scope["method"], route, str(status)).inc()
+        if self._access_log or status >= 500:
+            log.info(
+                "request",
+                extra={
+                    "request_id": request_id.decode(),
+                    "method": scope["method"],
+                    "route": route,
+                    "status": status,
+                    "ms": round(seconds * 1e3, 3),
+                },
+            )
+
+
+def _request_id(scope: Scope) -> bytes:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and REQUEST_ID.match(value):
+            return cast("bytes", value)
+    return uuid.uuid4().hex.encode()
+
+
+def _content_length(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() else 0
+    return 0
+
+
+async def _send(send: Send, status: int, body: bytes) -> None:
+    headers = [(b"content-type", PROBLEM.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

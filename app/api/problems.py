@@ -1,0 +1,58 @@
+"""Problem documents (RFC 9457): the one shape of every error."""
+
+from __future__ import annotations
+
+import http
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from app.errors import ShortlistError, Unavailable
+
+PROBLEM = "application/problem+json"
+_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid"}
+
+
+def problem(
+    status: int, code: str, title: str, detail: str, errors: list[dict[str, object]] | None = None
+) -> bytes:
+    """The body of a problem document."""
+    return msgspec.json.encode(
+        {
+            "type": f"/problems/{code}",
+            "title": title,
+            "status": status,
+            "detail": detail,
+            "code": code,
+            "errors": errors or [],
+        }
+    )
+
+
+def problem_of(error: ShortlistError) -> bytes:
+    errors: list[dict[str, object]] = [{"loc": list(loc), "message": text} for loc, text in error.errors]
+    return problem(error.status, error.code, error.title, error.detail, errors)
+
+
+def problem_response(error: ShortlistError) -> Response:
+    headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, Unavailable) else None
+    return Response(problem_of(error), error.status, headers, PROBLEM)
+
+
+def install(app: FastAPI) -> None:
+    """Make the framework's own errors problem documents too."""
+
+    async def framework(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class only
+        title = http.HTTPStatus(error.status_code).phrase
+        code = _CODES.get(error.status_code, title.lower().replace(" ", "_"))
+        body = problem(error.status_code, code, title, f"{request.method} is not possible here: {title}")
+        return Response(body, error.status_code, error.headers, PROBLEM)
+
+    async def known(request: Request, error: Exception) -> Response:  # noqa: ARG001
+        assert isinstance(error, ShortlistError)  # noqa: S101 - registered for this class only
+        return problem_response(error)
+
+    app.add_exception_handler(HTTPException, framework)
+    app.add_exception_handler(ShortlistError, known)

@@ -1,0 +1,218 @@
+"""Request and response bodies, and the limits that requests are held to (docs/limits.md)."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
+
+from app.api.strict_json import StrictModel
+
+MAX_DIM = 4_096
+MAX_ARMS = 10_000
+MAX_K = 1_000
+MAX_EXCLUDE = 10_000
+MAX_BATCH = 1_000
+MAX_REWARDS = 10_000
+MAX_FEATURE = 1e6
+MAX_VALUE = 1e9
+MAX_TAGS = 64
+MAX_METADATA_CHARS = 16_384
+MAX_PAGE = 1_000
+MAX_TOKEN_CHARS = 400_000
+
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
+Feature = Annotated[float, Field(ge=-MAX_FEATURE, le=MAX_FEATURE)]
+Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+PageLimit = Annotated[int, Field(ge=1, le=MAX_PAGE)]
+
+
+T = TypeVar("T")
+
+
+def _storable(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Small, and made of numbers that every JSON reader can take."""
+    try:
+        msgspec.msgpack.encode(metadata)
+        text = json.dumps(metadata, allow_nan=False)
+    except (ValueError, OverflowError, RecursionError):
+        raise ValueError("metadata must hold finite numbers and integers of at most 64 bits") from None
+    if len(text) > MAX_METADATA_CHARS:
+        raise ValueError(f"metadata must not be longer than {MAX_METADATA_CHARS} characters")
+    return metadata
+
+
+# Catalogues and arms --------------------------------------------------------------------------------
+class IndexBody(StrictModel):
+    kind: Literal["auto", "exact", "hnsw"] = "auto"
+    m: Annotated[int, Field(ge=4, le=128)] = 16
+    ef_construction: Annotated[int, Field(ge=8, le=2_000)] = 100
+    ef_search: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
+
+
+class CatalogueBody(StrictModel):
+    dim: Annotated[int, Field(ge=1, le=MAX_DIM)]
+    index: IndexBody = IndexBody()
+
+
+class ArmBody(StrictModel):
+    id: Identifier
+    features: list[Feature]
+    tags: Annotated[list[Annotated[str, Field(max_length=128)]], Field(max_length=MAX_TAGS)] = []
+    metadata: Annotated[dict[str, Any], AfterValidator(_storable)] = {}
+
+
+class ArmsBody(StrictModel):
+    arms: Annotated[list[ArmBody], Field(min_length=1, max_length=MAX_ARMS)]
+
+
+class ArmIdsBody(StrictModel):
+    ids: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_ARMS)]
+
+
+class CatalogueView(BaseModel):
+    id: str
+    dim: int
+    size: int
+    version: int
+    index: dict[str, Any]
+
+
+class ArmView(BaseModel):
+    id: str
+    features: list[float]
+    tags: list[str]
+    metadata: dict[str, Any]
+
+
+class Page(BaseModel, Generic[T]):
+    items: list[T]
+    next: str | None
+
+
+class UpsertedView(BaseModel):
+    added: int
+    updated: int
+    version: int
+
+
+class DeletedView(BaseModel):
+    deleted: int
+    missing: list[str]
+    version: int
+
+
+# Bandits --------------------------------------------------------------------------------------------
+class RewardBody(StrictModel):
+    min: Value | None = None
+    max: Value | None = None
+    aggregate: Literal["first", "sum"] = "first"
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RewardBody:
+        if self.min is not None and self.max is not None and self.min >= self.max:
+            raise ValueError("min must be less than max")
+        return self
+
+
+class BanditBody(StrictModel):
+    catalogue: Identifier
+    policy: Literal["sub_ts", "linear_ts"]
+    scope: Literal["global", "per_key"] = "global"
+    ridge: Annotated[float, Field(ge=1e-9, le=1e9)] = 1.0
+    exploration: Annotated[float, Field(ge=0, le=1e6)] | Literal["theory"] = 1.0
+    delta: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    horizon: Annotated[int, Field(ge=1, le=10**12)] = 20_000
+    shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
+    eta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    reward: RewardBody = RewardBody()
+
+
+class BanditView(BaseModel):
+    id: str
+    catalogue: str
+    policy: str
+    scope: str
+    ridge: float
+    exploration: float | str
+    delta: float
+    horizon: int
+    shortlist: int
+    eta: float | None
+    reward: dict[str, Any]
+
+
+class ChooseBody(StrictModel):
+    key: Identifier | None = None
+    k: Annotated[int, Field(ge=1, le=MAX_K)] = 1
+    exclude: Annotated[list[Identifier], Field(max_length=MAX_EXCLUDE)] = []
+    event_id: Identifier | None = None
+    seed: Seed | None = None
+
+
+class ChooseBatchBody(StrictModel):
+    requests: Annotated[list[ChooseBody], Field(min_length=1, max_length=MAX_BATCH)]
+
+
+class ChosenArmView(BaseModel):
+    id: str
+    score: float
+
+
+class ChoiceView(BaseModel):
+    decision: str
+    arms: list[ChosenArmView]
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    exact: bool
+
+
+class ChoicesView(BaseModel):
+    results: list[ChoiceView]
+
+
+class LearnerView(BaseModel):
+    key: str
+    version: int
+    observations: int
+    theta: list[float]
+    precision: list[list[float]] | None = None
+
+
+# Rewards --------------------------------------------------------------------------------------------
+class RewardItem(StrictModel):
+    decision: Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_CHARS)]
+    value: Value
+    arm: Identifier | None = None
+    reward_id: Identifier | None = None
+
+
+class RewardsBody(StrictModel):
+    rewards: Annotated[list[RewardItem], Field(min_length=1, max_length=MAX_REWARDS)]
+
+
+class ObservationItem(StrictModel):
+    id: Identifier
+    arm: Identifier
+    value: Value
+    key: Identifier | None = None
+
+
+class ObservationsBody(StrictModel):
+    observations: Annotated[list[ObservationItem], Field(min_length=1, max_length=MAX_REWARDS)]
+
+
+class RejectedView(BaseModel):
+    index: int
+    code: str
+
+
+class ReceiptView(BaseModel):
+    accepted: int
+    duplicate: int
+    rejected: list[RejectedView]

@@ -1,0 +1,119 @@
+"""The ``shortlist`` command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.errors import ShortlistError
+from app.settings import Settings
+
+BENCHMARKS = {
+    "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
+    "churn": "queries while 200 % of the arms are replaced",
+    "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status says whether it went well."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        return int(parsed.run(parsed) or 0)
+    except ShortlistError as error:
+        print(f"shortlist: {error.detail}", file=sys.stderr)
+    except ValidationError as error:
+        for item in error.errors(include_input=False):
+            name = ".".join(str(part) for part in item["loc"])
+            print(f"shortlist: setting {name}: {item['msg']}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("shortlist: interrupted", file=sys.stderr)
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shortlist", description="An online linear-bandit recommendation service."
+    )
+    parser.add_argument("--version", action="version", version=f"shortlist {version('shortlist')}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    serve = commands.add_parser("serve", help="start the service")
+    _flags(serve, "host", "port", "data_dir", "redis_url", "log_level")
+    serve.add_argument("--workers", type=int, default=1, help="Service processes. This version runs 1.")
+    serve.add_argument(
+        "--no-worker", action="store_const", const=False, dest="worker", help=_description("worker")
+    )
+    serve.set_defaults(run=_serve)
+
+    worker = commands.add_parser("worker", help="apply rewards, for services started with --no-worker")
+    _flags(worker, "redis_url", "log_level")
+    worker.set_defaults(run=_work)
+
+    bench = commands.add_parser("bench", help="measure: ratios in one run")
+    bench.add_argument("name", nargs="?", choices=sorted(BENCHMARKS), help="which benchmark")
+    bench.add_argument("--list", action="store_true", help="list the benchmarks")
+    bench.add_argument("--quick", action="store_true", help="fewer repetitions")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions, seed and rows")
+    bench.set_defaults(run=_bench)
+
+    doctor = commands.add_parser("doctor", help="check a running or stopped installation")
+    _flags(doctor, "host", "port", "data_dir", "redis_url")
+    doctor.set_defaults(run=_doctor)
+    return parser
+
+
+def _flags(parser: argparse.ArgumentParser, *names: str) -> None:
+    for name in names:
+        flag = "--" + name.replace("_", "-")
+        default = Settings.model_fields[name].default
+        shown = f" Default: {default}." if default is not None else ""
+        parser.add_argument(flag, default=None, help=_description(name) + shown)
+
+
+def _description(name: str) -> str:
+    return Settings.model_fields[name].description or ""
+
+
+def _settings(parsed: argparse.Namespace) -> Settings:
+    given = {name: getattr(parsed, name, None) for name in Settings.model_fields}
+    return Settings(**{name: value for name, value in given.items() if value is not None})
+
+
+def _serve(parsed: argparse.Namespace) -> None:
+    from app.serving import serve  # noqa: PLC0415 - other commands need not load the server
+
+    if parsed.workers != 1:
+        raise ShortlistError("--workers: this version serves from one process")
+    serve(_settings(parsed))
+
+
+def _work(parsed: argparse.Namespace) -> None:
+    from app.serving import work  # noqa: PLC0415 - as above
+
+    work(_settings(parsed))
+
+
+def _bench(parsed: argparse.Namespace) -> int:
+    if parsed.list or parsed.name is None:
+        for name, text in BENCHMARKS.items():
+            print(f"{name:10} {text}")
+        return 0 if parsed.list else 2
+    result: dict[str, Any] = import_module(f"app.bench.{parsed.name}").run(parsed.quick)
+    if parsed.json is not None:
+        parsed.json.write_text(json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from app.doctor import examine  # noqa: PLC0415 - as above
+
+    return examine(_settings(parsed))

@@ -1,0 +1,53 @@
+"""The ASGI application. ``create_app`` is the only place that chooses implementations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from app.api import bandits, catalogues, choose, imports, operations, problems, rewards
+from app.api.gateway import Gateway
+from app.metrics import Metrics
+from app.service import Service
+from app.settings import Settings
+from app.storage.redis_store import RedisStore
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Return the application over the store at ``settings.redis_url``."""
+    if settings.redis_url is None:
+        raise ValueError("redis_url must be set: `shortlist serve` starts the embedded store and sets it")
+    store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions)
+    metrics = Metrics()
+    service = Service(settings, store, metrics)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001
+        await store.open()
+        await service.start()
+        yield
+        await service.stop()
+
+    app = FastAPI(
+        title="Shortlist",
+        description="Online linear-bandit recommendation in time sublinear in the number of arms.",
+        version=version("shortlist"),
+        lifespan=lifespan,
+    )
+    app.include_router(operations.router(service))
+    app.include_router(catalogues.router(service.catalogues))
+    app.include_router(imports.router(service.catalogues))
+    app.include_router(choose.router(service.bandits, service.choosing))
+    app.include_router(bandits.router(service.bandits, service.learners, service.rewards))
+    app.include_router(rewards.router(service.rewards))
+    problems.install(app)
+    app.add_middleware(
+        Gateway,
+        metrics=metrics,
+        max_body_bytes=settings.max_body_mb << 20,
+        access_log=settings.access_log,
+    )
+    return app

@@ -1,0 +1,45 @@
+"""Every metric of the service, in one table: name, labels and help are what /metrics shows.
+
+Units are in the names. Labels are from closed sets (routes, status classes, policies), never from input.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+
+
+class Metrics:
+    """The metrics of one process, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "shortlist_requests", "Requests answered.", ["method", "route", "status"], registry=registry
+        )
+        self.request_seconds = Histogram(
+            "shortlist_request_seconds",
+            "Time from the first byte of a request to the last of its answer.",
+            ["route"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.rewards = Counter(
+            "shortlist_rewards", "Rewards and observations received.", ["outcome"], registry=registry
+        )
+        self.applied = Counter(
+            "shortlist_rewards_applied", "Entries of the reward log folded.", registry=registry
+        )
+        self.backlog = Gauge(
+            "shortlist_reward_backlog", "Entries of the reward log not yet folded.", registry=registry
+        )
+        self.learners = Gauge("shortlist_cached_learners", "Learners in memory.", registry=registry)
+        self.learner_bytes = Gauge("shortlist_cached_learner_bytes", "Memory they take.", registry=registry)
+        self.arms = Gauge("shortlist_arms", "Arms of all catalogues.", registry=registry)
+        self.index_builds = Counter(
+            "shortlist_index_maintenance", "Builds and folds of indexes.", ["outcome"], registry=registry
+        )
+        self.index_exact = Gauge(
+            "shortlist_catalogues_exact", "Catalogues that are searched exactly now.", registry=registry
+        )

@@ -1,0 +1,99 @@
+"""The service without its HTTP face: what it is made of, and how it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+from app.metrics import Metrics
+from app.services.bandits import Bandits
+from app.services.catalogues import Catalogues
+from app.services.choosing import Choosing
+from app.services.learners import Learners
+from app.services.rewards import RemoteWorkers, Rewards
+from app.services.tokens import TokenSigner
+from app.settings import Settings
+from app.storage.redis_store import RedisStore
+from workers import index_maintenance
+from workers.reward_ingestion import RewardWorker, States
+
+POLL_S = 1.0
+SECRET_WORD = "token-secret"  # noqa: S105 - the name of the word, not the secret
+
+
+class Service:
+    """All services of one process, over one store. ``start`` before use, ``stop`` afterwards."""
+
+    def __init__(self, settings: Settings, store: RedisStore, metrics: Metrics) -> None:
+        self.settings = settings
+        self.store = store
+        self.metrics = metrics
+        self.ready = False
+        self.started_at = time.time()
+        token_ttl_ms = settings.token_ttl_s * 1_000
+        index_dir = settings.data_dir / "indexes"
+        index_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.signer = TokenSigner()
+        self.catalogues = Catalogues(store, index_dir=index_dir, keep_ms=token_ttl_ms)
+        self.bandits = Bandits(store, self.catalogues)
+        self.learners = Learners(
+            store,
+            capacity_bytes=settings.posterior_cache_mb << 20,
+            max_age_s=None if settings.worker else settings.posterior_age_s,
+        )
+        self._worker = self._make_worker() if settings.worker else None
+        self.choosing = Choosing(store, self.learners, self.signer, token_ttl_ms=token_ttl_ms)
+        self.rewards = Rewards(
+            store,
+            self.catalogues,
+            self.bandits,
+            self.signer,
+            self._worker or RemoteWorkers(store),
+            token_ttl_ms=token_ttl_ms,
+            observation_ttl_ms=settings.observation_ttl_s * 1_000,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+
+    async def start(self) -> None:
+        """Load everything from the store; afterwards all endpoints answer, exactly until graphs are there."""
+        self.signer.use(await self.store.put_once(None, SECRET_WORD, os.urandom(32), ttl_ms=None))
+        await self.catalogues.load()
+        await self.bandits.load()
+        if self._worker is not None:
+            self._tasks.append(asyncio.create_task(self._worker.run()))
+        self._tasks.append(asyncio.create_task(index_maintenance.run(self.catalogues, self._stopping)))
+        self.ready = True
+
+    async def stop(self) -> None:
+        """Finish what is under way and leave; what was acknowledged is in the store."""
+        self.ready = False
+        self._stopping.set()
+        if self._worker is not None:
+            self._worker.stop()
+        await asyncio.gather(*self._tasks)
+        await self.store.close()
+
+    async def backlog(self) -> int:
+        """Entries of the reward log that are not yet applied."""
+        partitions = range(self.store.partitions)
+        return sum(await asyncio.gather(*map(self.store.backlog, partitions)))
+
+    async def measure(self) -> None:
+        """Bring the gauges up to date."""
+        catalogues = list(self.catalogues)
+        self.metrics.learners.set(len(self.learners))
+        self.metrics.learner_bytes.set(self.learners.bytes)
+        self.metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
+        self.metrics.index_exact.set(sum(c.index.status().kind != "hnsw" for c in catalogues))
+        self.metrics.backlog.set(await self.backlog())
+
+    def _make_worker(self) -> RewardWorker:
+        return RewardWorker(
+            self.store, applied=self._applied, poll_s=POLL_S, reward_log_s=self.settings.reward_log_s
+        )
+
+    def _applied(self, states: States, entries: int) -> None:
+        self.learners.applied(states)
+        self.metrics.applied.inc(entries)

@@ -1,0 +1,116 @@
+"""`shortlist serve` and `shortlist worker`: one process, from its settings to its clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from importlib.metadata import version
+
+import uvicorn
+import uvloop
+from pydantic import SecretStr
+from pythonjsonlogger.json import JsonFormatter
+from threadpoolctl import threadpool_limits
+
+from app.errors import StartupError
+from app.main import create_app
+from app.settings import Settings
+from app.storage.embedded_server import EmbeddedServer
+from app.storage.redis_store import RedisStore
+from workers.reward_ingestion import RewardWorker
+
+log = logging.getLogger("shortlist")
+
+BACKLOG = 2_048
+GRACE_S = 30
+WORKER_POLL_S = 0.02
+
+
+def set_up_logging(level: str) -> None:
+    """One JSON document a line on standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        JsonFormatter(
+            "%(levelname)s %(name)s %(message)s",
+            rename_fields={"levelname": "level", "name": "logger"},
+            timestamp="time",
+        )
+    )
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+
+@contextlib.contextmanager
+def store_url(settings: Settings) -> Iterator[SecretStr]:
+    """The store to use: the given one, or an embedded server that lives as long as this context."""
+    if settings.redis_url is not None:
+        yield settings.redis_url
+        return
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with EmbeddedServer(settings.data_dir) as server:
+        yield SecretStr(server.url)
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT: then finish what is in flight, and stop. Raises StartupError."""
+    settings.check()
+    set_up_logging(settings.log_level)
+    threadpool_limits(1)  # one request, one core: searches run side by side, not each on all cores
+    with _listen(settings) as listener, store_url(settings) as url:
+        uvloop.run(_serve(settings.model_copy(update={"redis_url": url}), listener))
+    log.info("stopped")
+
+
+async def _serve(settings: Settings, listener: socket.socket) -> None:
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    async with app.router.lifespan_context(app):
+        host, port = listener.getsockname()[:2]
+        address = f"[{host}]" if ":" in host else host
+        log.info("Shortlist %s is ready on http://%s:%d", version("shortlist"), address, port)
+        await uvicorn.Server(config).serve(sockets=[listener])
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise StartupError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
+
+
+def work(settings: Settings) -> None:
+    """Apply rewards until SIGTERM or SIGINT, over the store at ``redis_url``. Raises StartupError."""
+    if settings.redis_url is None:
+        raise StartupError("shortlist worker needs --redis-url: the embedded store has its own worker")
+    set_up_logging(settings.log_level)
+    uvloop.run(_work(settings, settings.redis_url.get_secret_value()))
+
+
+async def _work(settings: Settings, url: str) -> None:
+    store = RedisStore(url, partitions=settings.partitions)
+    await store.open()
+    worker = RewardWorker(
+        store,
+        applied=lambda states, entries: log.debug("applied %d entries of %d learners", entries, len(states)),
+        poll_s=WORKER_POLL_S,
+        reward_log_s=settings.reward_log_s,
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    log.info("the worker is ready")
+    await worker.run()
+    await store.close()
