@@ -1,0 +1,36 @@
+"""Fixtures for every test that needs a store: one embedded server for the run, emptied before each test."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from app.storage.embedded_server import EmbeddedServer
+from app.storage.redis_store import RedisStore
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def store_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a server that lives as long as the test run; what it holds is whatever tests left there."""
+    directory: Path = tmp_path_factory.mktemp("store")
+    with EmbeddedServer(directory) as server:
+        yield server.url
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[RedisStore]:
+    """An open, empty store (``@pytest.mark.anyio``)."""
+    async with Redis.from_url(store_url) as client:
+        await client.flushall()
+    store = RedisStore(store_url)
+    try:
+        await store.open()
+        yield store
+    finally:
+        await store.close()
