@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from app.errors import Unavailable
 from app.services.learners import LearnerId
@@ -51,7 +51,7 @@ async def ingest(store: Store, partition: int, applied: Callable[[States, int], 
 
 
 def _fold_encoded(
-    before: Mapping[LearnerId, bytes | None], entries: list[LogEntry]
+    before: Mapping[LearnerId, bytes | None], entries: Sequence[LogEntry]
 ) -> tuple[States, dict[LearnerId, bytes | None]]:
     states = {identity: bytes_to_state(data) if data else None for identity, data in before.items()}
     after = fold(states, entries)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
-from app.api.schemas import ChoiceView, ChoicesView, ChooseBatchBody, ChooseBody
+from app.api.schemas import ChoicesView, ChoiceView, ChooseBatchBody, ChooseBody
 from app.api.strict_json import JsonRoute, reply
 from app.errors import ShortlistError
 from app.services.bandits import Bandits
 from app.services.choosing import Choice, ChooseRequest, Choosing
-from fastapi import Response
 
 
 def router(bandits: Bandits, choosing: Choosing) -> APIRouter:

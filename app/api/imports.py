@@ -42,11 +42,8 @@ def router(catalogues: Catalogues) -> APIRouter:
         steps = _import(catalogues, catalogues.get(catalogue), request.stream())
         if NDJSON in request.headers.get("accept", ""):
             return StreamingResponse(_progress(steps), media_type=NDJSON)
-        result = {}
-        async for result in steps:
-            pass
-        del result["lines"]
-        return reply(result)
+        *_, result = [step async for step in steps]
+        return reply({name: count for name, count in result.items() if name != "lines"})
 
     return routes
 

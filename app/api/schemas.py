@@ -62,8 +62,8 @@ class CatalogueBody(StrictModel):
 class ArmBody(StrictModel):
     id: Identifier
     features: list[Feature]
-    tags: Annotated[list[Annotated[str, Field(max_length=128)]], Field(max_length=MAX_TAGS)] = []
-    metadata: Annotated[dict[str, Any], AfterValidator(_storable)] = {}
+    tags: list[Annotated[str, Field(max_length=128)]] = Field(default_factory=list, max_length=MAX_TAGS)
+    metadata: Annotated[dict[str, Any], AfterValidator(_storable)] = Field(default_factory=dict)
 
 
 class ArmsBody(StrictModel):
@@ -149,7 +149,7 @@ class BanditView(BaseModel):
 class ChooseBody(StrictModel):
     key: Identifier | None = None
     k: Annotated[int, Field(ge=1, le=MAX_K)] = 1
-    exclude: Annotated[list[Identifier], Field(max_length=MAX_EXCLUDE)] = []
+    exclude: list[Identifier] = Field(default_factory=list, max_length=MAX_EXCLUDE)
     event_id: Identifier | None = None
     seed: Seed | None = None
 

@@ -12,6 +12,7 @@ with ``Query()``, and ``Request``. It returns a model, a msgspec struct, or a ``
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -25,6 +26,7 @@ from app.api.problems import problem_response
 from app.errors import Invalid, Location, ShortlistError, TooLarge
 
 JSON = "application/json"
+FIELD_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_-]{0,31}$")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -52,8 +54,8 @@ def invalid(error: ValidationError, where: Location) -> ShortlistError:
 
 
 def _public(loc: tuple[int | str, ...]) -> Location:
-    """Without the names that the caller made up: they would echo the input."""
-    return tuple(part if isinstance(part, int) or len(part) <= 64 and part.isascii() else "…" for part in loc)
+    """An unknown field is named as it was sent, if it looks like a name; anything else is not repeated."""
+    return tuple(part if isinstance(part, int) or FIELD_NAME.match(part) else "?" for part in loc)
 
 
 class JsonRoute(APIRoute):

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.algorithms import confidence
 from app.errors import Conflict, Invalid, NotFound
 from app.services.catalogues import Catalogue, Catalogues
 from app.services.pages import page_by_name
@@ -24,6 +25,11 @@ class Bandit:
     uid: str
     record: BanditRecord
     catalogue: Catalogue
+    exploration: float
+
+    @classmethod
+    def of(cls, name: str, uid: str, record: BanditRecord, catalogue: Catalogue) -> Bandit:
+        return cls(name, uid, record, catalogue, _exploration(record, catalogue.dim))
 
     def learner_for(self, key: str | None) -> str:
         """Name of the learner. Raises Invalid when the key is missing, or not wanted."""
@@ -34,6 +40,13 @@ class Bandit:
         if key is None:
             raise Invalid("key is required by a bandit of scope per_key", loc=("body", "key"))
         return key
+
+
+def _exploration(record: BanditRecord, dim: int) -> float:
+    """The multiplier of V^-1/2 xi: as given, or the paper's beta(delta / 4T) (Algorithm 4, line 2)."""
+    if isinstance(record.exploration, str):
+        return confidence.beta(record.delta / (4 * record.horizon), dim=dim, horizon=record.horizon)
+    return record.exploration
 
 
 def partition_of(uid: str, learner: str, partitions: int) -> int:
@@ -56,7 +69,7 @@ class Bandits:
     async def load(self) -> None:
         for name, data in (await self._store.registry()).bandits.items():
             uid, record = split_uid(data, BanditRecord)
-            self._serve(Bandit(name, uid, record, self._catalogues.get(record.catalogue)))
+            self._serve(Bandit.of(name, uid, record, self._catalogues.get(record.catalogue)))
 
     async def create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
         """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound (catalogue)."""
@@ -70,7 +83,7 @@ class Bandits:
             raise Conflict("a bandit of this name exists with another configuration")
         bandit = self._served.get(name)
         if bandit is None or bandit.uid != uid:
-            bandit = self._serve(Bandit(name, uid, existing, catalogue))
+            bandit = self._serve(Bandit.of(name, uid, existing, catalogue))
         return bandit, standing == data
 
     def get(self, name: str) -> Bandit:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class Catalogues:
         self._keep_ms = keep_ms + KEEP_MARGIN_MS
         self._served: dict[str, Catalogue] = {}
 
-    def __iter__(self) -> Iterable[Catalogue]:
+    def __iter__(self) -> Iterator[Catalogue]:
         return iter(tuple(self._served.values()))
 
     async def load(self) -> None:
@@ -160,7 +160,8 @@ class Catalogues:
         view = catalogue.index.snapshot()
         rows = view.rows_of([arm_id])
         if len(rows) and view.revision_of(int(rows[0])) == revision:
-            return view.features_of(rows)[0]
+            features: Vector = view.features_of(rows)[0]
+            return features
         kept = await self._store.retired_features(catalogue.uid, revision)
         return None if kept is None else bytes_to_vector(kept)
 

@@ -10,12 +10,13 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import numpy as np
 
-from app.algorithms.linear import linear_ts
-from app.algorithms.types import NO_ROWS, TopK
+from app.algorithms.linear import sub_ts
+from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.errors import NoArms
 from app.indexes.live import Snapshot
 from app.services.bandits import Bandit, partition_of
@@ -51,6 +52,16 @@ class Choice(msgspec.Struct, frozen=True):
     learner_version: int
     catalogue_version: int
     exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExactSolver:
+    """The solver of exact Thompson sampling: every eligible arm is compared."""
+
+    view: Snapshot
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        return self.view.search_exact(query, k, exclude)
 
 
 class Choosing:
@@ -105,14 +116,20 @@ class Choosing:
         return Choice(token, arms, bandit.record.policy, learner.version, catalogue_version, found.exact)
 
     async def _search(self, bandit: Bandit, learner: Learner, view: Snapshot, request: ChooseRequest) -> TopK:
-        record = bandit.record
         exclude = view.rows_of(request.exclude) if request.exclude else NO_ROWS
         rng = self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
-        query = linear_ts.draw(learner.posterior(bandit), exploration=record.exploration, rng=rng)
-        search = view.search_exact if record.policy == "linear_ts" else view.search
+        choose = partial(
+            sub_ts.choose,
+            learner.posterior(bandit),
+            view if bandit.record.policy == "sub_ts" else ExactSolver(view),
+            k=request.k,
+            exploration=bandit.exploration,
+            rng=rng,
+            exclude=exclude,
+        )
         if view.expected_us > LONG_SEARCH_US:
-            return await asyncio.to_thread(search, query, request.k, exclude)
-        return search(query, request.k, exclude)
+            return await asyncio.to_thread(choose)
+        return choose()
 
 
 def _seeded(seed: int, bandit: str, key: str | None) -> np.random.Generator:

@@ -67,7 +67,7 @@ class Receipt:
     applied: bool = False
 
 
-class Rejected(Exception):  # noqa: N818 - an outcome of one item, not a failure
+class Rejected(Exception):
     """One item of a batch is refused, the others are not."""
 
     def __init__(self, code: RejectCode) -> None:
