@@ -99,13 +99,14 @@ class RedisStore:
         return standing
 
     async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
-        """One round trip and one per partition; the states go even when the name is gone, as above."""
-        deleted = await self._redis.script(
+        """One round trip and one per partition; the states go even if the name is gone, as above."""
+        outcome = await self._redis.script(
             "delete_bandit", [keys.BANDITS, keys.users(catalogue)], [name, uid]
         )
-        for partition in range(self.partitions):
-            await self._redis.command("UNLINK", keys.states(partition, uid))
-        return bool(deleted)
+        if outcome != b"in_use":
+            for partition in range(self.partitions):
+                await self._redis.command("UNLINK", keys.states(partition, uid))
+        return bool(outcome == b"deleted")
 
     # Catalogues ---------------------------------------------------------------------------------
     async def upsert_arms(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:

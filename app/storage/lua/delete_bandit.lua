@@ -1,11 +1,14 @@
 -- KEYS   bandits, users of its catalogue
 -- ARGV   name, uid
--- Result 1 when it was there, else 0
--- Effect in one step: the record is removed if it begins with the uid, and the bandit no longer uses the catalogue.
+-- Result 'deleted', 'missing', or 'in_use' when it is a bandit of another catalogue
+-- Effect in one step: a record that begins with the uid is removed, and the bandit no longer uses the catalogue.
+--        Naming another catalogue changes nothing: the right one could never be deleted again.
 local record = redis.call('HGET', KEYS[1], ARGV[1])
 if not record or string.sub(record, 1, 16) ~= ARGV[2] then
-  return 0
+  return 'missing'
+end
+if redis.call('SREM', KEYS[2], ARGV[1]) == 0 then
+  return 'in_use'
 end
 redis.call('HDEL', KEYS[1], ARGV[1])
-redis.call('SREM', KEYS[2], ARGV[1])
-return 1
+return 'deleted'

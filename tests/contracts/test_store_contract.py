@@ -1,0 +1,231 @@
+"""Contract of a store: the registry, and words that are written once."""
+
+import asyncio
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from waiting import until
+
+from app.errors import Invalid
+from app.storage.protocol import ArmWrite, Store
+
+pytestmark = pytest.mark.anyio
+
+UID, OTHER_UID = "0123456789abcdef", "fedcba9876543210"
+KEEP_MS = 60_000
+
+
+def record(uid, rest=b"{}"):
+    return uid.encode() + rest
+
+
+async def test_the_store_answers_and_knows_its_partitions(store: Store):
+    await store.ping()
+    assert store.partitions == 4
+
+
+async def test_an_empty_store_has_an_empty_registry(store: Store):
+    registry = await store.registry()
+    assert (registry.catalogues, registry.bandits) == ({}, {})
+
+
+async def test_a_name_belongs_to_the_record_that_came_first(store: Store):
+    first, second = record(UID, bytes(range(256))), record(OTHER_UID)
+    assert await store.create_catalogue("films", first) == first
+    assert await store.create_catalogue("films", second) == first
+    assert (await store.registry()).catalogues == {"films": first}
+
+
+async def test_of_a_hundred_creators_exactly_one_wins_and_all_learn_who(store: Store):
+    records = [record(f"{i:016x}") for i in range(100)]
+    standing = await asyncio.gather(*(store.create_catalogue("films", r) for r in records))
+    assert len(set(standing)) == 1
+    assert standing[0] in records
+    assert (await store.registry()).catalogues == {"films": standing[0]}
+
+
+async def test_a_bandit_needs_its_catalogue(store: Store):
+    assert await store.create_bandit("b", record(UID), catalogue="films") is None
+    assert (await store.registry()).bandits == {}
+    await store.create_catalogue("films", record(UID))
+    assert await store.create_bandit("b", record(UID), catalogue="films") == record(UID)
+    assert await store.create_bandit("b", record(OTHER_UID), catalogue="films") == record(UID)
+    assert (await store.registry()).bandits == {"b": record(UID)}
+
+
+async def test_a_catalogue_in_use_stays(store: Store):
+    await store.create_catalogue("films", record(UID))
+    await store.upsert_arms(UID, [ArmWrite("a", b"12345678", b"doc")], keep_ms=KEEP_MS)
+    await store.create_bandit("b", record(OTHER_UID), catalogue="films")
+    assert await store.delete_catalogue("films", UID) == "in_use"
+    assert [arm.id for batch in [b async for b in store.scan_arms(UID)] for arm in batch] == ["a"]
+    assert await store.delete_bandit("b", OTHER_UID, catalogue="films")
+    assert await store.delete_catalogue("films", UID) == "deleted"
+    assert (await store.registry()).catalogues == {}
+
+
+async def test_deleting_removes_the_arms_with_the_catalogue(store: Store):
+    await store.create_catalogue("films", record(UID))
+    await store.upsert_arms(UID, [ArmWrite("a", b"12345678", b"doc")], keep_ms=KEEP_MS)
+    assert await store.delete_catalogue("films", UID) == "deleted"
+    assert [batch async for batch in store.scan_arms(UID)] == []
+    assert await store.documents(UID, ["a"]) == [b""]
+    assert await store.catalogue_version(UID) == 0
+
+
+async def test_deleting_again_finishes_what_an_interrupted_deletion_left(store: Store):
+    await store.create_catalogue("films", record(UID))
+    assert await store.delete_catalogue("films", UID) == "deleted"
+    await store.upsert_arms(UID, [ArmWrite("a", b"12345678")], keep_ms=KEEP_MS)  # as if they had been left
+    assert await store.delete_catalogue("films", UID) == "missing"
+    assert [batch async for batch in store.scan_arms(UID)] == []
+
+
+async def test_deleting_spares_a_successor_of_the_same_name(store: Store):
+    await store.create_catalogue("films", record(OTHER_UID))
+    await store.create_bandit("b", record(OTHER_UID), catalogue="films")
+    assert await store.delete_bandit("b", UID, catalogue="films") is False
+    assert await store.delete_catalogue("films", UID) == "missing"
+    registry = await store.registry()
+    assert set(registry.catalogues) == {"films"}
+    assert set(registry.bandits) == {"b"}
+    assert await store.delete_catalogue("films", OTHER_UID) == "in_use"
+
+
+async def test_deleting_a_bandit_of_another_catalogue_changes_nothing(store: Store):
+    await store.create_catalogue("films", record(UID))
+    await store.create_catalogue("books", record(OTHER_UID))
+    await store.create_bandit("b", record(UID), catalogue="films")
+    assert await store.apply(0, expected="0-0", watermark="1-1", states={(UID, "ann"): b"1"})
+    assert await store.delete_bandit("b", UID, catalogue="books") is False
+    assert await store.states(0, [(UID, "ann")]) == [b"1"]
+    assert (await store.registry()).bandits == {"b": record(UID)}
+    assert await store.delete_bandit("b", UID, catalogue="films") is True
+    assert await store.delete_catalogue("films", UID) == "deleted"
+
+
+async def test_deleting_a_bandit_removes_its_states_and_no_others(store: Store):
+    await store.create_catalogue("films", record(UID))
+    await store.create_bandit("b", record(UID), catalogue="films")
+    states = {(UID, "ann"): b"1", (UID, "bob"): b"2", (OTHER_UID, "ann"): b"3"}
+    for partition in range(store.partitions):
+        assert await store.apply(partition, expected="0-0", watermark="1-1", states=states)
+    assert await store.delete_bandit("b", UID, catalogue="films") is True
+    for partition in range(store.partitions):
+        assert await store.states(partition, list(states)) == [None, None, b"3"]
+    assert await store.delete_bandit("b", UID, catalogue="films") is False
+
+
+async def test_a_catalogue_is_never_deleted_under_a_new_bandit(store: Store):
+    for _ in range(50):
+        await store.create_catalogue("films", record(UID))
+        bandit, outcome = await asyncio.gather(
+            store.create_bandit("b", record(UID), catalogue="films"), store.delete_catalogue("films", UID)
+        )
+        assert (bandit, outcome) in {(record(UID), "in_use"), (None, "deleted")}
+        await store.delete_bandit("b", UID, catalogue="films")
+
+
+NAMES = st.sampled_from(["x", "y", "a:b", "A._-1"])
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["create_catalogue", "delete_catalogue", "create_bandit", "delete_bandit"]),
+        NAMES,
+        NAMES,
+        st.booleans(),
+    ),
+    max_size=40,
+)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps=STEPS)
+async def test_the_registry_is_two_dictionaries(store: Store, steps):
+    """Against a model; a step may be made twice, as after a lost reply, and the second changes nothing."""
+    catalogues, bandits, homes = {}, {}, {}
+    for name, data in (await store.registry()).bandits.items():
+        for catalogue in ["x", "y", "a:b", "A._-1"]:
+            await store.delete_bandit(name, data[:16].decode(), catalogue=catalogue)
+    for name, data in (await store.registry()).catalogues.items():
+        await store.delete_catalogue(name, data[:16].decode())
+    for number, (step, name, catalogue, twice) in enumerate(steps):
+        new = record(f"{number:016x}")
+        for again in range(1 + twice):
+            if step == "create_catalogue":
+                assert await store.create_catalogue(name, new) == catalogues.setdefault(name, new)
+            elif step == "create_bandit":
+                expected = None
+                if catalogue in catalogues:
+                    expected = bandits.setdefault(name, new)
+                    homes.setdefault(name, catalogue)
+                assert await store.create_bandit(name, new, catalogue=catalogue) == expected
+            elif step == "delete_catalogue":
+                uid = catalogues.get(name, new)[:16].decode()
+                outcome = await store.delete_catalogue(name, uid)
+                if name not in catalogues:
+                    assert outcome == "missing"
+                elif name in homes.values():
+                    assert outcome == "in_use"
+                else:
+                    assert outcome == "deleted"
+                    del catalogues[name]
+            else:
+                uid = bandits.get(name, new)[:16].decode()
+                home = homes.get(name, catalogue)
+                assert await store.delete_bandit(name, uid, catalogue=home) == (name in bandits)
+                bandits.pop(name, None)
+                homes.pop(name, None)
+            registry = await store.registry()
+            assert (registry.catalogues, registry.bandits) == (catalogues, bandits), (step, again)
+
+
+async def test_a_word_is_written_once(store: Store):
+    assert await store.get_once(None, "secret") is None
+    assert await store.put_once(None, "secret", b"\x00\xff", ttl_ms=None) == b"\x00\xff"
+    assert await store.put_once(None, "secret", b"another", ttl_ms=None) == b"\x00\xff"
+    assert await store.get_once(None, "secret") == b"\x00\xff"
+
+
+async def test_an_empty_word_stands(store: Store):
+    assert await store.put_once(1, "event", b"", ttl_ms=KEEP_MS) == b""
+    assert await store.put_once(1, "event", b"later", ttl_ms=KEEP_MS) == b""
+    assert await store.get_once(1, "event") == b""
+
+
+async def test_words_of_different_partitions_are_different(store: Store):
+    places = [None, 0, 1, 2, 3]
+    for place in places:
+        word = str(place).encode()
+        assert await store.put_once(place, "event", word, ttl_ms=KEEP_MS) == word
+    assert [await store.get_once(place, "event") for place in places] == [str(p).encode() for p in places]
+
+
+async def test_a_hundred_writers_of_a_word_agree(store: Store):
+    values = [str(i).encode() for i in range(100)]
+    standing = await asyncio.gather(*(store.put_once(0, "event", v, ttl_ms=KEEP_MS) for v in values))
+    assert len(set(standing)) == 1
+    assert await store.get_once(0, "event") == standing[0]
+
+
+async def test_a_word_lives_for_its_time(store: Store):
+    await store.put_once(0, "short", b"1", ttl_ms=40)
+    await store.put_once(0, "long", b"1", ttl_ms=KEEP_MS)
+
+    async def gone():
+        return await store.get_once(0, "short") is None
+
+    await until(gone, what="the word expires")
+    assert await store.get_once(0, "long") == b"1"
+    assert await store.put_once(0, "short", b"2", ttl_ms=KEEP_MS) == b"2"
+
+
+async def test_a_word_without_time_to_live_is_refused(store: Store):
+    with pytest.raises(Invalid, match="ttl_ms"):
+        await store.put_once(0, "event", b"1", ttl_ms=0)
+    assert await store.get_once(0, "event") is None
