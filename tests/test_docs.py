@@ -1,0 +1,58 @@
+"""The documents say what the code does: settings, limits, algorithms and commands are compared with it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app import cli
+from app.api import imports, schemas
+from app.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+
+
+def settings_table() -> str:
+    rows = ["| variable | default | meaning |", "|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default is None else f"`{field.default}`"
+        rows.append(f"| `SHORTLIST_{name.upper()}` | {default} | {field.description} |")
+    return "\n".join(rows)
+
+
+def test_every_setting_is_documented_as_it_is() -> None:
+    assert settings_table() in (ROOT / "docs/settings.md").read_text(), settings_table()
+
+
+def limits() -> list[tuple[str, str]]:
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| `(\w+)` \|$", (ROOT / "docs/limits.md").read_text(), re.M)
+    assert len(rows) >= 12
+    return rows
+
+
+@pytest.mark.parametrize(("text", "constant"), limits())
+def test_every_limit_is_documented_as_it_is(text: str, constant: str) -> None:
+    value = getattr(schemas, constant, None) or getattr(imports, constant)
+    assert re.sub(r"[^0-9].*$", "", text.replace(",", "")) == str(int(value))
+
+
+def test_every_limit_of_the_schemas_is_documented() -> None:
+    documented = {constant for _, constant in limits()}
+    assert {name for name in vars(schemas) if name.startswith("MAX_")} <= documented
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    commands = set(re.findall(r"`shortlist (\w+)", (ROOT / "README.md").read_text()))
+    parser = cli._parser()  # noqa: SLF001 - the parser is the list of commands
+    (choices,) = [action.choices for action in parser._subparsers._group_actions]  # type: ignore[union-attr]  # noqa: SLF001
+    assert commands <= set(choices)
+    assert commands
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("load_tests/*.md")]:
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text()):
+            if "://" not in target:
+                assert (document.parent / target).exists(), f"{document.name}: {target}"
