@@ -1,0 +1,236 @@
+"""Contract of a store: folding the reward log into states, exactly once, and trimming it."""
+
+import asyncio
+import itertools
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_store_rewards import TTL_MS, UID, append, forget, log_of, order, reward
+from waiting import until
+
+from app.storage.protocol import RewardWrite, Store
+
+pytestmark = pytest.mark.anyio
+
+OTHER_UID = "fedcba9876543210"
+FUTURE_MS = 2**45
+
+
+async def fill(store, count, *, partition=0, tag=""):
+    outcomes = await store.append_rewards(partition, [reward(f"{tag}{i}") for i in range(count)])
+    return [outcome.entry_id for outcome in outcomes]
+
+
+async def test_states_and_watermark_change_together(store: Store):
+    ids = await fill(store, 3)
+    states = {(UID, "ann"): bytes(range(256)), (OTHER_UID, "ann"): b"", (UID, "b:c"): b"2"}
+    assert await store.apply(0, expected="0-0", watermark=ids[1], states=states) is True
+    assert await store.watermark(0) == ids[1]
+    assert await store.states(0, [*states, (UID, "nobody")]) == [bytes(range(256)), b"", b"2", None]
+    assert await store.states(0, [(UID, "ann"), (OTHER_UID, "ann"), (UID, "ann")]) == [
+        bytes(range(256)),
+        b"",
+        bytes(range(256)),
+    ]
+    assert await store.states(0, []) == []
+
+
+async def test_another_watermark_changes_nothing(store: Store):
+    ids = await fill(store, 3)
+    await store.apply(0, expected="0-0", watermark=ids[0], states={(UID, "ann"): b"1", (UID, "bob"): b"1"})
+    for wrong in ("0-0", ids[1]):
+        outcome = await store.apply(
+            0, expected=wrong, watermark=ids[2], states={(UID, "ann"): b"2", (UID, "bob"): None}
+        )
+        assert outcome is False
+    assert await store.watermark(0) == ids[0]
+    assert await store.states(0, [(UID, "ann"), (UID, "bob")]) == [b"1", b"1"]
+
+
+async def test_a_call_that_was_applied_is_not_applied_again(store: Store):
+    ids = await fill(store, 2)
+    call = {"expected": "0-0", "watermark": ids[0], "states": {(UID, "ann"): b"1"}}
+    assert await store.apply(0, **call) is True
+    assert await store.apply(0, **call) is False
+    assert await store.watermark(0) == ids[0], "which tells the caller that its first call was applied"
+
+
+async def test_none_removes_a_state(store: Store):
+    ids = await fill(store, 2)
+    both = [(UID, "ann"), (UID, "bob")]
+    await store.apply(0, expected="0-0", watermark=ids[0], states=dict.fromkeys(both, b"1"))
+    await store.apply(0, expected=ids[0], watermark=ids[1], states={(UID, "ann"): None, (UID, "eve"): None})
+    assert await store.states(0, both) == [None, b"1"]
+
+
+async def test_a_watermark_moves_without_states(store: Store):
+    ids = await fill(store, 1)
+    assert await store.apply(0, expected="0-0", watermark=ids[0], states={})
+    assert await store.watermark(0) == ids[0]
+
+
+async def test_partitions_have_states_and_watermarks_of_their_own(store: Store):
+    for partition in range(store.partitions):
+        [entry_id] = await fill(store, 1, partition=partition)
+        state = b"%d" % partition
+        assert await store.apply(partition, expected="0-0", watermark=entry_id, states={(UID, "ann"): state})
+    for partition in range(store.partitions):
+        assert await store.states(partition, [(UID, "ann")]) == [b"%d" % partition]
+
+
+async def test_large_states_and_many_learners(store: Store):
+    [entry_id] = await fill(store, 1)
+    states = {(f"{n % 3:016x}", f"learner-{n}"): b"%d" % n * 100 for n in range(3_000)}
+    states[(UID, "large")] = b"\x00\xff" * (4 << 20)
+    assert await store.apply(0, expected="0-0", watermark=entry_id, states=states)
+    assert await store.states(0, list(states)) == list(states.values())
+
+
+async def test_of_racing_appliers_exactly_one_wins_and_its_states_stand(store: Store):
+    watermark = "0-0"
+    for lap in range(20):
+        [entry_id] = await fill(store, 1, tag=f"{lap}/")
+        calls = [
+            {(UID, learner): b"%d/%d" % (lap, racer) for learner in ("ann", "bob")} for racer in range(25)
+        ]
+        outcomes = await asyncio.gather(
+            *(store.apply(0, expected=watermark, watermark=entry_id, states=states) for states in calls)
+        )
+        assert outcomes.count(True) == 1
+        winner = calls[outcomes.index(True)]
+        assert await store.states(0, list(winner)) == list(winner.values())
+        watermark = entry_id
+
+
+async def test_the_backlog_is_what_lies_above_the_watermark(store: Store):
+    ids = await fill(store, 10)
+    assert await store.backlog(0) == 10
+    await append(store, reward("0"), reward("9"))  # duplicates are not entries
+    assert await store.backlog(0) == 10
+    for position in (0, 3, 9):
+        await store.apply(0, expected=await store.watermark(0), watermark=ids[position], states={})
+        assert await store.backlog(0) == 9 - position
+    await forget(store, 5_000)
+    assert await store.backlog(0) == 1
+
+
+async def test_nothing_above_the_watermark_is_trimmed(store: Store):
+    ids = await fill(store, 10)
+    await store.trim_log(0, FUTURE_MS)
+    assert len(await log_of(store)) == 10
+    await store.apply(0, expected="0-0", watermark=ids[6], states={})
+    await store.trim_log(0, FUTURE_MS)
+    assert [e.entry_id for e in await log_of(store)] == ids[7:]
+    assert await store.backlog(0) == 3
+
+
+async def test_nothing_young_is_trimmed(store: Store):
+    old = await fill(store, 3, tag="old")
+
+    async def a_later_millisecond():
+        ids = await fill(store, 1, tag=f"{next(TAGS)}-")
+        return ids if order(ids[0])[0] > order(old[-1])[0] else None
+
+    [young] = await until(a_later_millisecond, what="the server's clock moves on")
+    await store.apply(0, expected="0-0", watermark=young, states={})
+    await store.trim_log(0, order(old[0])[0])
+    assert (await log_of(store))[0].entry_id == old[0]
+    await store.trim_log(0, order(young)[0])
+    assert [e.entry_id for e in await log_of(store)] == [young]
+    assert (await store.watermark(0), await store.backlog(0)) == (young, 0)
+
+
+async def test_a_log_that_was_trimmed_empty_goes_on_where_it_was(store: Store):
+    ids = await fill(store, 5)
+    await store.apply(0, expected="0-0", watermark=ids[-1], states={})
+    await store.trim_log(0, FUTURE_MS)
+    assert (await log_of(store), await store.backlog(0)) == ([], 0)
+    more = await fill(store, 2, tag="more")
+    assert order(ids[-1]) < order(more[0]) < order(more[1])
+    assert await store.backlog(0) == 2
+    assert [e.entry_id for e in await store.read_log(0, ids[-1], 10)] == more
+
+
+async def fold(store, partition=0, count=3):
+    """Fold one page: a state is the list of its learner's numbers, and an entry b"F" empties it."""
+    watermark = await store.watermark(partition)
+    entries = await store.read_log(partition, watermark, count)
+    if not entries:
+        return False
+    learners = list(dict.fromkeys((e.bandit_uid, e.learner) for e in entries))
+    states = dict(zip(learners, await store.states(partition, learners), strict=True))
+    for entry in entries:
+        key = (entry.bandit_uid, entry.learner)
+        states[key] = None if entry.payload == b"F" else (states[key] or b"") + entry.payload + b" "
+    return await store.apply(partition, expected=watermark, watermark=entries[-1].entry_id, states=states)
+
+
+TAGS = itertools.count()
+STEP = st.one_of(
+    st.tuples(st.just("append"), st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 12)), max_size=5)),
+    st.tuples(st.just("forget"), st.sampled_from("xyz")),
+    st.tuples(st.just("fold"), st.integers(1, 4)),
+    st.tuples(st.just("trim"), st.none()),
+)
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps=st.lists(st.tuples(STEP, st.integers(1, 3)), max_size=30))
+async def test_every_entry_is_folded_exactly_once(store: Store, steps):
+    """A call may be made up to three times, as after lost replies; states are those of calls made once."""
+    uid = f"{next(TAGS):016x}"  # examples share the store, and so its partition 0
+    expected, seen = {name: [] for name in "xyz"}, set()
+    now_ms = 1_000
+    for (step, words), times in steps:
+        now_ms += 1
+        if step == "append":
+            for learner, once in words:
+                if (learner, once) not in seen:
+                    seen.add((learner, once))
+                    expected[learner].append(b"%d" % once)
+        elif step == "forget":
+            expected[words] = []
+        for _ in range(times):
+            if step == "append":
+                rewards = [RewardWrite(uid, w, f"{n}", None, now_ms, TTL_MS, b"%d" % n) for w, n in words]
+                await store.append_rewards(0, rewards)
+            elif step == "forget":
+                await store.append_forget(0, uid, words, payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
+            elif step == "fold":
+                await asyncio.gather(fold(store, count=words), fold(store, count=words))
+            else:
+                await store.trim_log(0, FUTURE_MS)
+        unfolded = await store.read_log(0, await store.watermark(0), 10_000)
+        assert await store.backlog(0) == len(unfolded)
+    while await fold(store):
+        pass
+    states = await store.states(0, [(uid, name) for name in expected])
+    assert [(state or b"").split() for state in states] == list(expected.values())
+
+
+async def test_appenders_and_appliers_at_once_lose_and_double_nothing(store: Store):
+    words = [f"{n}" for n in range(400)]
+
+    async def appender(own):
+        for start in range(0, len(own), 8):
+            batch = [reward(w, learner=w[-1], payload=w.encode()) for w in own[start : start + 8]]
+            await store.append_rewards(1, batch)
+            await store.append_rewards(1, batch[:3])
+
+    appending = asyncio.gather(*(appender(words[n : n + 200]) for n in (0, 100, 200)))
+
+    async def applier():
+        while not appending.done() or await store.backlog(1):
+            await fold(store, partition=1, count=16)
+
+    await asyncio.gather(appending, *(applier() for _ in range(4)))
+    learners = [(UID, f"{digit}") for digit in range(10)]
+    states = await store.states(1, learners)
+    assert sorted(b"".join(states).decode().split()) == sorted(words)
+    assert await store.backlog(1) == 0

@@ -1,0 +1,204 @@
+"""Contract of a store: the reward log, its duplicates, and learners that were forgotten."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from waiting import until
+
+from app.errors import Invalid
+from app.storage.protocol import RewardWrite, Store
+
+pytestmark = pytest.mark.anyio
+
+UID, OTHER_UID = "0123456789abcdef", "fedcba9876543210"
+TTL_MS = 60_000
+
+
+def reward(once, *, uid=UID, learner="ann", first=None, issued_ms=1_000, ttl_ms=TTL_MS, payload=b"p"):
+    return RewardWrite(uid, learner, once, first, issued_ms, ttl_ms, payload)
+
+
+def order(entry_id):
+    milliseconds, number = entry_id.split("-")
+    return int(milliseconds), int(number)
+
+
+async def append(store, *rewards, partition=0):
+    return [outcome.status for outcome in await store.append_rewards(partition, rewards)]
+
+
+async def forget(store, now_ms, *, uid=UID, learner="ann", partition=0, ttl_ms=TTL_MS):
+    return await store.append_forget(partition, uid, learner, payload=b"F", now_ms=now_ms, ttl_ms=ttl_ms)
+
+
+async def log_of(store, partition=0):
+    return list(await store.read_log(partition, "0-0", 100_000))
+
+
+async def test_an_empty_log(store: Store):
+    assert await log_of(store) == []
+    assert await store.watermark(0) == "0-0"
+    assert await store.backlog(0) == 0
+    assert list(await store.append_rewards(0, [])) == []
+    await store.trim_log(0, 2**45)
+
+
+async def test_entries_come_back_in_order_and_bit_for_bit(store: Store):
+    rng = np.random.default_rng(3)
+    payloads = [b"", bytes(range(256)), rng.bytes(1 << 20), b"\r\n$-1\r\n"]
+    writes = [
+        reward(f"o{i}", uid=(UID, OTHER_UID)[i % 2], learner=f"l:{i}", payload=payload)
+        for i, payload in enumerate(payloads)
+    ]
+    outcomes = await store.append_rewards(0, writes)
+    entries = await log_of(store)
+    assert [e.entry_id for e in entries] == [o.entry_id for o in outcomes]
+    assert [(e.bandit_uid, e.learner, e.payload) for e in entries] == [
+        (w.bandit_uid, w.learner, w.payload) for w in writes
+    ]
+    assert all(e.first for e in entries)
+
+
+async def test_a_thousand_entries_in_one_call(store: Store):
+    writes = [reward(f"{i}", learner=f"{i % 37}", first=f"{i % 100}") for i in range(1_000)]
+    outcomes = await store.append_rewards(2, writes)
+    assert {o.status for o in outcomes} == {"accepted"}
+    assert [o.entry_id for o in outcomes] == [e.entry_id for e in await log_of(store, 2)]
+    assert await store.backlog(2) == 1_000
+
+
+async def test_a_word_seen_before_is_a_duplicate(store: Store):
+    assert await append(store, reward("x"), reward("x"), reward("y")) == ["accepted", "duplicate", "accepted"]
+    assert await append(store, reward("y"), reward("z")) == ["duplicate", "accepted"]
+    assert len(await log_of(store)) == 3
+
+
+async def test_words_belong_to_one_learner_of_one_bandit(store: Store):
+    writes = [
+        reward("x"),
+        reward("x", learner="bob"),
+        reward("x", uid=OTHER_UID),
+        reward("b:c", learner="a"),
+        reward("c", learner="a:b"),
+        reward("3.x", learner="1"),
+        reward("x", learner="1:3."),
+        reward("x", learner="ann:" + UID),
+    ]
+    assert await append(store, *writes) == ["accepted"] * len(writes)
+    assert await append(store, *writes) == ["duplicate"] * len(writes)
+
+
+async def test_words_belong_to_one_partition(store: Store):
+    for partition in range(store.partitions):
+        assert await append(store, reward("x"), partition=partition) == ["accepted"]
+    for partition in range(store.partitions):
+        assert len(await log_of(store, partition)) == 1
+
+
+async def test_the_first_of_its_word_is_marked(store: Store):
+    await append(store, reward("1", first="d"), reward("2", first="d"), reward("3", first="e"), reward("4"))
+    await append(store, reward("1", first="f"), reward("5", first="d"), reward("6", first="f"), reward("7"))
+    assert [e.first for e in await log_of(store)] == [True, False, True, True, False, True, True]
+
+
+async def test_a_word_may_be_used_again_after_its_time(store: Store):
+    await append(store, reward("x", first="d", ttl_ms=40), reward("y", first="d"))
+
+    async def accepted_again():
+        return await append(store, reward("x", first="d")) == ["accepted"]
+
+    await until(accepted_again, what="the word expires")
+    assert await append(store, reward("x"), reward("y")) == ["duplicate", "duplicate"]
+
+
+async def test_a_time_to_live_below_one_is_refused_and_nothing_is_appended(store: Store):
+    with pytest.raises(Invalid, match="ttl_ms"):
+        await append(store, reward("x"), reward("y", ttl_ms=0))
+    assert await log_of(store) == []
+    assert await append(store, reward("x")) == ["accepted"]
+
+
+async def test_of_a_hundred_appends_of_one_word_exactly_one_is_accepted(store: Store):
+    outcomes = await asyncio.gather(*(append(store, reward("x", payload=b"%d" % i)) for i in range(100)))
+    assert sorted(status for [status] in outcomes) == ["accepted"] + ["duplicate"] * 99
+    [entry] = await log_of(store)
+    assert entry.payload == b"%d" % outcomes.index(["accepted"])
+
+
+async def test_of_a_hundred_rewards_for_one_word_exactly_one_is_the_first(store: Store):
+    await asyncio.gather(*(append(store, reward(f"{i}", first="d")) for i in range(100)))
+    assert sorted(e.first for e in await log_of(store)) == [False] * 99 + [True]
+
+
+async def test_pages_of_the_log_cover_it_once_in_order(store: Store):
+    calls = [[reward(f"{n}-{i}") for i in range(n % 7)] for n in range(80)]
+    outcomes = await asyncio.gather(*(store.append_rewards(0, writes) for writes in calls))
+    after, pages = "0-0", []
+    while page := await store.read_log(0, after, 7):
+        pages.append(page)
+        after = page[-1].entry_id
+    ids = [entry.entry_id for page in pages for entry in page]
+    assert {len(page) for page in pages[:-1]} == {7}
+    assert ids == sorted(ids, key=order)
+    assert set(ids) == {o.entry_id for call in outcomes for o in call}
+    for call in outcomes:  # a call is atomic: its entries are neighbours
+        positions = [ids.index(o.entry_id) for o in call]
+        assert positions == list(range(positions[0], positions[0] + len(call))) if call else True
+
+
+async def test_a_page_has_at_least_one_entry(store: Store):
+    with pytest.raises(Invalid, match="count"):
+        await store.read_log(0, "0-0", 0)
+
+
+async def test_rewards_of_decisions_before_forgetting_are_refused(store: Store):
+    assert await append(store, reward("0", issued_ms=10)) == ["accepted"]
+    await forget(store, 1_000)
+    late = [reward("1", issued_ms=999), reward("2", issued_ms=1_000), reward("3", issued_ms=1_001)]
+    assert await append(store, *late) == ["forgotten", "forgotten", "accepted"]
+    others = [reward("1", issued_ms=10, learner="bob"), reward("1", issued_ms=10, uid=OTHER_UID)]
+    assert await append(store, *others) == ["accepted", "accepted"]
+    assert [e.payload for e in await log_of(store)] == [b"p", b"F", b"p", b"p", b"p"]
+
+
+async def test_a_refused_reward_does_not_take_its_word(store: Store):
+    await forget(store, 1_000, ttl_ms=60)
+    assert await append(store, reward("x", issued_ms=1, first="d")) == ["forgotten"]
+
+    async def accepted():
+        return await append(store, reward("x", issued_ms=1, first="d")) == ["accepted"]
+
+    await until(accepted, what="the refusal ends")
+    assert (await log_of(store))[-1].first
+
+
+async def test_forgetting_again_at_the_same_time_is_the_same_entry(store: Store):
+    entry_id = await forget(store, 1_000)
+    await append(store, reward("x", issued_ms=2_000))
+    assert await forget(store, 1_000) == entry_id, "another entry would wipe what came after"
+    assert [e.payload for e in await log_of(store)] == [b"F", b"p"]
+
+
+async def test_forgetting_never_forgets_less(store: Store):
+    first, second, third = [await forget(store, ms) for ms in (1_000, 3_000, 2_000)]
+    assert order(first) < order(second) < order(third)
+    assert await append(store, reward("x", issued_ms=3_000)) == ["forgotten"]
+    assert await append(store, reward("x", issued_ms=3_001)) == ["accepted"]
+
+
+async def test_a_hundred_calls_to_forget_at_one_time_leave_one_entry(store: Store):
+    ids = await asyncio.gather(*(forget(store, 1_000) for _ in range(100)))
+    assert [e.entry_id for e in await log_of(store)] == list(set(ids))
+
+
+async def test_refusing_ends_but_a_shorter_call_does_not_shorten_it(store: Store):
+    await forget(store, 1_000)
+    await forget(store, 1_001, ttl_ms=40)
+    await store.put_once(0, "clock", b"", ttl_ms=80)
+
+    async def later():
+        return await store.get_once(0, "clock") is None
+
+    await until(later, what="the shorter time is over")
+    assert await append(store, reward("x", issued_ms=1_000)) == ["forgotten"]
