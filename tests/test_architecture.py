@@ -20,7 +20,9 @@ LAYERS = {
     "indexes": {"indexes", "algorithms", "errors"},
     "storage": {"storage", "errors", "settings"},
     "services": {"services", "algorithms", "indexes", "storage", "errors", "settings"},
-    "api": {"api", "services", "errors", "settings"},
+    "metrics": set(),
+    "service": {"services", "storage", "workers", "metrics", "errors", "settings"},
+    "api": {"api", "services", "service", "metrics", "errors", "settings"},
     "workers": {"workers", "services", "errors", "settings", "main"},
     "experiments": {"experiments", "algorithms", "indexes", "errors"},
     "bench": {
@@ -34,8 +36,10 @@ LAYERS = {
         "errors",
         "settings",
     },
-    "cli": {"main", "bench", "experiments", "services", "storage", "errors", "settings", "workers"},
-    "main": {"api", "services", "algorithms", "indexes", "storage", "errors", "settings", "workers"},
+    "doctor": {"indexes", "storage", "errors", "settings"},
+    "serving": {"main", "storage", "workers", "errors", "settings"},
+    "cli": {"serving", "doctor", "bench", "experiments", "errors", "settings"},
+    "main": {"api", "service", "storage", "metrics", "settings"},
 }
 PURE = {
     "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "heapq",
