@@ -54,7 +54,7 @@ class Service:
             observation_ttl_ms=settings.observation_ttl_s * 1_000,
         )
         self._tasks: list[asyncio.Task[None]] = []
-        self._stopping = asyncio.Event()
+        self._maintenance: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Load everything from the store; afterwards all endpoints answer, exactly until graphs are there."""
@@ -63,13 +63,14 @@ class Service:
         await self.bandits.load()
         if self._worker is not None:
             self._tasks.append(asyncio.create_task(self._worker.run()))
-        self._tasks.append(asyncio.create_task(index_maintenance.run(self.catalogues, self._stopping)))
+        self._maintenance = asyncio.create_task(index_maintenance.run(self.catalogues))
         self.ready = True
 
     async def stop(self) -> None:
         """Finish what is under way and leave; what was acknowledged is in the store."""
         self.ready = False
-        self._stopping.set()
+        if self._maintenance is not None:
+            self._maintenance.cancel()
         if self._worker is not None:
             self._worker.stop()
         await asyncio.gather(*self._tasks)

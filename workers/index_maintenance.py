@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 
 from app.services.catalogues import Catalogue
 
@@ -19,7 +21,7 @@ async def maintain(catalogue: Catalogue) -> bool:
     if job is None:
         return False
     try:
-        await asyncio.to_thread(job.run)
+        await _in_daemon_thread(job.run)
     except Exception:  # the index goes on serving exactly; the log says what to report
         log.exception("maintenance of the index of %s failed", catalogue.name)
         catalogue.index.abandon_maintenance(job)
@@ -36,13 +38,35 @@ async def maintain(catalogue: Catalogue) -> bool:
     return True
 
 
-async def run(catalogues: Iterable[Catalogue], stopping: asyncio.Event) -> None:
-    """Look at every catalogue in turn until ``stopping``."""
-    while not stopping.is_set():
+async def run(catalogues: Iterable[Catalogue]) -> None:
+    """Look at every catalogue in turn, until cancelled."""
+    while True:
         for catalogue in catalogues:
-            if not stopping.is_set():
-                await maintain(catalogue)
+            await maintain(catalogue)
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _in_daemon_thread(work: Callable[[], None]) -> None:
+    """As ``asyncio.to_thread``, but nobody waits for ``work`` when the service stops."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        error: Exception | None = None
         try:
-            await asyncio.wait_for(stopping.wait(), LOOK_EVERY_S)
-        except TimeoutError:
-            continue
+            work()
+        except Exception as caught:  # handed to whoever awaits
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=run, name="index-maintenance", daemon=True).start()
+    await done

@@ -29,9 +29,10 @@ from app.services.records import (
     vector_to_bytes,
     with_uid,
 )
-from app.storage.protocol import ArmWrite, Deleted, Store, StoredArm, Upserted
+from app.storage.protocol import ArmWrite, Deleted, Store, Upserted
 
 KEEP_MARGIN_MS = 60_000
+LOAD_ARMS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,18 +184,24 @@ class Catalogues:
         return catalogue
 
     async def _load_arms(self, catalogue: Catalogue) -> None:
-        arms: list[StoredArm] = []
+        """Oldest first, so that ties are broken as before; in slices, so that little is held twice."""
+        ids: list[str] = []
+        revisions: list[int] = []
+        numbers = bytearray()
         async for batch in self._store.scan_arms(catalogue.uid):
-            arms.extend(batch)
-        arms.sort(key=lambda arm: arm.revision)
-        catalogue.version = await self._store.catalogue_version(catalogue.uid)
-        if arms:
-            features = np.frombuffer(b"".join(arm.features for arm in arms), dtype="<f8")
+            ids.extend(arm.id for arm in batch)
+            revisions.extend(arm.revision for arm in batch)
+            numbers += b"".join(arm.features for arm in batch)
+        features = np.frombuffer(numbers, dtype="<f8").reshape(len(ids), catalogue.dim)
+        order = np.argsort(np.array(revisions, dtype=np.int64))
+        for start in range(0, len(ids), LOAD_ARMS):
+            some = order[start : start + LOAD_ARMS]
             catalogue.index.upsert(
-                [arm.id for arm in arms],
-                features.reshape(len(arms), catalogue.dim).astype(np.float64, copy=False),
-                [arm.revision for arm in arms],
+                [ids[i] for i in some],
+                features[some].astype(np.float64, copy=False),
+                [revisions[i] for i in some],
             )
+        catalogue.version = await self._store.catalogue_version(catalogue.uid)
 
     def _matrix(self, catalogue: Catalogue, arms: Sequence[Arm]) -> np.ndarray[Any, np.dtype[np.float64]]:
         for position, arm in enumerate(arms):
