@@ -79,7 +79,8 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     async with app.router.lifespan_context(app):
         host, port = listener.getsockname()[:2]
         address = f"[{host}]" if ":" in host else host
-        log.info("Shortlist %s is ready on http://%s:%d", version("shortlist"), address, port)
+        place = {"host": host, "port": port}
+        log.info("Shortlist %s is ready on http://%s:%d", version("shortlist"), address, port, extra=place)
         await uvicorn.Server(config).serve(sockets=[listener])
 
 

@@ -1,0 +1,112 @@
+"""The main job, over HTTP: recommend and learn, against the exact algorithm and simple rules.
+
+    python -m examples.demo --data DIR      movies of MovieLens, for users who are new to the service
+    python -m examples.demo                 the synthetic environment of the paper
+
+Starts a service of its own, plays, prints, and stops it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from examples import movielens
+from examples.baselines import baselines
+from examples.client import ServiceError, temporary_service
+from examples.environments import Environment, Matrix, synthetic
+from examples.play import Outcome, Player
+
+LIMIT_S = 90.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demonstration; the exit status says whether it went well."""
+    parsed = _parser().parse_args(arguments)
+    began = time.monotonic()
+    try:
+        game = _environment(parsed)
+        print(f"{game.title}\n{game.rules}\nridge {game.ridge}, exploration {game.exploration}\n")
+        with temporary_service() as address:
+            print(f"service on http://{address[0]}:{address[1]}", flush=True)
+            player = Player(
+                game, address, threads=parsed.threads, repeats=not parsed.no_repeats, seed=parsed.seed
+            )
+            outcome = player.play(LIMIT_S - (time.monotonic() - began))
+    except (ServiceError, OSError, ValueError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted; the service is stopped and its data is gone", file=sys.stderr)
+        return 130
+    _compare(game, outcome, parsed)
+    _report(game, outcome, parsed.threads)
+    print(f"\nall of it took {time.monotonic() - began:.0f} s")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="a MovieLens directory: u.data (100K) or ratings.dat (1M)")
+    parser.add_argument("--users", type=int, default=100, help="users held back (with --data)")
+    parser.add_argument("--runs", type=int, default=4, help="independent runs (without --data)")
+    parser.add_argument("--rounds", type=int, help="rounds of each learner: 200, without --data 4,000")
+    parser.add_argument("--no-repeats", action="store_true", help="recommend no arm twice to a learner")
+    parser.add_argument("--threads", type=int, default=4, help="connections at once")
+    parser.add_argument("--seed", type=int, default=1, help="of the split, the arrivals and the noise")
+    return parser
+
+
+def _environment(parsed: argparse.Namespace) -> Environment:
+    if parsed.data is None:
+        return synthetic(runs=parsed.runs, rounds=parsed.rounds or 4_000, seed=parsed.seed)
+    ratings = movielens.read(parsed.data)
+    held, _, known = movielens.split(ratings, parsed.users, seed=parsed.seed)
+    return movielens.environment(ratings, held, known, rounds=parsed.rounds or 200, seed=parsed.seed)
+
+
+def _compare(game: Environment, outcome: Outcome, parsed: argparse.Namespace) -> None:
+    """Add the baselines to the outcome, for the same learners, rounds and arms."""
+    rounds = next(iter(outcome.regrets.values())).shape[1]
+    repeats = not parsed.no_repeats
+    outcome.regrets |= baselines(game, rounds=rounds, repeats=repeats, seed=parsed.seed)
+
+
+def _report(game: Environment, outcome: Outcome, threads: int) -> None:
+    rounds = next(iter(outcome.regrets.values())).shape[1]
+    if rounds < game.rounds:
+        print(f"time was up after {rounds} of {game.rounds} rounds\n")
+    print(f"\nregret of {rounds} rounds, mean over {len(game.learners)} learners")
+    for name, regrets in outcome.regrets.items():
+        totals = regrets.sum(axis=1)
+        error = totals.std(ddof=1) / np.sqrt(len(totals)) if len(totals) > 1 else np.nan
+        print(f"  {name:14} {totals.mean():8.1f} +- {error:.1f} (standard error)")
+    _learning_curve(outcome.regrets, rounds)
+    _latencies(outcome, threads)
+
+
+def _learning_curve(regrets: dict[str, Matrix], rounds: int) -> None:
+    parts = np.array_split(np.arange(rounds), min(10, rounds))
+    print("\nregret per round, in ten parts of the rounds")
+    print("  up to round   " + "".join(f"{part[-1] + 1:7}" for part in parts))
+    for name, table in regrets.items():
+        print(f"  {name:14}" + "".join(f"{table[:, part].mean():7.2f}" for part in parts))
+
+
+def _latencies(outcome: Outcome, threads: int) -> None:
+    print(f"\n{outcome.requests} requests in {outcome.elapsed_s:.0f} s over {threads} connections,", end=" ")
+    print("client and service on this machine; milliseconds as the client sees them")
+    for kind, seconds in sorted(outcome.seconds.items()):
+        if kind != "other":
+            half, most = np.quantile(seconds, (0.5, 0.99)) * 1e3
+            print(f"  {kind:24} p50 {half:6.2f}   p99 {most:6.2f}   ({len(seconds)} requests)")
+    print(f"{outcome.exact_share:.0%} of the choices of sub_ts compared every arm, the others used the graph")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Plays an environment against the service, over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Event
+
+import numpy as np
+from tqdm import tqdm
+
+from examples.client import Client
+from examples.environments import Environment, Matrix
+
+POLICIES = ("sub_ts", "linear_ts")
+CATALOGUE = "arms"
+UPLOAD = 1_000
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One learner under one policy, and how the service knows it."""
+
+    policy: int
+    learner: int
+    bandit: str
+    key: str | None
+
+
+@dataclass
+class Outcome:
+    """What came of it. ``regrets`` by name of the policy, (L, rounds played) each."""
+
+    regrets: dict[str, Matrix]
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    elapsed_s: float = 0.0
+    exact_share: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        return sum(map(len, self.seconds.values()))
+
+
+class Player:
+    """Plays both policies for every learner; several threads share the learners, and wait for arrivals."""
+
+    def __init__(
+        self, environment: Environment, address: tuple[str, int], *, threads: int, repeats: bool, seed: int
+    ) -> None:
+        self._game = environment
+        self._repeats = repeats
+        self._clients = [Client(*address) for _ in range(threads)]
+        self._seats = list(_seats(environment))
+        shape = (len(POLICIES), len(environment.learners), environment.rounds)
+        self._noise = np.random.default_rng(seed).normal(0.0, environment.noise_std, shape[1:])
+        self._regrets = np.zeros(shape)
+        self._chosen: list[list[str]] = [[] for _ in self._seats]
+        self._exact = 0
+        self._stop = Event()
+
+    def play(self, limit_s: float) -> Outcome:
+        """All rounds, or as many blocks as begin within ``limit_s``."""
+        game = self._game
+        self._set_up()
+        started = time.monotonic()
+        shares = range(len(self._clients))
+        played = 0
+        with ThreadPoolExecutor(len(self._clients)) as pool:
+            try:
+                for block in tqdm(range(len(game.present)), unit=f" x {game.block} rounds", disable=None):
+                    self._add_arms(game.present[block - 1] if block else 0, game.present[block])
+                    list(pool.map(lambda share, block=block: self._play_block(block, share), shares))
+                    played += game.block
+                    if time.monotonic() - started > limit_s:
+                        break
+            except BaseException:
+                self._stop.set()
+                raise
+        return self._outcome(played, time.monotonic() - started)
+
+    def _set_up(self) -> None:
+        game, client = self._game, self._clients[0]
+        body = {"dim": game.features.shape[1], "index": {"kind": "hnsw"}}
+        client.call("PUT", f"/v1/catalogues/{CATALOGUE}", body)
+        for bandit, policy in {(seat.bandit, POLICIES[seat.policy]) for seat in self._seats}:
+            settings = {"scope": game.scope, "ridge": game.ridge, "exploration": game.exploration}
+            client.call(
+                "PUT", f"/v1/bandits/{bandit}", {"catalogue": CATALOGUE, "policy": policy, **settings}
+            )
+
+    def _add_arms(self, first: int, last: int) -> None:
+        features = self._game.features
+        for start in range(first, last, UPLOAD):
+            rows = range(start, min(start + UPLOAD, last))
+            arms = [{"id": f"arm-{row}", "features": features[row].tolist()} for row in rows]
+            self._clients[0].call("PUT", f"/v1/catalogues/{CATALOGUE}/arms", {"arms": arms})
+
+    def _play_block(self, block: int, share: int) -> None:
+        client = self._clients[share]
+        mine = range(share, len(self._seats), len(self._clients))
+        for at in range(block * self._game.block, (block + 1) * self._game.block):
+            for number in mine:
+                if self._stop.is_set():
+                    return
+                self._play_one(client, number, block, at)
+
+    def _play_one(self, client: Client, number: int, block: int, at: int) -> None:
+        seat, game = self._seats[number], self._game
+        ask = {"key": seat.key} if seat.key else {}
+        exclude = {} if self._repeats else {"exclude": self._chosen[number]}
+        path = f"/v1/bandits/{seat.bandit}/choose"
+        choice = client.call("POST", path, {**ask, **exclude}, f"choose, {POLICIES[seat.policy]}")
+        arm_id = choice["arms"][0]["id"]
+        mean = game.means[seat.learner, int(arm_id.removeprefix("arm-"))]
+        value = float(mean + self._noise[seat.learner, at])
+        reward = {"decision": choice["decision"], "value": value}
+        client.call("POST", "/v1/rewards?wait=applied", {"rewards": [reward]}, "reward, until applied")
+        self._chosen[number].append(arm_id)
+        self._regrets[seat.policy, seat.learner, at] = game.best[seat.learner, block] - mean
+        self._exact += choice["exact"] and POLICIES[seat.policy] == "sub_ts"
+
+    def _outcome(self, played: int, elapsed_s: float) -> Outcome:
+        regrets = self._regrets[:, :, :played]
+        outcome = Outcome(dict(zip(POLICIES, regrets, strict=True)), elapsed_s=elapsed_s)
+        for client in self._clients:
+            client.close()
+            for kind, seconds in client.seconds.items():
+                outcome.seconds.setdefault(kind, []).extend(seconds)
+        outcome.exact_share = self._exact / regrets[0].size
+        return outcome
+
+
+def _seats(environment: Environment) -> Iterator[Seat]:
+    for learner, name in enumerate(environment.learners):
+        for policy, policy_name in enumerate(POLICIES):
+            if environment.scope == "per_key":
+                yield Seat(policy, learner, policy_name, name)
+            else:
+                yield Seat(policy, learner, f"{policy_name}.{name}", None)
