@@ -1,0 +1,138 @@
+"""The demonstration: it plays over HTTP, learns, and leaves nothing behind."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from waiting import wait_until
+
+from examples import client, demo
+from examples.environments import Environment
+from examples.play import POLICIES, Outcome, Player
+
+ROOT = Path(__file__).parents[2]
+REAL = Path(os.environ.get("SHORTLIST_MOVIELENS", ROOT.parent / "shared" / "data" / "ml-100k"))
+
+
+def run_demo(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[str, float], str]:
+    """Mean regret by policy, and everything that was printed."""
+    assert demo.main(arguments) == 0
+    text = capsys.readouterr().out
+    found = re.findall(r"^  (\w[\w ]*?) +([\d.]+) \+- [\d.]+ \(standard error\)$", text, re.MULTILINE)
+    return {name: float(value) for name, value in found}, text
+
+
+@pytest.mark.parametrize("data", ["movielens_100k", "movielens_1m"])
+def test_movies(data: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(request.getfixturevalue(data))
+    regret, text = run_demo(capsys, "--data", folder, "--users", "8", "--rounds", "40")
+    assert list(regret) == ["sub_ts", "linear_ts", "most popular", "random"]
+    assert max(regret["sub_ts"], regret["linear_ts"]) < 0.6 * min(regret["most popular"], regret["random"])
+    choices = 2 * 8 * 40
+    assert re.search(rf"reward, until applied .*\({choices} requests\)", text)
+    assert re.search(
+        rf"^{2 * choices + 5} requests", text, re.MULTILINE
+    )  # a catalogue, bandits, two arrivals
+    assert len(re.findall(r"^  sub_ts.*", text, re.MULTILINE)[1].split()) == 1 + 10  # the learning curve
+
+
+def test_the_synthetic_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    regret, _ = run_demo(capsys, "--runs", "2", "--rounds", "100")
+    assert list(regret) == ["sub_ts", "linear_ts", "random"]
+    assert max(regret["sub_ts"], regret["linear_ts"]) < 0.6 * regret["random"]
+
+
+def test_real_ratings(capsys: pytest.CaptureFixture[str]) -> None:
+    if not REAL.is_dir():
+        pytest.skip(f"no MovieLens ratings: SHORTLIST_MOVIELENS is not set and {REAL} does not exist")
+    regret, _ = run_demo(capsys, "--data", str(REAL), "--users", "20", "--rounds", "40")
+    assert max(regret["sub_ts"], regret["linear_ts"]) < 0.5 * regret["most popular"] < regret["random"]
+
+
+def small_game(*, good: int) -> Environment:
+    """Three learners, 80 arms in 4 dimensions, of which each learner likes ``good`` of the first 20."""
+    rng = np.random.default_rng(8)
+    means = np.zeros((3, 80))
+    for row in means:
+        row[rng.choice(20, good, replace=False)] = 1.0
+    return Environment(
+        "small",
+        "",
+        "per_key",
+        ["a", "b", "c"],
+        rng.standard_normal((80, 4)),
+        means,
+        np.ones((3, 3)),
+        None,
+        [20, 50, 80],
+        20,
+        0.0,
+        1.0,
+        0.1,
+    )
+
+
+def play(game: Environment, *, repeats: bool, limit_s: float = 60.0) -> Outcome:
+    with client.temporary_service() as address:
+        return Player(game, address, threads=2, repeats=repeats, seed=1).play(limit_s)
+
+
+def test_without_repeats_every_good_arm_counts_once() -> None:
+    regrets = play(small_game(good=3), repeats=False).regrets
+    for policy in POLICIES:
+        assert (regrets[policy].sum(axis=1) >= 60 - 3).all()
+        assert (regrets[policy][:, :20].sum(axis=1) == 20 - 3).all()  # all arms that were there, once each
+
+
+def test_time_is_kept() -> None:
+    outcome = play(small_game(good=3), repeats=True, limit_s=0.0)
+    assert {table.shape for table in outcome.regrets.values()} == {(3, 20)}
+
+
+def test_data_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main(["--data", str(tmp_path)]) == 1
+    assert "neither u.data nor ratings.dat" in capsys.readouterr().err
+
+
+def test_a_service_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "SHORTLIST", "raise SystemExit('out of order')")
+    with pytest.raises(client.ServiceError, match="out of order"), client.temporary_service():
+        pytest.fail("it started")
+
+
+def test_settings_of_the_environment_do_not_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHORTLIST_REDIS_URL", "redis://127.0.0.1:1")
+    with client.temporary_service() as address, closing(client.Client(*address)) as caller:
+        assert caller.call("GET", "/v1/status")["store"] == "always"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "examples.demo", "--runs", "1", "--rounds", "4000"],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        line = next(line for line in process.stdout if line.startswith("service on"))
+        host, port = line.removeprefix("service on http://").strip().split(":")
+        log = next(tmp_path.glob("shortlist-*/service.log"))
+        wait_until(lambda: reachable(host, int(port)), what=f"{log} answers")
+        process.send_signal(number)
+        assert process.wait(30) == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
+    assert not reachable(host, int(port))
+    assert not list(tmp_path.iterdir())
+
+
+def reachable(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0

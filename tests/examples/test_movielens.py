@@ -1,0 +1,67 @@
+"""Reading, splitting and features: what is held back must not leak."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from examples import movielens, tuning
+
+
+def test_both_formats_give_the_same_ratings(movielens_100k: Path, movielens_1m: Path) -> None:
+    old, new = movielens.read(movielens_100k), movielens.read(movielens_1m)
+    for field in ("users", "movies", "values"):
+        assert np.array_equal(getattr(old, field), getattr(new, field))
+    assert old.movie_ids == new.movie_ids
+    assert len(old.movie_ids) == old.movies.max() + 1
+
+
+@pytest.mark.parametrize("content", ["1\t2\n", "a::b::c::d\n", "1\t2\tx\t4\n"])
+def test_other_content_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "u.data").write_text(content)
+    with pytest.raises(ValueError, match="not in MovieLens format"):
+        movielens.read(tmp_path)
+
+
+def test_the_groups_are_apart_and_rate_enough(movielens_100k: Path) -> None:
+    ratings = movielens.read(movielens_100k)
+    held, others, known = movielens.split(ratings, 10, seed=3)
+    assert len(held) == len(set(held)) == len(others) == 10
+    assert not set(held) & set(others)
+    assert sorted({*held, *known}) == list(range(48))
+    assert not set(held) & set(known)
+    assert np.bincount(ratings.users)[held].min() >= movielens.LEAST_RATINGS
+    with pytest.raises(ValueError, match="only 48 users"):
+        movielens.split(ratings, 49, seed=3)
+
+
+def test_features_do_not_know_the_players(movielens_100k: Path) -> None:
+    ratings = movielens.read(movielens_100k)
+    held, _, known = movielens.split(ratings, 10, seed=3)
+    of_players = np.isin(ratings.users, held)
+    forged = replace(ratings, values=np.where(of_players, 6 - ratings.values, ratings.values))
+    games = [movielens.environment(r, held, known, rounds=40, seed=1) for r in (ratings, forged)]
+    assert np.array_equal(games[0].features, games[1].features)
+    assert np.array_equal(games[0].popularity, games[1].popularity)
+    assert not np.array_equal(games[0].means, games[1].means)
+
+
+def test_an_environment_is_what_the_ratings_say(movielens_100k: Path) -> None:
+    ratings = movielens.read(movielens_100k)
+    held, _, known = movielens.split(ratings, 10, seed=3)
+    game = movielens.environment(ratings, held, known, rounds=60, seed=1)
+    good = {(u, m) for u, m, v in zip(ratings.users, ratings.movies, ratings.values, strict=True) if v >= 4}
+    assert np.array_equal(game.means.sum(axis=1), [sum(u == user for u, _ in good) for user in held])
+    assert game.popularity.sum() == sum(user in set(known) for user, _ in good)
+    assert game.present == [100, 150, 200]
+    assert np.linalg.norm(game.features, axis=1).max() == pytest.approx(1.0)
+
+
+def test_the_simulation_of_the_tuning_learns(movielens_100k: Path) -> None:
+    ratings = movielens.read(movielens_100k)
+    _, others, known = movielens.split(ratings, 10, seed=3)
+    game = movielens.environment(ratings, others, np.setdiff1d(known, others), rounds=60, seed=1)
+    learned = tuning.mean_regret(game, ridge=0.3, exploration=0.05, seed=2)
+    blind = tuning.mean_regret(game, ridge=1e9, exploration=1.0, seed=2)
+    assert learned < 0.5 * blind
