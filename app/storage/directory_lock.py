@@ -10,13 +10,15 @@ from pathlib import Path
 from app.errors import StartupError
 
 _POLL_S = 0.02
+_LIVING_WAIT_S = 1.0
 
 
 def lock_directory(directory: Path, *, wait_s: float = 10.0) -> int:
     """Lock ``directory``, made with mode 0700 if need be; return the descriptor that holds the lock.
 
     The lock lasts until every copy of the descriptor is closed, in children too. Raises StartupError when
-    a living process holds it. When that process has ended but a child of it has not, waits up to ``wait_s``.
+    another process holds it: after ``_LIVING_WAIT_S`` when that is alive, else after ``wait_s``, because then
+    a child of it holds the lock, and that is on its way out too.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -24,10 +26,10 @@ def lock_directory(directory: Path, *, wait_s: float = 10.0) -> int:
         descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StartupError(f"the data directory {directory} cannot be used: {error.strerror}") from error
-    deadline = time.monotonic() + wait_s
+    start = time.monotonic()
     while not _try_lock(descriptor):
         holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-        if _alive(holder) or time.monotonic() > deadline:
+        if time.monotonic() - start > (min(wait_s, _LIVING_WAIT_S) if _alive(holder) else wait_s):
             os.close(descriptor)
             raise StartupError(f"the data directory {directory} is in use by process {holder}")
         time.sleep(_POLL_S)

@@ -1,0 +1,313 @@
+"""Everything that can go wrong with the driver or the server is Unavailable, and tells no secrets."""
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import os
+import pkgutil
+import signal
+import socket
+
+import pytest
+import redis
+import uvloop
+from redis import exceptions as driver
+from redis.asyncio import Redis
+from waiting import until
+
+from app.errors import StartupError, Unavailable
+from app.storage.embedded_server import EmbeddedServer
+from app.storage.protocol import ArmWrite, RewardWrite
+from app.storage.redis_client import RedisClient, translated
+from app.storage.redis_store import RedisStore
+
+UID = "0123456789abcdef"
+
+
+@pytest.fixture
+def server(tmp_path):
+    with EmbeddedServer(tmp_path) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def opened(url, **options):
+    store = RedisStore(url, **options)
+    try:
+        await store.open()
+        yield store
+    finally:
+        await store.close()
+
+
+def errors_of_the_driver():
+    """Every exception class that any module of the driver defines."""
+    found = set()
+    for module in pkgutil.walk_packages(redis.__path__, "redis."):
+        with contextlib.suppress(ImportError):  # extras of the driver that are not installed
+            members = vars(__import__(module.name, fromlist=["_"])).values()
+            found |= {c for c in members if inspect.isclass(c) and issubclass(c, Exception)}
+    return sorted(
+        (c for c in found if c.__module__.startswith("redis.")), key=lambda c: (c.__module__, c.__name__)
+    )
+
+
+# Parts of the driver that the store does not use: tokens of identity providers, its own listeners, HTTP, and
+# several databases behind one client.
+NOT_USED = ("redis.auth.", "redis.event", "redis.http.", "redis.multidb.", "redis.asyncio.multidb.")
+
+
+def test_the_driver_has_errors():
+    names = {c.__name__ for c in errors_of_the_driver()}
+    assert {"ConnectionError", "ReadOnlyError", "OutOfMemoryError", "BusyLoadingError", "MovedError"} <= names
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [c for c in errors_of_the_driver() if not c.__module__.startswith(NOT_USED)]
+    + [OSError, ConnectionResetError, BrokenPipeError, TimeoutError, socket.gaierror],
+    ids=lambda c: f"{c.__module__}.{c.__name__}",
+)
+def test_no_error_of_the_driver_is_unmapped(kind, caplog):
+    error = kind.__new__(kind)  # some want arguments that say nothing here
+    error.args = ("secret",)
+    with pytest.raises(Unavailable) as caught, translated():
+        raise error
+    assert caught.value.__cause__ is error
+    assert "secret" not in str(caught.value)
+
+
+def test_errors_of_our_own_pass():
+    for error in (ValueError("x"), KeyError("x"), asyncio.CancelledError()):
+        with pytest.raises(type(error)), translated():
+            raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (driver.ConnectionError("gone"), False),
+        (driver.ResponseError("MISCONF Errors writing to the AOF file"), False),
+        (driver.ResponseError("WRONGTYPE Operation against a key"), True),
+        (driver.DataError("Invalid input of type"), True),
+    ],
+)
+def test_only_what_may_be_our_own_mistake_is_logged(error, logged, caplog):
+    with pytest.raises(Unavailable), caplog.at_level(logging.ERROR, "shortlist.store"), translated():
+        raise error
+    assert bool(caplog.records) == logged
+
+
+@pytest.mark.anyio
+async def test_no_server_is_unavailable(tmp_path):
+    for url in (f"unix://{tmp_path}/nothing.sock", "redis://127.0.0.1:1"):
+        with pytest.raises(Unavailable, match="does not answer"):
+            async with opened(url):
+                pass
+
+
+@pytest.mark.anyio
+async def test_a_server_that_is_silent_is_unavailable():
+    async def never_answers(reader, writer):
+        await reader.read()
+        writer.close()
+
+    listener = await asyncio.start_server(never_answers, "127.0.0.1", 0)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        with pytest.raises(Unavailable, match="TimeoutError"):
+            async with opened(f"redis://127.0.0.1:{port}", socket_timeout_s=0.1):
+                pass
+
+
+@pytest.mark.anyio
+async def test_a_pool_without_a_free_connection_is_unavailable(server):
+    async with opened(server.url, max_connections=1, pool_timeout_s=0.05) as store:
+        blocked = asyncio.create_task(store._redis.command("BLPOP", "nothing", 0.5))
+        await until(lambda: _blocked_clients(server.url), what="the only connection is taken")
+        with pytest.raises(Unavailable):
+            await store.ping()
+        await blocked
+        await store.ping()
+
+
+async def _blocked_clients(url):
+    async with Redis.from_url(url) as client:
+        return (await client.info("clients"))["blocked_clients"]
+
+
+@pytest.mark.anyio
+async def test_a_full_server_refuses_writes_whole_and_still_answers_reads(server):
+    async with opened(server.url) as store, Redis.from_url(server.url) as client:
+        await store.upsert_arms(UID, [ArmWrite("a", b"1")], keep_ms=1_000)
+        await client.config_set("maxmemory", 1)
+        rewards = [RewardWrite(UID, "ann", f"{n}", None, 1, 1_000, b"") for n in range(3)]
+        for write in (
+            store.upsert_arms(UID, [ArmWrite("a", b"2"), ArmWrite("b", b"2")], keep_ms=1_000),
+            store.append_rewards(0, rewards),
+            store.append_forget(0, UID, "ann", payload=b"", now_ms=1, ttl_ms=1_000),
+            store.apply(0, expected="0-0", watermark="1-1", states={(UID, "ann"): b""}),
+            store.put_once(None, "word", b"", ttl_ms=None),
+            store.create_catalogue("films", UID.encode()),
+            store.create_bandit("b", UID.encode(), catalogue="films"),
+        ):
+            with contextlib.suppress(Unavailable):
+                assert await write is None  # a bandit of no catalogue is no write
+        assert [arm.features async for batch in store.scan_arms(UID) for arm in batch] == [b"1"]
+        assert (await store.catalogue_version(UID), await store.watermark(0)) == (1, "0-0")
+        assert await store.read_log(0, "0-0", 10) == []
+        await client.config_set("maxmemory", 0)
+        assert [o.status for o in await store.append_rewards(0, rewards)] == ["accepted"] * 3
+
+
+@pytest.mark.anyio
+async def test_a_server_that_became_a_replica_refuses_writes(server):
+    async with opened(server.url) as store, Redis.from_url(server.url) as client:
+        await client.execute_command("REPLICAOF", "127.0.0.1", 1)
+        with pytest.raises(Unavailable):
+            await store.put_once(None, "word", b"", ttl_ms=None)
+        with pytest.raises(Unavailable):
+            await store.create_catalogue("films", UID.encode())
+        with pytest.raises(StartupError, match="replica"):
+            async with opened(server.url):
+                pass
+
+
+@pytest.mark.anyio
+async def test_scripts_are_sent_again_to_a_server_that_lost_them(server):
+    async with opened(server.url) as store, Redis.from_url(server.url) as client:
+        await store.put_once(None, "word", b"1", ttl_ms=None)
+        await client.script_flush()
+        assert await store.put_once(None, "word", b"2", ttl_ms=None) == b"1"
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_call_does_not_poison_its_connection(server):
+    """The reply to a cancelled call must never be read as the reply to the next one."""
+    async with opened(server.url, max_connections=1) as store:
+        for lap in range(50):
+            call = asyncio.create_task(store.get_once(None, "nothing"))
+            for _ in range(lap % 10):
+                await asyncio.sleep(0)
+            call.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await call
+            word = b"%d" % lap
+            assert await store.put_once(0, f"word-{lap}", word, ttl_ms=None) == word
+
+
+@pytest.mark.anyio
+async def test_the_first_start_fixes_the_number_of_partitions(server):
+    async with opened(server.url, partitions=8):
+        pass
+    async with opened(server.url, partitions=8):
+        pass
+    with pytest.raises(StartupError, match=r"8 partitions.*16"):
+        async with opened(server.url, partitions=16):
+            pass
+
+
+@pytest.mark.anyio
+async def test_an_old_server_is_refused(server, monkeypatch):
+    async def answer(self, *words):
+        return {"role": "master", "redis_version": "6.0.16"}
+
+    monkeypatch.setattr(RedisClient, "command", answer)
+    with pytest.raises(StartupError, match=r"6\.0\.16"):
+        async with opened(server.url):
+            pass
+
+
+@pytest.mark.anyio
+async def test_the_store_says_how_durable_it_is(server):
+    async with opened(server.url) as store, Redis.from_url(server.url) as client:
+        assert await store.durability() == "always"
+        await client.config_set("appendfsync", "everysec")
+        assert await store.durability() == "everysec"
+        await client.acl_setuser("default", commands=["-config"])
+        assert await store.durability() == "unknown"
+        await client.acl_setuser("default", commands=["+config"])
+        await client.config_set("appendonly", "no")
+        assert await store.durability() == "off"
+
+
+@pytest.mark.anyio
+async def test_a_server_that_may_drop_keys_is_warned_about(server, caplog):
+    async with Redis.from_url(server.url) as client:
+        await client.config_set("maxmemory-policy", "allkeys-lru")
+        await client.config_set("maxmemory", 1 << 30)
+    with caplog.at_level(logging.WARNING, "shortlist.store"):
+        async with opened(server.url):
+            pass
+    assert "noeviction" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_a_wrong_password_is_unavailable_and_told_to_nobody(server):
+    async with Redis.from_url(server.url) as client:
+        await client.config_set("requirepass", "right-secret")
+    with pytest.raises(Unavailable) as caught:
+        async with opened(f"{server.url}?password=wrong-secret"):
+            pass
+    assert "secret" not in str(caught.value)
+    async with opened(f"{server.url}?password=right-secret") as store:
+        assert "secret" not in repr(store)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://ann:s3cret@localhost:6379/2",
+        "rediss://:s3cret@[::1]:6380?ssl_cert_reqs=none&password=s3cret",
+        "unix://ann@/tmp/x.sock?password=s3cret&db=1",
+    ],
+)
+def test_no_password_is_shown(url):
+    assert "s3cret" not in repr(RedisStore(url))
+    assert "ann" not in repr(RedisStore(url))
+
+
+@pytest.mark.parametrize(
+    "url", ["http://:s3cret@host", "localhost:6379", "redis://h:s3cret", "redis://h?db=s3cret", ""]
+)
+def test_a_url_that_is_not_one_is_a_startup_error(url):
+    with pytest.raises(StartupError) as caught:
+        RedisStore(url)
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+def test_callers_of_a_server_that_is_killed_see_unavailable_and_nothing_else(server, new_loop):
+    async def call(store, outcomes, n):
+        for i in range(10_000):
+            try:
+                await store.put_once(n % 16, f"{n}-{i}", b"x" * 1_000, ttl_ms=None)
+            except Unavailable:
+                outcomes.append(i)
+                return
+
+    async def main():
+        async with opened(server.url) as store:
+            outcomes = []
+            calls = asyncio.gather(*(call(store, outcomes, n) for n in range(30)))
+            await until(lambda: store.get_once(0, "0-20"), what="calls are under way")
+            os.kill(server.pid, signal.SIGKILL)
+            await calls
+            assert len(outcomes) == 30
+            await until(lambda: _answers(store), what="the server is back")
+            assert await store.get_once(0, "0-20")
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+
+
+async def _answers(store):
+    try:
+        await store.ping()
+    except Unavailable:
+        return False
+    return True

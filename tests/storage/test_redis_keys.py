@@ -1,0 +1,121 @@
+"""The table of keys is true: names, types, lifetimes, and one hash tag for each script."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from app.storage import redis_keys
+from app.storage.protocol import ArmWrite, RewardWrite
+from app.storage.redis_client import SCRIPTS, RedisClient
+
+UID = "0123456789abcdef"
+TTL_MS = 600_000
+
+
+def table():
+    """Rows of the table in the module's docstring: (pattern, type, lifetime)."""
+    rows = []
+    for line in redis_keys.__doc__.splitlines():
+        if found := re.match(
+            r"    (\{\S+\}:\S+(?: uid>\S*| name>\S*)*)\s+(string|hash|set|stream) +.*?\s{2,}(\S.*)", line
+        ):
+            name, kind, lives = found.groups()
+            name = re.sub(r"<[^>]*>", "*", name)
+            pattern = re.escape(redis_keys.PREFIX + name).replace(r"\*", ".+")
+            rows.append((re.compile(pattern), kind, lives))
+    return rows
+
+
+async def exercise(store):
+    """Call every method that writes, so that every kind of key exists."""
+    await store.create_catalogue("films", UID.encode())
+    await store.create_bandit("b", UID.encode(), catalogue="films")
+    await store.upsert_arms(UID, [ArmWrite("a", b"1", b"doc"), ArmWrite("b", b"2")], keep_ms=TTL_MS)
+    await store.delete_arms(UID, ["b"], keep_ms=TTL_MS)
+    reward = RewardWrite(UID, "ann", "once", "first", 2, TTL_MS, b"p")
+    [outcome] = await store.append_rewards(0, [reward])
+    await store.append_forget(0, UID, "ann", payload=b"", now_ms=1, ttl_ms=TTL_MS)
+    await store.apply(0, expected="0-0", watermark=outcome.entry_id, states={(UID, "ann"): b"state"})
+    for partition in (None, 0):
+        await store.put_once(partition, "short", b"", ttl_ms=TTL_MS)
+        await store.put_once(partition, "long", b"", ttl_ms=None)
+
+
+@pytest.mark.anyio
+async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
+    await exercise(store)
+    rows = table()
+    assert len(rows) == 16
+    used = set()
+    async with Redis.from_url(store_url) as client:
+        async for key in client.scan_iter():
+            matching = [row for row in rows if row[0].fullmatch(key.decode())]
+            assert len(matching) == 1, key
+            _, kind, lives = matching[0]
+            used.add(matching[0])
+            assert (await client.type(key)).decode() == kind, key
+            expires = await client.pttl(key) > 0
+            if "for ever" not in lives or "ttl_ms" not in lives:
+                assert expires == bool(re.search("ttl_ms|keep_ms", lives)), key
+    assert used == set(rows), "a row of the table has no key"
+
+
+@pytest.mark.anyio
+async def test_each_script_touches_one_hash_tag(store, monkeypatch):
+    calls = {}
+    script = RedisClient.script
+
+    async def recorded(self, name, keys, args=()):
+        calls.setdefault(name, []).append(keys)
+        return await script(self, name, keys, args)
+
+    monkeypatch.setattr(RedisClient, "script", recorded)
+    await exercise(store)
+    await store.backlog(0)
+    await store.trim_log(0, 1)
+    await store.delete_bandit("b", UID, catalogue="films")
+    await store.delete_catalogue("films", UID)
+    assert set(calls) == set(SCRIPTS)
+    for name, keys_of_calls in calls.items():
+        for keys in keys_of_calls:
+            assert len({re.fullmatch(r"shortlist:\{([^{}]+)\}:.+", key).group(1) for key in keys}) == 1, name
+
+
+WORDS = st.text("ab:.1{}", min_size=1, max_size=4)
+
+
+@given(st.tuples(WORDS, WORDS), st.tuples(WORDS, WORDS))
+def test_no_two_pairs_of_words_share_a_key(one, other):
+    assert (redis_keys.seen(0, UID, *one) == redis_keys.seen(0, UID, *other)) == (one == other)
+    assert (redis_keys.seen_first(0, UID, *one) == redis_keys.seen_first(0, UID, *other)) == (one == other)
+
+
+@pytest.mark.anyio
+async def test_revisions_stay_exact_up_to_the_limit_of_a_double(store, store_url):
+    """The catalogue's counters start close to 2^53, where a float formatted carelessly loses digits."""
+    start = 2**53 - 10
+    async with Redis.from_url(store_url) as client:
+        await client.hset(redis_keys.counters(UID), mapping={"version": start, "revision": start})
+    done = await store.upsert_arms(UID, [ArmWrite("a", b"1"), ArmWrite("b", b"1")], keep_ms=TTL_MS)
+    assert (done.version, list(done.revisions)) == (start + 1, [start + 1, start + 2])
+    again = await store.upsert_arms(UID, [ArmWrite("a", b"2"), ArmWrite("b", b"1")], keep_ms=TTL_MS)
+    assert (again.version, list(again.revisions)) == (start + 2, [start + 3, start + 2])
+    assert await store.retired_features(UID, start + 1) == b"1"
+    assert await store.catalogue_version(UID) == start + 2
+    arms = [arm async for batch in store.scan_arms(UID) for arm in batch]
+    assert {arm.id: arm.revision for arm in arms} == {"a": start + 3, "b": start + 2}
+
+
+@pytest.mark.anyio
+async def test_the_log_goes_on_when_the_clock_has_run_backwards(store, store_url):
+    """The newest entry lies in the future: later ones share its millisecond and keep counting."""
+    future_ms = 2**43
+    async with Redis.from_url(store_url) as client:
+        await client.xadd(redis_keys.log(0), {"b": UID, "l": "ann", "f": "1", "p": ""}, id=f"{future_ms}-7")
+    reward = RewardWrite(UID, "ann", "once", None, 2, TTL_MS, b"p")
+    [outcome] = await store.append_rewards(0, [reward])
+    assert outcome.entry_id == f"{future_ms}-8"
+    assert await store.append_forget(0, UID, "ann", payload=b"", now_ms=1, ttl_ms=TTL_MS) == f"{future_ms}-9"
