@@ -7,7 +7,9 @@ view, while the table goes on growing; ``finish_maintenance`` then applies what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,112 +18,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.algorithms import checks
-from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import DimensionMismatch
-from app.indexes.exact import scan
-from app.indexes.table import ArmTable, ArmView
+from app.indexes import graph_file
+from app.indexes.hnsw import HnswGraph
+from app.indexes.maintenance import IndexOptions, Maintenance
+from app.indexes.planner import Kind, Plan, Structure
+from app.indexes.snapshot import Snapshot
+from app.indexes.table import ArmTable
 
-Kind = Literal["exact", "norm_pruned", "hnsw"]
+__all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance", "Snapshot"]
 
+_RECENT_QUERIES = 256
+# Compaction.
 _LEAST_DEAD = 1_024
 _DEAD_SHARE = 0.2
-_US_PER_READ = 1.3e-3
-
-
-@dataclass(frozen=True, slots=True)
-class IndexOptions:
-    """What a catalogue's owner may fix; the rest is measured.
-
-    ``m`` and ``ef_construction`` shape the HNSW graph; ``ef_search`` None means: chosen by measuring;
-    ``shortlist`` is the number of arms that are scored again in float64.
-    """
-
-    kind: Literal["auto", "exact", "hnsw"] = "auto"
-    m: int = 16
-    ef_construction: int = 80
-    ef_search: int | None = None
-    shortlist: int = 30
+# Planning again: the catalogue has grown or shrunk by this factor, this share of it was written since,
+# fresh arms cost this share of a search, dead ones are this share of the index or of what a search finds.
+_GROWTH = 1.2
+_CHANGED_SHARE = 0.5
+_FRESH_SHARE = 0.5
+_DEAD_IN_INDEX = 0.1
+_DEAD_IN_SEARCH = 0.25
+# Before anything is measured: about the speed of memory, and a constant.
+_US_PER_READ = 1e-4
+_US_PER_SEARCH = 10.0
+_UNMEASURED_READS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """What serves, how good it was measured to be, and what it costs."""
+    """What serves, how good it was measured to be, and what it costs. ``reason`` explains ``kind``."""
 
     kind: Kind
     state: Literal["ready", "building"]
     size: int
-    recall_at_1: float = 1.0
-    ratio_mean: float = 1.0
-    ratio_min: float = 1.0
-    build_s: float = 0.0
-    arms_in_graph: int = 0
-    fresh: int = 0
-    dead: int = 0
-    ef_search: int | None = None
-    expected_us: float = 0.0
-    memory_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
-    """The catalogue at one moment; safe to search from any thread. A ``MipsSolver``."""
-
-    view: ArmView
+    recall_at_1: float
+    ratio_mean: float
+    ratio_min: float
+    build_s: float
+    arms_in_graph: int
+    fresh: int
+    dead: int
+    ef_search: int | None
     expected_us: float
-
-    @property
-    def size(self) -> int:
-        return self.view.live
-
-    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        """Return the ``k`` arms of largest score outside ``exclude``. Raises NonFinite, InvalidShape."""
-        return self.search_exact(query, k, exclude)
-
-    def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        """As ``search``, and every eligible arm is compared."""
-        self._check(query, k)
-        return scan(self.view, query, k, exclude)
-
-    def rows_of(self, ids: Iterable[str]) -> Rows:
-        """Rows of the arms that are in this snapshot; unknown ids are left out."""
-        return self.view.rows_of(ids)
-
-    def id_of(self, row: int) -> str:
-        return self.view.ids[row]
-
-    def revision_of(self, row: int) -> int:
-        return int(self.view.revisions[row])
-
-    def features_of(self, rows: Rows) -> Matrix:
-        """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""
-        return self.view.features[rows]
-
-    def page(self, after_revision: int, limit: int) -> Rows:
-        """The first ``limit`` rows of larger revision, in ascending revision order."""
-        rows = self.view.by_revision
-        start = int(self.view.revisions[rows].searchsorted(after_revision, side="right"))
-        return rows[start : start + limit]
-
-    def _check(self, query: Vector, k: int) -> None:
-        if query.shape != (self.view.dim,):
-            checks.shape("query", query, (self.view.dim,))
-        if k < 1:
-            checks.in_range("k", k, least=1)
-
-
-class Maintenance:
-    """Long work on a frozen view: ``run`` in any thread, then ``LiveIndex.finish_maintenance``."""
-
-    def __init__(self, view: ArmView) -> None:
-        self.view = view
-        self.table: ArmTable | None = None
-
-    def run(self) -> None:
-        self.table = ArmTable.compacted(self.view)
+    memory_bytes: int
+    reason: str
 
 
 class LiveIndex:
-    """See the module. Everything but ``Maintenance.run`` and searching is for one thread."""
+    """See the module. Everything but ``Maintenance.run`` and searching is for one thread.
+
+    ``cache`` is where the graph is kept between runs; ``seed`` fixes graphs and probes.
+    """
 
     def __init__(
         self, dim: int, options: IndexOptions | None = None, *, cache: Path | None = None, seed: int = 0
@@ -131,8 +80,15 @@ class LiveIndex:
         self._cache = cache
         self._seed = seed
         self._table = ArmTable(dim)
+        self._structure: Structure | None = None
+        self._plan: Plan | None = None
         self._job: Maintenance | None = None
         self._snapshot: Snapshot | None = None
+        self._rest_until = 0.0
+        self._changes = 0
+        self._recent: deque[Vector] = deque(maxlen=_RECENT_QUERIES)
+        if cache is not None:
+            graph_file.sweep(cache)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -150,55 +106,149 @@ class LiveIndex:
         new = self._table.changed(ids, revisions)
         if not new:
             return
-        rows = [row for row in map(self._table.row_of, (ids[i] for i in new)) if row is not None]
-        self._bury(rows)
-        self._table.append([ids[i] for i in new], features[new], np.array([revisions[i] for i in new]))
+        self.remove([ids[place] for place in new])
+        self._table.append(
+            [ids[place] for place in new], features[new], np.array([revisions[place] for place in new])
+        )
+        self._changes += len(new)
         self._snapshot = None
 
     def remove(self, ids: Sequence[str]) -> None:
         """Remove arms; unknown ids are ignored."""
-        self._bury([row for row in map(self._table.row_of, dict.fromkeys(ids)) if row is not None])
+        rows = [row for row in map(self._table.row_of, dict.fromkeys(ids)) if row is not None]
+        if rows:
+            self._bury(np.array(rows, dtype=np.int64))
 
     def snapshot(self) -> Snapshot:
         """The catalogue as it is now, in constant time."""
         if self._snapshot is None:
-            view = self._table.view()
-            self._snapshot = Snapshot(view, expected_us=view.rows * view.dim * _US_PER_READ / 4)
+            self._snapshot = self._take_snapshot()
         return self._snapshot
 
     def begin_maintenance(self) -> Maintenance | None:
         """Work that is due, or None; also None while earlier work is not finished."""
-        view = self._table.view()
-        due = len(view.dead) > max(_LEAST_DEAD, _DEAD_SHARE * view.rows)
-        if self._job is not None or not due:
+        if self._job is not None:
             return None
-        self._job = Maintenance(view)
+        compaction = self._compaction_is_due()
+        if compaction or self._plan_is_due():
+            self._job = Maintenance(
+                self._table.view(),
+                self._options,
+                compaction=compaction,
+                load_from=self._cache if self._plan is None else None,
+                save_to=self._cache,
+                seed=self._seed,
+                recent=tuple(self._recent),
+            )
         return self._job
 
     def finish_maintenance(self, job: Maintenance) -> None:
-        """Apply what happened since the work began to its result, and serve that."""
+        """Apply what happened since the work began to its result, and serve that.
+
+        Work that was cancelled or failed changes nothing.
+        """
         if job is not self._job:
             return
         self._job = None
         if job.table is not None:
-            job.table.catch_up(job.view, self._table.view())
-            self._table = job.table
+            self._swap_table(job.table, job)
+        elif job.plan is not None:
+            self._plan, self._structure, self._changes = job.plan, job.structure, 0
+            if self._structure is not None:
+                self._structure.bury(self._table.view().dead[len(job.view.dead) :])
+        # Building takes at most half of the time, unless nothing but a scan is left to serve.
+        self._rest_until = time.monotonic() + job.seconds
         self._snapshot = None
 
     def status(self) -> IndexStatus:
-        snapshot = self.snapshot()
+        snapshot, plan, structure = self.snapshot(), self._plan, self._structure
+        served = plan if plan is not None and snapshot.structure is not None else None
+        view = snapshot.view
         return IndexStatus(
-            kind="exact",
-            state="building" if self._job else "ready",
+            kind=snapshot.kind,
+            state="building" if self._job is not None else "ready",
             size=snapshot.size,
-            dead=len(snapshot.view.dead),
+            recall_at_1=served.recall_at_1 if served else 1.0,
+            ratio_mean=served.ratio_mean if served else 1.0,
+            ratio_min=served.ratio_min if served else 1.0,
+            build_s=plan.build_s if plan else 0.0,
+            arms_in_graph=structure.arms if isinstance(structure, HnswGraph) else 0,
+            fresh=view.rows - structure.covered if structure else 0,
+            dead=len(view.dead),
+            ef_search=served.ef_search if served else None,
             expected_us=snapshot.expected_us,
+            memory_bytes=self._table.memory_bytes + (structure.memory_bytes if structure else 0),
+            reason=plan.reason if plan else "not measured yet",
         )
 
-    def _bury(self, rows: Sequence[int]) -> None:
-        if rows:
-            self._table.kill(np.array(rows, dtype=np.int64))
-            self._snapshot = None
+    def _bury(self, rows: Rows) -> None:
+        self._table.kill(rows)
+        if self._structure is not None:
+            self._structure.bury(rows)
+        self._snapshot = None
+
+    def _swap_table(self, table: ArmTable, job: Maintenance) -> None:
+        position = table.catch_up(job.view, self._table.view())
+        if self._structure is not None:
+            covered = int(job.view.live_rows.searchsorted(self._structure.covered))
+            self._structure = self._structure.moved(position, covered)
+        self._table = table
+
+    def _take_snapshot(self) -> Snapshot:
+        view, plan = self._table.view(), self._plan
+        if plan is None or not plan.size:
+            expected_us = _US_PER_SEARCH + _US_PER_READ * view.rows * view.dim
+            return Snapshot(view, None, expected_us, self._recent)
+        scan_us = plan.scan_us * view.rows / plan.size
+        search_us = self._search_us(plan)
+        overruled = search_us > scan_us and self._options.kind != "hnsw"
+        if self._structure is None or overruled:
+            return Snapshot(view, None, scan_us, self._recent)
+        return Snapshot(view, self._structure, search_us, self._recent)
+
+    def _search_us(self, plan: Plan) -> float:
+        """What a search of the structure and of the fresh arms beside it should take."""
+        if self._structure is None:
+            return plan.scan_us
+        return plan.expected_us * (1.0 + self._load(plan)) + self._fresh_us(plan)
+
+    def _fresh_us(self, plan: Plan) -> float:
+        covered = self._structure.covered if self._structure is not None else 0
+        fresh = self._table.view().rows - covered
+        return plan.scan_us * fresh / max(plan.size, 1)
+
+    def _load(self, plan: Plan) -> float:
+        """Expected dead arms among the candidates of a search, as a share of them."""
+        if not isinstance(self._structure, HnswGraph) or not plan.ef_search:
+            return 0.0
+        return self._structure.load / plan.ef_search
+
+    def _compaction_is_due(self) -> bool:
+        view = self._table.view()
+        return len(view.dead) > max(_LEAST_DEAD, _DEAD_SHARE * view.rows)
+
+    def _plan_is_due(self) -> bool:
+        view, plan = self._table.view(), self._plan
+        forced = self._options.kind == "hnsw"
+        if not view.live or (view.live * view.dim < _UNMEASURED_READS and not forced):
+            return False
+        if plan is None:
+            return True
+        resting = time.monotonic() < self._rest_until
+        if resting and (self._structure is None or self._search_us(plan) < plan.scan_us):
+            return False
+        if not plan.size / _GROWTH <= view.live <= plan.size * _GROWTH:
+            return True
+        if self._changes > _CHANGED_SHARE * plan.size:
+            return True
+        return self._structure is not None and self._is_stale(self._structure, plan)
+
+    def _is_stale(self, structure: Structure, plan: Plan) -> bool:
+        return (
+            self._fresh_us(plan) > _FRESH_SHARE * plan.expected_us
+            or self._load(plan) > _DEAD_IN_SEARCH
+            or structure.dead > _DEAD_IN_INDEX * structure.arms
+        )
 
     def _check(self, ids: Sequence[str], features: Matrix, revisions: Sequence[int]) -> None:
         checks.shape("features", features, (len(ids), None))

@@ -12,7 +12,7 @@ The two logs are also the journal of everything that was done since an earlier v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -30,6 +30,7 @@ _GROWTH = 1.5
 _ALIVE = np.iinfo(np.int64).max
 _FLOAT32_NORM = 2.0**60
 _CHUNK = 8_192
+_ID_BYTES = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +82,12 @@ class ArmView:
         return np.flatnonzero(self.died >= len(self.dead))
 
     @cached_property
-    def by_revision(self) -> Rows:
-        """Live rows in ascending revision order."""
+    def by_revision(self) -> tuple[Rows, NDArray[np.int64]]:
+        """Live rows in ascending revision order, and those revisions."""
         rows = self.live_rows
-        return rows if self.in_order else rows[np.argsort(self.revisions[rows], kind="stable")]
+        if not self.in_order:
+            rows = rows[np.argsort(self.revisions[rows], kind="stable")]
+        return rows, self.revisions[rows]
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
         """Rows of the arms that are alive in this view, in the order of ``ids``; unknown ids are left out."""
@@ -118,12 +121,16 @@ class ArmTable:
         self._view: ArmView | None = None
 
     @classmethod
-    def compacted(cls, view: ArmView) -> ArmTable:
-        """A table of the live rows of ``view`` alone, in their order. For any thread."""
+    def compacted(cls, view: ArmView, *, check: Callable[[], None] = lambda: None) -> ArmTable:
+        """A table of the live rows of ``view`` alone, in their order; ``check`` may raise to stop.
+
+        For any thread: the work is done in small steps, so that other threads get their turns.
+        """
         table = cls(view.dim)
         kept = view.live_rows
         table._reserve(len(kept))
         for start in range(0, len(kept), _CHUNK):
+            check()
             rows = kept[start : start + _CHUNK]
             ids = [view.ids[row] for row in rows.tolist()]
             table.append(ids, view.features[rows], view.revisions[rows])
@@ -135,12 +142,15 @@ class ArmTable:
     def __contains__(self, arm_id: object) -> bool:
         return isinstance(arm_id, str) and self.row_of(arm_id) is not None
 
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the arrays, and about that of the ids."""
+        arrays = (self._features, self._working, self._norms, self._revisions, self._died, self._dead)
+        return sum(array.nbytes for array in arrays) + _ID_BYTES * len(self._ids)
+
     def row_of(self, arm_id: str) -> int | None:
         row = self._latest.get(arm_id)
         return row if row is not None and self._died[row] == _ALIVE else None
-
-    def revision_of(self, row: int) -> int:
-        return int(self._revisions[row])
 
     def view(self) -> ArmView:
         if self._view is None:
@@ -185,13 +195,19 @@ class ArmTable:
                 wanted[arm_id] = position
         return list(wanted.values())
 
-    def catch_up(self, since: ArmView, until: ArmView) -> None:
-        """Do to this table, made of the live rows of ``since``, what made ``until`` out of ``since``."""
+    def catch_up(self, since: ArmView, until: ArmView) -> Rows:
+        """Do to this table, made of the live rows of ``since``, what made ``until`` out of ``since``.
+
+        Returns the place here of every row of ``since``, -1 for those that were dead in it.
+        """
+        places = np.full(since.rows, -1, dtype=np.int64)
+        places[since.live_rows] = np.arange(since.live)
         died = until.dead[len(since.dead) :]
-        self.kill(since.live_rows.searchsorted(died[died < since.rows]))
+        self.kill(places[died[died < since.rows]])
         rows = np.arange(since.rows, until.rows)
         rows = rows[until.is_alive(rows)]
         self.append([until.ids[row] for row in rows.tolist()], until.features[rows], until.revisions[rows])
+        return places
 
     def _note(self, first: int, last: int) -> None:
         """Keep what is known of all rows true after rows [first, last) were written."""

@@ -94,31 +94,26 @@ def best(approximate: Scores, error: float, k: int, score: Callable[[Rows], Vect
     Cost: about two passes over ``approximate``, and ``score`` of the rows within 2 * error of the k-th best.
     """
     if k == 1 and approximate.size:
-        return _best_one(approximate, error, score)
-    return ranked(_candidates(approximate, error, k), k, score)
+        first = int(approximate.argmax())
+        top = float(approximate[first])
+        approximate[first] = -np.inf
+        if float(approximate[approximate.argmax()]) < top - 2.0 * error:
+            row = np.array((first,))
+            return TopK(row, score(row), exact=True)
+        approximate[first] = top
+    return ranked(candidates(approximate, error, k), k, score)
 
 
-def ranked(rows: Rows, k: int, score: Callable[[Rows], Vector]) -> TopK:
+def ranked(rows: Rows, k: int, score: Callable[[Rows], Vector], *, exact: bool = True) -> TopK:
     """Return the best ``k`` of ``rows`` by their float64 scores, ties in row order."""
     scores = score(rows)
     order = np.lexsort((rows, -scores))[:k]
-    return TopK(rows[order], scores[order], exact=True)
+    return TopK(rows[order], scores[order], exact=exact)
 
 
-def _best_one(approximate: Scores, error: float, score: Callable[[Rows], Vector]) -> TopK:
-    first = approximate.argmax()
-    top = approximate[first]
-    approximate[first] = -np.inf
-    if approximate.max() < top - 2.0 * error:
-        rows = np.array((first,))
-        return TopK(rows, score(rows), exact=True)
-    approximate[first] = top
-    return ranked(_candidates(approximate, error, 1), 1, score)
-
-
-def _candidates(approximate: Scores, error: float, k: int) -> Rows:
+def candidates(approximate: Scores, error: float, k: int) -> Rows:
     """Rows that could be among the best k: s >= t - 2e, for a t at or below the k-th largest entry."""
-    rows = np.flatnonzero(approximate >= _cut(approximate, _near_kth(approximate, k), error))
+    rows = np.flatnonzero(approximate >= _cut(approximate, kth_largest(approximate, k), error))
     if rows.size > 4 * k:
         kept = approximate[rows]
         kth = float(np.partition(kept, kept.size - k)[kept.size - k])
@@ -126,22 +121,23 @@ def _candidates(approximate: Scores, error: float, k: int) -> Rows:
     return rows
 
 
+def kth_largest(approximate: Scores, k: int) -> float:
+    """A lower bound on the k-th largest entry, -inf if there are fewer; in one pass where k is small."""
+    size = approximate.size
+    if k > size:
+        return -math.inf
+    groups = _GROUPS_PER_K * k
+    if k == 1 or size < 2 * groups:
+        return float(approximate.max() if k == 1 else np.partition(approximate, size - k)[size - k])
+    # The maxima of disjoint groups are entries: the k-th largest of them is at most the k-th largest of all.
+    length = size // groups
+    maxima = approximate[: groups * length].reshape(length, groups).max(axis=0)
+    return float(np.partition(maxima, groups - k)[groups - k])
+
+
 def _cut(approximate: Scores, kth: float, error: float) -> np.floating[Any]:
     """The largest number of the working precision below kth - 2 * error, but above -inf."""
     kind: type[np.floating[Any]] = approximate.dtype.type
     lowest = np.finfo(approximate.dtype).min
-    cut = kind(max(kth - 2.0 * error, float(lowest)))
-    return np.nextafter(cut, lowest)
-
-
-def _near_kth(approximate: Scores, k: int) -> float:
-    """A lower bound on the k-th largest entry: for small k the k-th largest maximum of many groups."""
-    size = approximate.size
-    if k >= size:
-        return -math.inf
-    groups = _GROUPS_PER_K * k
-    length = size // groups
-    if length < 2:
-        return float(np.partition(approximate, size - k)[size - k])
-    maxima = approximate[: groups * length].reshape(length, groups).max(axis=0)
-    return float(np.partition(maxima, groups - k)[groups - k])
+    cut: np.floating[Any] = np.nextafter(kind(max(kth - 2.0 * error, float(lowest))), lowest)
+    return cut

@@ -1,0 +1,187 @@
+"""Graph files: a cache of one HNSW graph that is believed only when every byte and every arm checks out.
+
+Layout (little-endian)
+    8       magic and format version
+    4 + n   length of the header, header (JSON)
+    8 x arms    revision of every label
+    8 x arms    fingerprint of every label: its product with a fixed vector, so that features which do not
+                belong to their revision are noticed
+    ...     what hnswlib wrote
+    32      BLAKE2b of everything before
+
+A file is written beside its place and renamed. Reading copies hnswlib's part to a private file while the
+checksum is computed, and loads the copy: what was verified is what is loaded (hnswlib #673).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.algorithms.mips.exact import row_scores
+from app.algorithms.types import Rows, Vector
+from app.indexes.hnsw import HnswGraph
+from app.indexes.table import ArmView
+
+_MAGIC = b"SLGRAPH1"
+_LENGTH = struct.Struct("<I")
+_LONGEST_HEADER = 4_096
+_DIGEST_BYTES = 32
+_CHUNK_BYTES = 1 << 20
+_CHUNK_ROWS = 8_192
+_LEAST_SHARE_ALIVE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class GraphHeader:
+    """What the graph was made from. ``last_revision`` and ``cut_norm`` tell its arms from fresh ones."""
+
+    dim: int
+    arms: int
+    m: int
+    ef_construction: int
+    last_revision: int
+    cut_norm: float
+    payload_bytes: int
+
+
+def write(path: Path, graph: HnswGraph, view: ArmView, *, m: int, ef_construction: int) -> None:
+    """Write the graph that was built over ``view``, atomically, for the owner's eyes only. Raises OSError."""
+    left_out = view.norms[np.setdiff1d(view.live_rows, graph.rows, assume_unique=True)]
+    with _private_file(path) as payload, _private_file(path) as whole:
+        graph.save(payload)
+        header = GraphHeader(
+            dim=view.dim,
+            arms=graph.arms,
+            m=m,
+            ef_construction=ef_construction,
+            last_revision=int(view.revisions.max()),
+            cut_norm=float(left_out.max(initial=0.0)),
+            payload_bytes=payload.stat().st_size,
+        )
+        revisions = view.revisions[graph.rows].astype("<i8").tobytes()
+        fingerprints = _fingerprints(view, graph.rows).astype("<f8").tobytes()
+        with payload.open("rb") as source, whole.open("wb") as target:
+            _write_all(target, source, _frame(header) + revisions + fingerprints)
+        whole.replace(path)
+
+
+def read(path: Path, view: ArmView, *, m: int, ef_construction: int) -> HnswGraph | None:
+    """The graph in the file, its dead arms marked, or None when anything at all speaks against it."""
+    try:
+        with path.open("rb") as source, _private_file(path) as payload:
+            header, revisions, fingerprints = _unpack(source, payload)
+            if (header.dim, header.m, header.ef_construction) != (view.dim, m, ef_construction):
+                return None
+            rows = _rows(view, header, revisions, fingerprints)
+            if rows is None:
+                return None
+            covered = int(view.revisions.searchsorted(header.last_revision, side="right"))
+            return HnswGraph.load_verified(payload, rows, dim=view.dim, covered=covered, m=m)
+    except (OSError, ValueError, TypeError, RuntimeError):
+        return None
+
+
+def sweep(path: Path) -> None:
+    """Remove what an interrupted ``write`` or ``read`` left beside ``path``."""
+    for left in path.parent.glob(f"{path.name}.*.part"):
+        left.unlink(missing_ok=True)
+
+
+def _frame(header: GraphHeader) -> bytes:
+    text = json.dumps(asdict(header)).encode()
+    return _MAGIC + _LENGTH.pack(len(text)) + text
+
+
+def _write_all(target: IO[bytes], source: IO[bytes], head: bytes) -> None:
+    digest = hashlib.blake2b(head, digest_size=_DIGEST_BYTES)
+    target.write(head)
+    while chunk := source.read(_CHUNK_BYTES):
+        digest.update(chunk)
+        target.write(chunk)
+    target.write(digest.digest())
+    target.flush()
+    os.fsync(target.fileno())
+
+
+def _unpack(source: IO[bytes], payload: Path) -> tuple[GraphHeader, NDArray[np.int64], Vector]:
+    """Verify the whole file and copy hnswlib's part to ``payload``. Raises ValueError, TypeError."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+
+    def take(count: int) -> bytes:
+        data = source.read(count)
+        if len(data) != count:
+            raise ValueError("the file is too short")
+        digest.update(data)
+        return data
+
+    if take(len(_MAGIC)) != _MAGIC:
+        raise ValueError("not a graph file of this format")
+    length = _LENGTH.unpack(take(_LENGTH.size))[0]
+    if length > _LONGEST_HEADER:
+        raise ValueError("the header is too long")
+    header = GraphHeader(**json.loads(take(length)))
+    start = len(_MAGIC) + _LENGTH.size + length
+    expected = start + 16 * header.arms + header.payload_bytes + _DIGEST_BYTES
+    if header.arms < 1 or header.payload_bytes < 1 or os.fstat(source.fileno()).st_size != expected:
+        raise ValueError("the file has another length than its header says")
+    revisions = np.frombuffer(take(8 * header.arms), dtype="<i8").astype(np.int64)
+    fingerprints = np.frombuffer(take(8 * header.arms), dtype="<f8").astype(np.float64)
+    with payload.open("wb") as target:
+        left = header.payload_bytes
+        while left:
+            left -= target.write(take(min(left, _CHUNK_BYTES)))
+    if source.read() != digest.digest():
+        raise ValueError("the checksum is wrong")
+    return header, revisions, fingerprints
+
+
+def _rows(
+    view: ArmView, header: GraphHeader, revisions: NDArray[np.int64], fingerprints: Vector
+) -> Rows | None:
+    """Row of every label, -1 where its arm is gone; None when the file is not of this catalogue."""
+    live = view.live_rows
+    known = view.revisions[live]
+    if not view.in_order or not live.size or (known[1:] == known[:-1]).any():
+        return None
+    places = known.searchsorted(revisions).clip(max=live.size - 1)
+    alive = known[places] == revisions
+    rows = np.where(alive, live[places], -1)
+    if alive.sum() < _LEAST_SHARE_ALIVE * header.arms:
+        return None
+    if not np.array_equal(_fingerprints(view, rows[alive]), fingerprints[alive]):
+        return None
+    older = live[known <= header.last_revision]
+    left_out = view.norms[np.setdiff1d(older, rows, assume_unique=True)]
+    return rows if left_out.max(initial=0.0) <= header.cut_norm else None
+
+
+def _fingerprints(view: ArmView, rows: Rows) -> Vector:
+    direction = np.random.default_rng(0).standard_normal(view.dim)
+    parts = [
+        row_scores(view.features[rows[start : start + _CHUNK_ROWS]], direction)
+        for start in range(0, len(rows), _CHUNK_ROWS)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+@contextmanager
+def _private_file(beside: Path) -> Iterator[Path]:
+    """A temporary file that only the owner can read (0600), removed at the end unless it was renamed."""
+    handle, name = tempfile.mkstemp(dir=beside.parent, prefix=f"{beside.name}.", suffix=".part")
+    os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)

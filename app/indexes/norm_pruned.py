@@ -1,0 +1,131 @@
+"""Exact search over rows sorted by norm, which stops when no later row can be among the best.
+
+Notation
+    |x|, |q|    norms of a row and of the query
+    e           bound on the rounding error of one approximate score
+    t           lower bound on the k-th best approximate score so far
+
+By Cauchy-Schwarz x.q <= |x||q|. Once |x||q| < t - e at the head of a block, every later row scores less
+than the k-th best so far. How much is read depends on the spread of the norms: little when it is wide
+(lognormal), everything when all norms are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.algorithms.mips.exact import candidates, error_bound, kth_largest, ranked, unit_scale
+from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from app.indexes.table import ArmView, Working
+
+_FIRST_BLOCK = 1_024
+_LARGEST_BLOCK = 65_536
+_ROUND_UP = 1.0 + 1e-9
+
+
+class NormBlocks:
+    """The rows of a view that were alive when it was built, in blocks of descending norm."""
+
+    kind: ClassVar[Literal["norm_pruned"]] = "norm_pruned"
+
+    def __init__(self, view: ArmView) -> None:
+        live = view.live_rows
+        order = np.argsort(-view.norms[live], kind="stable")
+        self.covered = view.rows
+        self.dead = 0
+        self._rows: Rows = live[order]
+        self._places = _inverse(self._rows, view.rows)
+        self._largest = float(view.norms[self._rows[0]]) if live.size else 0.0
+        self._blocks = [
+            (start, stop, float(view.norms[self._rows[start]]), _block(view, self._rows[start:stop]))
+            for start, stop in pairwise(_bounds(live.size))
+        ]
+        self._gone = NO_ROWS
+        self._dead: tuple[ArmView | None, NDArray[np.int64]] = (None, NO_ROWS)
+
+    @property
+    def arms(self) -> int:
+        return len(self._rows)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._rows.nbytes + self._places.nbytes + sum(block.nbytes for *_, block in self._blocks)
+
+    def bury(self, rows: Rows) -> None:
+        """Count the dead; which rows they are is for the view of a search to say."""
+        self.dead += len(self._places_of(rows))
+
+    def moved(self, position: Rows, covered: int) -> NormBlocks:
+        """The same blocks after a compaction: row r is now ``position[r]``, -1 if it is gone."""
+        other = object.__new__(NormBlocks)
+        other.__dict__.update(self.__dict__)
+        other.covered = covered
+        other._rows = np.where(self._rows >= 0, position[self._rows], -1)
+        other._places = _inverse(other._rows, covered)
+        other._gone = np.flatnonzero(other._rows < 0)
+        other._dead = (None, NO_ROWS)
+        return other
+
+    def search(self, view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """Return the ``k`` best rows below ``covered`` that are alive and not excluded: exactly those.
+
+        Shapes: query (d,), exclude (e,). Cost: d reads for every row up to the block where it stops.
+        """
+        scaled, query_norm = unit_scale(query)
+        dtype = self._blocks[0][3].dtype if self._blocks else np.dtype(np.float32)
+        working = scaled.astype(dtype, copy=False)
+        error = error_bound(view.dim, self._largest, query_norm, dtype)
+        masked = self._masked_places(view, exclude)
+        approximate = np.empty(len(self._rows), dtype=dtype)
+        kth, done = -np.inf, 0
+        for start, stop, norm, block in self._blocks:
+            if norm * query_norm * _ROUND_UP < kth - error:
+                break
+            np.dot(block, working, out=approximate[start:stop])
+            if len(masked):
+                hidden = masked[masked.searchsorted(start) : masked.searchsorted(stop)]
+                approximate[hidden] = -np.inf
+            kth, done = max(kth, kth_largest(approximate[:stop], k)), stop
+        places = candidates(approximate[:done], error, k)
+        return ranked(self._rows[places], k, lambda rows: view.score(rows, query))
+
+    def _masked_places(self, view: ArmView, exclude: Rows) -> NDArray[np.int64]:
+        """Places, ascending, of rows that are dead in ``view`` or excluded."""
+        known, masked = self._dead
+        if known is not view:
+            masked = np.union1d(self._gone, self._places_of(view.dead))
+            self._dead = (view, masked)
+        return np.union1d(masked, self._places_of(exclude)) if len(exclude) else masked
+
+    def _places_of(self, rows: Rows) -> NDArray[np.int64]:
+        places = self._places[rows[rows < self.covered]]
+        return places[places >= 0]
+
+
+def _inverse(rows: Rows, size: int) -> NDArray[np.int64]:
+    """Places (size,) of rows, -1 for rows that have none; negative rows are left out."""
+    places = np.full(size, -1, dtype=np.int64)
+    known = np.flatnonzero(rows >= 0)
+    places[rows[known]] = known
+    return places
+
+
+def _bounds(size: int) -> Iterator[int]:
+    """0, then the ends of blocks that double from the first size to the largest."""
+    stop, length = 0, _FIRST_BLOCK
+    yield 0
+    while stop < size:
+        stop = min(stop + length, size)
+        length = min(2 * length, _LARGEST_BLOCK)
+        yield stop
+
+
+def _block(view: ArmView, rows: Rows) -> Working:
+    order: Literal["C", "F"] = "F" if view.working.strides[0] < view.working.strides[1] else "C"
+    block: NDArray[np.floating[Any]] = np.array(view.working[rows], order=order)
+    return block

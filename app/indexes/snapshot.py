@@ -1,0 +1,95 @@
+"""An immutable view of a catalogue that can be searched from any thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.algorithms import checks
+from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from app.indexes.exact import scan
+from app.indexes.planner import Kind, Structure
+from app.indexes.table import ArmView
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """The catalogue at one moment, as a ``MipsSolver``; arms that come and go do not change it.
+
+    ``structure`` None: every search is a plain scan. ``expected_us`` is the measured typical time of a
+    search, so that a caller can decide to run long ones in a thread. ``recent`` keeps the last queries.
+    """
+
+    view: ArmView
+    structure: Structure | None
+    expected_us: float
+    recent: deque[Vector]
+
+    @property
+    def size(self) -> int:
+        return self.view.live
+
+    @property
+    def kind(self) -> Kind:
+        return self.structure.kind if self.structure is not None else "exact"
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """Return the ``k`` arms of largest score outside ``exclude``.
+
+        Shapes: query (d,), exclude (e,) distinct rows -> rows, scores (m,); m = min(k, eligible arms), also
+        when the answer is not exact. Raises: InvalidShape, NonFinite, InvalidParameter (k < 1).
+        """
+        self._check(query, k)
+        self.recent.append(query)
+        if self.structure is None:
+            return scan(self.view, query, k, exclude)
+        found = self.structure.search(self.view, query, k, exclude)
+        if found is None:
+            return scan(self.view, query, k, exclude)
+        if self.view.rows == self.structure.covered:
+            return found
+        return merged(found, scan(self.view, query, k, exclude, first=self.structure.covered), k)
+
+    def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """As ``search``, and every eligible arm is compared."""
+        if self.kind == "norm_pruned":
+            return self.search(query, k, exclude)
+        self._check(query, k)
+        return scan(self.view, query, k, exclude)
+
+    def rows_of(self, ids: Iterable[str]) -> Rows:
+        """Rows of the arms that are in this snapshot; unknown ids are left out."""
+        return self.view.rows_of(ids)
+
+    def id_of(self, row: int) -> str:
+        return self.view.ids[row]
+
+    def revision_of(self, row: int) -> int:
+        return int(self.view.revisions[row])
+
+    def features_of(self, rows: Rows) -> Matrix:
+        """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""
+        return self.view.features[rows]
+
+    def page(self, after_revision: int, limit: int) -> Rows:
+        """The first ``limit`` rows of larger revision, in ascending revision order."""
+        rows, revisions = self.view.by_revision
+        start = int(revisions.searchsorted(after_revision, side="right"))
+        return rows[start : start + limit]
+
+    def _check(self, query: Vector, k: int) -> None:
+        if query.shape != (self.view.dim,):
+            checks.shape("query", query, (self.view.dim,))
+        if k < 1:
+            checks.in_range("k", k, least=1)
+
+
+def merged(one: TopK, other: TopK, k: int) -> TopK:
+    """The best ``k`` of two answers over disjoint rows."""
+    rows = np.concatenate((one.rows, other.rows))
+    scores = np.concatenate((one.scores, other.scores))
+    order = np.lexsort((rows, -scores))[:k]
+    return TopK(rows[order], scores[order], exact=one.exact and other.exact)
