@@ -1,6 +1,6 @@
 """`shortlist doctor`: checks an installation, running or stopped, and says what is wrong.
 
-A running service is asked over HTTP and a store that listens is asked directly; nothing is changed or started.
+A running service is asked over HTTP, a store of one's own directly; nothing is changed or started.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 import numpy as np
 
 from app.errors import ShortlistError, StartupError
-from app.indexes.hnsw import HnswGraph
+from app.indexes.live import IndexOptions, LiveIndex
 from app.settings import Settings
 from app.storage.redis_store import RedisStore
 from app.storage.server_binary import find_binary
@@ -57,7 +57,7 @@ def _guarded(check: Check, settings: Settings) -> Iterator[Finding]:
         yield from check(settings)
     except ShortlistError as error:
         yield Finding(name, False, error.detail)
-    except Exception as error:  # noqa: BLE001 - a check that breaks is a finding too
+    except Exception as error:
         yield Finding(name, False, f"the check broke: {type(error).__name__}: {error}")
 
 
@@ -87,8 +87,17 @@ def _binary(settings: Settings) -> Iterator[Finding]:
 
 
 def _graph(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001
-    HnswGraph.self_test(np.random.default_rng(0))
-    yield Finding("hnswlib", True, "builds and searches a graph")
+    arms = np.random.default_rng(0).standard_normal((1_000, 16))
+    index = LiveIndex(16, IndexOptions(kind="hnsw"))
+    index.upsert([str(row) for row in range(len(arms))], arms, range(len(arms)))
+    job = index.begin_maintenance()
+    if job is not None:
+        job.run()
+        index.finish_maintenance(job)
+    status = index.status()
+    yield Finding(
+        "hnswlib", status.kind == "hnsw", f"recall {status.recall_at_1:.2f} on a graph of 1,000 arms"
+    )
 
 
 def _folder(settings: Settings) -> Iterator[Finding]:

@@ -22,11 +22,11 @@ async def maintain(catalogue: Catalogue) -> bool:
         return False
     try:
         await _in_daemon_thread(job.run)
-    except Exception:  # the index goes on serving exactly; the log says what to report
+    except Exception:  # what served until now goes on serving
         log.exception("maintenance of the index of %s failed", catalogue.name)
-        catalogue.index.abandon_maintenance(job)
-        return True
-    catalogue.index.finish_maintenance(job)
+    finally:
+        job.cancel()
+        catalogue.index.finish_maintenance(job)
     status = catalogue.index.status()
     log.info(
         "index of %s: %s over %d arms, recall@1 %s",
