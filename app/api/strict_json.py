@@ -21,6 +21,7 @@ from fastapi import Request, Response
 from fastapi.params import Query
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from starlette.types import Receive, Scope, Send
 
 from app.api.problems import problem_response
 from app.errors import Invalid, Location, ShortlistError, TooLarge
@@ -60,6 +61,16 @@ def _public(loc: tuple[int | str, ...]) -> Location:
 
 class JsonRoute(APIRoute):
     """See the module."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        handle = self.get_route_handler()
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            response = await handle(Request(scope, receive))
+            await response(scope, receive, send)
+
+        self.app = answer  # without the exit stacks that dependencies would need
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint = self.endpoint
