@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -27,6 +28,7 @@ log = logging.getLogger("shortlist")
 
 BACKLOG = 2_048
 GRACE_S = 30
+GC_THRESHOLDS = (20_000, 20, 100)  # a full collection takes milliseconds: make it rare
 WORKER_POLL_S = 0.02
 
 
@@ -77,6 +79,8 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         timeout_graceful_shutdown=GRACE_S,
     )
     async with app.router.lifespan_context(app):
+        gc.freeze()  # what was loaded stays: no collection needs to look at it again
+        gc.set_threshold(*GC_THRESHOLDS)
         host, port = listener.getsockname()[:2]
         address = f"[{host}]" if ":" in host else host
         place = {"host": host, "port": port}

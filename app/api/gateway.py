@@ -6,9 +6,9 @@ One plain ASGI layer: a framework middleware would cost more than the rest of a 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
-import uuid
 from typing import cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -102,7 +102,7 @@ def _request_id(scope: Scope) -> bytes:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and REQUEST_ID.match(value):
             return cast("bytes", value)
-    return uuid.uuid4().hex.encode()
+    return os.urandom(16).hex().encode()
 
 
 def _content_length(scope: Scope) -> int:
