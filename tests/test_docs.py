@@ -27,7 +27,9 @@ def test_every_setting_is_documented_as_it_is() -> None:
 
 
 def limits() -> list[tuple[str, str]]:
-    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| `(\w+)` \|$", (ROOT / "docs/limits.md").read_text(), re.M)
+    rows = re.findall(
+        r"^\| [^|]+ \| ([^|]+) \| `(\w+)` \|$", (ROOT / "docs/limits.md").read_text(), re.MULTILINE
+    )
     assert len(rows) >= 12
     return rows
 
@@ -45,8 +47,8 @@ def test_every_limit_of_the_schemas_is_documented() -> None:
 
 def test_every_command_of_the_readme_exists() -> None:
     commands = set(re.findall(r"`shortlist (\w+)", (ROOT / "README.md").read_text()))
-    parser = cli._parser()  # noqa: SLF001 - the parser is the list of commands
-    (choices,) = [action.choices for action in parser._subparsers._group_actions]  # type: ignore[union-attr]  # noqa: SLF001
+    parser = cli._parser()
+    (choices,) = [action.choices for action in parser._subparsers._group_actions]  # type: ignore[union-attr]
     assert commands <= set(choices)
     assert commands
 
