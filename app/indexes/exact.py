@@ -15,7 +15,7 @@ def scan(view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS, *, first
     Shapes: query (d,), exclude (e,). Cost: (K - first) * d reads in the working precision.
     Raises: NonFinite.
     """
-    working = view.working[first:]
+    working = view.working[first:] if first else view.working
     scaled, query_norm = unit_scale(query)
     approximate = working @ scaled.astype(working.dtype, copy=False)
     if len(view.dead):
@@ -24,5 +24,7 @@ def scan(view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS, *, first
     if len(exclude):
         approximate[exclude[exclude >= first] - first] = -np.inf
     error = error_bound(view.dim, view.largest_norm, query_norm, working.dtype)
-    found = best(approximate, error, k, lambda rows: view.score(rows + first, query))
-    return TopK(found.rows + first, found.scores, exact=True) if first else found
+    if not first:
+        return best(approximate, error, k, view.features, query)
+    found = best(approximate, error, k, view.features[first:], query)
+    return TopK(found.rows + first, found.scores, exact=True)

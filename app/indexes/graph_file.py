@@ -170,7 +170,7 @@ def _rows(
 def _fingerprints(view: ArmView, rows: Rows) -> Vector:
     direction = np.random.default_rng(0).standard_normal(view.dim)
     parts = [
-        row_scores(view.features[rows[start : start + _CHUNK_ROWS]], direction)
+        row_scores(view.features, rows[start : start + _CHUNK_ROWS], direction)
         for start in range(0, len(rows), _CHUNK_ROWS)
     ]
     return np.concatenate(parts) if parts else np.empty(0)

@@ -152,7 +152,7 @@ class HnswGraph:
             rows = rows[~np.isin(rows, exclude)]
         if len(rows) < k:
             return None
-        return ranked(rows, k, lambda rows: view.score(rows, query), exact=False)
+        return ranked(rows, k, view.features, query, exact=False)
 
     def weigh(self, probes: NDArray[np.float64]) -> None:
         """Learn on ``probes`` (P, d) how often each arm is among the ef nearest, to price its death."""

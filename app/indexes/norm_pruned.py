@@ -92,7 +92,7 @@ class NormBlocks:
                 approximate[hidden] = -np.inf
             kth, done = max(kth, kth_largest(approximate[:stop], k)), stop
         places = candidates(approximate[:done], error, k)
-        return ranked(self._rows[places], k, lambda rows: view.score(rows, query))
+        return ranked(self._rows[places], k, view.features, query)
 
     def _masked_places(self, view: ArmView, exclude: Rows) -> NDArray[np.int64]:
         """Places, ascending, of rows that are dead in ``view`` or excluded."""

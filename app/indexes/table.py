@@ -20,7 +20,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.mips.exact import row_scores
 from app.algorithms.types import Matrix, Rows, Vector
 
 Working = NDArray[np.floating[Any]]
@@ -69,9 +68,6 @@ class ArmView:
     def is_alive(self, rows: Rows) -> NDArray[np.bool_]:
         alive: NDArray[np.bool_] = self.died[rows] >= len(self.dead)
         return alive
-
-    def score(self, rows: Rows, query: Vector) -> Vector:
-        return row_scores(self.features[rows], query)
 
     @cached_property
     def dead_in_order(self) -> Rows:

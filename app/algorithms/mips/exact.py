@@ -17,7 +17,7 @@ d products and sums err by at most gamma_d |x||q|, the rounding of x and q to wo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -48,15 +48,15 @@ def exact(vectors: Matrix, query: Vector, *, k: int, exclude: Rows = NO_ROWS) ->
     approximate = vectors @ scaled
     approximate[exclude] = -np.inf
     error = error_bound(vectors.shape[1], largest, query_norm, vectors.dtype)
-    return best(approximate, error, k, lambda rows: row_scores(vectors[rows], query))
+    return best(approximate, error, k, vectors, query)
 
 
-def row_scores(vectors: Matrix, query: Vector) -> Vector:
-    """Inner products in float64, each by the same order of operations whatever the other rows are.
+def row_scores(vectors: Matrix, rows: Rows, query: Vector) -> Vector:
+    """Inner products of some rows in float64, each as if it were the only one.
 
-    Shapes: vectors (m, d) in C order, query (d,) -> (m,).
+    Shapes: vectors (K, d) in C order, rows (m,), query (d,) -> (m,).
     """
-    scores: Vector = np.add.reduce(vectors * query, axis=1)
+    scores: Vector = np.add.reduce(vectors.take(rows, axis=0) * query, axis=1)
     return scores
 
 
@@ -81,32 +81,39 @@ def error_bound(dim: int, largest_norm: float, query_norm: float, dtype: np.dtyp
 
     The second term covers coordinates and products that underflow.
     """
+    relative, tiny = _rounding(dim, dtype)
+    return relative * largest_norm * query_norm + tiny * (1.0 + largest_norm + query_norm)
+
+
+@lru_cache
+def _rounding(dim: int, dtype: np.dtype[Any]) -> tuple[float, float]:
+    """gamma_(d + 4) of the working precision, and what d underflows can add up to."""
     info = np.finfo(dtype)
-    relative = (dim + 4) * float(info.eps) / 2
-    underflow = 2 * dim * float(info.tiny) * (1.0 + largest_norm + query_norm)
-    return relative / (1.0 - relative) * largest_norm * query_norm + underflow
+    unit = (dim + 4) * float(info.eps) / 2.0
+    return unit / (1.0 - unit), 2 * dim * float(info.tiny)
 
 
-def best(approximate: Scores, error: float, k: int, score: Callable[[Rows], Vector]) -> TopK:
+def best(approximate: Scores, error: float, k: int, vectors: Matrix, query: Vector) -> TopK:
     """Return the best ``k`` rows given scores that are off by at most ``error``; -inf is never returned.
 
-    ``approximate`` (K,) may be overwritten. ``score`` maps rows (m,) to float64 scores (m,).
-    Cost: about two passes over ``approximate``, and ``score`` of the rows within 2 * error of the k-th best.
+    Shapes: approximate (K,), may be overwritten; vectors (K, d); query (d,).
+    Cost: about two passes over ``approximate``, and d reads for each row within 2 * error of the k-th best.
     """
     if k == 1 and approximate.size:
-        first = int(approximate.argmax())
-        top = float(approximate[first])
-        approximate[first] = -np.inf
-        if float(approximate[approximate.argmax()]) < top - 2.0 * error:
-            row = np.array((first,))
-            return TopK(row, score(row), exact=True)
-        approximate[first] = top
-    return ranked(candidates(approximate, error, k), k, score)
+        row = int(approximate.argmax())
+        top = approximate.item(row)
+        approximate[row] = -np.inf
+        if approximate.item(int(approximate.argmax())) < top - 2.0 * error:
+            # The same operations as in row_scores, without its arrays of one row.
+            score = np.add.reduce(vectors[row] * query)
+            return TopK(np.array((row,)), np.array((score,)), exact=True)
+        approximate[row] = top
+    return ranked(candidates(approximate, error, k), k, vectors, query)
 
 
-def ranked(rows: Rows, k: int, score: Callable[[Rows], Vector], *, exact: bool = True) -> TopK:
+def ranked(rows: Rows, k: int, vectors: Matrix, query: Vector, *, exact: bool = True) -> TopK:
     """Return the best ``k`` of ``rows`` by their float64 scores, ties in row order."""
-    scores = score(rows)
+    scores = row_scores(vectors, rows, query)
     order = np.lexsort((rows, -scores))[:k]
     return TopK(rows[order], scores[order], exact=exact)
 
