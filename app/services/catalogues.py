@@ -60,6 +60,11 @@ class Catalogue:
     def dim(self) -> int:
         return self.record.dim
 
+    @property
+    def shortlist(self) -> int:
+        """How many arms a graph proposes, unless a bandit asks for more."""
+        return int(self.record.index["shortlist"] or 1)
+
 
 class Catalogues:
     """All catalogues of the service."""

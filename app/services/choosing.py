@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from app.algorithms.linear import sub_ts
-from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.errors import NoArms
 from app.indexes.live import Snapshot
 from app.services.bandits import Bandit, partition_of
@@ -62,6 +62,29 @@ class ExactSolver:
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         return self.view.search_exact(query, k, exclude)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortlistSolver:
+    """The solver of Sub-TS: a graph proposes at least ``shortlist`` arms, which are scored again exactly."""
+
+    view: Snapshot
+    shortlist: int
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        if self.view.kind != "hnsw" or self.shortlist <= k:
+            return self.view.search(query, k, exclude)
+        found = self.view.search(query, self.shortlist, exclude)
+        return TopK(found.rows[:k], found.scores[:k], found.exact)
+
+
+def solver_for(bandit: Bandit, view: Snapshot) -> MipsSolver:
+    record = bandit.record
+    if record.policy == "linear_ts":
+        return ExactSolver(view)
+    if record.shortlist > bandit.catalogue.shortlist:
+        return ShortlistSolver(view, record.shortlist)
+    return view
 
 
 class Choosing:
@@ -121,7 +144,7 @@ class Choosing:
         choose = partial(
             sub_ts.choose,
             learner.posterior(bandit),
-            view if bandit.record.policy == "sub_ts" else ExactSolver(view),
+            solver_for(bandit, view),
             k=request.k,
             exploration=bandit.exploration,
             rng=rng,

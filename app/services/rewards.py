@@ -259,10 +259,11 @@ def _check_value(rule: RewardRule, value: float) -> None:
 
 
 def _count(receipt: Receipt, partition: int, position: int, outcome: Appended) -> None:
+    if outcome.status == "forgotten":
+        receipt.rejected.append((position, "forgotten"))
+        return
+    receipt.positions[partition] = outcome.entry_id
     if outcome.status == "accepted":
         receipt.accepted += 1
-        receipt.positions[partition] = outcome.entry_id
-    elif outcome.status == "duplicate":
-        receipt.duplicate += 1
     else:
-        receipt.rejected.append((position, "forgotten"))
+        receipt.duplicate += 1

@@ -78,7 +78,11 @@ class RewardWrite:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What became of one RewardWrite; ``entry_id`` is that of the entry, empty unless accepted."""
+    """What became of one RewardWrite.
+
+    ``entry_id`` is the entry's; of a duplicate that of the newest entry, which its first copy cannot be after;
+    empty when forgotten.
+    """
 
     status: Literal["accepted", "duplicate", "forgotten"]
     entry_id: str = ""

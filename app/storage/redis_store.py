@@ -259,11 +259,12 @@ def _reward_keys(partition: int, reward: RewardWrite) -> Iterable[str]:
 
 
 def _appended(word: bytes) -> Appended:
-    if word == b"duplicate":
-        return Appended("duplicate")
-    if word == b"forgotten":
+    status, _, newest = word.decode().partition(" ")
+    if status == "duplicate":
+        return Appended("duplicate", newest)
+    if status == "forgotten":
         return Appended("forgotten")
-    return Appended("accepted", word.decode())
+    return Appended("accepted", status)
 
 
 def _entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:

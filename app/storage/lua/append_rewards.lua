@@ -1,10 +1,10 @@
 -- KEYS   log, watermark, then for each reward: seen, seen-first (seen again when it has no first word), forgotten
 -- ARGV   for each reward: bandit uid, learner, '1' when it has a first word else '', issued_ms, ttl_ms, payload
--- Result for each reward: its entry id, or 'duplicate', or 'forgotten'
+-- Result for each reward: its entry id, or 'duplicate ' and the id of the newest entry, or 'forgotten'
 -- Effect in one step: every reward whose learner was not forgotten at or after its decision, and whose seen
 --        key is new, is appended; its words are then taken for ttl_ms. Repeated, it changes nothing.
 local log = KEYS[1]
-local next = next_id(log, KEYS[2])
+local next, newest = next_id(log, KEYS[2])
 local outcome = {}
 for i = 1, #ARGV / 6 do
   local seen, first, forgotten = KEYS[3 * i], KEYS[3 * i + 1], KEYS[3 * i + 2]
@@ -15,10 +15,12 @@ for i = 1, #ARGV / 6 do
   if refused_until and tonumber(issued) <= tonumber(refused_until) then
     outcome[i] = 'forgotten'
   elseif not redis.call('SET', seen, '', 'NX', 'PX', ttl) then
-    outcome[i] = 'duplicate'
+    outcome[i] = 'duplicate ' .. newest
   else
     local is_first = has_first == '' or redis.call('SET', first, '', 'NX', 'PX', ttl)
-    outcome[i] = redis.call('XADD', log, next(), 'b', bandit, 'l', learner, 'f', is_first and '1' or '0', 'p', payload)
+    newest = next()
+    outcome[i] = newest
+    redis.call('XADD', log, newest, 'b', bandit, 'l', learner, 'f', is_first and '1' or '0', 'p', payload)
   end
 end
 return outcome
