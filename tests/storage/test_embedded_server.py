@@ -110,6 +110,13 @@ def tcp_listeners(pid):
     return {f"socket:[{inode}]" for inode in listening} & links
 
 
+def test_a_directory_that_was_open_to_others_is_closed(tmp_path):
+    directory = tmp_path / "data"
+    directory.mkdir(mode=0o755)
+    with EmbeddedServer(directory):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
 def test_it_is_durable(tmp_path):
     with EmbeddedServer(tmp_path) as server, client(server) as connection:
         settings = connection.config_get("*")
@@ -168,11 +175,28 @@ def test_no_orphan_is_left_when_the_service_is_killed(tmp_path, service, lifelin
         assert connection.get("kept") == b"1"
 
 
+def children(pid):
+    listed = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in listed.stdout.split()]
+
+
+def test_a_watcher_slow_to_end_does_not_hold_the_directory(tmp_path):
+    server = EmbeddedServer(tmp_path, lifeline=True)
+    server.start()
+    [watcher] = wait_until(lambda: children(server.pid), what="the watcher is there")
+    os.kill(watcher, signal.SIGSTOP)
+    try:
+        server.stop()
+        os.close(lock_directory(tmp_path, wait_s=0.0))
+    finally:
+        os.kill(watcher, signal.SIGCONT)
+    wait_until(lambda: not running(watcher), what="the watcher ends with the server it watches")
+
+
 def test_nobody_takes_the_directory_while_the_server_of_a_killed_service_lives(tmp_path, service):
     """The lock is the server's too: at no moment do two servers have the data open."""
     process, pid, _ = service(tmp_path, True)
-    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=True).stdout
-    [watcher] = map(int, children.split())
+    [watcher] = children(pid)
     os.kill(watcher, signal.SIGSTOP)  # so that nobody ends the server
     process.kill()
     process.wait()

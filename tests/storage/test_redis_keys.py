@@ -94,6 +94,22 @@ def test_no_two_pairs_of_words_share_a_key(one, other):
 
 
 @pytest.mark.anyio
+async def test_a_scan_names_an_arm_once_when_the_server_names_it_twice(store, monkeypatch):
+    """A server may, while its table shrinks; here it does, within and across batches."""
+    values = {f"arm-{n}".encode(): n.to_bytes(8, "little") + b"features" for n in range(4)}
+    batches = iter([(7, [0, 1]), (9, []), (8, [1, 2, 0]), (0, [3, 2])])
+
+    async def answer(self, *words):
+        cursor, names = next(batches)
+        return cursor, {f"arm-{n}".encode(): values[f"arm-{n}".encode()] for n in names}
+
+    monkeypatch.setattr(RedisClient, "command", answer)
+    arms = [arm for batch in [b async for b in store.scan_arms(UID)] for arm in batch]
+    assert [arm.id for arm in arms] == ["arm-0", "arm-1", "arm-2", "arm-3"]
+    assert [arm.revision for arm in arms] == [0, 1, 2, 3]
+
+
+@pytest.mark.anyio
 async def test_revisions_stay_exact_up_to_the_limit_of_a_double(store, store_url):
     """The catalogue's counters start close to 2^53, where a float formatted carelessly loses digits."""
     start = 2**53 - 10
