@@ -27,15 +27,18 @@ def create_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001
         await store.open()
-        await service.start()
-        yield
-        await service.stop()
+        try:
+            await service.start()
+            yield
+        finally:
+            await service.stop()
 
     app = FastAPI(
         title="Shortlist",
         description="Online linear-bandit recommendation in time sublinear in the number of arms.",
         version=version("shortlist"),
         lifespan=lifespan,
+        redirect_slashes=False,
     )
     routers = (
         choose.router(service.bandits, service.choosing),
@@ -45,8 +48,8 @@ def create_app(settings: Settings) -> FastAPI:
         imports.router(service.catalogues),
         bandits.router(service.bandits, service.learners, service.rewards),
     )
-    for router in routers:  # not included but taken over: matched once, the hottest first
-        app.router.routes.extend(router.routes)
+    # Not included but taken over, before the framework's own: matched once, the hottest first.
+    app.router.routes[:0] = [route for router in routers for route in router.routes]
     problems.install(app)
     app.add_middleware(
         Gateway,

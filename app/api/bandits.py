@@ -12,6 +12,7 @@ from app.api.schemas import (
     BanditBody,
     BanditView,
     Identifier,
+    LearnerKey,
     LearnerView,
     ObservationsBody,
     Page,
@@ -67,7 +68,7 @@ def router(bandits: Bandits, learners: Learners, rewards: Rewards) -> APIRouter:
 
     @routes.get("/{bandit}/learners/{key}", response_model=LearnerView)
     async def learner(
-        bandit: str, key: str, include: Annotated[Literal["precision"] | None, Query()] = None
+        bandit: str, key: LearnerKey, include: Annotated[Literal["precision"] | None, Query()] = None
     ) -> Response:
         """A learner as stored now; a key that was never rewarded is at the prior, version 0."""
         owner = bandits.get(bandit)
@@ -84,7 +85,7 @@ def router(bandits: Bandits, learners: Learners, rewards: Rewards) -> APIRouter:
         return reply(answer)
 
     @routes.delete("/{bandit}/learners/{key}", status_code=204)
-    async def forget(bandit: str, key: str) -> Response:
+    async def forget(bandit: str, key: LearnerKey) -> Response:
         """Forget a learner; rewards for its decisions so far are refused from now on."""
         owner = bandits.get(bandit)
         _check_key(owner, key)

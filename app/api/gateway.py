@@ -11,6 +11,7 @@ import re
 import time
 from typing import cast
 
+from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problems import PROBLEM, problem, problem_of
@@ -20,7 +21,8 @@ from app.metrics import Metrics
 log = logging.getLogger("shortlist.http")
 
 STREAMED = re.compile(r"^/v1/catalogues/[^/]+/import$")
-REQUEST_ID = re.compile(rb"^[\x21-\x7e]{1,128}$")
+REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+DIGITS = 18  # more than any body has, and less than Python takes long to read
 
 
 class Gateway:
@@ -31,6 +33,7 @@ class Gateway:
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
         self._access_log = access_log
+        self._children: dict[tuple[str, str, int], tuple[Histogram, Counter]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -83,8 +86,15 @@ class Gateway:
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: bytes) -> None:
         route = getattr(scope.get("route"), "path", "none")
-        self._metrics.request_seconds.labels(route).observe(seconds)
-        self._metrics.requests.labels(scope["method"], route, str(status)).inc()
+        seen = self._children.get((scope["method"], route, status))
+        if seen is None:
+            seen = (
+                self._metrics.request_seconds.labels(route),
+                self._metrics.requests.labels(scope["method"], route, str(status)),
+            )
+            self._children[scope["method"], route, status] = seen
+        seen[0].observe(seconds)
+        seen[1].inc()
         if self._access_log or status >= 500:
             log.info(
                 "request",
@@ -100,7 +110,7 @@ class Gateway:
 
 def _request_id(scope: Scope) -> bytes:
     for name, value in scope["headers"]:
-        if name == b"x-request-id" and REQUEST_ID.match(value):
+        if name == b"x-request-id" and REQUEST_ID.fullmatch(value):
             return cast("bytes", value)
     return os.urandom(16).hex().encode()
 
@@ -108,7 +118,7 @@ def _request_id(scope: Scope) -> bytes:
 def _content_length(scope: Scope) -> int:
     for name, value in scope["headers"]:
         if name == b"content-length":
-            return int(value) if value.isdigit() else 0
+            return int(value[:DIGITS]) if value.isdigit() else 0
     return 0
 
 

@@ -43,11 +43,11 @@ def problem_response(error: ShortlistError) -> Response:
 def install(app: FastAPI) -> None:
     """Make the framework's own errors problem documents too."""
 
-    async def framework(request: Request, error: Exception) -> Response:
+    async def framework(request: Request, error: Exception) -> Response:  # noqa: ARG001
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class only
         title = http.HTTPStatus(error.status_code).phrase
         code = _CODES.get(error.status_code, title.lower().replace(" ", "_"))
-        body = problem(error.status_code, code, title, f"{request.method} is not possible here: {title}")
+        body = problem(error.status_code, code, title, f"this request is not possible here: {title}")
         return Response(body, error.status_code, error.headers, PROBLEM)
 
     async def known(request: Request, error: Exception) -> Response:  # noqa: ARG001

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from app.api.strict_json import StrictModel
 
@@ -23,14 +34,36 @@ MAX_METADATA_CHARS = 16_384
 MAX_PAGE = 1_000
 MAX_TOKEN_CHARS = 400_000
 
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
+_IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
+Identifier = Annotated[str, StringConstraints(pattern=f"^{_IDENTIFIER}$")]
+LearnerKey = Annotated[str, StringConstraints(pattern=f"^(_global|{_IDENTIFIER})$")]
 Feature = Annotated[float, Field(ge=-MAX_FEATURE, le=MAX_FEATURE)]
 Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-PageLimit = Annotated[int, Field(ge=1, le=MAX_PAGE)]
 
 
 T = TypeVar("T")
+
+
+def _digits(text: object) -> object:
+    """Query parameters are text; what Python would also read as a number (1.0, 1_0, +1) is none here."""
+    if isinstance(text, str) and not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise ValueError("must be a whole number")
+    return text
+
+
+def _theory_or_number(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """One message about the field, not one about each thing it could be."""
+    try:
+        return validate(value)
+    except ValidationError:
+        raise ValueError('must be a number from 0 to 1000000, or "theory"') from None
+
+
+PageLimit = Annotated[int, BeforeValidator(_digits), Field(ge=1, le=MAX_PAGE)]
+Exploration = Annotated[
+    Annotated[float, Field(ge=0, le=1e6)] | Literal["theory"], WrapValidator(_theory_or_number)
+]
 
 
 def _storable(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +157,7 @@ class BanditBody(StrictModel):
     policy: Literal["sub_ts", "linear_ts"]
     scope: Literal["global", "per_key"] = "global"
     ridge: Annotated[float, Field(ge=1e-9, le=1e9)] = 1.0
-    exploration: Annotated[float, Field(ge=0, le=1e6)] | Literal["theory"] = 1.0
+    exploration: Exploration = 1.0
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.05
     horizon: Annotated[int, Field(ge=1, le=10**12)] = 20_000
     shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30

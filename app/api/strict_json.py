@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -27,7 +27,7 @@ from app.api.problems import problem_response
 from app.errors import Invalid, Location, ShortlistError, TooLarge
 
 JSON = "application/json"
-FIELD_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_-]{0,31}$")
+FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -56,7 +56,7 @@ def invalid(error: ValidationError, where: Location) -> ShortlistError:
 
 def _public(loc: tuple[int | str, ...]) -> Location:
     """An unknown field is named as it was sent, if it looks like a name; anything else is not repeated."""
-    return tuple(part if isinstance(part, int) or FIELD_NAME.match(part) else "?" for part in loc)
+    return tuple(part if isinstance(part, int) or FIELD_NAME.fullmatch(part) else "?" for part in loc)
 
 
 class JsonRoute(APIRoute):
@@ -76,9 +76,12 @@ class JsonRoute(APIRoute):
         endpoint = self.endpoint
         status = self.status_code or 200
         readers = _readers(endpoint, set(self.param_convertors))
+        strict = self.path.startswith("/v1/")  # health checks and scrapers may ask with what they like
 
         async def handle(request: Request) -> Response:
             try:
+                if strict and request.scope["query_string"]:
+                    _check_query(request, readers)
                 arguments = {name: await read(request) for name, read in readers.items()}
                 result = await endpoint(**arguments)
             except ShortlistError as error:
@@ -105,6 +108,15 @@ def _readers(endpoint: Callable[..., Any], path_names: set[str]) -> dict[str, Re
         else:
             readers[name] = _body_reader(hint)
     return readers
+
+
+def _check_query(request: Request, known: Container[str]) -> None:
+    """Raise Invalid for a query parameter that there is not, or that is given twice."""
+    seen: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name in seen or name not in known or name in request.path_params:
+            raise Invalid("a query parameter must be known, and given once", loc=_public(("query", name)))
+        seen.add(name)
 
 
 async def _request(request: Request) -> Request:

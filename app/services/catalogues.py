@@ -18,7 +18,7 @@ import numpy as np
 from app.algorithms.types import Vector
 from app.errors import Conflict, DimensionMismatch, NotFound
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.pages import decode_cursor, encode_cursor, page_by_name
+from app.services.pages import decode_number, encode_cursor, page_by_name
 from app.services.records import (
     ArmDocument,
     CatalogueRecord,
@@ -146,7 +146,7 @@ class Catalogues:
     ) -> tuple[Sequence[Arm], str | None]:
         """A page of arms, oldest features first: an arm that stays as it is appears exactly once."""
         view = catalogue.index.snapshot()
-        after = int(decode_cursor(cursor)) if cursor is not None else -1
+        after = decode_number(cursor) if cursor is not None else -1
         rows = view.page(after, limit + 1)
         page = rows[:limit]
         ids = [view.id_of(int(row)) for row in page]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -11,6 +12,7 @@ from typing import TypeVar
 from app.errors import Invalid
 
 T = TypeVar("T")
+NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 def encode_cursor(position: str) -> str:
@@ -20,9 +22,24 @@ def encode_cursor(position: str) -> str:
 def decode_cursor(cursor: str) -> str:
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
-        return base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
+        position = base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
     except (ValueError, binascii.Error):
-        raise Invalid("the cursor is not one of this list", loc=("query", "cursor")) from None
+        raise _foreign() from None
+    if encode_cursor(position) != cursor:
+        raise _foreign()
+    return position
+
+
+def decode_number(cursor: str) -> int:
+    """The cursor of a list that is ordered by a number below 2^63."""
+    position = decode_cursor(cursor)
+    if not NUMBER.fullmatch(position):
+        raise _foreign()
+    return int(position)
+
+
+def _foreign() -> Invalid:
+    return Invalid("the cursor is not one of this list", loc=("query", "cursor"))
 
 
 def page_by_name(

@@ -1,0 +1,206 @@
+"""Every endpoint, with a request that it accepts: the table that the contract's rules are held against."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from api_client import Api, Json
+
+Kind = Literal["int", "float", "id", "text", "word", "list", "dict", "exploration"]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """``path`` has the names of the world filled in; ``body`` is valid and gives every field there is.
+
+    ``kinds`` says what each field of the body is, ``nullable`` which may be null, ``template`` is the path as
+    documented.
+    """
+
+    method: str
+    template: str
+    path: str
+    body: Json | None = None
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    nullable: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.template}"
+
+
+ARM = {"id": "new", "features": [1, 2.5, -3e-4], "tags": ["a"], "metadata": {"x": [1, {"y": None}]}}
+ARM_KINDS: dict[str, Kind] = {"id": "id", "features": "list", "tags": "list", "metadata": "dict"}
+CHOOSE = {"k": 2, "exclude": ["a1"], "event_id": "e-1", "seed": 7}
+CHOOSE_KINDS: dict[str, Kind] = {"key": "id", "k": "int", "exclude": "list", "event_id": "id", "seed": "int"}
+CHOOSE_NULLABLE = frozenset({"key", "event_id", "seed"})
+REWARD_KINDS: dict[str, Kind] = {"decision": "text", "value": "float", "arm": "id", "reward_id": "id"}
+OBSERVATION_KINDS: dict[str, Kind] = {"id": "id", "arm": "id", "value": "float", "key": "id"}
+
+WRITES = (
+    Endpoint(
+        "PUT",
+        "/v1/catalogues/{catalogue}",
+        "/v1/catalogues/other",
+        {
+            "dim": 3,
+            "index": {"kind": "exact", "m": 16, "ef_construction": 100, "ef_search": 50, "shortlist": 30},
+        },
+        {
+            "dim": "int",
+            "index": "dict",
+            "index.kind": "word",
+            "index.m": "int",
+            "index.ef_construction": "int",
+            "index.ef_search": "int",
+            "index.shortlist": "int",
+        },
+        frozenset({"index.ef_search"}),
+    ),
+    Endpoint(
+        "PUT",
+        "/v1/catalogues/{catalogue}/arms",
+        "/v1/catalogues/c/arms",
+        {"arms": [ARM]},
+        {"arms": "list", **{f"arms.0.{name}": kind for name, kind in ARM_KINDS.items()}},
+    ),
+    Endpoint(
+        "POST",
+        "/v1/catalogues/{catalogue}/arms/delete",
+        "/v1/catalogues/c/arms/delete",
+        {"ids": ["a4", "unknown"]},
+        {"ids": "list", "ids.0": "id"},
+    ),
+    Endpoint(
+        "PUT",
+        "/v1/bandits/{bandit}",
+        "/v1/bandits/other",
+        {
+            "catalogue": "c",
+            "policy": "sub_ts",
+            "scope": "per_key",
+            "ridge": 1,
+            "exploration": 0.5,
+            "delta": 0.05,
+            "horizon": 1000,
+            "shortlist": 30,
+            "eta": 0.5,
+            "reward": {"min": -1, "max": 1, "aggregate": "sum"},
+        },
+        {
+            "catalogue": "id",
+            "policy": "word",
+            "scope": "word",
+            "ridge": "float",
+            "exploration": "exploration",
+            "delta": "float",
+            "horizon": "int",
+            "shortlist": "int",
+            "eta": "float",
+            "reward": "dict",
+            "reward.min": "float",
+            "reward.max": "float",
+            "reward.aggregate": "word",
+        },
+        frozenset({"eta", "reward.min", "reward.max"}),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/bandits/{bandit}/choose",
+        "/v1/bandits/b/choose",
+        CHOOSE,
+        CHOOSE_KINDS,
+        CHOOSE_NULLABLE,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/bandits/{bandit}/choose/batch",
+        "/v1/bandits/b/choose/batch",
+        {"requests": [CHOOSE]},
+        {"requests": "list", **{f"requests.0.{name}": kind for name, kind in CHOOSE_KINDS.items()}},
+        frozenset(f"requests.0.{name}" for name in CHOOSE_NULLABLE),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/rewards",
+        "/v1/rewards",
+        {"rewards": [{"decision": "TOKEN", "value": 1, "arm": "a0", "reward_id": "r-1"}]},
+        {"rewards": "list", **{f"rewards.0.{name}": kind for name, kind in REWARD_KINDS.items()}},
+        frozenset({"rewards.0.arm", "rewards.0.reward_id"}),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/bandits/{bandit}/observations",
+        "/v1/bandits/u/observations",
+        {"observations": [{"id": "o-1", "arm": "a0", "value": 0.5, "key": "ann"}]},
+        {
+            "observations": "list",
+            **{f"observations.0.{name}": kind for name, kind in OBSERVATION_KINDS.items()},
+        },
+        frozenset({"observations.0.key"}),
+    ),
+)
+IMPORT = Endpoint("POST", "/v1/catalogues/{catalogue}/import", "/v1/catalogues/c/import")
+READS = (
+    Endpoint("GET", "/v1/catalogues", "/v1/catalogues"),
+    Endpoint("GET", "/v1/catalogues/{catalogue}", "/v1/catalogues/c"),
+    Endpoint("GET", "/v1/catalogues/{catalogue}/arms", "/v1/catalogues/c/arms"),
+    Endpoint("GET", "/v1/catalogues/{catalogue}/arms/{arm}", "/v1/catalogues/c/arms/a0"),
+    Endpoint("GET", "/v1/bandits", "/v1/bandits"),
+    Endpoint("GET", "/v1/bandits/{bandit}", "/v1/bandits/b"),
+    Endpoint("GET", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/ann"),
+    Endpoint("GET", "/healthz", "/healthz"),
+    Endpoint("GET", "/readyz", "/readyz"),
+    Endpoint("GET", "/metrics", "/metrics"),
+    Endpoint("GET", "/v1/status", "/v1/status"),
+)
+DELETES = (
+    Endpoint("DELETE", "/v1/catalogues/{catalogue}", "/v1/catalogues/unused"),
+    Endpoint("DELETE", "/v1/catalogues/{catalogue}/arms/{arm}", "/v1/catalogues/c/arms/a3"),
+    Endpoint("DELETE", "/v1/bandits/{bandit}", "/v1/bandits/unused"),
+    Endpoint("DELETE", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/bob"),
+)
+ALL = (*WRITES, IMPORT, *READS, *DELETES)
+
+
+async def build_world(api: Api) -> str:
+    """A catalogue ``c`` of five arms, bandits ``b`` (global) and ``u`` (per key); a token of ``b``."""
+    await api.catalogue("c", {f"a{i}": [i, 1, 0] for i in range(5)})
+    await api.catalogue("unused", {}, dim=2)
+    await api.bandit("b", "c", reward={"aggregate": "sum"})
+    await api.bandit("u", "c", scope="per_key")
+    await api.bandit("unused", "c")
+    await api.observe("u", {"id": "first", "key": "ann", "arm": "a1", "value": 1})
+    token: str = (await api.choose("b", k=5))["decision"]
+    return token
+
+
+def with_token(body: Json, token: str) -> Json:
+    body = copy.deepcopy(body)
+    for reward in body.get("rewards", ()):
+        reward["decision"] = token
+    return body
+
+
+def at(path: str) -> list[str | int]:
+    """``arms.0.id`` as the steps into a document."""
+    return [int(part) if part.isdecimal() else part for part in path.split(".")]
+
+
+def replaced(body: Json, path: str, value: Any) -> Json:
+    """A copy of the body with another value at ``path``."""
+    *parents, last = at(path)
+    body = copy.deepcopy(body)
+    inner: Any = body
+    for part in parents:
+        inner = inner[part]
+    inner[last] = value
+    return body
+
+
+def fields() -> Iterator[tuple[Endpoint, str, Kind]]:
+    for endpoint in WRITES:
+        for path, kind in endpoint.kinds.items():
+            yield endpoint, path, kind

@@ -1,0 +1,155 @@
+"""What is no JSON object at all, and what is too large: every endpoint that takes a body."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from api_client import Api, running
+from endpoints import WRITES, Endpoint, build_world, with_token
+
+pytestmark = pytest.mark.anyio
+
+CANARY = "c4nary"
+LIMIT = 1 << 20
+
+BROKEN = {
+    "empty": b"",
+    "blank": b" \n\t ",
+    "null": b"null",
+    "true": b"true",
+    "number": b"31337",
+    "string": b'"c4nary"',
+    "array": b"[]",
+    "array of objects": b'[{"c4nary!": 1}]',
+    "cut": b'{"c4nary": ',
+    "two documents": b"{}{}",
+    "trailing comma": b'{"dim": 3,}',
+    "trailing text": b'{"dim": 3} c4nary',
+    "comment": b"{} // c4nary",
+    "single quotes": b"{'c4nary': 1}",
+    "byte order mark": b"\xef\xbb\xbf{}",
+    "utf-16": "{}".encode("utf-16"),
+    "utf-32": "{}".encode("utf-32-be"),
+    "NUL": b"\x00",
+    "NUL within": b'{"c4nary": "\x00"}',
+    "broken UTF-8": b'{"c4nary": "\xff\xfe"}',
+    "cut UTF-8": b'{"c4nary": "\xc3"}',
+    "overlong UTF-8": b'{"c4nary": "\xc0\xaf"}',
+    "surrogate in UTF-8": b'{"c4nary": "\xed\xa0\x80"}',
+    "beyond Unicode": b'{"c4nary": "\xf4\x90\x80\x80"}',
+    "lone surrogate": b'{"c4nary": "\\ud800"}',
+    "deep arrays": b"[" * 100_000,
+    "deep objects": b'{"a":' * 100_000,
+    "deep and closed": b"[" * 100_000 + b"]" * 100_000,
+    "deep below a field": b'{"arms": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "form": b"c4nary=1&dim=3",
+    "gzip": bytes.fromhex("1f8b0800000000000003"),
+}
+
+
+@pytest.fixture(scope="module")
+async def world(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Api, str]]:
+    folder: Path = tmp_path_factory.mktemp("bodies")
+    async with running(store_url, folder, max_body_mb=1) as api:
+        yield api, await build_world(api)
+
+
+@pytest.mark.parametrize("endpoint", WRITES, ids=str)
+async def test_a_body_that_is_no_object_is_refused(world: tuple[Api, str], endpoint: Endpoint):
+    api, _ = world
+    before = await api.stored()
+    for name, body in BROKEN.items():
+        started = time.monotonic()
+        document = await api.refused(endpoint.method, endpoint.path, content=body, canary=CANARY)
+        assert time.monotonic() - started < 5, name
+        assert [error["loc"][0] for error in document["errors"]] == ["body"] * len(document["errors"]), name
+        assert document["errors"], name
+    assert await api.stored() == before
+
+
+@pytest.mark.parametrize("endpoint", WRITES, ids=str)
+async def test_the_content_type_does_not_matter_but_the_bytes_do(world: tuple[Api, str], endpoint: Endpoint):
+    api, token = world
+    body = json.dumps(with_token(endpoint.body or {}, token)).encode()
+    for content_type in ("application/json", "application/json; charset=latin-1", "text/plain"):
+        headers = {"content-type": content_type}
+        answer = await api.call(endpoint.method, endpoint.path, content=body, headers=headers)
+        assert answer.status_code < 300, answer.text
+
+
+@pytest.mark.parametrize("endpoint", WRITES, ids=str)
+async def test_a_body_beyond_the_limit_is_too_large(world: tuple[Api, str], endpoint: Endpoint):
+    api, _ = world
+    before = await api.stored()
+    sent = 0
+
+    async def chunks(total: int, size: int = 65_536) -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(0, total, size):
+            sent += size
+            yield b" " * size
+
+    async def too_large(**request: object) -> None:
+        await api.refused(
+            endpoint.method, endpoint.path, status=413, code="too_large", loc=["body"], **request
+        )
+
+    await too_large(content=b" " * (LIMIT + 1))
+    await too_large(content=chunks(200 * LIMIT))
+    assert sent <= 2 * LIMIT, "a body without a length is read no further than the limit"
+    sent = 0
+    await too_large(content=chunks(LIMIT), headers={"content-length": str(LIMIT + 1)})
+    assert sent == 0, "a body that says it is too large is not read"
+    await too_large(content=chunks(LIMIT), headers={"content-length": "9" * 30})
+    document = await api.refused(endpoint.method, endpoint.path, content=b" " * LIMIT)
+    assert document["code"] == "invalid", "the limit itself is allowed"
+    assert await api.stored() == before
+
+
+TOO_LONG = {
+    "/v1/catalogues/c/arms": ("arms", {"id": "x", "features": [1, 2, 3]}, 10_000),
+    "/v1/catalogues/c/arms/delete": ("ids", "x", 10_000),
+    "/v1/bandits/b/choose": ("exclude", "x", 10_000),
+    "/v1/bandits/b/choose/batch": ("requests", {}, 1_000),
+    "/v1/rewards": ("rewards", {"decision": "x", "value": 1}, 10_000),
+    "/v1/bandits/u/observations": ("observations", {"id": "x", "key": "k", "arm": "a0", "value": 1}, 10_000),
+}
+
+
+@pytest.mark.parametrize("path", TOO_LONG)
+async def test_a_batch_beyond_the_limit_is_too_large(world: tuple[Api, str], path: str):
+    api, _ = world
+    before = await api.stored()
+    field, item, most = TOO_LONG[path]
+    items = [item] * (most + 1)
+    if isinstance(item, str):
+        items = [f"x{number}" for number in range(most + 1)]
+    elif "id" in item:
+        items = [{**item, "id": f"x{number}"} for number in range(most + 1)]
+    method = "PUT" if path.endswith("/arms") else "POST"
+    await api.refused(method, path, {field: items}, status=413, code="too_large", loc=["body", field])
+    assert await api.stored() == before
+    answer = await api.call(method, path, {field: items[:-1]})
+    assert answer.status_code < 300
+
+
+async def test_the_service_answers_others_while_bodies_are_slow(world: tuple[Api, str]):
+    api, _ = world
+    release = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b'{"dim"'
+        await release.wait()
+        yield b": 3}"
+
+    waiting = [
+        asyncio.create_task(api.call("PUT", f"/v1/catalogues/slow{i}", content=slow())) for i in range(50)
+    ]
+    await api.ok("GET", "/healthz")
+    await api.choose("b")
+    assert not any(task.done() for task in waiting)
+    release.set()
+    assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {201}

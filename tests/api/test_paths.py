@@ -1,0 +1,253 @@
+"""Names in paths, methods, query parameters and the problem documents of what is not there."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from api_client import Api, Json, assert_problem, running
+from endpoints import ALL, DELETES, IMPORT, READS, WRITES, Endpoint, build_world, with_token
+
+pytestmark = pytest.mark.anyio
+
+CANARY = "c4nary"
+BAD_NAMES = (
+    "-a", "_a", ".a", ":a", " ", "a b", "a/b", "a\u0000", "\u0000", "a\n", "a%", "é", "ａ", "\U0001f600",
+    "a" * 129, "a" * 5_000, "a;b", "a?b", "a#b", "a\\b", "<script>", "a'b", 'a"b', "*", "~", "a\r\nx: y",
+    "\u202e", "{p:1}", "%2e%2e", "../c",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+async def world(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Api, str]]:
+    folder: Path = tmp_path_factory.mktemp("paths")
+    async with running(store_url, folder) as api:
+        yield api, await build_world(api)
+
+
+def with_name(endpoint: Endpoint, place: str, name: str) -> str:
+    """The path of the endpoint with another name at ``{place}``."""
+    parts = zip(endpoint.template.split("/"), endpoint.path.split("/"), strict=True)
+    return "/".join(name if wanted == f"{{{place}}}" else given for wanted, given in parts)
+
+
+def places(endpoint: Endpoint) -> list[str]:
+    return [part.strip("{}") for part in endpoint.template.split("/") if part.startswith("{")]
+
+
+NAMED = [(endpoint, place) for endpoint in ALL for place in places(endpoint)]
+
+
+@pytest.mark.parametrize(("endpoint", "place"), NAMED, ids=[f"{e}-{place}" for e, place in NAMED])
+async def test_a_name_in_a_path_is_an_identifier(world: tuple[Api, str], endpoint: Endpoint, place: str):
+    api, token = world
+    before = await api.stored()
+    body = with_token(endpoint.body, token) if endpoint.body else None
+    for name in BAD_NAMES:
+        path = with_name(endpoint, place, quote(name, safe=""))
+        answer = await api.call(endpoint.method, path, body)
+        assert answer.status_code in {404, 405, 422}, (name, answer.text)
+        code = {404: "not_found", 405: "method_not_allowed", 422: "invalid"}[answer.status_code]
+        document = assert_problem(answer, answer.status_code, code)
+        assert len(answer.text) < 1_000
+        if answer.status_code == 422 and "/" not in name:
+            assert document["errors"][0]["loc"] == ["path", place]
+    assert await api.stored() == before
+
+
+@pytest.mark.parametrize(("endpoint", "place"), NAMED, ids=[f"{e}-{place}" for e, place in NAMED])
+async def test_what_is_not_there_is_not_found(world: tuple[Api, str], endpoint: Endpoint, place: str):
+    api, token = world
+    before = await api.stored()
+    made = endpoint.method == "PUT" and places(endpoint)[-1] == place and "arms" not in endpoint.template
+    if made or place == "key":
+        return
+    body = with_token(endpoint.body, token) if endpoint.body else None
+    await api.refused(
+        endpoint.method, with_name(endpoint, place, CANARY), body, status=404, code="not_found", canary=CANARY
+    )
+    assert await api.stored() == before
+
+
+async def test_an_identifier_of_the_largest_size_and_every_character(world: tuple[Api, str]):
+    api, _ = world
+    for name in ("a" * 128, "0", "A", "9.-_:", "a:b.c-d_e", "x" + ".-_:" * 31 + "xyz"):
+        await api.catalogue(name, {name: [1.0, 2.0]})
+        await api.bandit(name, name, scope="per_key")
+        choice = await api.choose(name, key=name, event_id=name)
+        assert choice["arms"][0]["id"] == name
+        await api.reward({"decision": choice["decision"], "value": 1, "arm": name, "reward_id": name})
+        await api.observe(name, {"id": name, "key": name, "arm": name, "value": 1})
+        assert (await api.learner(name, name))["observations"] == 2
+        got = await api.ok("GET", f"/v1/catalogues/{quote(name)}/arms/{quote(name)}")
+        assert got["id"] == name
+        await api.ok("DELETE", f"/v1/bandits/{name}", status=204)
+        await api.ok("DELETE", f"/v1/catalogues/{name}", status=204)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/v1", "/v1/", "/v2/catalogues", "/v1/c4nary", "/v1/catalogues/", "/v1/catalogues/c/",
+     "//v1/catalogues", "/v1/catalogues/c/arms/a0/c4nary", "/v1/catalogues//arms", "/v1/rewards/",
+     "/v1/bandits/b/learners", "/%00", "/%ff", "/v1/catalogues/%2E%2E%2F%2E%2E%2Fetc%2Fpasswd"],
+)  # fmt: skip
+async def test_a_path_that_leads_nowhere(world: tuple[Api, str], path: str):
+    api, _ = world
+    for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
+        answer = await api.call(method, path, follow_redirects=False)
+        assert answer.status_code in {404, 405}, answer.text
+        code = "not_found" if answer.status_code == 404 else "method_not_allowed"
+        assert_problem(answer, answer.status_code, code, canary=CANARY)
+
+
+@pytest.mark.parametrize("endpoint", ALL, ids=str)
+async def test_a_method_that_is_not_there(world: tuple[Api, str], endpoint: Endpoint):
+    api, _ = world
+    before = await api.stored()
+    there = {other.method for other in ALL if other.template == endpoint.template}
+    for method in {"GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS", "TRACE", "C4NARY"} - there:
+        answer = await api.call(method, endpoint.path, content=b"{}")
+        assert answer.status_code in {404, 405}, answer.text
+        code = "not_found" if answer.status_code == 404 else "method_not_allowed"
+        assert_problem(answer, answer.status_code, code, canary=CANARY)
+        if answer.status_code == 405:
+            assert answer.headers["allow"]
+    assert await api.stored() == before
+
+
+@pytest.mark.parametrize("endpoint", ALL, ids=str)
+async def test_the_request_id_is_echoed_or_made(world: tuple[Api, str], endpoint: Endpoint):
+    api, token = world
+    body = with_token(endpoint.body, token) if endpoint.body else None
+    path = f"{endpoint.path}-none" if endpoint in DELETES else endpoint.path
+    own = await api.call(
+        endpoint.method, path, body, headers={"X-Request-ID": "mine/0123-äß".encode("ascii", "ignore")}
+    )
+    assert own.headers["x-request-id"] == "mine/0123-"
+    made = {(await api.call(endpoint.method, path, body)).headers["x-request-id"] for _ in range(3)}
+    assert len(made) == 3
+    assert all(len(word) >= 16 for word in made)
+
+
+@pytest.mark.parametrize("word", ["", "x" * 129, "a b", "\u00e9", "a\tb", "a\x7f"])
+async def test_a_request_id_that_could_harm_a_log_is_replaced(world: tuple[Api, str], word: str):
+    api, _ = world
+    answer = await api.call("GET", "/healthz", headers={"X-Request-ID": word.encode("latin-1")})
+    assert answer.headers["x-request-id"] != word
+    assert answer.headers["x-request-id"].isalnum()
+
+
+async def test_an_error_carries_its_request_id_too(world: tuple[Api, str]):
+    api, _ = world
+    for path in ("/nowhere", "/v1/catalogues/none"):
+        answer = await api.call("GET", path, headers={"X-Request-ID": "mine"})
+        assert answer.headers["x-request-id"] == "mine"
+
+
+LISTS = ["/v1/catalogues", "/v1/bandits", "/v1/catalogues/c/arms"]
+BAD_CURSORS = (
+    "", "x", "===", "YWJj", "YWJj=", "4piD", "AAAA", "LTE", "MS41", "IDE", "MV8w", "bmFu",
+    "OTk5OTk5OTk5OTk5OTk5OTk5OTk5", "c4nary!", "é", "%00", "A" * 5_000, "OTk5" * 3_000, "MQ==", "MR",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_a_cursor_that_was_not_made_here(world: tuple[Api, str], path: str):
+    """It is refused by name or, when it happens to look like one, gives a page: never a failure."""
+    api, _ = world
+    refused = 0
+    for cursor in BAD_CURSORS:
+        answer = await api.call("GET", path, params={"cursor": cursor})
+        if answer.status_code == 200:
+            assert set(answer.json()) == {"items", "next"}
+        else:
+            assert_problem(answer, 422, "invalid", loc=["query", "cursor"], canary=CANARY)
+            refused += 1
+    assert refused == len(BAD_CURSORS) if path.endswith("arms") else refused >= 8
+
+
+@pytest.mark.parametrize("path", LISTS)
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "0",
+        "-1",
+        "1001",
+        "x",
+        "",
+        "1.5",
+        "1.0",
+        "1e2",
+        "true",
+        "NaN",
+        " 5",
+        "+5",
+        "1_0",
+        "٣",
+        "9" * 5_000,
+        "null",
+        "0x5",
+    ],
+)
+async def test_a_limit_is_a_whole_number(world: tuple[Api, str], path: str, limit: str):
+    api, _ = world
+    await api.refused("GET", path, params={"limit": limit}, loc=["query", "limit"])
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_the_limits_of_a_page(world: tuple[Api, str], path: str):
+    api, _ = world
+    one = await api.ok("GET", path, params={"limit": 1})
+    assert len(one["items"]) == 1
+    assert one["next"]
+    everything = await api.ok("GET", path, params={"limit": 1_000})
+    assert everything["next"] is None
+    assert await api.listed(path, limit=1) == everything["items"]
+    assert len(everything["items"]) > 1
+
+
+ENUMERATED = {
+    "wait": ["POST /v1/rewards", "POST /v1/bandits/{bandit}/observations"],
+    "include": ["GET /v1/bandits/{bandit}/learners/{key}"],
+}
+BY_NAME = {str(endpoint): endpoint for endpoint in ALL}
+
+
+@pytest.mark.parametrize(("name", "endpoint"), [(n, e) for n, all_ in ENUMERATED.items() for e in all_])
+@pytest.mark.parametrize(
+    "value", ["", "c4nary", "Applied", "Precision", "true", "applied ", "precision,applied", "null"]
+)
+async def test_a_choice_of_words_has_no_other(world: tuple[Api, str], name: str, endpoint: str, value: str):
+    api, token = world
+    before = await api.stored()
+    there = BY_NAME[endpoint]
+    body = with_token(there.body, token) if there.body else None
+    await api.refused(
+        there.method, there.path, body, params={name: value}, loc=["query", name], canary=CANARY
+    )
+    assert await api.stored() == before
+
+
+@pytest.mark.parametrize(
+    "endpoint", [e for e in (*WRITES, IMPORT, *READS, *DELETES) if e.template.startswith("/v1")], ids=str
+)
+async def test_an_unknown_query_parameter_is_refused(world: tuple[Api, str], endpoint: Endpoint):
+    """Above all one that is misspelt: ?wiat=applied must not be taken for a promise."""
+    api, token = world
+    before = await api.stored()
+    body: Json | None = with_token(endpoint.body, token) if endpoint.body else None
+    await api.refused(
+        endpoint.method, endpoint.path, body, params={"wiat": CANARY}, loc=["query", "wiat"], canary=CANARY
+    )
+    assert await api.stored() == before
+
+
+async def test_a_query_parameter_is_given_once(world: tuple[Api, str]):
+    api, _ = world
+    await api.refused("GET", "/v1/catalogues?limit=1&limit=2", loc=["query", "limit"])
+
+
+async def test_health_does_not_ask_for_anything(world: tuple[Api, str]):
+    api, _ = world
+    assert await api.ok("GET", "/healthz?from=probe") == {"status": "ok"}
+    assert (await api.ok("GET", "/readyz?verbose"))["status"] == "ready"

@@ -1,0 +1,226 @@
+"""No coercion, no clamping, no unknown field: every field of every body against what it must not take."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_client import Api, running
+from endpoints import WRITES, Endpoint, Kind, at, build_world, fields, replaced, with_token
+
+pytestmark = pytest.mark.anyio
+
+CANARY = "c4nary"
+LONG = "7" * 4_000
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Text that goes into the body as it is."""
+
+    text: str
+
+
+STRINGS = ("5", "", " ", CANARY + "!", "null", "1.0")
+NOT_NUMBERS: tuple[Any, ...] = (*STRINGS, True, False, [], [1], {}, {"a": 1})
+BEYOND = (
+    Raw("NaN"),
+    Raw("Infinity"),
+    Raw("-Infinity"),
+    Raw("1e999"),
+    Raw("-1e999"),
+    Raw(LONG),
+    Raw("-" + LONG),
+)
+WRONG: dict[Kind, tuple[Any, ...]] = {
+    "int": (*NOT_NUMBERS, *BEYOND, 1.0, 1.5, -1, Raw("1e1"), Raw("1.0"), 2**63, 2**64, 10**30),
+    "float": (*NOT_NUMBERS, *BEYOND, 1e300, -1e300, 10**30),
+    "exploration": (*NOT_NUMBERS, *BEYOND, -1, 1e7, "Theory"),
+    "id": (
+        5, 1.5, True, [], {}, "", " ", f" {CANARY}", f"{CANARY} ", f"{CANARY}\n", f"{CANARY}/x", f"-{CANARY}",
+        f"_{CANARY}", f".{CANARY}", f"{CANARY}é", f"{CANARY}\u0000", f"{CANARY}\u2028", "ａ", "٣", "a" * 129,
+        Raw(f'"{CANARY}\\ud800"'), Raw(f'"{CANARY}\\udc00\\ud800"'), Raw(f'"{CANARY}\t"'), *BEYOND,
+    ),
+    "text": (5, 1.5, True, [], {}, "", Raw(f'"{CANARY}\\ud800"'), Raw(f'"{CANARY}\n"'), *BEYOND),
+    "word": (5, 1.5, True, [], {}, *STRINGS, CANARY, "GLOBAL", "exact ", Raw(f'"{CANARY}\\ud800"'), *BEYOND),
+    "list": (5, 1.5, True, {}, {"0": 1}, *STRINGS, *BEYOND, [None], [[]], [True], [{CANARY + "!": 1}]),
+    "dict": (5, 1.5, True, [], [[]], *STRINGS, *BEYOND),
+}  # fmt: skip
+
+
+@dataclass
+class World:
+    api: Api
+    token: str
+
+
+@pytest.fixture(scope="module")
+async def world(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    folder: Path = tmp_path_factory.mktemp("strictness")
+    async with running(store_url, folder) as api:
+        yield World(api, await build_world(api))
+
+
+def encoded(body: Any) -> bytes:
+    """JSON text of a body with raw pieces in it."""
+    pieces: list[str] = []
+
+    def keep(value: Any) -> str:
+        assert isinstance(value, Raw)
+        pieces.append(value.text)
+        return f"@@{len(pieces) - 1}@@"
+
+    text = json.dumps(body, default=keep)
+    for number, piece in enumerate(pieces):
+        text = text.replace(f'"@@{number}@@"', piece)
+    return text.encode()
+
+
+async def refuse(
+    world: World, endpoint: Endpoint, body: bytes, place: list[str | int], *, inside: bool = False
+) -> None:
+    """The field is named, or the text as a whole when it is not JSON; ``inside``: or what is in the field."""
+    document = await world.api.refused(
+        endpoint.method, endpoint.path, content=body, code="invalid", canary=CANARY
+    )
+    assert document["errors"]
+    assert LONG[:20] not in json.dumps(document)
+    for error in document["errors"]:
+        loc = error["loc"][: len(place)] if inside else error["loc"]
+        assert loc in (place, ["body"]), document
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path", "kind"), list(fields()), ids=[f"{e}-{path}" for e, path, _ in fields()]
+)
+async def test_a_field_takes_what_it_is_documented_to_take(
+    world: World, endpoint: Endpoint, path: str, kind: Kind
+):
+    before = await world.api.stored()
+    values = WRONG[kind] if path in endpoint.nullable else (*WRONG[kind], None)
+    body = with_token(endpoint.body or {}, world.token)
+    for value in values:
+        changed = encoded(replaced(body, path, value))
+        await refuse(world, endpoint, changed, ["body", *at(path)], inside=kind in {"list", "dict"})
+    assert await world.api.stored() == before
+
+
+@pytest.mark.parametrize("endpoint", WRITES, ids=str)
+async def test_an_unknown_field_is_refused_at_every_level(world: World, endpoint: Endpoint):
+    before = await world.api.stored()
+    body = with_token(endpoint.body or {}, world.token)
+    parents = {""} | {path for path, kind in endpoint.kinds.items() if path in {"index", "reward"}}
+    parents |= {path.rsplit(".", 1)[0] for path in endpoint.kinds if path.count(".") == 2}
+    for parent in parents:
+        for name in ("extra", "Dim", "seed ", CANARY + "-" + "x" * 40, "é", "__proto__", ""):
+            path = f"{parent}.{name}" if parent else name
+            changed = encoded(replaced(body, path.rstrip(".") or name, CANARY) if name else {**body, "": 1})
+            shown = name if name in {"extra", "Dim", "__proto__"} else "?"
+            place: list[str | int] = ["body", *(at(parent) if parent and name else []), shown]
+            await refuse(world, endpoint, changed, place)
+    assert await world.api.stored() == before
+
+
+@pytest.mark.parametrize("endpoint", WRITES, ids=str)
+async def test_a_required_field_is_required(world: World, endpoint: Endpoint):
+    before = await world.api.stored()
+    required = {"dim", "arms", "ids", "catalogue", "policy", "requests", "rewards", "observations"}
+    for name in required & set(endpoint.body or {}):
+        body = {key: value for key, value in (endpoint.body or {}).items() if key != name}
+        await refuse(world, endpoint, encoded(body), ["body", name])
+    for path in set(endpoint.kinds) & {
+        "arms.0.id", "arms.0.features", "rewards.0.decision", "rewards.0.value",
+        "observations.0.id", "observations.0.arm", "observations.0.value",
+    }:  # fmt: skip
+        body = with_token(endpoint.body or {}, world.token)
+        *parents, last = at(path)
+        inner: Any = body
+        for part in parents:
+            inner = inner[part]
+        del inner[last]
+        await refuse(world, endpoint, encoded(body), ["body", *at(path)])
+    assert await world.api.stored() == before
+
+
+@pytest.mark.parametrize("endpoint", WRITES, ids=str)
+async def test_a_batch_is_not_empty(world: World, endpoint: Endpoint):
+    for path, kind in endpoint.kinds.items():
+        if kind == "list" and "." not in path and path != "exclude":
+            await refuse(world, endpoint, encoded({path: []}), ["body", path])
+
+
+@pytest.mark.parametrize("endpoint", [*WRITES], ids=str)
+async def test_the_table_is_right_and_whole_numbers_are_numbers(world: World, endpoint: Endpoint):
+    """The request of the table is accepted as it is: so what the tests above change is what is refused."""
+    body = with_token(endpoint.body or {}, world.token)
+    answer = await world.api.call(endpoint.method, endpoint.path, body)
+    assert answer.status_code in {200, 201, 202}, answer.text
+    if "rewards" in body:
+        assert answer.json()["rejected"] == []
+
+
+@pytest.mark.parametrize("value", [*BEYOND, Raw("-0"), "x", True, None, [1], {}])
+@pytest.mark.parametrize("position", [0, 2])
+async def test_a_feature_is_a_finite_number(world: World, value: Any, position: int):
+    before = await world.api.stored()
+    features: list[Any] = [1.0, 2.0, 3.0]
+    features[position] = value
+    body = encoded({"arms": [{"id": "fine", "features": [1, 2, 3]}, {"id": "new", "features": features}]})
+    if value == Raw("-0"):
+        await world.api.ok("PUT", "/v1/catalogues/c/arms", content=body)
+        return
+    endpoint = Endpoint("PUT", "", "/v1/catalogues/c/arms")
+    await refuse(world, endpoint, body, ["body", "arms", 1, "features", position])
+    assert await world.api.stored() == before
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 4, 3_000])
+async def test_a_vector_of_the_wrong_length_is_a_dimension_mismatch(world: World, length: int):
+    before = await world.api.stored()
+    arms = [{"id": "fine", "features": [1, 2, 3]}, {"id": CANARY, "features": [0.5] * length}]
+    document = await world.api.refused(
+        "PUT",
+        "/v1/catalogues/c/arms",
+        {"arms": arms},
+        code="dimension_mismatch",
+        loc=["body", "arms", 1, "features"],
+        canary=CANARY,
+    )
+    assert "3" in document["detail"]
+    assert await world.api.stored() == before
+
+
+METADATA = (
+    "NaN", "Infinity", "-Infinity", "1e999", LONG, "9" * 5_000, str(2**64), str(-(2**63) - 1),
+    f'"{CANARY}\\ud800"', f'"\\udfff{CANARY}"', f'{{"{CANARY}\\ud800": 1}}', f'"{CANARY}\n"',
+    "[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000,
+    json.dumps(CANARY * 3_000), "[" + "0," * 9_000 + "0]", "tru", "'a'", "0x10", "01", "+1", ".5", "1.", "",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", METADATA, ids=range(len(METADATA)))
+async def test_metadata_is_small_and_plain(world: World, text: str):
+    before = await world.api.stored()
+    arm = f'{{"arms": [{{"id": "new", "features": [1, 2, 3], "metadata": {{"x": {text}}}}}]}}'
+    endpoint = Endpoint("PUT", "", "/v1/catalogues/c/arms")
+    await refuse(world, endpoint, arm.encode(), ["body", "arms", 0, "metadata"])
+    assert await world.api.stored() == before
+
+
+async def test_plain_metadata_comes_back_as_it_was(world: World):
+    metadata = {
+        "": "", "é\u0000\U0001f600": "\u2028\u0000\"\\", "int": [2**63 - 1, -(2**63), 2**64 - 1, 0],
+        "float": [0.1, 1e308, 5e-324, -0.0], "deep": None, "bool": [True, False], "empty": [{}, []],
+    }  # fmt: skip
+    inner: Any = 1
+    for _ in range(100):
+        inner = [inner]
+    metadata["deep"] = inner
+    tags = ["", "\u0000", "é" * 128, "a", "a"]
+    arm = {"id": "plain", "features": [1e6, -1e6, 5e-324], "tags": tags, "metadata": metadata}
+    await world.api.ok("PUT", "/v1/catalogues/c/arms", {"arms": [arm]})
+    got = await world.api.ok("GET", "/v1/catalogues/c/arms/plain")
+    assert got == arm
+    assert json.dumps(got["metadata"], sort_keys=True) == json.dumps(metadata, sort_keys=True)

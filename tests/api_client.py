@@ -1,0 +1,166 @@
+"""The whole application over HTTP, without a network: a client, and checks that every answer must pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from redis.asyncio import Redis
+from waiting import until
+
+from app.main import create_app
+from app.settings import Settings
+
+PROBLEM = "application/problem+json"
+PROBLEM_FIELDS = {"type", "title", "status", "detail", "code", "errors"}
+ANSWER_S = 30.0
+
+Json = dict[str, Any]
+
+
+class Api:
+    """Calls of one running application. ``ok`` asserts the status and returns the body."""
+
+    def __init__(self, http: httpx.AsyncClient, store: Redis) -> None:
+        self.http = http
+        self.store = store
+
+    async def call(self, method: str, path: str, json: Any = None, **options: Any) -> httpx.Response:
+        """One answer, within ``ANSWER_S``, that is no failure of the service."""
+        if json is not None:
+            options["json"] = json
+        async with asyncio.timeout(ANSWER_S):
+            answer = await self.http.request(method, path, **options)
+        assert answer.status_code < 500, answer.text
+        assert answer.headers.get_list("x-request-id") == [answer.headers["x-request-id"]]
+        return answer
+
+    async def ok(self, method: str, path: str, json: Any = None, status: int = 200, **options: Any) -> Any:
+        answer = await self.call(method, path, json, **options)
+        assert answer.status_code == status, f"{answer.status_code}: {answer.text}"
+        return answer.json() if answer.content else None
+
+    async def refused(
+        self,
+        method: str,
+        path: str,
+        json: Any = None,
+        *,
+        status: int = 422,
+        code: str = "invalid",
+        loc: Sequence[str | int] | None = None,
+        canary: str | None = None,
+        **options: Any,
+    ) -> Json:
+        """The problem document, held to its shape."""
+        answer = await self.call(method, path, json, **options)
+        return assert_problem(answer, status, code, loc=loc, canary=canary)
+
+    async def catalogue(
+        self, name: str, arms: Mapping[str, Sequence[float]], *, dim: int | None = None
+    ) -> None:
+        """A new catalogue with these arms."""
+        dim = dim or len(next(iter(arms.values())))
+        await self.ok("PUT", f"/v1/catalogues/{name}", {"dim": dim}, 201)
+        if arms:
+            await self.put_arms(name, arms)
+
+    async def put_arms(self, name: str, arms: Mapping[str, Sequence[float]]) -> Json:
+        rows = [{"id": arm, "features": list(map(float, row))} for arm, row in arms.items()]
+        answer: Json = await self.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": rows})
+        return answer
+
+    async def bandit(self, name: str, catalogue: str, **rest: Any) -> None:
+        body = {"catalogue": catalogue, "policy": "sub_ts", **rest}
+        await self.ok("PUT", f"/v1/bandits/{name}", body, 201)
+
+    async def choose(self, bandit: str, **body: Any) -> Json:
+        answer: Json = await self.ok("POST", f"/v1/bandits/{bandit}/choose", body)
+        return answer
+
+    async def reward(self, *rewards: Json, wait: bool = True) -> Json:
+        path = "/v1/rewards?wait=applied" if wait else "/v1/rewards"
+        answer: Json = await self.ok("POST", path, {"rewards": list(rewards)}, 200 if wait else 202)
+        return answer
+
+    async def observe(self, bandit: str, *observations: Json) -> Json:
+        path = f"/v1/bandits/{bandit}/observations?wait=applied"
+        answer: Json = await self.ok("POST", path, {"observations": list(observations)})
+        return answer
+
+    async def learner(self, bandit: str, key: str = "_global", *, precision: bool = False) -> Json:
+        query = "?include=precision" if precision else ""
+        answer: Json = await self.ok("GET", f"/v1/bandits/{bandit}/learners/{key}{query}")
+        return answer
+
+    async def listed(self, path: str, *, limit: int = 100) -> list[Json]:
+        """Everything on the pages of a list."""
+        found: list[Json] = []
+        page = await self.ok("GET", path, params={"limit": limit})
+        found += page["items"]
+        while page["next"] is not None:
+            page = await self.ok("GET", path, params={"limit": limit, "cursor": page["next"]})
+            found += page["items"]
+        return found
+
+    async def stored(self) -> dict[bytes, Any]:
+        """All that the store holds, to the byte, once the rewards that were accepted are applied."""
+
+        async def settled() -> bool:
+            return bool((await self.ok("GET", "/readyz"))["backlog"] == 0)
+
+        await until(settled, what="rewards are applied")
+        names = sorted([name async for name in self.store.scan_iter(count=1_000)])
+        async with self.store.pipeline(transaction=True) as pipeline:
+            for name in names:
+                pipeline.dump(name)
+            return dict(zip(names, await pipeline.execute(), strict=True))
+
+
+def assert_problem(
+    answer: httpx.Response,
+    status: int,
+    code: str,
+    *,
+    loc: Sequence[str | int] | None = None,
+    canary: str | None = None,
+) -> Json:
+    """Hold an answer to the one shape of all errors; ``loc`` must be among the places it names."""
+    document: Json = answer.json()
+    assert (answer.status_code, document.get("code")) == (status, code), answer.text
+    assert answer.headers["content-type"] == PROBLEM
+    assert set(document) == PROBLEM_FIELDS
+    assert document["type"] == f"/problems/{code}"
+    assert document["status"] == status
+    assert document["title"]
+    assert document["detail"]
+    for error in document["errors"]:
+        assert set(error) == {"loc", "message"}
+        assert error["message"]
+        assert all(isinstance(part, str | int) for part in error["loc"])
+    if loc is not None:
+        assert list(loc) in [error["loc"] for error in document["errors"]], answer.text
+    if canary is not None:
+        assert canary.lower() not in answer.text.lower(), answer.text
+    return document
+
+
+@asynccontextmanager
+async def running(
+    store_url: str, data_dir: Path, *, empty: bool = True, **settings: Any
+) -> AsyncIterator[Api]:
+    """The application with its lifespan run, over a store that is emptied first."""
+    async with Redis.from_url(store_url) as store:
+        if empty:
+            await store.flushall()
+        app = create_app(Settings(redis_url=store_url, data_dir=data_dir, **settings))
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://shortlist.test") as http,
+        ):
+            yield Api(http, store)
