@@ -80,8 +80,8 @@ class RewardWrite:
 class Appended:
     """What became of one RewardWrite.
 
-    ``entry_id`` is the entry's; of a duplicate that of the newest entry, which its first copy cannot be after;
-    empty when forgotten.
+    ``entry_id`` is the entry's; of a duplicate it is that of the newest entry, which its first copy cannot be
+    after; empty when forgotten.
     """
 
     status: Literal["accepted", "duplicate", "forgotten"]

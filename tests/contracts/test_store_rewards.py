@@ -74,6 +74,17 @@ async def test_a_word_seen_before_is_a_duplicate(store: Store):
     assert len(await log_of(store)) == 3
 
 
+async def test_whoever_waits_for_the_entry_of_a_duplicate_waits_for_its_first_copy(store: Store):
+    one, two, again = await store.append_rewards(0, [reward("x"), reward("y"), reward("x")])
+    assert (again.status, again.entry_id) == ("duplicate", two.entry_id)
+    [later] = await store.append_rewards(0, [reward("x")])
+    assert order(one.entry_id) <= order(later.entry_id) == order(two.entry_id)
+    await store.apply(0, expected="0-0", watermark=two.entry_id, states={})
+    await store.trim_log(0, 2**45)
+    [after_trimming] = await store.append_rewards(0, [reward("x")])
+    assert after_trimming.entry_id == two.entry_id, "which the watermark has reached"
+
+
 async def test_words_belong_to_one_learner_of_one_bandit(store: Store):
     writes = [
         reward("x"),
