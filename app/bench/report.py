@@ -1,0 +1,72 @@
+"""What every benchmark ends with: a table to read, and a record that says where it was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_info
+
+PACKAGES = ("shortlist", "numpy", "scipy", "hnswlib", "redis", "fastapi", "uvicorn")
+
+
+def report(name: str, rows: Sequence[Mapping[str, Any]], *, seed: int) -> dict[str, Any]:
+    """Print ``rows`` as a table; return them with the machine, the versions and the seed."""
+    print(table(rows))
+    return {
+        "benchmark": name,
+        "machine": machine(),
+        "versions": {package: version(package) for package in PACKAGES},
+        "seed": seed,
+        "rows": list(rows),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on: processor, cores, memory, Python, BLAS and its threads."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "blas": [
+            {key: library[key] for key in ("internal_api", "version", "num_threads", "architecture")}
+            for library in threadpool_info()
+            if library["user_api"] == "blas"
+        ],
+    }
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Aligned text: one line a row, the columns of the first."""
+    if not rows:
+        return "(no rows)"
+    columns = list(rows[0])
+    cells = [columns, *([_text(row.get(column)) for column in columns] for row in rows)]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells
+    )
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()
