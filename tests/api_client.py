@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 from redis.asyncio import Redis
 from waiting import until
 
@@ -25,7 +26,8 @@ Json = dict[str, Any]
 class Api:
     """Calls of one running application. ``ok`` asserts the status and returns the body."""
 
-    def __init__(self, http: httpx.AsyncClient, store: Redis) -> None:
+    def __init__(self, app: FastAPI, http: httpx.AsyncClient, store: Redis) -> None:
+        self.app = app
         self.http = http
         self.store = store
 
@@ -107,6 +109,22 @@ class Api:
             found += page["items"]
         return found
 
+    async def left(self, method: str, path: str, *chunks: bytes) -> list[Json]:
+        """What is sent to a client that goes away after these chunks of its body."""
+        messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+        sent: list[Json] = []
+
+        async def receive() -> Json:
+            return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
+        async with asyncio.timeout(ANSWER_S):
+            await self.app(scope, receive, send)
+        return sent
+
     async def stored(self) -> dict[bytes, Any]:
         """All that the store holds, to the byte, once the rewards that were accepted are applied."""
 
@@ -163,4 +181,4 @@ async def running(
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://shortlist.test") as http,
         ):
-            yield Api(http, store)
+            yield Api(app, http, store)

@@ -12,6 +12,7 @@ import time
 from typing import cast
 
 from prometheus_client import Counter, Histogram
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problems import PROBLEM, problem, problem_of
@@ -22,6 +23,7 @@ log = logging.getLogger("shortlist.http")
 
 STREAMED = re.compile(r"^/v1/catalogues/[^/]+/import$")
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+CLIENT_LEFT = 499  # as nginx counts them
 DIGITS = 18  # more than any body has, and less than Python takes long to read
 
 
@@ -54,6 +56,8 @@ class Gateway:
             await self._app(scope, self._limited(scope, receive), send_with_id)
         except TooLarge as error:  # raised by the limited receive, through whoever was reading
             await _send(send_with_id, error.status, problem_of(error))
+        except ClientDisconnect:  # nobody is there to answer, and nothing went wrong here
+            status = CLIENT_LEFT
         except Exception:
             log.exception("request failed", extra={"request_id": request_id.decode()})
             if status:

@@ -13,18 +13,26 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
+from starlette.types import Receive, Scope, Send
 
 from app.api.catalogues import as_arm
 from app.api.problems import problem_of
 from app.api.schemas import ArmBody, UpsertedView
 from app.api.strict_json import JsonRoute, invalid, reply
-from app.errors import Invalid, ShortlistError, TooLarge
+from app.errors import DimensionMismatch, Invalid, ShortlistError, TooLarge
 from app.services.catalogues import Arm, Catalogue, Catalogues
 
 NDJSON = "application/x-ndjson"
 BATCH_ARMS = 1_000
 BATCH_NUMBERS = 1_000_000
 MAX_LINE_BYTES = 1 << 20
+
+
+class Progress(StreamingResponse):
+    """Written while the body is read: nobody else may listen for the client's messages meanwhile."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await self.stream_response(send)
 
 
 def router(catalogues: Catalogues) -> APIRouter:
@@ -41,7 +49,7 @@ def router(catalogues: Catalogues) -> APIRouter:
         """Insert or replace arms, one JSON document a line."""
         steps = _import(catalogues, catalogues.get(catalogue), request.stream())
         if NDJSON in request.headers.get("accept", ""):
-            return StreamingResponse(_progress(steps), media_type=NDJSON)
+            return Progress(_progress(steps), media_type=NDJSON)
         *_, result = [step async for step in steps]
         return reply({name: count for name, count in result.items() if name != "lines"})
 
@@ -65,35 +73,45 @@ async def _import(
             batch.clear()
 
     number = 0
-    async for number, line in _lines(body):
-        try:
+    try:
+        async for number, line in _lines(body):
             arm = _parse(line, number, catalogue.dim)
-        except ShortlistError:
-            await apply()
-            raise
-        if arm.id in batch or len(batch) >= most:
-            await apply()
-            totals["lines"] = number - 1
-            yield dict(totals)
-        batch[arm.id] = arm
+            if arm.id in batch or len(batch) >= most:
+                await apply()
+                totals["lines"] = number - 1
+                yield dict(totals)
+            batch[arm.id] = arm
+    except (Invalid, TooLarge):
+        await apply()
+        raise
     await apply()
     totals["lines"] = number
     yield totals
 
 
 async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
-    """Lines with their numbers from 1, without those that are blank."""
-    number, rest = 0, b""
+    """Lines with their numbers from 1, without those that are blank; none is kept beyond its limit."""
+    number, pieces, size = 1, list[bytes](), 0
     async for chunk in body:
-        *complete, rest = (rest + chunk).split(b"\n")
-        for line in complete:
-            number += 1
+        *complete, rest = chunk.split(b"\n")
+        for end in complete:
+            line = b"".join((*pieces, end))
+            pieces, size = [], 0
             if line.strip():
-                yield number, line
-        if len(rest) > MAX_LINE_BYTES:
-            raise TooLarge(f"a line must not be longer than {MAX_LINE_BYTES} bytes", loc=("body", number + 1))
-    if rest.strip():
-        yield number + 1, rest
+                yield number, _short(line, len(line), number)
+            number += 1
+        pieces.append(rest)
+        size += len(rest)
+        _short(rest, size, number)
+    if line := b"".join(pieces).strip():
+        yield number, line
+
+
+def _short(line: bytes, size: int, number: int) -> bytes:
+    if size > MAX_LINE_BYTES:
+        error = TooLarge(f"a line must not be longer than {MAX_LINE_BYTES} bytes", loc=("body", number))
+        raise _at(error, number)
+    return line
 
 
 def _parse(line: bytes, number: int, dim: int) -> Arm:
@@ -103,7 +121,7 @@ def _parse(line: bytes, number: int, dim: int) -> Arm:
         raise _at(invalid(error, ("body", number)), number) from None
     if len(arm.features) != dim:
         message = f"features must have {dim} numbers, not {len(arm.features)}"
-        raise _at(Invalid(message, loc=("body", number, "features")), number)
+        raise _at(DimensionMismatch(message, loc=("body", number, "features")), number)
     return as_arm(arm)
 
 

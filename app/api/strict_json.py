@@ -49,7 +49,7 @@ def invalid(error: ValidationError, where: Location) -> ShortlistError:
     """Name every field that is wrong; never repeat what was sent. A batch that is too long is TooLarge."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     for item in found:
-        if item["type"] == "too_long" and len(item["loc"]) == 1:
+        if item["type"] == "too_long" and len(item["loc"]) == len(where) == 1:
             return TooLarge(item["msg"], loc=(*where, *item["loc"]))
     return Invalid.many([((*where, *_public(item["loc"])), item["msg"]) for item in found[:20]])
 
