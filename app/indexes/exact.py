@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.algorithms.mips.exact import best, error_bound, unit_scale
+from app.algorithms.mips.exact import best, unit_scale
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.table import ArmView
 
@@ -23,7 +23,8 @@ def scan(view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS, *, first
         approximate[dead[dead.searchsorted(first) :] - first] = -np.inf
     if len(exclude):
         approximate[exclude[exclude >= first] - first] = -np.inf
-    error = error_bound(view.dim, view.largest_norm, query_norm, working.dtype)
+    slope, offset = view.error_line
+    error = slope * query_norm + offset
     if not first:
         return best(approximate, error, k, view.features, query)
     found = best(approximate, error, k, view.features[first:], query)

@@ -40,6 +40,8 @@ _CHANGED_SHARE = 0.5
 _FRESH_SHARE = 0.5
 _DEAD_IN_INDEX = 0.1
 _DEAD_IN_SEARCH = 0.25
+# After planning, rest for this multiple of the time it took, unless nothing but a scan is left to serve.
+_REST = 1.0
 # Before anything is measured: about the speed of memory, and a constant.
 _US_PER_READ = 1e-4
 _US_PER_SEARCH = 10.0
@@ -156,8 +158,7 @@ class LiveIndex:
             self._plan, self._structure, self._changes = job.plan, job.structure, 0
             if self._structure is not None:
                 self._structure.bury(self._table.view().dead[len(job.view.dead) :])
-        # Building takes at most half of the time, unless nothing but a scan is left to serve.
-        self._rest_until = time.monotonic() + job.seconds
+        self._rest_until = time.monotonic() + _REST * job.seconds
         self._snapshot = None
 
     def status(self) -> IndexStatus:
@@ -232,11 +233,11 @@ class LiveIndex:
         forced = self._options.kind == "hnsw"
         if not view.live or (view.live * view.dim < _UNMEASURED_READS and not forced):
             return False
+        resting = time.monotonic() < self._rest_until
+        if resting and (self._structure is None or plan is None or self._search_us(plan) < plan.scan_us):
+            return False
         if plan is None:
             return True
-        resting = time.monotonic() < self._rest_until
-        if resting and (self._structure is None or self._search_us(plan) < plan.scan_us):
-            return False
         if not plan.size / _GROWTH <= view.live <= plan.size * _GROWTH:
             return True
         if self._changes > _CHANGED_SHARE * plan.size:

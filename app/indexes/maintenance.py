@@ -20,6 +20,8 @@ from app.indexes.hnsw import HnswGraph
 from app.indexes.planner import GraphOptions, Plan, Structure, plan
 from app.indexes.table import ArmTable, ArmView
 
+_PROBE_SALT = 0x70726F62
+
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
@@ -87,6 +89,7 @@ class Maintenance:
     def run(self) -> None:
         started = time.monotonic()
         try:
+            self._check()
             if self._compaction:
                 self.table = ArmTable.compacted(self.view, check=self._check)
             else:
@@ -97,7 +100,8 @@ class Maintenance:
             self.seconds = time.monotonic() - started
 
     def _measure_and_build(self) -> None:
-        options, rng = self._options, np.random.default_rng(self._seed)
+        # Salted: arms may well have been drawn from the same small seed.
+        options, rng = self._options, np.random.default_rng((self._seed, _PROBE_SALT))
         graph = GraphOptions(
             wanted=options.kind == "hnsw",
             ef_search=options.ef_search,

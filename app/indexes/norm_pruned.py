@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.algorithms.mips.exact import candidates, error_bound, kth_largest, ranked, unit_scale
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
-from app.indexes.table import ArmView, Working
+from app.indexes.table import ArmView, Working, aligned_empty
 
 _FIRST_BLOCK = 1_024
 _LARGEST_BLOCK = 65_536
@@ -126,6 +126,6 @@ def _bounds(size: int) -> Iterator[int]:
 
 
 def _block(view: ArmView, rows: Rows) -> Working:
-    order: Literal["C", "F"] = "F" if view.working.strides[0] < view.working.strides[1] else "C"
-    block: NDArray[np.floating[Any]] = np.array(view.working[rows], order=order)
+    block = aligned_empty(len(rows), view.dim, view.working.dtype)
+    block[:] = view.working[rows]
     return block

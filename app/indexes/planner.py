@@ -4,10 +4,10 @@
     norm-pruned     exact; worth it when the best arm's score bounds most norms
     hnsw            approximate; built when neither of them answers within ``SMALL_US``
 
-hnsw searches with the smallest ef whose quality is GOOD; when no ef within the time budget
-max(SMALL_US, scan / BUDGET_SHARE) is, with the best ef within the budget that is FAIR; when none is, with the
-smallest ef that is FAIR at any time below scan / 4; at last with the best ef within the budget. Whatever is
-below the FLOOR does not serve. An approximate index must be 1.5 times as fast as the best exact one.
+hnsw searches with the smallest ef whose quality is GOOD; when no ef within the time ``budget`` is, with
+the largest one within it that is FAIR; when none is, with the smallest ef that is FAIR and takes at most
+scan / 4; at last with the largest ef within the budget. Whatever is below the FLOOR does not serve. An
+approximate index must be 1.5 times as fast as the best exact one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TIMED = 25
 _WORTH_PRUNING = 0.6
 _FASTER = 0.9
 _MUCH_FASTER = 1.5
-_CORE_QUANTILE = 0.01
+_CORE_QUANTILE = 0.02
 _CORE_MARGIN = 1.5
 _LARGEST_CORE = 0.75
 
@@ -136,7 +136,7 @@ def _with_graph(
     graph = options.make(core(view, probes))
     build_s = time.perf_counter() - started
     measured = _climb(view, graph, options, probes, exact.scan_us)
-    ef = choose_ef(measured, max(SMALL_US, exact.scan_us / BUDGET_SHARE), exact.scan_us)
+    ef = choose_ef(measured, budget(exact.scan_us), exact.scan_us)
     quality = measured[ef]
     if not _reaches(quality, FLOOR):
         reason = f"recall {quality.recall_at_1:.3f}, ratio {quality.ratio_mean:.4f}: below the floor"
@@ -163,7 +163,7 @@ def _measured(exact: Plan, ef: int, quality: Quality, build_s: float) -> Plan:
 
 
 def core(view: ArmView, probes: Probes) -> Rows:
-    """Live rows that are not too short to win: the norms of 99 % of the winners, and half as many more."""
+    """Live rows that are not too short to win: the norms of 98 % of the winners, and half as many more."""
     rows = view.live_rows
     norms = view.norms[rows]
     cut = np.quantile(view.norms[probes.winners], _CORE_QUANTILE)
@@ -171,6 +171,11 @@ def core(view: ArmView, probes: Probes) -> Rows:
     if count >= _LARGEST_CORE * len(rows):
         return rows
     return rows[np.argpartition(-norms, count)[:count]]
+
+
+def budget(scan_us: float) -> float:
+    """Time that a search of a graph should take, in microseconds."""
+    return min(max(SMALL_US, scan_us / BUDGET_SHARE), scan_us / 2.0)
 
 
 def choose_ef(measured: dict[int, Quality], budget_us: float, scan_us: float) -> int:

@@ -17,7 +17,6 @@ d products and sums err by at most gamma_d |x||q|, the rounding of x and q to wo
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,7 @@ def exact(vectors: Matrix, query: Vector, *, k: int, exclude: Rows = NO_ROWS) ->
     largest = float(np.linalg.norm(vectors, axis=1).max(initial=0.0))
     approximate = vectors @ scaled
     approximate[exclude] = -np.inf
-    error = error_bound(vectors.shape[1], largest, query_norm, vectors.dtype)
+    error = error_bound(len(query), largest, query_norm, vectors.dtype)
     return best(approximate, error, k, vectors, query)
 
 
@@ -77,20 +76,17 @@ def unit_scale(query: Vector) -> tuple[Vector, float]:
 
 
 def error_bound(dim: int, largest_norm: float, query_norm: float, dtype: np.dtype[Any]) -> float:
-    """Bound on |s - score| for one inner product that was computed in ``dtype`` (e of the module's notation).
-
-    The second term covers coordinates and products that underflow.
-    """
-    relative, tiny = _rounding(dim, dtype)
-    return relative * largest_norm * query_norm + tiny * (1.0 + largest_norm + query_norm)
+    """Bound on |s - score| for an inner product computed in ``dtype``: e of the module's notation."""
+    slope, offset = error_line(dim, largest_norm, dtype)
+    return slope * query_norm + offset
 
 
-@lru_cache
-def _rounding(dim: int, dtype: np.dtype[Any]) -> tuple[float, float]:
-    """gamma_(d + 4) of the working precision, and what d underflows can add up to."""
+def error_line(dim: int, largest_norm: float, dtype: np.dtype[Any]) -> tuple[float, float]:
+    """(slope, offset) of e = slope * |q| + offset; ``tiny`` covers whatever underflows."""
     info = np.finfo(dtype)
     unit = (dim + 4) * float(info.eps) / 2.0
-    return unit / (1.0 - unit), 2 * dim * float(info.tiny)
+    tiny = 2 * dim * float(info.tiny)
+    return unit / (1.0 - unit) * largest_norm + tiny, tiny * (1.0 + largest_norm)
 
 
 def best(approximate: Scores, error: float, k: int, vectors: Matrix, query: Vector) -> TopK:
@@ -100,13 +96,13 @@ def best(approximate: Scores, error: float, k: int, vectors: Matrix, query: Vect
     Cost: about two passes over ``approximate``, and d reads for each row within 2 * error of the k-th best.
     """
     if k == 1 and approximate.size:
-        row = int(approximate.argmax())
+        first = approximate.argmax(0, keepdims=True)
+        row = first.item()
         top = approximate.item(row)
         approximate[row] = -np.inf
-        if approximate.item(int(approximate.argmax())) < top - 2.0 * error:
-            # The same operations as in row_scores, without its arrays of one row.
-            score = np.add.reduce(vectors[row] * query)
-            return TopK(np.array((row,)), np.array((score,)), exact=True)
+        if approximate.item(approximate.argmax()) < top - 2.0 * error:
+            # The same operations as in row_scores, without its array of one row.
+            return TopK(first, np.add.reduce(vectors[row] * query, keepdims=True), exact=True)
         approximate[row] = top
     return ranked(candidates(approximate, error, k), k, vectors, query)
 

@@ -1,0 +1,178 @@
+"""The exact scan returns what sorting all float64 scores returns, whatever the numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from app.algorithms.mips import exact as module
+from app.algorithms.mips.exact import (
+    best,
+    candidates,
+    error_bound,
+    exact,
+    kth_largest,
+    row_scores,
+    unit_scale,
+)
+from app.errors import InvalidParameter, InvalidShape, NonFinite
+
+GRID = st.integers(-2, 2).map(float)
+
+
+def brute_force(vectors, query, k, exclude=()):
+    scores = [float(np.add.reduce(row * query)) for row in vectors]
+    order = sorted(
+        (row for row in range(len(vectors)) if row not in set(exclude)), key=lambda r: (-scores[r], r)
+    )
+    return order[:k], [scores[row] for row in order[:k]]
+
+
+def awkward(draw, dim):
+    """Vectors with ties, duplicates, zeros, and magnitudes that float32 cannot hold side by side."""
+    pool = [draw(arrays(np.float64, dim, elements=GRID)) for _ in range(draw(st.integers(1, 5)))]
+    rows = draw(
+        st.lists(st.tuples(st.integers(0, len(pool) - 1), st.integers(-80, 80)), min_size=0, max_size=60)
+    )
+    exponents = draw(st.sampled_from([0, 1, 60]))
+    vectors = [pool[i] * 2.0 ** (exponents and e // (60 // exponents + 1)) for i, e in rows]
+    noise = draw(st.sampled_from([0.0, 1e-16, 1e-9, 1.0]))
+    made = np.array(vectors).reshape(len(rows), dim)
+    return made * (1.0 + noise * np.random.default_rng(draw(st.integers(0, 99))).standard_normal(made.shape))
+
+
+@st.composite
+def problems(draw):
+    dim = draw(st.integers(1, 9))
+    vectors = awkward(draw, dim)
+    query = draw(arrays(np.float64, dim, elements=GRID)) * 2.0 ** draw(
+        st.sampled_from([-300, -70, 0, 5, 200])
+    )
+    exclude = draw(st.lists(st.integers(0, max(len(vectors) - 1, 0)), unique=True, max_size=len(vectors)))
+    return vectors, query, draw(st.integers(1, 70)), np.array(exclude, dtype=np.int64)
+
+
+@given(problems())
+def test_equals_sorting_all_scores(problem):
+    vectors, query, k, exclude = problem
+    found = exact(vectors, query, k=k, exclude=exclude)
+    rows, scores = brute_force(vectors, query, k, exclude)
+    assert found.rows.tolist() == rows
+    assert found.scores.tolist() == scores
+    assert found.exact
+
+
+@given(st.integers(1, 400), st.integers(0, 2**32 - 1))
+def test_a_row_scores_the_same_bits_wherever_it_stands(dim, seed):
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((5, dim)) * np.exp(rng.normal(0.0, 4.0, (5, dim)))
+    vectors[3] = vectors[1]
+    query = rng.standard_normal(dim)
+    together = row_scores(vectors, np.arange(5), query)
+    assert together[1] == together[3]
+    for row in range(5):
+        assert row_scores(vectors, np.array((row,)), query)[0] == together[row]
+        assert np.add.reduce(vectors[row] * query, keepdims=True)[0] == together[row]
+
+
+@given(st.integers(1, 2_000), st.integers(0, 2**32 - 1), st.floats(-40, 25), st.floats(-30, 19))
+def test_the_error_bound_holds_in_float32(dim, seed, size, query_size):
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((8, dim)) * 10.0**size
+    query, query_norm = unit_scale(rng.standard_normal(dim) * 2.0**query_size)
+    approximate = vectors.astype(np.float32) @ query.astype(np.float32)
+    truth = vectors.astype(np.longdouble) @ query.astype(np.longdouble)
+    largest = float(np.linalg.norm(vectors, axis=1).max())
+    bound = error_bound(dim, largest, query_norm, np.dtype(np.float32))
+    assert (np.abs(approximate - truth) <= bound).all()
+
+
+def test_the_margin_is_needed():
+    """The broken variant: without the error bound, float32 alone picks wrong rows."""
+    rng = np.random.default_rng(5)
+    base = rng.standard_normal(32)
+    vectors = base + 1e-8 * rng.standard_normal((500, 32))
+    working = vectors.astype(np.float32)
+    wrong = right = 0
+    for _ in range(50):
+        query = rng.standard_normal(32)
+        error = error_bound(
+            32, float(np.linalg.norm(vectors, axis=1).max()), np.linalg.norm(query), working.dtype
+        )
+        expected = brute_force(vectors, query, 1)[0]
+        right += best(working @ query.astype(np.float32), error, 1, vectors, query).rows.tolist() == expected
+        wrong += best(working @ query.astype(np.float32), 0.0, 1, vectors, query).rows.tolist() != expected
+    assert right == 50
+    assert wrong > 10
+
+
+@given(arrays(np.float32, st.integers(0, 300), elements=st.integers(-5, 5).map(float)), st.integers(1, 40))
+def test_kth_largest_is_a_lower_bound_and_candidates_hold_the_best(scores, k):
+    ordered = np.sort(scores)[::-1]
+    kth = ordered[k - 1] if k <= len(scores) else -np.inf
+    assert kth_largest(scores, k) <= kth
+    rows = candidates(scores, 0.25, k)
+    assert set(np.flatnonzero(scores >= kth - 0.5)) <= set(rows.tolist()) | set(
+        np.flatnonzero(scores == -np.inf)
+    )
+
+
+@pytest.mark.parametrize("k", [1, 5, 40])
+def test_reads_few_rows_twice(k, monkeypatch):
+    """On ordinary data the float64 pass is short: otherwise the scan would be slow, though right."""
+    rng = np.random.default_rng(3)
+    vectors, query = rng.standard_normal((20_000, 16)), rng.standard_normal(16)
+    scored = []
+    original = module.row_scores
+    monkeypatch.setattr(
+        module, "row_scores", lambda v, rows, q: scored.append(len(rows)) or original(v, rows, q)
+    )
+    approximate = vectors.astype(np.float32) @ query.astype(np.float32)
+    error = error_bound(
+        16, float(np.linalg.norm(vectors, axis=1).max()), np.linalg.norm(query), approximate.dtype
+    )
+    best(approximate, error, k, vectors, query)
+    assert sum(scored) <= 4 * k
+
+
+@given(problems())
+def test_inputs_are_not_changed(problem):
+    vectors, query, k, exclude = problem
+    before = vectors.copy(), query.copy(), exclude.copy()
+    for array in (vectors, query, exclude):
+        array.setflags(write=False)
+    exact(vectors, query, k=k, exclude=exclude)
+    for array, copy in zip((vectors, query, exclude), before, strict=True):
+        assert np.array_equal(array, copy)
+
+
+def test_permuting_rows_permutes_the_answer():
+    rng = np.random.default_rng(11)
+    vectors, query = rng.standard_normal((200, 6)), rng.standard_normal(6)
+    order = rng.permutation(200)
+    found = exact(vectors, query, k=9)
+    permuted = exact(vectors[order], query, k=9)
+    assert order[permuted.rows].tolist() == found.rows.tolist()
+    assert permuted.scores.tolist() == found.scores.tolist()
+
+
+def test_bad_arguments_raise_the_named_error():
+    vectors, query = np.ones((3, 2)), np.ones(2)
+    with pytest.raises(InvalidShape):
+        exact(vectors, np.ones(3), k=1)
+    with pytest.raises(InvalidShape):
+        exact(np.ones(3), query, k=1)
+    with pytest.raises(InvalidParameter):
+        exact(vectors, query, k=0)
+    with pytest.raises(NonFinite):
+        exact(vectors, np.array([1.0, np.nan]), k=1)
+    with pytest.raises(NonFinite):
+        exact(np.full((3, 2), np.inf), query, k=1)
+
+
+def test_no_vectors_no_answer():
+    found = exact(np.empty((0, 4)), np.ones(4), k=3)
+    assert found.rows.size == found.scores.size == 0

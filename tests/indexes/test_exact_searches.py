@@ -1,0 +1,168 @@
+"""Plain and norm-pruned scans return exactly what sorting the scores of all eligible arms returns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from app.errors import InvalidParameter, InvalidShape, NonFinite
+from app.indexes import norm_pruned
+from app.indexes.exact import scan
+from app.indexes.norm_pruned import NormBlocks
+from app.indexes.snapshot import merged
+from app.indexes.table import ArmTable, aligned_empty
+from tests.indexes.brute_force import filled, scores_of
+
+GRID = st.integers(-2, 2).map(float)
+SCALES = st.sampled_from([-1000, -140, -30, 0, 0, 0, 40, 90, 300])
+
+
+@st.composite
+def catalogues(draw):
+    """A table in which arms were added, died, were replaced and compacted; blocks built on the way."""
+    dim = draw(st.integers(1, 6))
+    pool = draw(st.lists(arrays(np.float64, dim, elements=GRID), min_size=1, max_size=5))
+    pool = [row * 2.0 ** draw(SCALES) for row in pool]
+    noise = np.random.default_rng(draw(st.integers(0, 9)))
+    table, blocks, revision = ArmTable(dim), None, 0
+    for _ in range(draw(st.integers(1, 6))):
+        count = draw(st.integers(0, 15))
+        picked = [pool[draw(st.integers(0, len(pool) - 1))] for _ in range(count)]
+        features = np.array(picked).reshape(count, dim)
+        if draw(st.booleans()):
+            features = features * (1.0 + 1e-9 * noise.standard_normal(features.shape))
+        ids = [str(revision + i) for i in range(count)]
+        table.append(ids, features, np.arange(revision, revision + count))
+        revision += count
+        if draw(st.booleans()):
+            blocks = NormBlocks(table.view())
+        live = table.view().live_rows
+        if live.size:
+            table.kill(np.unique(draw(st.lists(st.sampled_from(live.tolist()), max_size=8))).astype(np.int64))
+        if draw(st.integers(0, 3)) == 0:
+            table, blocks = compacted(table, blocks)
+    return table.view(), blocks
+
+
+def compacted(table, blocks):
+    view = table.view()
+    smaller = ArmTable.compacted(view)
+    places = smaller.catch_up(view, view)
+    if blocks is not None:
+        blocks = blocks.moved(places, int(view.live_rows.searchsorted(blocks.covered)))
+    return smaller, blocks
+
+
+@st.composite
+def problems(draw):
+    view, blocks = draw(catalogues())
+    query = draw(arrays(np.float64, view.dim, elements=GRID)) * 2.0 ** draw(
+        st.sampled_from([-400, -25, 0, 3, 200])
+    )
+    rows = list(range(view.rows))
+    exclude = draw(st.lists(st.sampled_from(rows), unique=True)) if rows else []
+    return view, blocks, query, draw(st.integers(1, 40)), np.array(exclude, dtype=np.int64)
+
+
+def expected(view, query, k, exclude):
+    rows = [row for row in view.live_rows.tolist() if row not in set(exclude.tolist())]
+    score = dict(zip(rows, scores_of(view.features[rows], query), strict=True))
+    rows.sort(key=lambda row: (-score[row], row))
+    return rows[:k], [score[row] for row in rows[:k]]
+
+
+@pytest.fixture(params=[2, 5, 1_024], autouse=True, scope="module")
+def block_size(request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(norm_pruned, "_FIRST_BLOCK", request.param)
+        yield
+
+
+@settings(max_examples=150)
+@given(problems())
+def test_the_plain_scan_is_brute_force(problem):
+    view, _, query, k, exclude = problem
+    found = scan(view, query, k, exclude)
+    assert (found.rows.tolist(), found.scores.tolist()) == expected(view, query, k, exclude)
+    assert found.exact
+
+
+@settings(max_examples=150)
+@given(problems())
+def test_norm_blocks_and_the_fresh_rows_beside_them_are_brute_force(problem):
+    view, blocks, query, k, exclude = problem
+    if blocks is None:
+        return
+    found = blocks.search(view, query, k, exclude)
+    found = merged(found, scan(view, query, k, exclude, first=blocks.covered), k)
+    assert (found.rows.tolist(), found.scores.tolist()) == expected(view, query, k, exclude)
+    assert found.exact
+
+
+def test_norm_blocks_read_little_when_norms_differ(monkeypatch):
+    """And the broken variant, which stops at a third of the bound, returns wrong arms."""
+    rng = np.random.default_rng(2)
+    directions = rng.standard_normal((20_000, 16))
+    directions /= np.linalg.norm(directions, axis=1)[:, None]
+    view = filled(directions * np.exp(rng.normal(0.0, 1.0, (20_000, 1)))).snapshot().view
+    monkeypatch.setattr(norm_pruned, "_FIRST_BLOCK", 32)
+    blocks = NormBlocks(view)
+    read = []
+    monkeypatch.setattr(norm_pruned.np, "dot", counted(np.dot, read))
+    queries = rng.standard_normal((50, 16))
+    right = [blocks.search(view, query, 3).rows.tolist() for query in queries]
+    assert sum(read) < 50 * 20_000 / 4
+    assert right == [expected(view, query, 3, np.empty(0, np.int64))[0] for query in queries]
+    monkeypatch.setattr(norm_pruned, "_ROUND_UP", 1 / 3)
+    assert [blocks.search(view, query, 3).rows.tolist() for query in queries] != right
+
+
+def counted(dot, read):
+    def counting(block, query, out):
+        read.append(len(block))
+        return dot(block, query, out=out)
+
+    return counting
+
+
+@pytest.mark.parametrize("dim", [1, 3, 16, 64, 65, 200])
+def test_both_layouts_hold_the_same_numbers(dim):
+    rng = np.random.default_rng(dim)
+    features = rng.standard_normal((333, dim))
+    view = filled(features).snapshot().view
+    assert np.array_equal(view.working, features.astype(np.float32))
+    room = aligned_empty(100, dim)
+    assert room.shape == (100, dim)
+    assert room.ctypes.data % 64 == 0
+
+
+def test_sizes_beyond_float32_are_scanned_in_float64():
+    features = np.array([[1e200, 0.0], [1.1e200, 0.0], [0.0, 1e-200], [0.0, 1.1e-200]])
+    snapshot = filled(features).snapshot()
+    assert snapshot.search(np.array([1e100, 0.0]), 1).rows.tolist() == [1]
+    assert snapshot.search(np.array([0.0, 1.0]), 2).rows.tolist() == [3, 2]
+    assert snapshot.search(np.array([0.0, 1e-120]), 1).rows.tolist() == [3]
+
+
+def test_a_zero_query_returns_the_first_rows():
+    snapshot = filled(np.random.default_rng(0).standard_normal((50, 4))).snapshot()
+    assert snapshot.search(np.zeros(4), 3).rows.tolist() == [0, 1, 2]
+
+
+def test_nothing_eligible():
+    snapshot = filled(np.ones((2, 3))).snapshot()
+    assert snapshot.search(np.ones(3), 1, np.array([0, 1])).rows.size == 0
+    assert filled(np.empty((0, 3))).snapshot().search(np.ones(3), 5).rows.size == 0
+
+
+def test_bad_arguments_raise_the_named_error():
+    snapshot = filled(np.ones((2, 3))).snapshot()
+    with pytest.raises(InvalidShape):
+        snapshot.search(np.ones(4), 1)
+    with pytest.raises(InvalidParameter):
+        snapshot.search(np.ones(3), 0)
+    with pytest.raises(NonFinite):
+        snapshot.search_exact(np.array([1.0, np.inf, 0.0]), 1)

@@ -1,0 +1,265 @@
+"""A live index against a dict: any order of changes, maintenance and searches, and every old snapshot."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from app.errors import DimensionMismatch, InvalidParameter, InvalidShape, NonFinite
+from app.indexes import live, planner
+from app.indexes.live import IndexOptions, LiveIndex
+from tests.indexes.brute_force import best_ids, filled, maintain, scores_of
+
+IDS = st.lists(st.integers(0, 40).map("arm-{}".format), unique=True, min_size=1, max_size=12)
+SEEDS = st.integers(0, 2**16)
+
+
+class LiveIndexMachine(RuleBasedStateMachine):
+    """``arms`` is the model: id -> (revision, features)."""
+
+    options: IndexOptions
+    exact: bool
+
+    @initialize(dim=st.integers(1, 5))
+    def start(self, dim):
+        self.index = LiveIndex(dim, self.options)
+        self.dim, self.revision = dim, 0
+        self.arms, self.job, self.old = {}, None, []
+
+    def features(self, count, seed):
+        """Half of the time on a grid, for ties."""
+        rng = np.random.default_rng(seed)
+        drawn = rng.standard_normal((count, self.dim)) * np.exp(rng.normal())
+        return drawn if seed % 2 else rng.integers(-2, 3, (count, self.dim)).astype(np.float64)
+
+    @rule(ids=IDS, seed=SEEDS)
+    def upsert(self, ids, seed):
+        features = self.features(len(ids), seed)
+        revisions = range(self.revision + 1, self.revision + 1 + len(ids))
+        self.revision += len(ids)
+        self.index.upsert(ids, features, revisions)
+        self.arms.update(zip(ids, zip(revisions, features, strict=True), strict=True))
+
+    @rule(ids=IDS, seed=SEEDS)
+    def upsert_what_is_known(self, ids, seed):
+        known = [arm_id for arm_id in ids if arm_id in self.arms]
+        stale = [max(0, self.arms[arm_id][0] - seed % 2) for arm_id in known]
+        self.index.upsert(known, self.features(len(known), seed), stale)
+
+    @rule(ids=IDS)
+    def remove(self, ids):
+        self.index.remove(ids)
+        for arm_id in ids:
+            self.arms.pop(arm_id, None)
+
+    @rule()
+    def remove_all(self):
+        self.index.remove(list(self.arms))
+        self.arms.clear()
+
+    @precondition(lambda self: self.job is None)
+    @rule(run=st.booleans())
+    def begin(self, run):
+        self.job, self.ran = self.index.begin_maintenance(), run
+        if self.job is not None:
+            assert self.index.begin_maintenance() is None
+            if run:
+                self.job.run()
+
+    @precondition(lambda self: self.job is not None)
+    @rule()
+    def finish(self):
+        if not self.ran:
+            self.job.run()
+        self.index.finish_maintenance(self.job)
+        self.job = None
+
+    @precondition(lambda self: self.job is not None)
+    @rule()
+    def cancel(self):
+        self.job.cancel()
+        if not self.ran:
+            self.job.run()
+            assert self.job.plan is self.job.table is self.job.structure is None
+        self.index.finish_maintenance(self.job)
+        self.job = None
+
+    @rule()
+    def keep_a_snapshot(self):
+        self.old = [*self.old[-3:], (self.index.snapshot(), dict(self.arms))]
+
+    @rule(seed=SEEDS, k=st.integers(1, 50), excluded=st.lists(st.integers(0, 45), unique=True, max_size=20))
+    def search(self, seed, k, excluded):
+        exclude = [f"arm-{number}" for number in excluded]
+        query = self.features(1, seed)[0]
+        for snapshot, arms in [(self.index.snapshot(), self.arms), *self.old]:
+            self.check_search(snapshot, arms, query, k, exclude)
+
+    def check_search(self, snapshot, arms, query, k, exclude):
+        rows = snapshot.rows_of(exclude)
+        assert [snapshot.id_of(row) for row in rows] == [arm_id for arm_id in exclude if arm_id in arms]
+        exactly = snapshot.search_exact(query, k, rows)
+        assert exactly.exact
+        wanted = best_ids(arms, query, k, exclude)
+        assert ([snapshot.id_of(row) for row in exactly.rows], exactly.scores.tolist()) == wanted
+        found = snapshot.search(query, k, rows)
+        ids = [snapshot.id_of(row) for row in found.rows]
+        if self.exact or found.exact:
+            assert (ids, found.scores.tolist()) == wanted
+        assert len(ids) == len(set(ids)) == len(wanted[0])
+        assert set(ids) <= set(arms) - set(exclude)
+        assert found.scores.tolist() == scores_of([arms[arm_id][1] for arm_id in ids], query)
+        assert found.scores.tolist() == sorted(found.scores, reverse=True)
+
+    @invariant()
+    def holds_the_same_arms(self):
+        for snapshot, arms in [(self.index.snapshot(), self.arms), *self.old]:
+            assert snapshot.size == len(arms)
+            rows = snapshot.page(-1, 1_000)
+            assert [(snapshot.id_of(r), snapshot.revision_of(r)) for r in rows] == sorted(
+                ((arm_id, revision) for arm_id, (revision, _) in arms.items()), key=lambda pair: pair[1]
+            )
+            assert [tuple(row) for row in snapshot.features_of(rows)] == [
+                tuple(arms[snapshot.id_of(row)][1]) for row in rows
+            ]
+        assert len(self.index) == len(self.arms)
+        assert all(arm_id in self.index for arm_id in self.arms)
+        status = self.index.status()
+        assert status.size == len(self.arms)
+        assert status.state == ("building" if self.job else "ready")
+
+
+class ExactMachine(LiveIndexMachine):
+    options, exact = IndexOptions(kind="exact"), True
+
+
+class NormPrunedMachine(LiveIndexMachine):
+    options, exact = IndexOptions(), True
+
+
+class HnswMachine(LiveIndexMachine):
+    options, exact = IndexOptions(kind="hnsw", m=4, ef_construction=10, shortlist=4), False
+
+
+@pytest.fixture(autouse=True, scope="module")
+def eager():
+    """Small catalogues are planned, compacted and pruned like large ones; and nothing rests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live, "_LEAST_DEAD", 5)
+        patch.setattr(live, "_UNMEASURED_READS", 1)
+        patch.setattr(live, "_REST", 0.0)
+        patch.setattr(planner, "_PROBES", 20)
+        patch.setattr(planner, "SMALL_US", 1e9)
+        yield
+
+
+@pytest.fixture
+def pruned(monkeypatch):
+    def always_pruned(view, graph, *, recent, rng):
+        del graph, recent, rng
+        plan = planner.Plan("norm_pruned", view.live, scan_us=1e9, expected_us=1e3)
+        return plan, planner.NormBlocks(view)
+
+    monkeypatch.setattr("app.indexes.maintenance.plan", always_pruned)
+
+
+def run(machine):
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=200, stateful_step_count=40, deadline=None)
+    )
+
+
+def test_exact_against_a_dict():
+    run(ExactMachine)
+
+
+def test_norm_pruned_against_a_dict(pruned):
+    run(NormPrunedMachine)
+
+
+def test_hnsw_against_a_dict():
+    run(HnswMachine)
+
+
+def test_an_old_snapshot_excludes_what_was_replaced_and_removed_since():
+    index = filled(np.eye(3))
+    snapshot = index.snapshot()
+    index.upsert(["0"], np.array([[9.0, 9.0, 9.0]]), [10])
+    index.remove(["1"])
+    index.upsert(["1"], np.array([[8.0, 8.0, 8.0]]), [11])
+    rows = snapshot.rows_of(["0", "1", "never", "2"])
+    assert rows.tolist() == [0, 1, 2]
+    assert snapshot.search(np.ones(3), 3, rows[:2]).rows.tolist() == [2]
+
+
+def test_of_an_id_given_twice_the_last_counts():
+    index = LiveIndex(1)
+    index.upsert(["a", "a"], np.array([[1.0], [2.0]]), [1, 2])
+    snapshot = index.snapshot()
+    assert snapshot.size == 1
+    assert snapshot.features_of(snapshot.rows_of(["a"])).tolist() == [[2.0]]
+
+
+def test_revisions_out_of_order_page_in_order():
+    index = LiveIndex(1)
+    index.upsert(["a", "b", "c"], np.ones((3, 1)), [30, 10, 20])
+    snapshot = index.snapshot()
+    assert [snapshot.revision_of(row) for row in snapshot.page(-1, 9)] == [10, 20, 30]
+    assert [snapshot.revision_of(row) for row in snapshot.page(10, 1)] == [20]
+
+
+@pytest.mark.parametrize(
+    ("features", "revisions", "error"),
+    [
+        (np.ones((1, 2)), [1], DimensionMismatch),
+        (np.ones((2, 3)), [1], InvalidShape),
+        (np.ones(3), [1], InvalidShape),
+        (np.ones((1, 3)), [1, 2], InvalidShape),
+        (np.array([[1.0, np.nan, 1.0]]), [1], NonFinite),
+    ],
+)
+def test_a_bad_upsert_changes_nothing(features, revisions, error):
+    index = filled(np.ones((1, 3)))
+    before = index.snapshot()
+    with pytest.raises(error):
+        index.upsert(["new"], features, revisions)
+    assert index.snapshot() is before
+
+
+@pytest.mark.parametrize("bad", [{"m": 1}, {"ef_construction": 0}, {"ef_search": 0}, {"shortlist": 0}])
+def test_bad_options(bad):
+    with pytest.raises(InvalidParameter):
+        IndexOptions(**bad)
+
+
+def test_compaction_forgets_the_dead():
+    index = filled(np.random.default_rng(0).standard_normal((500, 4)), IndexOptions(kind="exact"))
+    index.remove([str(row) for row in range(0, 500, 2)])
+    memory = index.status().memory_bytes
+    assert "compaction" in maintain(index)
+    status = index.status()
+    assert (status.dead, status.size) == (0, 250)
+    assert status.memory_bytes < 0.6 * memory
+
+
+def test_failed_work_changes_nothing_and_is_due_again():
+    index = filled(np.random.default_rng(0).standard_normal((100, 4)), IndexOptions(kind="hnsw"))
+    before = index.snapshot()
+    job = index.begin_maintenance()
+    job._graph = lambda rows: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        job.run()
+    index.finish_maintenance(job)
+    assert index.snapshot().structure is before.structure is None
+    assert maintain(index) == ["plan"]
+    assert index.status().kind == "hnsw"
