@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="a MovieLens directory: u.data (100K) or ratings.dat (1M)")
     parser.add_argument("--users", type=int, default=100, help="users held back (with --data)")
     parser.add_argument("--runs", type=int, default=4, help="independent runs (without --data)")
-    parser.add_argument("--rounds", type=int, help="rounds of each learner: 200, without --data 4,000")
+    parser.add_argument("--rounds", type=int, help="rounds of each learner: 200, without --data 2,000")
     parser.add_argument("--no-repeats", action="store_true", help="recommend no arm twice to a learner")
     parser.add_argument("--threads", type=int, default=4, help="connections at once")
     parser.add_argument("--seed", type=int, default=1, help="of the split, the arrivals and the noise")
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _environment(parsed: argparse.Namespace) -> Environment:
     if parsed.data is None:
-        return synthetic(runs=parsed.runs, rounds=parsed.rounds or 4_000, seed=parsed.seed)
+        return synthetic(runs=parsed.runs, rounds=parsed.rounds or 2_000, seed=parsed.seed)
     ratings = movielens.read(parsed.data)
     held, _, known = movielens.split(ratings, parsed.users, seed=parsed.seed)
     return movielens.environment(ratings, held, known, rounds=parsed.rounds or 200, seed=parsed.seed)

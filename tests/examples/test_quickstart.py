@@ -1,0 +1,48 @@
+"""The session on the first screen of the README is what happens."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from examples.client import temporary_service
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "examples" / "quickstart.sh"
+# What differs from run to run, or says more than a first screen should.
+SHORTENED = (
+    (r'("decision":")[^"]{12}[^"]*"', r'\1…"'),
+    (r'("index":){[^}]*}', r"\1{…}"),
+    (r"(\d\.\d{4})\d{3,}", r"\1…"),
+)
+
+
+def session() -> str:
+    """Commands and answers, as on a terminal."""
+    commands = SCRIPT.read_text().splitlines()
+    with temporary_service() as (host, port):
+        run = subprocess.run(
+            ["bash", "-euv", str(SCRIPT)],
+            env=os.environ | {"URL": f"http://{host}:{port}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    text = run.stdout
+    for pattern, short in SHORTENED:
+        text = re.sub(pattern, short, text)
+    return "\n".join(
+        f"$ {line}" if line in commands and not line.startswith(" ") else line for line in text.splitlines()
+    )
+
+
+def test_the_readme_shows_it() -> None:
+    readme = (ROOT / "README.md").read_text()
+    (shown,) = re.findall(
+        r"<!-- session: examples/quickstart.sh -->\n```console\n(.*?)\n```\n<!-- /session -->",
+        readme,
+        re.DOTALL,
+    )
+    assert shown == session()
