@@ -145,21 +145,25 @@ class Catalogues:
         self, catalogue: Catalogue, cursor: str | None, limit: int
     ) -> tuple[Sequence[Arm], str | None]:
         """A page of arms, oldest features first: an arm that stays as it is appears exactly once."""
-        view = catalogue.index.snapshot()
         after = decode_number(cursor) if cursor is not None else -1
-        rows = view.page(after, limit + 1)
-        page = rows[:limit]
-        ids = [view.id_of(int(row)) for row in page]
-        arms = await self._with_documents(catalogue, ids, view.features_of(page))
+        async with catalogue.lock:  # else the documents could be of a later write than the features
+            self._still_served(catalogue)
+            view = catalogue.index.snapshot()
+            rows = view.page(after, limit + 1)
+            page = rows[:limit]
+            ids = [view.id_of(int(row)) for row in page]
+            arms = await self._with_documents(catalogue, ids, view.features_of(page))
         more = len(rows) > limit
         return arms, encode_cursor(str(view.revision_of(int(page[-1])))) if more else None
 
     async def arm(self, catalogue: Catalogue, arm_id: str) -> Arm:
-        view = catalogue.index.snapshot()
-        rows = view.rows_of([arm_id])
-        if not len(rows):
-            raise NotFound("no arm of this id in the catalogue")
-        return (await self._with_documents(catalogue, [arm_id], view.features_of(rows)))[0]
+        async with catalogue.lock:  # as above
+            self._still_served(catalogue)
+            view = catalogue.index.snapshot()
+            rows = view.rows_of([arm_id])
+            if not len(rows):
+                raise NotFound("no arm of this id in the catalogue")
+            return (await self._with_documents(catalogue, [arm_id], view.features_of(rows)))[0]
 
     async def features_at(self, catalogue: Catalogue, arm_id: str, revision: int) -> Vector | None:
         """The features that an arm had at a revision, also when it was changed or deleted since."""

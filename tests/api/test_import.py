@@ -1,6 +1,7 @@
 """The import of arms as lines: whatever the chunks, the last line, and the first bad one."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ def line(name: str, *features: float, **rest: Any) -> bytes:
 
 async def pieces(body: bytes, cuts: Sequence[int]) -> AsyncIterator[bytes]:
     places = sorted({0, *(cut % (len(body) + 1) for cut in cuts), len(body)})
-    for start, stop in zip(places, places[1:], strict=False):
+    for start, stop in itertools.pairwise(places):
         yield body[start:stop]
         await asyncio.sleep(0)
 

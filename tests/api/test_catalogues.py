@@ -1,0 +1,352 @@
+"""Catalogues and arms: what a client may rely on, and a dictionary as the model of it all."""
+
+import asyncio
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from api_client import Api, Json, running
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.anyio
+
+INDEX = {"kind": "auto", "m": 16, "ef_construction": 100, "ef_search": None, "shortlist": 30}
+
+
+def arm(name: str, *features: float, **rest: Any) -> Json:
+    return {"id": name, "features": list(features), "tags": [], "metadata": {}, **rest}
+
+
+async def arms_of(api: Api, catalogue: str = "c", limit: int = 1_000) -> dict[str, Json]:
+    listed = await api.listed(f"/v1/catalogues/{catalogue}/arms", limit=limit)
+    assert len({item["id"] for item in listed}) == len(listed)
+    return {item["id"]: item for item in listed}
+
+
+async def test_a_catalogue_is_made_once(api: Api):
+    made = await api.ok("PUT", "/v1/catalogues/c", {"dim": 3}, 201)
+    assert (made["id"], made["dim"], made["size"], made["version"]) == ("c", 3, 0, 0)
+    assert (made["index"]["kind"], made["index"]["state"]) == ("exact", "ready")
+    assert "recall_at_1" in made["index"]
+    before = await api.stored()
+    for same in (
+        {"dim": 3},
+        {"dim": 3, "index": {}},
+        {"dim": 3, "index": {"kind": "auto"}},
+        {"index": INDEX, "dim": 3},
+    ):
+        assert (await api.ok("PUT", "/v1/catalogues/c", same, 200))["id"] == "c"
+    changes: Json = {"kind": "exact", "m": 17, "ef_construction": 99, "ef_search": 1, "shortlist": 31}
+    others = [{"dim": 3, "index": {name: value}} for name, value in changes.items()]
+    for other in ({"dim": 4}, *others):
+        await api.refused("PUT", "/v1/catalogues/c", other, status=409, code="conflict")
+    assert await api.stored() == before
+    assert await api.ok("GET", "/v1/catalogues/c") == made
+
+
+async def test_of_many_who_make_a_catalogue_one_makes_it(api: Api):
+    answers = await asyncio.gather(
+        *(api.call("PUT", "/v1/catalogues/c", {"dim": 1 + i % 2}) for i in range(40))
+    )
+    statuses = sorted(answer.status_code for answer in answers)
+    assert statuses == [200] * 19 + [201] + [409] * 20
+
+
+async def test_a_catalogue_in_use_is_not_deleted(api: Api):
+    await api.catalogue("c", {"a": [1, 2]})
+    await api.bandit("b", "c")
+    before = await api.stored()
+    await api.refused("DELETE", "/v1/catalogues/c", status=409, code="conflict")
+    assert await api.stored() == before
+    assert (await api.choose("b"))["arms"][0]["id"] == "a"
+    await api.ok("DELETE", "/v1/bandits/b", status=204)
+    await api.ok("DELETE", "/v1/catalogues/c", status=204)
+    for method, path in (
+        ("GET", ""),
+        ("DELETE", ""),
+        ("GET", "/arms"),
+        ("GET", "/arms/a"),
+        ("DELETE", "/arms/a"),
+    ):
+        await api.refused(method, f"/v1/catalogues/c{path}", status=404, code="not_found")
+    await api.refused(
+        "PUT", "/v1/catalogues/c/arms", {"arms": [arm("a", 1, 2)]}, status=404, code="not_found"
+    )
+
+
+async def test_a_catalogue_made_again_is_empty_and_may_differ(api: Api):
+    await api.catalogue("c", {"a": [1, 2], "b": [3, 4]})
+    await api.ok("DELETE", "/v1/catalogues/c", status=204)
+    await api.catalogue("c", {"b": [5, 6, 7]})
+    assert await arms_of(api) == {"b": arm("b", 5, 6, 7)}
+
+
+async def test_an_upsert_inserts_and_replaces_everything_of_an_arm(api: Api):
+    await api.catalogue("c", {}, dim=2)
+    first = arm("a", 1, 2, tags=["x", "y"], metadata={"n": 1})
+    put = "/v1/catalogues/c/arms"
+    assert await api.ok("PUT", put, {"arms": [first]}) == {"added": 1, "updated": 0, "version": 1}
+    assert await api.ok("PUT", put, {"arms": [first]}) == {"added": 0, "updated": 1, "version": 1}
+    assert await api.ok("GET", f"{put}/a") == first
+    await api.ok("PUT", put, {"arms": [{"id": "a", "features": [1, 2]}, arm("b", 0, 0)]})
+    assert await arms_of(api) == {"a": arm("a", 1, 2), "b": arm("b", 0, 0)}
+    await api.ok("PUT", put, {"arms": [arm("a", 9, 9, metadata={"only": "this"})]})
+    assert await api.ok("GET", f"{put}/a") == arm("a", 9, 9, metadata={"only": "this"})
+
+
+async def test_an_upsert_is_all_or_nothing(api: Api):
+    await api.catalogue("c", {"old": [1, 2]})
+    before = await api.stored()
+    good = [arm(f"new{i}", 1, 2) for i in range(50)] + [arm("old", 7, 7)]
+    put = "/v1/catalogues/c/arms"
+    for bad in (arm("bad", 1), arm("bad!", 1, 2), {"id": "bad"}, arm("new7", 1, 2), arm("old", 1, 2)):
+        await api.refused(
+            "PUT",
+            put,
+            {"arms": [*good, bad]},
+            code="dimension_mismatch" if bad == arm("bad", 1) else "invalid",
+        )
+        assert await arms_of(api) == {"old": arm("old", 1, 2)}
+    assert await api.stored() == before
+
+
+async def test_an_id_twice_in_a_batch_is_refused_where_it_repeats(api: Api):
+    await api.catalogue("c", {"a": [1, 2]})
+    body: Json = {"arms": [arm("x", 1, 2), arm("y", 1, 2), arm("x", 1, 2)]}
+    await api.refused("PUT", "/v1/catalogues/c/arms", body, loc=["body", "arms", 2, "id"])
+    await api.refused("POST", "/v1/catalogues/c/arms/delete", {"ids": ["a", "a"]}, loc=["body", "ids", 1])
+    assert await arms_of(api) == {"a": arm("a", 1, 2)}
+
+
+async def test_deleting_names_what_was_not_there_and_may_be_repeated(api: Api):
+    await api.catalogue("c", {name: [1, 2] for name in "abcde"})
+    many = {"ids": ["a", "none", "c", "nothing"]}
+    path = "/v1/catalogues/c/arms/delete"
+    assert await api.ok("POST", path, many) == {"deleted": 2, "missing": ["none", "nothing"], "version": 2}
+    assert await api.ok("POST", path, many) == {
+        "deleted": 0, "missing": ["a", "none", "c", "nothing"], "version": 2,
+    }  # fmt: skip
+    await api.ok("DELETE", "/v1/catalogues/c/arms/b", status=204)
+    await api.refused("DELETE", "/v1/catalogues/c/arms/b", status=404, code="not_found")
+    assert set(await arms_of(api)) == {"d", "e"}
+    assert (await api.ok("GET", "/v1/catalogues/c"))["size"] == 2
+
+
+async def test_a_change_is_seen_by_the_next_call(api: Api):
+    """Greedy choices over a known parameter: after every write the best arm is the model's."""
+    rng = np.random.default_rng(1)
+    await api.catalogue("c", {"base": [1.0, 0.0]})
+    await api.bandit("b", "c", exploration=0)
+    await api.observe("b", {"id": "o", "arm": "base", "value": 1.0})
+    model = {"base": 1.0}
+    for step in range(60):
+        name = f"a{rng.integers(12)}"
+        if rng.random() < 0.4 and name in model:
+            await api.ok("DELETE", f"/v1/catalogues/c/arms/{name}", status=204)
+            del model[name]
+        else:
+            model[name] = float(rng.normal())
+            await api.put_arms("c", {name: [model[name], 0.0]})
+        chosen = [item["id"] for item in (await api.choose("b", k=20))["arms"]]
+        assert chosen == sorted(model, key=lambda item: -model[item]), step
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 1_000])
+async def test_lists_give_everything_once_in_pages(api: Api, limit: int):
+    rows = {f"a{i}": [float(i)] for i in range(20)}
+    await api.catalogue("c", rows)
+    for name in ("d", "a", "z", "B", "0", "a.b"):
+        await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": 1}, 201)
+        await api.bandit(name, "c")
+    for path, expected in (
+        ("/v1/catalogues", sorted(["c", "d", "a", "z", "B", "0", "a.b"])),
+        ("/v1/bandits", sorted(["d", "a", "z", "B", "0", "a.b"])),
+        ("/v1/catalogues/c/arms", list(rows)),
+    ):
+        assert [item["id"] for item in await api.listed(path, limit=limit)] == expected
+
+
+async def test_a_listing_gives_every_arm_that_stays_once_while_others_change(api: Api):
+    staying = {f"s{i}": [float(i), 1.0] for i in range(60)}
+    await api.catalogue("c", {**staying, **{f"m{i}": [0.0, 0.0] for i in range(30)}})
+    rng = np.random.default_rng(2)
+    seen: list[str] = []
+    cursor: str | None = None
+    for number in itertools.count():
+        params = {"limit": 7} if cursor is None else {"limit": 7, "cursor": cursor}
+        page = await api.ok("GET", "/v1/catalogues/c/arms", params=params)
+        for item in page["items"]:
+            if item["id"] in staying:
+                assert item["features"] == staying[item["id"]]
+                seen.append(item["id"])
+        cursor = page["next"]
+        if cursor is None:
+            break
+        if number < 40:
+            await api.put_arms("c", {f"n{number}": [1, 1], f"m{rng.integers(30)}": rng.normal(size=2)})
+            await api.call("DELETE", f"/v1/catalogues/c/arms/m{rng.integers(30)}")
+            tags = [{"id": "s5", "features": staying["s5"], "tags": [str(number)]}]
+            await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": tags})
+    assert sorted(seen) == sorted(staying)
+
+
+async def test_an_arm_is_never_seen_half_replaced(api: Api):
+    """Features and metadata are stored apart; a reader gets both of one write."""
+    await api.catalogue("c", {"a": [0.0]})
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": [arm("a", 0, metadata={"n": 0})]})
+    writing = True
+
+    async def write() -> None:
+        nonlocal writing
+        for number in range(1, 80):
+            await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": [arm("a", number, metadata={"n": number})]})
+        writing = False
+
+    async def read(path: str) -> int:
+        reads = 0
+        while writing:
+            answer = await api.ok("GET", path)
+            for item in answer.get("items", [answer]):
+                assert item["features"] == [item["metadata"]["n"]]
+            reads += 1
+        return reads
+
+    paths = ["/v1/catalogues/c/arms/a", "/v1/catalogues/c/arms"]
+    _, *reads = await asyncio.gather(write(), *(read(path) for path in paths * 2))
+    assert min(reads) > 10
+
+
+async def test_writes_to_one_catalogue_at_once(api: Api):
+    """Fifty writers: each write happens whole, and what is served is what is stored."""
+    await api.catalogue("c", {}, dim=2)
+
+    async def write(writer: int) -> None:
+        for step in range(5):
+            rows = [arm(f"a{i}", writer, step, metadata={"w": [writer, step]}) for i in range(10)]
+            if (writer + step) % 4 == 0:
+                await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": [row["id"] for row in rows]})
+            else:
+                await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": rows})
+
+    await asyncio.gather(*(write(writer) for writer in range(50)))
+    arms = await arms_of(api)
+    assert len(arms) in {0, 10}
+    assert len({tuple(item["features"]) for item in arms.values()}) <= 1
+    for item in arms.values():
+        assert item["features"] == item["metadata"]["w"]
+
+
+async def test_everything_is_there_after_a_restart(store_url: str, tmp_path: Path):
+    async with running(store_url, tmp_path / "1") as api:
+        await api.catalogue("empty", {}, dim=4_096)
+        await api.catalogue("c", {f"a{i}": [i, -i] for i in range(30)})
+        await api.ok(
+            "PUT", "/v1/catalogues/c/arms", {"arms": [arm("a3", 7, 7, tags=["t"], metadata={"m": [1]})]}
+        )
+        await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": ["a0", "a29"]})
+        arms, catalogues = await api.listed("/v1/catalogues/c/arms"), await api.listed("/v1/catalogues")
+    async with running(store_url, tmp_path / "2", empty=False) as api:
+        assert await api.listed("/v1/catalogues/c/arms") == arms
+        for before, after in zip(catalogues, await api.listed("/v1/catalogues"), strict=True):
+            assert {**before, "index": 0} == {**after, "index": 0}
+
+
+FEATURES = st.lists(st.sampled_from([-1.0, -0.0, 0.0, 0.5, 1e-9, 1e6]), min_size=2, max_size=2)
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+ARMS = st.fixed_dictionaries(
+    {"id": NAMES, "features": FEATURES},
+    optional={
+        "tags": st.lists(st.text(max_size=3), max_size=2),
+        "metadata": st.dictionaries(st.text(max_size=3), st.integers(-9, 9), max_size=2),
+    },
+)  # fmt: skip
+STEP = st.one_of(
+    st.tuples(st.just("upsert"), st.lists(ARMS, min_size=1, max_size=4)),
+    st.tuples(st.just("delete"), st.lists(NAMES, min_size=1, max_size=4)),
+    st.tuples(st.just("delete one"), NAMES),
+    st.tuples(st.just("import"), st.lists(ARMS, max_size=4)),
+    st.tuples(st.just("make again"), st.booleans()),
+    st.tuples(st.just("restart"), st.none()),
+)
+numbers = itertools.count()
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(steps=st.lists(STEP, max_size=25))
+async def test_a_catalogue_is_a_dictionary(store_url: str, tmp_path: Path, steps: list[Any]):
+    """Side by side with a dict, over HTTP, through restarts; a choice of all arms agrees as well."""
+    model: dict[str, Json] = {}
+    stack: list[Any] = []
+
+    async def start(*, empty: bool) -> Api:
+        stack.append(running(store_url, tmp_path / str(next(numbers)), empty=empty))
+        api: Api = await stack[-1].__aenter__()
+        return api
+
+    async def stop() -> None:
+        await stack.pop().__aexit__(None, None, None)
+
+    api = await start(empty=True)
+    try:
+        await api.catalogue("c", {}, dim=2)
+        for step, argument in steps:
+            if step == "restart":
+                await stop()
+                api = await start(empty=False)
+            else:
+                await take(api, model, step, argument)
+            listed = await arms_of(api, limit=3)
+            assert json.dumps(listed, sort_keys=True) == json.dumps(model, sort_keys=True)
+            assert (await api.ok("GET", "/v1/catalogues/c"))["size"] == len(model)
+            await agree_in_choosing(api, model)
+    finally:
+        await stop()
+
+
+async def take(api: Api, model: dict[str, Json], step: str, argument: Any) -> None:
+    """Do one step to the service and to its model."""
+    if step == "upsert" and len({item["id"] for item in argument}) == len(argument):
+        done = await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": argument})
+        assert done["updated"] == len(model.keys() & {item["id"] for item in argument})
+        model.update({item["id"]: {**arm("", 0), **item} for item in argument})
+    elif step == "upsert":
+        await api.refused("PUT", "/v1/catalogues/c/arms", {"arms": argument})
+    elif step == "import":
+        body = b"\n".join(json.dumps(item).encode() for item in argument)
+        await api.ok("POST", "/v1/catalogues/c/import", content=body)
+        model.update({item["id"]: {**arm("", 0), **item} for item in argument})
+    elif step == "delete" and len(set(argument)) == len(argument):
+        done = await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": argument})
+        assert done["missing"] == [name for name in argument if name not in model]
+        for name in argument:
+            model.pop(name, None)
+    elif step == "delete":
+        await api.refused("POST", "/v1/catalogues/c/arms/delete", {"ids": argument})
+    elif step == "delete one":
+        answer = await api.call("DELETE", f"/v1/catalogues/c/arms/{argument}")
+        assert answer.status_code == (204 if model.pop(argument, None) else 404)
+    else:
+        await api.call("DELETE", "/v1/bandits/b")
+        await api.ok("DELETE", "/v1/catalogues/c", status=204)
+        await api.ok("PUT", "/v1/catalogues/c", {"dim": 2}, 201)
+        model.clear()
+
+
+async def agree_in_choosing(api: Api, model: dict[str, Json]) -> None:
+    """As many arms as there could be are asked for, and all are given."""
+    await api.call("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "linear_ts", "exploration": 0})
+    if not model:
+        await api.refused("POST", "/v1/bandits/b/choose", {}, status=409, code="no_arms")
+        return
+    choice = await api.choose("b", k=10)
+    assert {item["id"] for item in choice["arms"]} == set(model)
+    assert choice["exact"]
