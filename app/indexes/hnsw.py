@@ -171,7 +171,7 @@ class HnswGraph:
         """The same graph after a compaction: row r is now ``position[r]``, -1 if it is gone."""
         other = copy.copy(self)
         other.covered = covered
-        other._rows = np.where(self._rows >= 0, position[self._rows], -1)
+        other._rows = np.append(position, -1)[self._rows]
         other._labels = _inverse(other._rows, covered)
         return other
 

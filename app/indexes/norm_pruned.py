@@ -65,7 +65,7 @@ class NormBlocks:
         other = object.__new__(NormBlocks)
         other.__dict__.update(self.__dict__)
         other.covered = covered
-        other._rows = np.where(self._rows >= 0, position[self._rows], -1)
+        other._rows = np.append(position, -1)[self._rows]
         other._places = _inverse(other._rows, covered)
         other._gone = np.flatnonzero(other._rows < 0)
         other._dead = (None, NO_ROWS)

@@ -147,6 +147,17 @@ def test_sizes_beyond_float32_are_scanned_in_float64():
     assert snapshot.search(np.array([0.0, 1e-120]), 1).rows.tolist() == [3]
 
 
+def test_blocks_survive_the_death_of_all_their_rows():
+    index = filled(np.ones((3, 2)))
+    table, blocks = index._table, NormBlocks(index.snapshot().view)
+    table.kill(np.arange(3))
+    for _ in range(2):
+        table, blocks = compacted(table, blocks)
+    table.append(["new"], np.array([[1.0, 2.0]]), np.array([9]))
+    assert blocks.search(table.view(), np.ones(2), 1).rows.size == 0
+    assert scan(table.view(), np.ones(2), 1, first=blocks.covered).rows.tolist() == [0]
+
+
 def test_a_zero_query_returns_the_first_rows():
     snapshot = filled(np.random.default_rng(0).standard_normal((50, 4))).snapshot()
     assert snapshot.search(np.zeros(4), 3).rows.tolist() == [0, 1, 2]

@@ -68,6 +68,11 @@ class LiveIndexMachine(RuleBasedStateMachine):
         self.arms.clear()
 
     @precondition(lambda self: self.job is None)
+    @rule()
+    def maintain(self):
+        maintain(self.index)
+
+    @precondition(lambda self: self.job is None)
     @rule(run=st.booleans())
     def begin(self, run):
         self.job, self.ran = self.index.begin_maintenance(), run
