@@ -50,8 +50,10 @@ def invalid(error: ValidationError, where: Location) -> ShortlistError:
     found = error.errors(include_url=False, include_input=False, include_context=False)
     for item in found:
         if item["type"] == "too_long" and len(item["loc"]) == len(where) == 1:
-            return TooLarge(item["msg"], loc=(*where, *item["loc"]))
-    return Invalid.many([((*where, *_public(item["loc"])), item["msg"]) for item in found[:20]])
+            return TooLarge(item["msg"].removeprefix("Value error, "), loc=(*where, *item["loc"]))
+    return Invalid.many(
+        [((*where, *_public(item["loc"])), item["msg"].removeprefix("Value error, ")) for item in found[:20]]
+    )
 
 
 def _public(loc: tuple[int | str, ...]) -> Location:
