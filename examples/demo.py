@@ -18,9 +18,10 @@ import numpy as np
 
 from examples import movielens
 from examples.baselines import baselines
-from examples.client import ServiceError, temporary_service
+from examples.client import ServiceError
 from examples.environments import Environment, Matrix, synthetic
 from examples.play import Outcome, Player
+from examples.service import StartError, temporary_service
 
 LIMIT_S = 90.0
 
@@ -32,13 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         game = _environment(parsed)
         print(f"{game.title}\n{game.rules}\nridge {game.ridge}, exploration {game.exploration}\n")
-        with temporary_service() as address:
-            print(f"service on http://{address[0]}:{address[1]}", flush=True)
+        with temporary_service() as server:
+            print(f"service on http://{server.host}:{server.port}", flush=True)
             player = Player(
-                game, address, threads=parsed.threads, repeats=not parsed.no_repeats, seed=parsed.seed
+                game, server, threads=parsed.threads, repeats=not parsed.no_repeats, seed=parsed.seed
             )
             outcome = player.play(LIMIT_S - (time.monotonic() - began))
-    except (ServiceError, OSError, ValueError) as error:
+    except (ServiceError, StartError, OSError, ValueError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from examples.client import Client
 from examples.environments import Environment, Matrix
+from examples.service import Server
 
 POLICIES = ("sub_ts", "linear_ts")
 CATALOGUE = "arms"
@@ -47,11 +48,11 @@ class Player:
     """Plays both policies for every learner; several threads share the learners, and wait for arrivals."""
 
     def __init__(
-        self, environment: Environment, address: tuple[str, int], *, threads: int, repeats: bool, seed: int
+        self, environment: Environment, server: Server, *, threads: int, repeats: bool, seed: int
     ) -> None:
         self._game = environment
         self._repeats = repeats
-        self._clients = [Client(*address) for _ in range(threads)]
+        self._clients = [Client(server.host, server.port) for _ in range(threads)]
         self._seats = list(_seats(environment))
         shape = (len(POLICIES), len(environment.learners), environment.rounds)
         self._noise = np.random.default_rng(seed).normal(0.0, environment.noise_std, shape[1:])

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from examples import client, demo
+from examples import demo, service
+from examples.client import Client
 from examples.environments import Environment
 from examples.play import POLICIES, Outcome, Player
 
@@ -80,8 +81,8 @@ def small_game(*, good: int) -> Environment:
 
 
 def play(game: Environment, *, repeats: bool, limit_s: float = 60.0) -> Outcome:
-    with client.temporary_service() as address:
-        return Player(game, address, threads=2, repeats=repeats, seed=1).play(limit_s)
+    with service.temporary_service() as server:
+        return Player(game, server, threads=2, repeats=repeats, seed=1).play(limit_s)
 
 
 def test_without_repeats_every_good_arm_counts_once() -> None:
@@ -102,14 +103,14 @@ def test_data_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_service_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "SHORTLIST", "raise SystemExit('out of order')")
-    with pytest.raises(client.ServiceError, match="out of order"), client.temporary_service():
+    monkeypatch.setattr(service, "SHORTLIST", "raise SystemExit('out of order')")
+    with pytest.raises(service.StartError, match="out of order"), service.temporary_service():
         pytest.fail("it started")
 
 
 def test_settings_of_the_environment_do_not_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHORTLIST_REDIS_URL", "redis://127.0.0.1:1")
-    with client.temporary_service() as address, closing(client.Client(*address)) as caller:
+    with service.temporary_service() as server, closing(Client(server.host, server.port)) as caller:
         assert caller.call("GET", "/v1/status")["store"] == "always"
 
 

@@ -5,7 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from examples.client import temporary_service
+from examples.service import temporary_service
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "quickstart.sh"
@@ -20,10 +20,10 @@ SHORTENED = (
 def session() -> str:
     """Commands and answers, as on a terminal."""
     commands = SCRIPT.read_text().splitlines()
-    with temporary_service() as (host, port):
+    with temporary_service() as server:
         run = subprocess.run(
             ["bash", "-euv", str(SCRIPT)],
-            env=os.environ | {"URL": f"http://{host}:{port}"},
+            env=os.environ | {"URL": f"http://{server.host}:{server.port}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
