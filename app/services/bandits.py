@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import zlib
 from collections.abc import Sequence
@@ -62,6 +63,7 @@ class Bandits:
         self._catalogues = catalogues
         self._served: dict[str, Bandit] = {}
         self._by_uid: dict[str, Bandit] = {}
+        self._changing = asyncio.Lock()  # one change at a time: what is served is what is stored
 
     def __len__(self) -> int:
         return len(self._served)
@@ -73,6 +75,10 @@ class Bandits:
 
     async def create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
         """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound (catalogue)."""
+        async with self._changing:
+            return await self._create(name, record)
+
+    async def _create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
         catalogue = self._catalogues.get(record.catalogue)
         data = with_uid(secrets.token_hex(8), record)
         standing = await self._store.create_bandit(name, data, catalogue=record.catalogue)
@@ -100,14 +106,15 @@ class Bandits:
 
     async def delete(self, name: str) -> None:
         """Delete the bandit and all that it has learned. Its tokens are worth nothing from now on."""
-        bandit = self.get(name)
-        self._served.pop(name, None)
-        self._by_uid.pop(bandit.uid, None)
-        try:
-            await self._store.delete_bandit(name, bandit.uid, catalogue=bandit.record.catalogue)
-        except BaseException:
-            self._serve(bandit)
-            raise
+        async with self._changing:
+            bandit = self.get(name)
+            self._served.pop(name, None)
+            self._by_uid.pop(bandit.uid, None)
+            try:
+                await self._store.delete_bandit(name, bandit.uid, catalogue=bandit.record.catalogue)
+            except BaseException:
+                self._serve(bandit)
+                raise
 
     def _serve(self, bandit: Bandit) -> Bandit:
         self._served[bandit.name] = bandit

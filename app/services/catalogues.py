@@ -74,6 +74,7 @@ class Catalogues:
         self._index_dir = index_dir
         self._keep_ms = keep_ms + KEEP_MARGIN_MS
         self._served: dict[str, Catalogue] = {}
+        self._changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
 
     def __iter__(self) -> Iterator[Catalogue]:
         return iter(tuple(self._served.values()))
@@ -90,13 +91,14 @@ class Catalogues:
     async def create(self, name: str, record: CatalogueRecord) -> tuple[Catalogue, bool]:
         """Make the catalogue; (it, False) when the same one exists. Raises Conflict when another one does."""
         data = with_uid(secrets.token_hex(8), record)
-        standing = await self._store.create_catalogue(name, data)
-        uid, existing = split_uid(standing, CatalogueRecord)
-        if existing != record:
-            raise Conflict("a catalogue of this name exists with another dim or index")
-        catalogue = self._served.get(name)
-        if catalogue is None or catalogue.uid != uid:
-            catalogue = self._serve(name, uid, existing)
+        async with self._changing:
+            standing = await self._store.create_catalogue(name, data)
+            uid, existing = split_uid(standing, CatalogueRecord)
+            if existing != record:
+                raise Conflict("a catalogue of this name exists with another dim or index")
+            catalogue = self._served.get(name)
+            if catalogue is None or catalogue.uid != uid:
+                catalogue = self._serve(name, uid, existing)
         return catalogue, standing == data
 
     def get(self, name: str) -> Catalogue:
@@ -110,7 +112,7 @@ class Catalogues:
 
     async def delete(self, name: str) -> None:
         catalogue = self.get(name)
-        async with catalogue.lock:
+        async with self._changing, catalogue.lock:
             outcome = await self._store.delete_catalogue(name, catalogue.uid)
             if outcome == "in_use":
                 raise Conflict("a bandit uses this catalogue; delete the bandit first")

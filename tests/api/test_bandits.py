@@ -1,0 +1,151 @@
+"""Bandits: made once, deleted with all that they learned, and whose key a request needs."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_client import Api, Json, running
+
+pytestmark = pytest.mark.anyio
+
+FULL: Json = {
+    "catalogue": "c", "policy": "sub_ts", "scope": "global", "ridge": 1.0, "exploration": 1.0, "delta": 0.05,
+    "horizon": 20_000, "shortlist": 30, "eta": None,
+    "reward": {"min": None, "max": None, "aggregate": "first"},
+}  # fmt: skip
+
+
+@pytest.fixture
+async def world(api: Api) -> Api:
+    await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(4)})
+    await api.catalogue("d", {"a": [1.0, 0.0]})
+    return api
+
+
+async def test_a_bandit_is_made_once(world: Api):
+    made = await world.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201)
+    assert made == {"id": "b", **FULL}
+    before = await world.stored()
+    whole = {**FULL, "ridge": 1, "exploration": 1}
+    for same in (FULL, whole, {"catalogue": "c", "policy": "sub_ts", "reward": {}}):
+        assert await world.ok("PUT", "/v1/bandits/b", same, 200) == made
+    changes: Json = {
+        "catalogue": "d", "policy": "linear_ts", "scope": "per_key", "ridge": 2, "exploration": "theory",
+        "delta": 0.1, "horizon": 9, "shortlist": 31, "eta": 0.5, "reward": {"min": 0},
+    }  # fmt: skip
+    assert changes.keys() == FULL.keys()
+    for name, value in changes.items():
+        await world.refused("PUT", "/v1/bandits/b", {**FULL, name: value}, status=409, code="conflict")
+    for rule in ({"max": 1}, {"aggregate": "sum"}):
+        await world.refused("PUT", "/v1/bandits/b", {**FULL, "reward": rule}, status=409, code="conflict")
+    assert await world.stored() == before
+    assert await world.ok("GET", "/v1/bandits/b") == made
+    assert await world.listed("/v1/bandits") == [made]
+
+
+async def test_of_many_who_make_a_bandit_one_makes_it(world: Api):
+    bodies = [{**FULL, "ridge": 1 + i % 2} for i in range(40)]
+    answers = await asyncio.gather(*(world.call("PUT", "/v1/bandits/b", body) for body in bodies))
+    assert sorted(a.status_code for a in answers) == [200] * 19 + [201] + [409] * 20
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"policy": "sub_elim"}, ["policy"]), ({"policy": "linear_elim"}, ["policy"]),
+        ({"ridge": 0}, ["ridge"]), ({"ridge": -1}, ["ridge"]), ({"horizon": 0}, ["horizon"]),
+        ({"delta": 0}, ["delta"]), ({"delta": 1}, ["delta"]), ({"shortlist": 0}, ["shortlist"]),
+        ({"shortlist": 1_001}, ["shortlist"]), ({"eta": 0}, ["eta"]), ({"eta": 1}, ["eta"]),
+        ({"exploration": -0.1}, ["exploration"]), ({"reward": {"min": 1, "max": 1}}, ["reward"]),
+        ({"reward": {"min": 2, "max": 1}}, ["reward"]), ({"reward": {"wait_s": 1}}, ["reward", "wait_s"]),
+        ({"reward": {"default": 1}}, ["reward", "default"]),
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_what_a_bandit_cannot_be(world: Api, change: Json, field: list[str]):
+    await world.refused("PUT", "/v1/bandits/b", {**FULL, **change}, loc=["body", *field])
+    await world.refused("GET", "/v1/bandits/b", status=404, code="not_found")
+
+
+async def test_a_bandit_needs_its_catalogue(world: Api):
+    body = {**FULL, "catalogue": "none"}
+    await world.refused("PUT", "/v1/bandits/b", body, status=404, code="not_found", canary="none")
+    assert await world.listed("/v1/bandits") == []
+
+
+async def test_a_bandit_made_again_knows_nothing(world: Api):
+    await world.bandit("b", "c")
+    token = (await world.choose("b"))["decision"]
+    await world.reward({"decision": token, "value": 1.0})
+    await world.observe("b", {"id": "o", "arm": "a1", "value": 1.0})
+    event = await world.choose("b", event_id="e", seed=1)
+    await world.ok("DELETE", "/v1/bandits/b", status=204)
+    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/choose"), ("GET", "/learners/_global")):
+        body = {} if method == "POST" else None
+        await world.refused(method, f"/v1/bandits/b{path}", body, status=404, code="not_found")
+    await world.bandit("b", "c")
+    learner = await world.learner("b")
+    assert (learner["version"], learner["observations"], learner["theta"]) == (0, 0, [0.0, 0.0])
+    receipt = await world.reward({"decision": token, "value": 1.0, "arm": "a0"})
+    assert receipt == {"accepted": 0, "duplicate": 0, "rejected": [{"index": 0, "code": "unknown_bandit"}]}
+    assert (await world.choose("b", event_id="e"))["decision"] != event["decision"]
+    assert (await world.observe("b", {"id": "o", "arm": "a1", "value": 1.0}))["accepted"] == 1
+
+
+KEYED = {"key": "ann"}
+
+
+@pytest.mark.parametrize("scope", ["global", "per_key"])
+async def test_who_needs_a_key_and_who_refuses_one(world: Api, scope: str):
+    await world.bandit("b", "c", scope=scope)
+    right, wrong = ({}, KEYED) if scope == "global" else (KEYED, {})
+    choose, batch = "/v1/bandits/b/choose", "/v1/bandits/b/choose/batch"
+    assert (await world.choose("b", **right))["arms"]
+    await world.refused("POST", choose, wrong, loc=["body", "key"], canary="ann")
+    await world.refused("POST", choose, {"key": None} if wrong == {} else wrong, loc=["body", "key"])
+    await world.ok("POST", batch, {"requests": [right, right]})
+    body = {"requests": [right, wrong]}
+    await world.refused("POST", batch, body, loc=["body", "requests", 1, "key"], canary="ann")
+    code = "key_not_used" if scope == "global" else "key_required"
+    observations = [
+        {"id": f"o{i}", "arm": "a1", "value": 1, **key} for i, key in enumerate((right, wrong, right))
+    ]
+    receipt = await world.observe("b", *observations)
+    assert receipt == {"accepted": 2, "duplicate": 0, "rejected": [{"index": 1, "code": code}]}
+    for learner in ("_global", "ann"):
+        there = (learner == "_global") == (scope == "global")
+        for method, status in (("GET", 200), ("DELETE", 204)):
+            answer = await world.call(method, f"/v1/bandits/b/learners/{learner}")
+            assert answer.status_code == (status if there else 404), answer.text
+
+
+async def test_making_and_deleting_at_once_leaves_what_is_stored(store_url: str, tmp_path: Path):
+    """Whoever wins: what is served afterwards is what a restart finds, and it works."""
+    async with running(store_url, tmp_path / "1") as api:
+        await api.catalogue("base", {"a": [1.0]})
+
+        async def churn(number: int) -> None:
+            name = f"n{number % 3}"
+            for step in range(12):
+                kind, body = ("bandits", {**FULL, "catalogue": "base"}), {"dim": 1}
+                path, body = (
+                    (f"/v1/bandits/{name}", kind[1]) if number % 2 else (f"/v1/catalogues/{name}", body)
+                )
+                if (number // 6 + step) % 2:
+                    await api.call("PUT", path, body)
+                else:
+                    await api.call("DELETE", path)
+
+        await asyncio.gather(*(churn(number) for number in range(36)))
+        served = await everything(api)
+        for name in (bandit["id"] for bandit in served["bandits"]):
+            token = (await api.choose(name))["decision"]
+            assert (await api.reward({"decision": token, "value": 1}))["accepted"] == 1
+    async with running(store_url, tmp_path / "2", empty=False) as api:
+        assert await everything(api) == served
+
+
+async def everything(api: Api) -> dict[str, Any]:
+    catalogues = [item["id"] for item in await api.listed("/v1/catalogues")]
+    return {"catalogues": catalogues, "bandits": await api.listed("/v1/bandits")}
