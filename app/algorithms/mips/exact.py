@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import blas
 
 from app.algorithms import checks
 from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
@@ -64,15 +65,15 @@ def unit_scale(query: Vector) -> tuple[Vector, float]:
 
     A norm in [2^-20, 2^20] is left alone. Raises NonFinite.
     """
-    squared = float(query.dot(query))
-    if 2.0**-40 <= squared <= 2.0**40:
-        return query, math.sqrt(squared)
+    norm = float(blas.dnrm2(query)) if query.size else 0.0
+    if 2.0**-20 <= norm <= 2.0**20:
+        return query, norm
     checks.finite("query", query)
     largest = float(np.abs(query).max(initial=0.0))
     if largest == 0.0:
         return query, 0.0
     scaled = np.ldexp(query, -math.frexp(largest)[1])
-    return scaled, math.sqrt(float(scaled.dot(scaled)))
+    return scaled, float(blas.dnrm2(scaled))
 
 
 def error_bound(dim: int, largest_norm: float, query_norm: float, dtype: np.dtype[Any]) -> float:

@@ -1,0 +1,179 @@
+"""Graph files: read back as they were, and refused for any reason at all, without a crash."""
+
+from __future__ import annotations
+
+import stat
+import time
+
+import numpy as np
+import pytest
+
+from app.indexes import graph_file
+from app.indexes.live import IndexOptions, LiveIndex
+from tests.indexes.brute_force import filled, maintain
+
+OPTIONS = IndexOptions(kind="hnsw", m=6, ef_construction=20)
+ARMS, DIM = 400, 5
+QUERIES = np.random.default_rng(9).standard_normal((30, DIM))
+
+
+@pytest.fixture
+def features():
+    """Of one length: no arm is too short to be in the graph."""
+    drawn = np.random.default_rng(1).standard_normal((ARMS, DIM))
+    return drawn / np.linalg.norm(drawn, axis=1)[:, None]
+
+
+@pytest.fixture
+def path(tmp_path, features):
+    path = tmp_path / "catalogue.index"
+    maintain(filled(features, OPTIONS, cache=path))
+    assert path.exists()
+    return path
+
+
+def read(path, index, options=OPTIONS):
+    view = index.snapshot().view
+    return graph_file.read(path, view, m=options.m, ef_construction=options.ef_construction)
+
+
+def test_the_same_graph_comes_back_without_building(path, features, monkeypatch):
+    built = filled(features, OPTIONS)
+    maintain(built)
+    monkeypatch.setattr("app.indexes.hnsw.HnswGraph.build", lambda *a, **k: pytest.fail("built again"))
+    loaded = filled(features, OPTIONS, cache=path)
+    maintain(loaded)
+    assert loaded.status().kind == "hnsw"
+    assert loaded.status().arms_in_graph == built.status().arms_in_graph
+    graphs = [index.snapshot().structure for index in (built, loaded)]
+    for query in QUERIES:
+        assert np.array_equal(*(graph.rows[graph.nearest(query, 20)] for graph in graphs))
+
+
+def test_only_the_owner_can_read_it_and_nothing_is_left_beside_it(path):
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_changes_since_it_was_written_are_fresh_and_dead(path, features):
+    index = filled(features, OPTIONS, cache=path)
+    index.remove(["3", "4"])
+    index.upsert(["5", "new"], np.full((2, DIM), 9.0), [1_000, 1_001])
+    graph = read(path, index)
+    assert graph is not None
+    assert (graph.dead, graph.covered) == (3, ARMS)
+    maintain(index)
+    found = index.snapshot().search(np.ones(DIM), 30)
+    ids = {index.snapshot().id_of(row) for row in found.rows}
+    assert {"5", "new"} <= ids
+    assert not {"3", "4"} & ids
+
+
+def test_a_byte_changed_anywhere_refuses_the_file(path, features):
+    index = filled(features)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(4)
+    places = {0, 7, 8, 11, 12, 20, 80, len(whole) - 1, len(whole) - 32, len(whole) - 33}
+    for place in sorted(places | set(rng.integers(0, len(whole), 150).tolist())):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(changed)
+        assert read(path, index) is None, place
+    path.write_bytes(whole)
+    assert read(path, index) is not None
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("keep", [0, 1, 8, 10, 12, 100, 1_000, -33, -32, -1])
+def test_a_file_cut_short_is_refused(path, features, keep):
+    path.write_bytes(path.read_bytes()[:keep])
+    assert read(path, filled(features)) is None
+
+
+@pytest.mark.parametrize("junk", [b"", b"x", b"SLGRAPH1", b"SLGRAPH1" + b"\xff" * 200, b"\0" * 5_000])
+def test_junk_is_refused(path, features, junk):
+    path.write_bytes(junk)
+    assert read(path, filled(features)) is None
+    path.write_bytes(junk)
+    index = filled(features, OPTIONS, cache=path)
+    maintain(index)
+    assert index.status().kind == "hnsw"
+    assert read(path, index) is not None
+
+
+def test_bytes_behind_the_end_are_refused(path, features):
+    path.write_bytes(path.read_bytes() + b"\0")
+    assert read(path, filled(features)) is None
+
+
+def test_a_missing_file_or_a_folder_in_its_place_is_refused(tmp_path, features):
+    assert read(tmp_path / "none", filled(features)) is None
+    assert read(tmp_path, filled(features)) is None
+
+
+def test_another_dimension_or_shape_is_refused(path, features):
+    assert read(path, filled(features[:, :4].copy())) is None
+    assert read(path, filled(features), IndexOptions(m=7, ef_construction=20)) is None
+    assert read(path, filled(features), IndexOptions(m=6, ef_construction=21)) is None
+
+
+def test_revisions_that_mean_other_features_are_refused(path, features):
+    features[17, 2] *= 1.000001
+    assert read(path, filled(features)) is None
+
+
+def test_a_catalogue_that_moved_on_is_refused(path, features):
+    index = filled(features)
+    index.remove([str(row) for row in range(ARMS // 4)])
+    assert read(path, index) is None
+
+
+def test_revisions_of_another_catalogue_are_refused(path, features):
+    index = LiveIndex(DIM)
+    index.upsert([str(row) for row in range(ARMS)], features, range(5_000, 5_000 + ARMS))
+    assert read(path, index) is None
+
+
+def test_an_arm_that_the_graph_should_hold_but_does_not_is_noticed(tmp_path):
+    """Arms left out were short when the file was written; a long one among them is not fresh either."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((3_000, 16)) * np.exp(rng.normal(0.0, 1.0, (3_000, 1)))
+    path = tmp_path / "catalogue.index"
+    index = filled(features, OPTIONS, cache=path)
+    maintain(index)
+    graph = index.snapshot().structure
+    assert graph.arms < 2_500
+    left_out = np.setdiff1d(np.arange(3_000), graph.rows)[0]
+    assert read(path, filled(features)) is not None
+    features[left_out] *= 1_000.0
+    assert read(path, filled(features)) is None
+
+
+def test_no_arms_no_graph(path):
+    assert read(path, LiveIndex(DIM)) is None
+
+
+def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path, features):
+    index = filled(features, OPTIONS, cache=tmp_path / "missing" / "catalogue.index")
+    maintain(index)
+    assert index.status().kind == "hnsw"
+
+
+def test_what_an_interrupted_write_left_is_swept(path, features):
+    left = path.parent / f"{path.name}.abc.part"
+    left.write_bytes(b"half")
+    LiveIndex(DIM, OPTIONS, cache=path)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_loading_is_much_faster_than_building(tmp_path):
+    features = np.random.default_rng(0).standard_normal((6_000, 16))
+    path = tmp_path / "catalogue.index"
+    options = IndexOptions(kind="hnsw", ef_search=64)
+    index = filled(features, options, cache=path)
+    maintain(index)
+    again = filled(features, options, cache=path)
+    started = time.perf_counter()
+    maintain(again)
+    assert time.perf_counter() - started < 60
+    assert again.status().build_s < index.status().build_s / 3

@@ -1,0 +1,189 @@
+"""The graph: what it finds, what it must never return, and when it asks for a scan instead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.algorithms.types import NO_ROWS
+from app.indexes.hnsw import HnswGraph
+from app.indexes.live import IndexOptions
+from app.indexes.probes import make_queries, measure, solve
+from tests.indexes.brute_force import filled, maintain
+
+
+def view_of(features):
+    return filled(features).snapshot().view
+
+
+def built(view, rows=None, *, m=8, ef_construction=40, ef=64, shortlist=10, threads=1):
+    rows = view.live_rows if rows is None else rows
+    graph = HnswGraph.build(
+        view, rows, m=m, ef_construction=ef_construction, seed=1, threads=threads, check=lambda: None
+    )
+    graph.tuned(ef, shortlist=shortlist, most=graph.arms)
+    return graph
+
+
+def gaussian(count, dim, seed=0):
+    return np.random.default_rng(seed).standard_normal((count, dim))
+
+
+def of_one_length(count, dim):
+    """Arms that are all in the graph: none is too short to win."""
+    features = gaussian(count, dim)
+    return features / np.linalg.norm(features, axis=1)[:, None]
+
+
+@pytest.mark.parametrize("dim", [1, 5, 16, 33])
+@pytest.mark.parametrize("scale", [1e-150, 1e-12, 1.0, 1e12, 1e150])
+def test_recall_does_not_depend_on_the_scale_of_the_features(dim, scale):
+    view = view_of(gaussian(1_500, dim) * scale)
+    probes = solve(view, make_queries(dim, 100, [], np.random.default_rng(2)))
+    graph = built(view)
+    quality = measure(lambda query: graph.search(view, query, 1), probes)
+    assert quality.recall_at_1 >= 0.95
+    assert quality.ratio_mean >= 0.99
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e30, 1e200])
+def test_recall_does_not_depend_on_the_scale_of_the_query(scale):
+    view = view_of(gaussian(500, 6))
+    graph = built(view)
+    for query in gaussian(20, 6, seed=3):
+        assert np.array_equal(graph.search(view, query * scale, 1).rows, graph.search(view, query, 1).rows)
+
+
+def test_several_threads_build_a_graph_as_good():
+    view = view_of(gaussian(6_000, 8))
+    probes = solve(view, make_queries(8, 100, [], np.random.default_rng(2)))
+    graph = built(view, threads=2)
+    assert measure(lambda query: graph.search(view, query, 1), probes).recall_at_1 >= 0.95
+
+
+def test_one_thread_and_one_seed_build_one_graph():
+    view = view_of(gaussian(800, 8))
+    one, other = built(view, ef=8), built(view, ef=8)
+    for query in gaussian(30, 8, seed=3):
+        assert np.array_equal(one.nearest(query, 8), other.nearest(query, 8))
+
+
+def test_the_dead_are_neither_returned_nor_do_they_crowd_out_the_living():
+    features = gaussian(1_000, 8)
+    index = filled(features, IndexOptions(kind="hnsw", ef_search=64, ef_construction=40))
+    maintain(index)
+    longest = np.argsort(-np.linalg.norm(features, axis=1))[:90]
+    index.remove([str(row) for row in longest])
+    snapshot = index.snapshot()
+    assert snapshot.kind == "hnsw"
+    hits = 0
+    for query in gaussian(100, 8, seed=4):
+        found = snapshot.search(query, 10)
+        assert not found.exact
+        assert len(set(found.rows.tolist())) == 10
+        assert not set(found.rows.tolist()) & set(longest.tolist())
+        hits += found.rows[0] == snapshot.search_exact(query, 1).rows[0]
+    assert hits >= 95
+
+
+def test_an_arm_that_died_in_the_view_but_is_not_marked_is_left_out():
+    index = filled(gaussian(300, 4))
+    graph = built(index.snapshot().view)
+    query = gaussian(1, 4, seed=1)[0]
+    best = graph.search(index.snapshot().view, query, 3).rows
+    index.remove([str(best[0])])
+    assert graph.search(index.snapshot().view, query, 2).rows.tolist() == best[1:].tolist()
+
+
+def test_who_dies_while_the_graph_is_built_is_marked_when_it_serves():
+    index = filled(of_one_length(300, 4), IndexOptions(kind="hnsw"))
+    job = index.begin_maintenance()
+    index.remove(["7", "8"])
+    index.upsert(["9"], np.ones((1, 4)), [1_000])
+    job.run()
+    index.finish_maintenance(job)
+    graph = index.snapshot().structure
+    assert (graph.dead, index.status().fresh) == (3, 1)
+    found = {label for query in gaussian(40, 4, seed=5) for label in graph.nearest(query, 200).tolist()}
+    assert not found & {graph.rows.tolist().index(row) for row in (7, 8, 9)}
+
+
+@pytest.mark.parametrize("excluded", [1, 9, 60])
+def test_the_excluded_are_replaced_by_the_next_best(excluded):
+    view = view_of(gaussian(1_000, 6))
+    graph = built(view, ef=500)
+    for query in gaussian(20, 6, seed=5):
+        best = graph.search(view, query, 70).rows
+        exclude = best[:excluded]
+        found = graph.search(view, query, 5, exclude)
+        assert found.rows.tolist() == best[excluded : excluded + 5].tolist()
+
+
+def test_unreachable_arms_make_it_ask_for_a_scan():
+    """What hnswlib calls "Cannot return the results in a contiguous 2D array": the caller scans instead."""
+    view = view_of(gaussian(50, 4))
+    graph = built(view)
+    query = np.ones(4)
+    assert graph.nearest(query, 51) is None
+    graph.bury(np.arange(45))
+    assert graph.nearest(query, 10) is None
+    index = filled(of_one_length(50, 4), IndexOptions(kind="hnsw", shortlist=40))
+    maintain(index)
+    graph = index.snapshot().structure
+    for label in range(40):
+        graph._index.mark_deleted(label)  # behind the index's back: as if they could not be reached
+    found = index.snapshot().search(query, 20)
+    assert found.exact
+    assert found.rows.tolist() == index.snapshot().search_exact(query, 20).rows.tolist()
+
+
+def test_more_than_it_holds_makes_it_ask_for_a_scan():
+    view = view_of(gaussian(100, 4))
+    core = view.live_rows[:30]
+    graph = built(view, core)
+    query = np.ones(4)
+    assert graph.search(view, query, 31) is None
+    assert graph.search(view, query, 30, core[:5]) is None
+    assert len(graph.search(view, query, 25, core[:5]).rows) == 25
+    graph.tuned(64, shortlist=10, most=20)
+    assert graph.search(view, query, 11) is None
+    assert graph.search(view, query, 1, np.arange(11)) is None
+
+
+def test_all_arms_deleted():
+    index = filled(gaussian(200, 4), IndexOptions(kind="hnsw"))
+    maintain(index)
+    index.remove([str(row) for row in range(200)])
+    assert index.snapshot().search(np.ones(4), 3).rows.size == 0
+    maintain(index)
+    index.upsert(["new"], np.ones((1, 4)), [500])
+    assert index.snapshot().search(np.ones(4), 3).rows.size == 1
+    maintain(index)
+    assert [index.snapshot().id_of(row) for row in index.snapshot().search(np.ones(4), 3).rows] == ["new"]
+
+
+def test_the_load_of_a_dead_arm_is_how_often_it_is_found():
+    view = view_of(gaussian(500, 4))
+    graph = built(view, ef=16)
+    probes = gaussian(200, 4, seed=8)
+    graph.weigh(probes)
+    found = [graph.rows[graph.nearest(query, 16)] for query in probes]
+    graph.bury(found[0])
+    expected = np.mean([np.isin(rows, found[0]).sum() for rows in found])
+    assert graph.load == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_compaction_moves_the_graph_along():
+    features = gaussian(400, 5)
+    index = filled(features)
+    graph = built(index.snapshot().view)
+    index.remove([str(row) for row in range(0, 400, 2)])
+    before = index.snapshot().view
+    graph.bury(before.dead)
+    places = np.full(400, -1)
+    places[before.live_rows] = np.arange(200)
+    moved = graph.moved(places, covered=200)
+    after = filled(features[1::2]).snapshot().view
+    for query in gaussian(30, 5, seed=6):
+        found = moved.search(after, query, 5, NO_ROWS)
+        assert (2 * found.rows + 1).tolist() == graph.search(before, query, 5).rows.tolist()
