@@ -5,7 +5,7 @@ Notation
     scan        what an expert would write: the argmax of one float32 BLAS product
     ratio       score of the arm found / score of the best arm
 
-Methods take turns, some queries each, so that all see the machine in the same state. BLAS has one thread, for a
+Methods take turns, some queries each, so that all see the machine in one state. BLAS has one thread, for a
 service answers one request a core; ``scan_all_cores`` shows what the scan does with all of them. Graphs are
 built with all cores but one, as in the service.
 """
