@@ -58,7 +58,7 @@ class TokenSigner:
 
     def sign(self, decision: Decision) -> str:
         payload = self._encode(decision)
-        return base64.urlsafe_b64encode(payload + self._tag(payload)).rstrip(b"=").decode("ascii")
+        return _text(payload + self._tag(payload))
 
     def verify(self, token: str, *, now_ms: int) -> Decision:
         """Return what was signed. Raises BadToken: ``invalid_token`` (forged, damaged) or ``expired``."""
@@ -67,7 +67,8 @@ class TokenSigner:
         except (ValueError, binascii.Error):
             raise BadToken("invalid_token") from None
         payload, tag = raw[:-TAG_LENGTH], raw[-TAG_LENGTH:]
-        if not payload or not hmac.compare_digest(tag, self._tag(payload)):
+        # Base64 has several spellings of the same bytes: only ours is a token.
+        if _text(raw) != token or not payload or not hmac.compare_digest(tag, self._tag(payload)):
             raise BadToken("invalid_token")
         try:
             decision = self._decode(payload)
@@ -79,3 +80,7 @@ class TokenSigner:
 
     def _tag(self, payload: bytes) -> bytes:
         return hmac.digest(self._secret, payload, "sha256")[:TAG_LENGTH]
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")

@@ -1,0 +1,263 @@
+"""Rewards and observations: counted once, for the arm as it was chosen, or refused with a word for it."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from api_client import Api, Json
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.anyio
+
+ARMS = {f"a{i}": [1.0, float(i)] for i in range(5)}
+
+
+@pytest.fixture
+async def world(api: Api) -> Api:
+    await api.catalogue("c", ARMS)
+    await api.bandit("first", "c")
+    await api.bandit("sum", "c", reward={"aggregate": "sum"})
+    await api.bandit("keys", "c", scope="per_key")
+    return api
+
+
+def receipt(accepted: int = 0, duplicate: int = 0, *rejected: tuple[int, str]) -> Json:
+    items = [{"index": index, "code": code} for index, code in rejected]
+    return {"accepted": accepted, "duplicate": duplicate, "rejected": items}
+
+
+def closed_form(rows: list[tuple[Any, float]], dim: int, ridge: float = 1.0) -> list[float]:
+    """Theta of Equation 1, by solving the normal equations."""
+    X, r = np.array([row for row, _ in rows]).reshape(-1, dim), np.array([value for _, value in rows])
+    return list(np.linalg.solve(ridge * np.eye(dim) + X.T @ X, X.T @ r))
+
+
+async def test_a_reward_is_counted_once(world: Api):
+    token = (await world.choose("first"))["decision"]
+    reward = {"decision": token, "value": 1.0}
+    assert await world.reward(reward) == receipt(1)
+    for again in (reward, {**reward, "value": -3.0}, {**reward, "reward_id": "x"}):
+        assert await world.reward(again) == receipt(0, 1)
+    learner = await world.learner("first")
+    assert (learner["observations"], learner["version"]) == (1, 1)
+
+
+async def test_a_reward_twice_in_one_call_or_in_many_at_once(world: Api):
+    token = (await world.choose("first"))["decision"]
+    reward = {"decision": token, "value": 1.0}
+    assert await world.reward(reward, reward, reward) == receipt(1, 2)
+    token = (await world.choose("first"))["decision"]
+    answers = await asyncio.gather(*(world.reward({"decision": token, "value": 1.0}) for _ in range(50)))
+    assert sum(answer["accepted"] for answer in answers) == 1
+    assert sum(answer["duplicate"] for answer in answers) == 49
+    assert (await world.learner("first"))["observations"] == 2
+
+
+async def test_the_arm_is_named_when_there_were_several(world: Api):
+    choice = await world.choose("first", k=3, exclude=["a4"])
+    token = choice["decision"]
+    assert await world.reward({"decision": token, "value": 1}) == receipt(0, 0, (0, "arm_required"))
+    assert await world.reward({"decision": token, "value": 1, "arm": "a4"}) == receipt(
+        0, 0, (0, "unknown_arm")
+    )
+    arms = [item["id"] for item in choice["arms"]]
+    assert await world.reward(*({"decision": token, "value": 1, "arm": arm} for arm in arms)) == receipt(3)
+    assert await world.reward({"decision": token, "value": 1, "arm": arms[1]}) == receipt(0, 1)
+    single = await world.choose("first")
+    named = {"decision": single["decision"], "value": 1, "arm": single["arms"][0]["id"]}
+    assert await world.reward(named) == receipt(1)
+    assert await world.reward({"decision": single["decision"], "value": 1}) == receipt(0, 1)
+
+
+async def test_rewards_that_add_up_count_the_arm_once(world: Api):
+    """The features enter V once for a decision and an arm, every reward enters the sum."""
+    choice = await world.choose("sum", k=2)
+    token, (one, two) = choice["decision"], [item["id"] for item in choice["arms"]]
+    rewards = [
+        {"decision": token, "arm": one, "value": 1.0, "reward_id": "click"},
+        {"decision": token, "arm": one, "value": 0.5, "reward_id": "buy"},
+        {"decision": token, "arm": one, "value": 9.0, "reward_id": "buy"},
+        {"decision": token, "arm": one, "value": 0.25},
+        {"decision": token, "arm": one, "value": 9.0},
+        {"decision": token, "arm": two, "value": 2.0, "reward_id": "click"},
+    ]
+    assert await world.reward(*rewards) == receipt(4, 2)
+    learner = await world.learner("sum", precision=True)
+    assert (learner["observations"], learner["version"]) == (2, 4)
+    rows = [(ARMS[one], 1.75), (ARMS[two], 2.0)]
+    np.testing.assert_allclose(learner["theta"], closed_form(rows, 2), rtol=1e-8, atol=1e-12)
+    X = np.array([ARMS[one], ARMS[two]])
+    np.testing.assert_allclose(learner["precision"], np.eye(2) + X.T @ X, rtol=1e-12)
+
+
+async def test_values_have_a_range(world: Api):
+    for name, rule in (("both", {"min": -1, "max": 1}), ("least", {"min": 0}), ("most", {"max": 0.5})):
+        await world.bandit(name, "c", reward=rule)
+    cases = {"both": [(-1, 1), (1, 1), (1.0000001, 0), (-1.5, 0)], "least": [(0, 1), (-1e-300, 0), (1e9, 1)],
+             "most": [(0.5, 1), (0.6, 0), (-1e9, 1)]}  # fmt: skip
+    for name, values in cases.items():
+        for number, (value, good) in enumerate(values):
+            token = (await world.choose(name))["decision"]
+            expected = receipt(1) if good else receipt(0, 0, (0, "out_of_range"))
+            assert await world.reward({"decision": token, "value": value}) == expected, (name, value)
+            observation = {"id": f"o{number}", "arm": "a1", "value": value}
+            assert await world.observe(name, observation) == expected
+            if not good:
+                fixed = {"decision": token, "value": 0}
+                assert await world.reward(fixed) == receipt(1), "a refused reward takes nothing away"
+    assert (await world.learner("both"))["observations"] == 6
+
+
+@pytest.mark.parametrize(
+    "change", ["replaced", "deleted", "re-added", "metadata", "deleted and re-added alike"]
+)
+async def test_what_is_learned_from_is_the_arm_as_it_was_chosen(world: Api, change: str):
+    await world.put_arms("c", {"x": [2.0, -3.0]})
+    out = [f"a{i}" for i in range(5)]
+    token = (await world.choose("first", exclude=out))["decision"]
+    path = "/v1/catalogues/c/arms"
+    if change in {"deleted", "re-added", "deleted and re-added alike"}:
+        await world.ok("DELETE", f"{path}/x", status=204)
+    if change in {"replaced", "re-added"}:
+        await world.put_arms("c", {"x": [7.0, 7.0]})
+        await world.put_arms("c", {"x": [8.0, 8.0]})
+    if change == "metadata":
+        await world.ok("PUT", path, {"arms": [{"id": "x", "features": [2, -3], "tags": ["new"]}]})
+    if change == "deleted and re-added alike":
+        await world.put_arms("c", {"x": [2.0, -3.0]})
+    assert await world.reward({"decision": token, "value": 1.5}) == receipt(1)
+    learner = await world.learner("first")
+    np.testing.assert_allclose(learner["theta"], closed_form([([2.0, -3.0], 1.5)], 2), rtol=1e-8)
+
+
+async def test_wait_applied_answers_when_it_is_visible(world: Api):
+    for number in range(30):
+        key = f"u{number % 3}"
+        token = (await world.choose("keys", key=key))["decision"]
+        path = "/v1/rewards?wait=applied"
+        await world.ok("POST", path, {"rewards": [{"decision": token, "value": 1}]}, 200)
+        expected = number // 3 + 1
+        assert (await world.learner("keys", key))["version"] == expected
+        assert (await world.choose("keys", key=key))["learner_version"] == expected
+
+
+async def test_without_waiting_it_is_durable_and_applied_soon(world: Api):
+    token = (await world.choose("first"))["decision"]
+    assert await world.reward({"decision": token, "value": 1}, wait=False) == receipt(1)
+    assert await world.reward({"decision": token, "value": 1}) == receipt(0, 1)
+    assert (await world.learner("first"))["observations"] == 1, "waiting for a duplicate waits for the first"
+
+
+async def test_observations_are_counted_once_by_id(world: Api):
+    one = {"id": "o1", "key": "ann", "arm": "a1", "value": 1.0}
+    assert await world.observe("keys", one, {**one, "id": "o2"}, {**one, "value": 5.0}) == receipt(2, 1)
+    assert await world.observe("keys", one, {**one, "arm": "a2"}) == receipt(0, 2)
+    assert await world.observe("keys", {**one, "id": "o3", "arm": "none"}) == receipt(
+        0, 0, (0, "unknown_arm")
+    )
+    assert await world.observe("keys", {**one, "id": "o3"}) == receipt(1)
+    learner = await world.learner("keys", "ann")
+    assert learner["observations"] == 3
+    np.testing.assert_allclose(learner["theta"], closed_form([(ARMS["a1"], 1.0)] * 3, 2), rtol=1e-8)
+
+
+@pytest.mark.parametrize("bandit", ["first", "keys"])
+async def test_a_forgotten_learner_is_gone_for_good(world: Api, bandit: str):
+    key: Json = {"key": "ann"} if bandit == "keys" else {}
+    path = f"/v1/bandits/{bandit}/learners/{key.get('key', '_global')}"
+    tokens = [(await world.choose(bandit, **key))["decision"] for _ in range(3)]
+    await world.reward({"decision": tokens[0], "value": 1.0})
+    await world.observe(bandit, {"id": "o", "arm": "a1", "value": 1.0, **key})
+    await world.ok("DELETE", path, status=204)
+    learner = await world.ok("GET", path)
+    assert (learner["version"], learner["observations"], learner["theta"]) == (0, 0, [0.0, 0.0])
+    assert (await world.choose(bandit, **key))["learner_version"] == 0
+    rewards = [{"decision": token, "value": 1.0} for token in tokens]
+    refused = [(i, "forgotten") for i in range(3)]
+    assert await world.reward(*rewards) == receipt(0, 0, *refused)
+    await world.ok("DELETE", path, status=204)
+    assert (await world.ok("GET", path))["version"] == 0
+    token = (await world.choose(bandit, **key))["decision"]
+    assert await world.reward({"decision": token, "value": 2.0}) == receipt(1)
+    assert (await world.ok("GET", path))["observations"] == 1
+
+
+async def test_forgetting_one_key_leaves_the_others(world: Api):
+    tokens = {key: (await world.choose("keys", key=key))["decision"] for key in ("ann", "bob")}
+    await world.ok("DELETE", "/v1/bandits/keys/learners/ann", status=204)
+    rewards = [{"decision": token, "value": 1.0} for token in tokens.values()]
+    assert await world.reward(*rewards) == receipt(1, 0, (0, "forgotten"))
+    assert (await world.learner("keys", "bob"))["observations"] == 1
+
+
+VALUES = st.floats(-1e9, 1e9, allow_nan=False)
+ROWS = st.lists(st.floats(-1e3, 1e3, allow_nan=False, width=32), min_size=3, max_size=3)
+ITEMS = st.lists(
+    st.tuples(st.integers(0, 5), st.lists(VALUES, min_size=1, max_size=3), st.booleans()),
+    min_size=1,
+    max_size=25,
+)
+
+
+async def sendings(api: Api, arms: list[list[float]], items: list[Any]) -> list[tuple[bool, Json]]:
+    """Each item as an observation, or as a decision with one or more rewards: (is it a reward, body)."""
+    sends: list[tuple[bool, Json]] = []
+    for number, (arm, values, decided) in enumerate(items):
+        name = f"a{arm % len(arms)}"
+        if not decided:
+            sends.append((False, {"id": f"o{number}", "arm": name, "value": values[0]}))
+            continue
+        out = [f"a{i}" for i in range(len(arms)) if f"a{i}" != name]
+        token = (await api.choose("b", exclude=out))["decision"]
+        parts = enumerate(values)
+        sends += [(True, {"decision": token, "value": v, "reward_id": f"r{part}"}) for part, v in parts]
+    return sends
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    ridge=st.sampled_from([1e-3, 1.0, 50.0]),
+    arms=st.lists(ROWS, min_size=1, max_size=6),
+    items=ITEMS,
+    seed=st.integers(0, 2**32),
+)
+async def test_theta_is_the_closed_form_whatever_the_order_and_the_batches(
+    api: Api, ridge: float, arms: list[list[float]], items: list[Any], seed: int
+):
+    """Theta and V to 1e-8, relative to what the data allow, after rewards and observations cut anyhow."""
+    for path in ("bandits/b", "catalogues/c"):
+        await api.call("DELETE", f"/v1/{path}")
+    await api.catalogue("c", {f"a{i}": row for i, row in enumerate(arms)})
+    await api.bandit("b", "c", ridge=ridge, reward={"aggregate": "sum"})
+    sends = await sendings(api, arms, items)
+    rng = np.random.default_rng(seed)
+    order = list(rng.permutation(len(sends)))
+    while order:
+        count = int(rng.integers(1, len(order) + 1))
+        now, order = [sends[i] for i in order[:count]], order[count:]
+        rewards = [body for is_reward, body in now if is_reward]
+        observations = [body for is_reward, body in now if not is_reward]
+        if rewards:
+            assert await api.reward(*rewards, rewards[0]) == receipt(len(rewards), 1)
+        if observations:
+            assert await api.observe("b", *observations) == receipt(len(observations))
+    learner = await api.learner("b", precision=True)
+    assert (learner["observations"], learner["version"]) == (len(items), len(sends))
+    X = np.array([arms[arm % len(arms)] for arm, _, _ in items])
+    r = np.array([sum(values) if decided else values[0] for _, values, decided in items])
+    V = ridge * np.eye(3) + X.T @ X
+    np.testing.assert_allclose(learner["precision"], V, rtol=1e-8, atol=1e-12 * abs(V).max())
+    # Backward error: V theta = moment, to rounding. theta itself is known no better than cond(V) allows.
+    theta = np.array(learner["theta"])
+    parts = sum(abs(X[i]) * sum(map(abs, values)) for i, (_, values, _) in enumerate(items))
+    assert (abs(V @ theta - X.T @ r) <= 1e-10 * (abs(V).max() * abs(theta).max() + parts)).all()
+    if np.linalg.cond(V) < 1e5:
+        exact = np.linalg.solve(V, X.T @ r)
+        np.testing.assert_allclose(theta, exact, rtol=1e-8, atol=1e-8 * abs(exact).max() + 1e-9)
