@@ -200,17 +200,24 @@ class LiveIndex:
         if plan is None or not plan.size:
             expected_us = _US_PER_SEARCH + _US_PER_READ * view.rows * view.dim
             return Snapshot(view, None, expected_us, self._recent)
-        scan_us = plan.scan_us * view.rows / plan.size
-        search_us = self._search_us(plan)
-        overruled = search_us > scan_us and self._options.kind != "hnsw"
+        overruled = self._is_overloaded() and self._options.kind != "hnsw"
         if self._structure is None or overruled:
-            return Snapshot(view, None, scan_us, self._recent)
-        return Snapshot(view, self._structure, search_us, self._recent)
+            return Snapshot(view, None, self._scan_us(plan), self._recent)
+        return Snapshot(view, self._structure, self._search_us(plan), self._recent)
+
+    def _is_overloaded(self) -> bool:
+        """Whether dead arms have made the structure slower than a scan."""
+        plan = self._plan
+        return (
+            plan is not None and self._structure is not None and self._search_us(plan) > self._scan_us(plan)
+        )
+
+    def _scan_us(self, plan: Plan) -> float:
+        """What a plain scan should take by now."""
+        return plan.scan_us * self._table.view().rows / max(plan.size, 1)
 
     def _search_us(self, plan: Plan) -> float:
         """What a search of the structure and of the fresh arms beside it should take."""
-        if self._structure is None:
-            return plan.scan_us
         return plan.expected_us * (1.0 + self._load(plan)) + self._fresh_us(plan)
 
     def _fresh_us(self, plan: Plan) -> float:
@@ -233,8 +240,7 @@ class LiveIndex:
         forced = self._options.kind == "hnsw"
         if not view.live or (view.live * view.dim < _UNMEASURED_READS and not forced):
             return False
-        resting = time.monotonic() < self._rest_until
-        if resting and (self._structure is None or plan is None or self._search_us(plan) < plan.scan_us):
+        if time.monotonic() < self._rest_until and not self._is_overloaded():
             return False
         if plan is None:
             return True

@@ -1,0 +1,154 @@
+"""When work falls due, when it rests, and what the index serves meanwhile."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from app.indexes import live
+from app.indexes.live import IndexOptions
+from tests.indexes.brute_force import filled, maintain
+
+HNSW = IndexOptions(kind="hnsw", ef_construction=40)
+
+
+def of_one_length(count, dim, seed=0):
+    features = np.random.default_rng(seed).standard_normal((count, dim))
+    return features / np.linalg.norm(features, axis=1)[:, None]
+
+
+@pytest.fixture
+def index():
+    index = filled(of_one_length(2_000, 8), HNSW)
+    assert maintain(index) == ["plan"]
+    return index
+
+
+@pytest.fixture(autouse=True)
+def restless(monkeypatch):
+    monkeypatch.setattr(live, "_REST", 0.0)
+
+
+def add(index, first, count, seed=1):
+    features = of_one_length(count, 8, seed)
+    index.upsert([str(row) for row in range(first, first + count)], features, range(first, first + count))
+
+
+def measured(index, **figures):
+    """The same plan as if other times had been measured."""
+    index._plan = dataclasses.replace(index._plan, **figures)
+    index._snapshot = None
+
+
+def overload(index):
+    """As if every search came across twenty-five times as many dead arms as it looks for."""
+    index._structure.load = 25.0 * index._plan.ef_search
+    index._snapshot = None
+
+
+def test_nothing_is_due_after_maintenance_nor_for_small_exact_catalogues(index):
+    assert index.begin_maintenance() is None
+    assert filled(of_one_length(2_000, 8)).begin_maintenance() is None
+    assert filled(np.empty((0, 8)), HNSW).begin_maintenance() is None
+
+
+def test_fresh_arms_fall_due_when_scanning_them_takes_half_of_a_search(index):
+    measured(index, scan_us=1_000.0, expected_us=40.0)
+    add(index, 2_000, 39)
+    assert index.begin_maintenance() is None
+    add(index, 2_039, 2)
+    assert maintain(index) == ["plan"]
+    assert (index.status().fresh, index.status().arms_in_graph) == (0, 2_041)
+
+
+def test_dead_arms_fall_due_by_how_often_they_are_found(index):
+    graph = index.snapshot().structure
+    often = graph.rows[np.argsort(-graph._appearances)]
+    rarely = often[::-1]
+    index.remove([str(row) for row in rarely[:100]])
+    assert index.begin_maintenance() is None
+    quiet = index.snapshot().expected_us
+    index.remove([str(row) for row in often[:600]])
+    assert index.snapshot().expected_us > quiet
+    assert maintain(index)[-1] == "plan"
+    assert index.status().dead in {0, 700}
+
+
+def test_growth_and_shrinking_fall_due(index):
+    measured(index, scan_us=1.0, expected_us=1e6)
+    add(index, 2_000, 399)
+    assert index.begin_maintenance() is None
+    add(index, 2_399, 2)
+    assert maintain(index) == ["plan"]
+
+
+def test_many_changes_fall_due_though_the_size_stays(monkeypatch):
+    monkeypatch.setattr(live, "_UNMEASURED_READS", 1)
+    index = filled(of_one_length(1_000, 8))
+    assert maintain(index) == ["plan"]
+    for round_ in range(5):
+        assert index.begin_maintenance() is None
+        index.upsert([str(row) for row in range(101)], of_one_length(101, 8), [5_000 + round_] * 101)
+    assert maintain(index) == ["plan"]
+
+
+def test_work_rests_as_long_as_it_took_unless_only_a_scan_is_left(index, monkeypatch):
+    index._rest_until = float("inf")
+    measured(index, scan_us=1_000.0, expected_us=40.0)
+    add(index, 2_000, 100)
+    assert index.begin_maintenance() is None
+    overload(index)
+    assert index.begin_maintenance() is not None
+
+
+def test_auto_never_serves_a_graph_that_has_become_slower_than_a_scan(index):
+    index._options = IndexOptions(kind="auto")
+    measured(index, scan_us=1_000.0, expected_us=400.0)
+    assert index.snapshot().kind == "hnsw"
+    overload(index)
+    assert index.snapshot().kind == "exact"
+    assert index.status().kind == "exact"
+    assert index.status().recall_at_1 == 1.0
+    assert index.snapshot().search(np.ones(8), 1).exact
+
+
+def test_a_cancelled_build_stops_early_and_changes_nothing(index):
+    add(index, 2_000, 500)
+    before = index.snapshot().structure
+    job = index.begin_maintenance()
+    job.cancel()
+    job.run()
+    index.finish_maintenance(job)
+    assert index.snapshot().structure is before
+    assert index.status().state == "ready"
+
+
+def test_a_job_is_finished_once(index):
+    add(index, 2_000, 500)
+    job = index.begin_maintenance()
+    job.run()
+    index.finish_maintenance(job)
+    structure = index.snapshot().structure
+    add(index, 2_500, 500)
+    index.finish_maintenance(job)
+    assert index.snapshot().structure is structure
+    assert index.status().fresh == 500
+
+
+def test_status_counts(index):
+    status = index.status()
+    assert (status.kind, status.state, status.size, status.fresh, status.dead) == (
+        "hnsw",
+        "ready",
+        2_000,
+        0,
+        0,
+    )
+    assert status.memory_bytes > 2_000 * 8 * 12
+    assert status.recall_at_1 >= 0.8
+    assert status.ratio_min <= status.ratio_mean <= 1.0
+    add(index, 2_000, 3)
+    index.remove(["0", "1"])
+    assert (index.status().size, index.status().fresh, index.status().dead) == (2_001, 3, 2)
