@@ -15,6 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from app.algorithms.kcenter.ds_ts import ds_ts
+from app.algorithms.kcenter.ds_ucb import ds_ucb
+from app.algorithms.kcenter.naive_greedy import naive_greedy
+from app.algorithms.kcenter.random_sampling import random_sampling
 from app.algorithms.linear import linear_ts, sub_ts
 from app.algorithms.mips.exact import exact
 
@@ -35,11 +39,16 @@ class Algorithm:
 
 
 SUBLINEAR = "Yang et al. 2022"
+NOISY_DISTANCES = "Jali et al."
 
 ALGORITHMS = (
     Algorithm("linear_ts", "policy", SUBLINEAR, "section 6.1", "proven", linear_ts.choose),
     Algorithm("sub_ts", "policy", SUBLINEAR, "Algorithm 4", "proven", sub_ts.choose),
     Algorithm("exact", "mips", SUBLINEAR, "section 7, baselines", "exact", exact),
+    Algorithm("naive", "kcenter", NOISY_DISTANCES, "section VI, baseline", "exact", naive_greedy),
+    Algorithm("random", "kcenter", NOISY_DISTANCES, "section VIII, baseline", "proven", random_sampling),
+    Algorithm("ds_ucb", "kcenter", NOISY_DISTANCES, "Algorithm 1", "proven", ds_ucb),
+    Algorithm("ds_ts", "kcenter", NOISY_DISTANCES, "Algorithm 2", "proven", ds_ts),
 )
 
 BY_NAME = {(row.problem, row.name): row for row in ALGORITHMS}

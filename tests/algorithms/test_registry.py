@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.algorithms.kcenter.coordinates import blocked
 from app.algorithms.linear import ridge
 from app.algorithms.mips.exact import exact
 from app.algorithms.registry import ALGORITHMS, BY_NAME
@@ -51,6 +52,22 @@ def search(algorithm, arms, k, seed):
     return algorithm.run(arms, np.random.default_rng(seed).standard_normal(DIM), k=k).rows
 
 
+def centers(algorithm, arms, k, seed):
+    rng = np.random.default_rng(seed)
+    return algorithm.run(arms, k=k, first=outermost(arms), rng=rng).centers
+
+
+def sampled_centers(algorithm, arms, k, seed):
+    """The coordinates are repeated, so that there are enough of them to sample."""
+    rng = np.random.default_rng(seed)
+    coordinates = blocked(np.tile(arms, 250), rng=rng)
+    return algorithm.run(coordinates, k=k, delta=0.01, first=outermost(arms), rng=rng).centers
+
+
+def outermost(arms):
+    return int(arms[:, 0].argmax()) if len(arms) else None
+
+
 @dataclass(frozen=True)
 class Case:
     """``run(algorithm, arms (n, DIM), k, seed)`` returns the chosen rows.
@@ -68,6 +85,10 @@ CASES = {
     ("policy", "linear_ts"): Case(thompson(lambda arms: arms)),
     ("policy", "sub_ts"): Case(thompson(Scan)),
     ("mips", "exact"): Case(search),
+    ("kcenter", "naive"): Case(centers, fewer=False),
+    ("kcenter", "random"): Case(sampled_centers, fewer=False),
+    ("kcenter", "ds_ucb"): Case(sampled_centers, fewer=False),
+    ("kcenter", "ds_ts"): Case(sampled_centers, fewer=False),
 }
 KEYS = sorted(CASES)
 

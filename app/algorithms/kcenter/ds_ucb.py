@@ -1,0 +1,54 @@
+"""DS-UCB: greedy k-center from random coordinates, by upper and lower confidence bounds.
+
+Notation
+    n, m, k     number of points, of coordinates, of centres
+    d(v, s)     |x_v - x_s|^2 / m; the order of d is that of the distances, so greedy's centres are the same
+    U, L        bounds of d, see ``intervals``; U(v, S) = min over centres s of U(v, s), likewise L(v, S)
+
+The estimate is the mean of squared differences: a square root, as in Equation 7 of the print, is biased.
+
+Source: Jali, Karamchandani, Moharir, "Greedy k-Center from Noisy Distance Samples", Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from app.algorithms.kcenter.center_set import CenterSet
+from app.algorithms.kcenter.coordinates import Coordinates
+from app.algorithms.kcenter.intervals import Kind
+from app.algorithms.kcenter.stages import Options, lowest_bound, pull_highest, run
+
+
+def ds_ucb(
+    coordinates: Coordinates,
+    *,
+    k: int,
+    delta: float,
+    rng: np.random.Generator,
+    ci: Kind = "kl",
+    c_alpha: float = 0.1,
+    epsilon: float = 0.0,
+    first: int | None = None,
+    radius: Literal["exact", "bound"] = "bound",
+) -> CenterSet:
+    """Return ``k`` centres, with probability at least 1 - delta those of the greedy algorithm.
+
+    A contested point v is pulled with the centre s of smallest L(v, s). ``epsilon`` accepts points whose d is
+    within epsilon of the largest, in the units of d. ``ci`` "experiment" with ``c_alpha`` is the width of the
+    paper's experiments and guarantees nothing. ``radius`` "bound" returns an upper bound that holds with the
+    same probability; "exact" reads on until the radius is known, at about the cost of one more centre.
+    ``first`` is the first centre, a random one if None.
+
+    Shapes: coordinates of n points -> centers (k,).
+    Cost: at most n m k coordinate reads; the number read is ``CenterSet.reads``. Few coordinates, which no
+    interval can tell apart, are all read: the guarantee is then "exact".
+    Raises: InvalidParameter (k not in 1..n, delta not in (0, 1), ci, c_alpha, epsilon, first).
+    """
+    options = Options(
+        k=k, delta=delta, ci=ci, c_alpha=c_alpha, epsilon=epsilon, first=first, radius=radius, rng=rng
+    )
+    return run(coordinates, partial(pull_highest, rule=lowest_bound), options)
