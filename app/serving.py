@@ -8,6 +8,7 @@ import gc
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 
@@ -29,6 +30,7 @@ log = logging.getLogger("shortlist")
 BACKLOG = 2_048
 GRACE_S = 30
 GC_THRESHOLDS = (20_000, 20, 100)  # a full collection takes milliseconds: make it rare
+SWITCH_INTERVAL_S = 0.0005  # a request waits at most so long for a thread that keeps an index
 WORKER_POLL_S = 0.02
 
 
@@ -81,6 +83,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     async with app.router.lifespan_context(app):
         gc.freeze()  # what was loaded stays: no collection needs to look at it again
         gc.set_threshold(*GC_THRESHOLDS)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         host, port = listener.getsockname()[:2]
         address = f"[{host}]" if ":" in host else host
         place = {"host": host, "port": port}
