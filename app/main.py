@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from app.api import bandits, catalogues, choose, imports, operations, problems, rewards
+from app.api import bandits, catalogues, choose, documentation, imports, operations, problems, rewards
 from app.api.gateway import Gateway
 from app.metrics import Metrics
 from app.service import Service
@@ -51,6 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
     # Not included but taken over, before the framework's own: matched once, the hottest first.
     app.router.routes[:0] = [route for router in routers for route in router.routes]
     problems.install(app)
+    documentation.install(app)
     app.add_middleware(
         Gateway,
         metrics=metrics,

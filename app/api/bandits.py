@@ -42,11 +42,13 @@ def router(bandits: Bandits, learners: Learners, rewards: Rewards) -> APIRouter:
     async def list_all(
         cursor: Annotated[str | None, Query()] = None, limit: Annotated[PageLimit, Query()] = 100
     ) -> Page[BanditView]:
+        """All bandits by name."""
         page, following = bandits.page(cursor, limit)
         return Page(items=[_view(item) for item in page], next=following)
 
     @routes.get("/{bandit}", response_model=BanditView)
     async def get(bandit: str) -> BanditView:
+        """One bandit as it was made."""
         return _view(bandits.get(bandit))
 
     @routes.delete("/{bandit}", status_code=204)

@@ -40,11 +40,13 @@ def router(catalogues: Catalogues) -> APIRouter:
     async def list_all(
         cursor: Annotated[str | None, Query()] = None, limit: Annotated[PageLimit, Query()] = 100
     ) -> Page[CatalogueView]:
+        """All catalogues by name."""
         page, following = catalogues.page(cursor, limit)
         return Page(items=[_view(item) for item in page], next=following)
 
     @routes.get("/{catalogue}", response_model=CatalogueView)
     async def get(catalogue: str) -> CatalogueView:
+        """One catalogue: its size, its version, and how it is searched."""
         return _view(catalogues.get(catalogue))
 
     @routes.delete("/{catalogue}", status_code=204)
@@ -67,15 +69,18 @@ def router(catalogues: Catalogues) -> APIRouter:
         cursor: Annotated[str | None, Query()] = None,
         limit: Annotated[PageLimit, Query()] = 100,
     ) -> Page[ArmView]:
+        """All arms, those that have been as they are for longest first."""
         arms, following = await catalogues.arms(catalogues.get(catalogue), cursor, limit)
         return Page(items=[_arm_view(arm) for arm in arms], next=following)
 
     @routes.get("/{catalogue}/arms/{arm}", response_model=ArmView)
     async def get_arm(catalogue: str, arm: str) -> ArmView:
+        """One arm with its features."""
         return _arm_view(await catalogues.arm(catalogues.get(catalogue), arm))
 
     @routes.delete("/{catalogue}/arms/{arm}", status_code=204)
     async def delete_arm(catalogue: str, arm: str) -> Response:
+        """Delete one arm."""
         done = await catalogues.remove(catalogues.get(catalogue), [arm])
         if done.missing:
             raise NotFound("no arm of this id in the catalogue")
@@ -83,6 +88,7 @@ def router(catalogues: Catalogues) -> APIRouter:
 
     @routes.post("/{catalogue}/arms/delete", response_model=DeletedView)
     async def delete_arms(catalogue: str, body: ArmIdsBody) -> DeletedView:
+        """Delete the arms that are there, and name those that are not."""
         target = catalogues.get(catalogue)
         refuse_repeats(body.ids, "ids")
         done = await catalogues.remove(target, body.ids)

@@ -41,6 +41,7 @@ def router(catalogues: Catalogues) -> APIRouter:
     @routes.post(
         "/{catalogue}/import",
         response_model=UpsertedView,
+        responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}},
         openapi_extra={
             "requestBody": {"required": True, "content": {NDJSON: {"schema": {"type": "string"}}}}
         },

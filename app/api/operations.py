@@ -6,11 +6,12 @@ import asyncio
 import platform
 import time
 from importlib.metadata import version
-from typing import Any
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from app.api.schemas import HealthView, ReadyView, StatusView
 from app.api.strict_json import JsonRoute
 from app.errors import Unavailable
 from app.service import Service
@@ -21,13 +22,13 @@ PROBE_S = 2.0
 def router(service: Service) -> APIRouter:
     routes = APIRouter(tags=["operations"], route_class=JsonRoute)
 
-    @routes.get("/healthz")
-    async def healthz() -> dict[str, str]:
+    @routes.get("/healthz", response_model=HealthView)
+    async def healthz() -> HealthView:
         """The process is alive."""
-        return {"status": "ok"}
+        return HealthView(status="ok")
 
-    @routes.get("/readyz")
-    async def readyz() -> dict[str, Any]:
+    @routes.get("/readyz", response_model=ReadyView)
+    async def readyz() -> ReadyView:
         """Requests can be served: the store answers, indexes are loaded, the reward backlog is bounded."""
         try:
             async with asyncio.timeout(PROBE_S):
@@ -39,30 +40,31 @@ def router(service: Service) -> APIRouter:
             raise Unavailable("catalogues are being loaded, or the service is stopping")
         if backlog > service.settings.max_backlog:
             raise Unavailable("too many rewards are waiting to be applied")
-        return {"status": "ready", "backlog": backlog}
+        return ReadyView(status="ready", backlog=backlog)
 
-    @routes.get("/metrics", include_in_schema=False)
+    @routes.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
+        """Counters and gauges for Prometheus."""
         await service.measure()
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @routes.get("/v1/status")
-    async def status() -> dict[str, Any]:
+    @routes.get("/v1/status", response_model=StatusView)
+    async def status() -> StatusView:
         """What is running, and how much of it there is."""
         catalogues = list(service.catalogues)
-        return {
-            "version": version("shortlist"),
-            "python": platform.python_version(),
-            "uptime_s": round(time.time() - service.started_at, 3),
-            "ready": service.ready,
-            "store": await service.store.durability(),
-            "worker": service.settings.worker,
-            "backlog": await service.backlog(),
-            "catalogues": len(catalogues),
-            "arms": sum(len(catalogue.index) for catalogue in catalogues),
-            "bandits": len(service.bandits),
-            "cached_learners": len(service.learners),
-            "cached_learner_bytes": service.learners.bytes,
-        }
+        return StatusView(
+            version=version("shortlist"),
+            python=platform.python_version(),
+            uptime_s=round(time.time() - service.started_at, 3),
+            ready=service.ready,
+            store=await service.store.durability(),
+            worker=service.settings.worker,
+            backlog=await service.backlog(),
+            catalogues=len(catalogues),
+            arms=sum(len(catalogue.index) for catalogue in catalogues),
+            bandits=len(service.bandits),
+            cached_learners=len(service.learners),
+            cached_learner_bytes=service.learners.bytes,
+        )
 
     return routes

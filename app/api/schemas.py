@@ -249,3 +249,30 @@ class ReceiptView(BaseModel):
     accepted: int
     duplicate: int
     rejected: list[RejectedView]
+
+
+# Operations -----------------------------------------------------------------------------------------
+class HealthView(BaseModel):
+    status: Literal["ok"]
+
+
+class ReadyView(BaseModel):
+    status: Literal["ready"]
+    backlog: int
+
+
+class StatusView(BaseModel):
+    """``store``: when its writes reach the disk, as ``appendfsync`` says."""
+
+    version: str
+    python: str
+    uptime_s: float
+    ready: bool
+    store: str
+    worker: bool
+    backlog: int
+    catalogues: int
+    arms: int
+    bandits: int
+    cached_learners: int
+    cached_learner_bytes: int

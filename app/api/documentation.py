@@ -1,0 +1,114 @@
+"""/openapi.json: what FastAPI reads from the endpoints, and the answers that they share.
+
+Every endpoint can answer with a problem document; which statuses it can have follows from what it takes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from app.api.problems import PROBLEM
+
+Document = dict[str, Any]
+
+_PROBLEM: Document = {
+    "title": "Problem",
+    "description": "RFC 9457; `code` is a stable word. What was sent is never repeated.",
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["type", "title", "status", "detail", "code", "errors"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["loc", "message"],
+                "properties": {
+                    "loc": {"type": "array", "items": {"type": ["string", "integer"]}},
+                    "message": {"type": "string"},
+                },
+            },
+        },
+    },
+}
+_MEANING = {
+    "404": "There is no such thing.",
+    "409": "Another one exists, it is in use, or there is nothing to choose from.",
+    "413": "The body, a line or a batch is too large.",
+    "422": "A field breaks its rule; nothing was changed.",
+    "503": "The store does not answer; safe to try again.",
+}
+_CAN_CONFLICT = {
+    ("put", "/v1/catalogues/{catalogue}"),
+    ("delete", "/v1/catalogues/{catalogue}"),
+    ("put", "/v1/bandits/{bandit}"),
+    ("post", "/v1/bandits/{bandit}/choose"),
+    ("post", "/v1/bandits/{bandit}/choose/batch"),
+}
+# Success has two statuses here: the second one looks like the first.
+_TWINS = {
+    ("put", "/v1/catalogues/{catalogue}"): ("200", "201"),
+    ("put", "/v1/bandits/{bandit}"): ("200", "201"),
+    ("post", "/v1/rewards"): ("202", "200"),
+    ("post", "/v1/bandits/{bandit}/observations"): ("202", "200"),
+}
+
+
+def install(app: FastAPI) -> None:
+    """Make ``app.openapi`` tell the whole story."""
+
+    def openapi() -> Document:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the way FastAPI documents to extend it
+
+
+def _document(app: FastAPI) -> Document:
+    found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    schemas = found["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas["Problem"] = _PROBLEM
+    for path, methods in found["paths"].items():
+        for method, operation in methods.items():
+            _complete(operation, method, path)
+    return found
+
+
+def _complete(operation: Document, method: str, path: str) -> None:
+    responses = operation["responses"]
+    responses.pop("422", None)
+    for status in _statuses(operation, method, path):
+        responses[status] = {
+            "description": _MEANING[status],
+            "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+    if (method, path) in _TWINS:
+        one, other = _TWINS[method, path]
+        responses[other] = responses[one]
+
+
+def _statuses(operation: Document, method: str, path: str) -> list[str]:
+    if path == "/healthz":
+        return []
+    found = ["503"]
+    if path.startswith("/v1/"):
+        found.append("422")
+    if "{" in path and (method, path) != ("put", "/v1/catalogues/{catalogue}"):
+        found.append("404")
+    if "requestBody" in operation:
+        found.append("413")
+    if (method, path) in _CAN_CONFLICT:
+        found.append("409")
+    return sorted(found)

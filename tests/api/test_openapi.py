@@ -1,0 +1,155 @@
+"""/openapi.json: valid, complete, and true of every answer that generated requests get."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from endpoints import ALL, Endpoint
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from service_process import Service, serving
+
+EXAMPLES = 40
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+]
+NAMES = {"catalogue": "c", "bandit": "b", "arm": "a0", "key": "_global"}
+
+
+schemathesis.serializer.alias("application/x-ndjson", "text/plain")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a catalogue ``c`` of five arms and a bandit ``b``."""
+    with serving(tmp_path_factory.mktemp("openapi")) as service:
+        with httpx.Client(base_url=service.url) as http:
+            http.put("/v1/catalogues/c", json={"dim": 2}).raise_for_status()
+            arms = [{"id": f"a{i}", "features": [i, 1]} for i in range(5)]
+            http.put("/v1/catalogues/c/arms", json={"arms": arms}).raise_for_status()
+            http.put("/v1/bandits/b", json={"catalogue": "c", "policy": "sub_ts"}).raise_for_status()
+        yield service
+        problems = [line for line in service.records() if line["level"] in {"ERROR", "WARNING"}]
+        assert problems == []
+
+
+@pytest.fixture(scope="module")
+def document(service: Service) -> dict[str, Any]:
+    answer = httpx.get(f"{service.url}/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.fixture(scope="module")
+def schema(service: Service) -> Any:
+    loaded = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+
+    @loaded.hook
+    def map_path_parameters(context: Any, path_parameters: Any) -> Any:
+        """Half of the time a name that exists: the rest is not found."""
+        there = {name: NAMES[name] for name, value in (path_parameters or {}).items() if len(str(value)) % 2}
+        return {**path_parameters, **there} if path_parameters else path_parameters
+
+    return loaded
+
+
+@pytest.mark.parametrize("endpoint", ALL, ids=str)
+def test_every_answer_is_as_documented(schema: Any, endpoint: Endpoint):
+    """Nothing fails, and status, content type and body are documented ones."""
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=schema[endpoint.template][endpoint.method].as_strategy())
+    def ask(case: Any) -> None:
+        answer = case.call()
+        case.validate_response(answer, checks=CHECKS)
+        assert answer.headers["x-request-id"]
+
+    ask()
+
+
+def test_the_document_is_valid(document: dict[str, Any], schema: Any):
+    assert document["openapi"].startswith("3.1")
+    schema.validate()
+
+
+def test_every_endpoint_is_documented_and_no_other(document: dict[str, Any]):
+    documented = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
+    assert documented == {(endpoint.method, endpoint.template) for endpoint in ALL}
+
+
+def test_every_endpoint_says_what_it_takes_and_gives(document: dict[str, Any]):
+    for endpoint in ALL:
+        operation = document["paths"][endpoint.template][endpoint.method.lower()]
+        assert operation["description"]
+        assert ("requestBody" in operation) == (endpoint.body is not None or "import" in endpoint.path)
+        for status, response in operation["responses"].items():
+            content = response.get("content", {})
+            if status == "204":
+                assert content == {}
+            elif status.startswith("2"):
+                assert set(content) <= {"application/json", "text/plain", "application/x-ndjson"}
+                assert "$ref" in content.get("application/json", {"schema": {"$ref"}})["schema"], endpoint
+            else:
+                assert set(content) == {"application/problem+json"}
+                assert content["application/problem+json"]["schema"]["$ref"].endswith("/Problem")
+        assert any(status.startswith("2") for status in operation["responses"])
+        if endpoint.template.startswith("/v1/"):
+            assert {"422", "503"} <= set(operation["responses"])
+
+
+def test_bodies_are_documented_as_strict(document: dict[str, Any]):
+    bodies = [name for name in document["components"]["schemas"] if name.endswith(("Body", "Item"))]
+    assert len(bodies) >= 10
+    for name in bodies:
+        assert document["components"]["schemas"][name]["additionalProperties"] is False
+
+
+BODIES = st.one_of(
+    st.binary(max_size=200),
+    st.text(max_size=100).map(str.encode),
+    st.sampled_from(
+        [b'{"arms": [', b'{"requests": [{"k": ', b'{"dim": ', b'{"rewards": [{"decision": "']
+    ).flatmap(lambda start: st.binary(max_size=50).map(lambda rest: start + rest)),
+)
+
+
+@pytest.mark.parametrize("endpoint", [e for e in ALL if e.method in {"PUT", "POST", "DELETE"}], ids=str)
+def test_any_bytes_get_an_answer(service: Service, document: dict[str, Any], endpoint: Endpoint):
+    """Raw bytes as the body, as the query and as a name, over a real connection."""
+    allowed = set(document["paths"][endpoint.template][endpoint.method.lower()]["responses"]) - {"503"}
+
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @given(body=BODIES, query=st.text("abc=&%+;[]\"'<> 0é", max_size=20), kind=st.sampled_from(["json", "x"]))
+    def fuzz(body: bytes, query: str, kind: str) -> None:
+        headers = {"content-type": f"application/{kind}"}
+        path = endpoint.path.replace("/other", "/fuzz").replace("/u/", "/b/")
+        answer = http.request(endpoint.method, f"{path}-none" if endpoint.method == "DELETE" else path,
+                              content=body, params=httpx.QueryParams(query), headers=headers)  # fmt: skip
+        assert str(answer.status_code) in allowed, (answer.status_code, answer.text)
+        if answer.status_code >= 400:
+            assert answer.headers["content-type"] == "application/problem+json"
+
+    with httpx.Client(base_url=service.url, timeout=30) as http:
+        fuzz()
+        assert http.get("/healthz").status_code == 200

@@ -1,0 +1,136 @@
+"""A `shortlist` process for tests: on a free port, killed in all the ways there are, read and cleaned up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from waiting import wait_until
+
+ROOT = Path(__file__).parents[1]
+SHORTLIST = (sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())")
+STOP_S = 20.0
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """The environment without settings of whoever runs the tests, and with these."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("SHORTLIST_")}
+    return {**own, "PYTHONPATH": str(ROOT), **settings}
+
+
+class ShortlistProcess:
+    """One process; its standard error is in ``log``."""
+
+    def __init__(self, folder: Path, arguments: Sequence[str], settings: dict[str, str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log = folder / f"{len(list(folder.glob('*.log')))}.log"
+        with self.log.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [*SHORTLIST, *arguments],
+                cwd=folder,
+                env=environment(**settings),
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def text(self) -> str:
+        return self.log.read_text("utf-8", "replace")
+
+    def records(self) -> list[dict[str, Any]]:
+        """The log, line by line; fails on a line that is no JSON document, such as a traceback's."""
+        return [json.loads(line) for line in self.text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def await_message(self, words: str) -> dict[str, Any]:
+        """The first record whose message has these words."""
+
+        def found() -> dict[str, Any] | None:
+            lines = [line for line in self.text().splitlines(keepends=True) if line.endswith("\n")]
+            match = next((line for line in lines if words in line), None)
+            assert match or self.process.poll() is None, self.text()
+            return json.loads(match) if match else None
+
+        record = wait_until(found, what=f"the log says {words}")
+        assert record is not None
+        return record
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """The exit status."""
+        return self.process.wait(STOP_S)
+
+    def kill(self) -> None:
+        """SIGKILL, and gone."""
+        self.process.kill()
+        self.process.wait()
+
+
+class Service(ShortlistProcess):
+    """`shortlist serve`, ready to answer at ``url``."""
+
+    def __init__(self, folder: Path, data_dir: Path, *arguments: str, **settings: str) -> None:
+        command = ["serve", "--port", "0", "--data-dir", str(data_dir), *arguments]
+        super().__init__(folder, command, settings)
+        try:
+            ready = self.await_message('"port"')
+        except BaseException:
+            self.kill()
+            raise
+        self.url = f"http://127.0.0.1:{ready['port']}"
+
+    def client(self, **options: Any) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, timeout=30.0, **options)
+
+    def store_pid(self) -> int | None:
+        """Process id of the embedded store, None while there is none."""
+        found = subprocess.run(["pgrep", "-P", str(self.pid)], capture_output=True, text=True, check=False)
+        pids = [int(word) for word in found.stdout.split()]
+        return next((pid for pid in pids if _is_server(pid)), None)
+
+
+def _is_server(pid: int) -> bool:
+    """Not the launcher, which is a Python that has not yet become the server."""
+    command = subprocess.run(
+        ["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
+    return "launch_server" not in command and "server" in command
+
+
+@contextmanager
+def serving(
+    folder: Path, *arguments: str, data_dir: Path | None = None, **settings: str
+) -> Iterator[Service]:
+    """A service for the length of a ``with``; killed at its end if it has not ended."""
+    service = Service(folder / "logs", data_dir or folder / "data", *arguments, **settings)
+    try:
+        yield service
+    finally:
+        service.kill()
+
+
+def run(*arguments: str, cwd: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """A command to its end."""
+    return subprocess.run(
+        [*SHORTLIST, *arguments],
+        cwd=cwd,
+        env=environment(**settings),
+        capture_output=True,
+        text=True,
+        timeout=STOP_S,
+        check=False,
+    )
