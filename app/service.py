@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from pathlib import Path
 
+from app.errors import StartupError
 from app.metrics import Metrics
 from app.services.bandits import Bandits
 from app.services.catalogues import Catalogues
@@ -32,8 +34,7 @@ class Service:
         self.ready = False
         self.started_at = time.time()
         token_ttl_ms = settings.token_ttl_s * 1_000
-        index_dir = settings.data_dir / "indexes"
-        index_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        index_dir = _folder(settings.data_dir / "indexes")
         self.signer = TokenSigner()
         self.catalogues = Catalogues(store, index_dir=index_dir, keep_ms=token_ttl_ms)
         self.bandits = Bandits(store, self.catalogues)
@@ -98,3 +99,11 @@ class Service:
     def _applied(self, states: States, entries: int) -> None:
         self.learners.applied(states)
         self.metrics.applied.inc(entries)
+
+
+def _folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StartupError(f"the folder {path} cannot be made: {error.strerror}") from None
+    return path

@@ -54,9 +54,19 @@ def store_url(settings: Settings) -> Iterator[SecretStr]:
     if settings.redis_url is not None:
         yield settings.redis_url
         return
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with EmbeddedServer(settings.data_dir) as server:
         yield SecretStr(server.url)
+
+
+class Server(uvicorn.Server):
+    """Ends on a signal and lets the process end in its own way: uvicorn would raise the signal once more."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield  # the handlers stay: what follows is stopping, and a second signal must not hinder it
 
 
 def serve(settings: Settings) -> None:
@@ -88,7 +98,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         address = f"[{host}]" if ":" in host else host
         place = {"host": host, "port": port}
         log.info("Shortlist %s is ready on http://%s:%d", version("shortlist"), address, port, extra=place)
-        await uvicorn.Server(config).serve(sockets=[listener])
+        await Server(config).serve(sockets=[listener])
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.errors import StartupError
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
 
 
 class Settings(BaseSettings):
@@ -56,7 +63,7 @@ class Settings(BaseSettings):
     max_backlog: Annotated[int, Field(ge=1)] = Field(
         100_000, description="Unapplied rewards beyond which /readyz says no."
     )
-    log_level: str = Field("info", description="debug, info, warning or error.")
+    log_level: LogLevel = Field("info", description="debug, info, warning or error.")
     access_log: bool = Field(False, description="Log every request, not only failed ones.")
 
     def check(self) -> None:
