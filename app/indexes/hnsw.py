@@ -5,10 +5,12 @@ Notation
     label       position in the order of insertion, norms descending; never reused within a graph
     ef          length of the candidate list of a search: quality against time
     load        expected number of dead arms among the ef nearest of a query
+    reserve     number of longest arms that can die before arms outside of the core begin to win
 
 Inserting by descending norm puts the hubs of an inner product graph first and side by side in memory: at
 K = 10^6, d = 32 it finds at ef 64 what random order finds at ef 128. Arms of small norm never win, so they
-are left out; which norms are small is measured on probes, and the reported recall counts every arm.
+are left out; which norms are small is measured on probes, and the reported recall counts every arm. Were
+the longest arms to die, shorter ones would win: the core is chosen as if the reserve were dead already.
 
 A graph is never added to once it is searched (hnswlib #562, #590). A deletion sets a flag that searches read
 without a lock: one byte, apart from the link count beside it, and every result is checked against the view
@@ -50,7 +52,9 @@ class HnswGraph:
         self._m = m
         self._appearances: NDArray[np.float32] = np.zeros(len(rows), dtype=np.float32)
         self._shortlist = self._ef = self._most = 1
+        self._buried: NDArray[np.bool_] = np.zeros(len(rows), dtype=np.bool_)
         self.covered = covered
+        self.reserve = 0
         self.dead = 0
         self.load = 0.0
 
@@ -109,6 +113,14 @@ class HnswGraph:
     def rows(self) -> Rows:
         """Row of every label (n,), -1 for arms that are gone."""
         return self._rows
+
+    @property
+    def reserve_used(self) -> float:
+        """How much of the reserve is gone, beyond 1 all: the measured recall is not vouched for any more.
+
+        Counted are the dead among twice as many arms, so that it does not matter which of them died.
+        """
+        return np.count_nonzero(self._buried[: 2 * self.reserve]) / max(self.reserve, 1)
 
     @property
     def memory_bytes(self) -> int:
@@ -178,6 +190,7 @@ class HnswGraph:
     def _bury_labels(self, labels: NDArray[np.int64]) -> None:
         for label in labels.tolist():
             self._index.mark_deleted(label)
+        self._buried[labels] = True
         self.dead += len(labels)
         self.load += float(self._appearances[labels].sum())
 

@@ -34,12 +34,14 @@ _RECENT_QUERIES = 256
 _LEAST_DEAD = 1_024
 _DEAD_SHARE = 0.2
 # Planning again: the catalogue has grown or shrunk by this factor, this share of it was written since,
-# fresh arms cost this share of a search, dead ones are this share of the index or of what a search finds.
+# fresh arms cost this share of a search, dead ones are this share of the index, of what a search finds, or
+# of the graph's reserve: the longest arms, after whose death arms win that are not in the graph.
 _GROWTH = 1.2
 _CHANGED_SHARE = 0.5
 _FRESH_SHARE = 0.5
 _DEAD_IN_INDEX = 0.1
 _DEAD_IN_SEARCH = 0.25
+_RESERVE_USED = 0.4
 # After planning, rest for this multiple of the time it took, unless nothing but a scan is left to serve.
 _REST = 1.0
 # Before anything is measured: about the speed of memory, and a constant.
@@ -201,9 +203,16 @@ class LiveIndex:
             expected_us = _US_PER_SEARCH + _US_PER_READ * view.rows * view.dim
             return Snapshot(view, None, expected_us, self._recent)
         overruled = self._is_overloaded() and self._options.kind != "hnsw"
-        if self._structure is None or overruled:
+        if self._structure is None or overruled or self._is_worn_out():
             return Snapshot(view, None, self._scan_us(plan), self._recent)
         return Snapshot(view, self._structure, self._search_us(plan), self._recent)
+
+    def _is_worn_out(self) -> bool:
+        """Whether so many of the longest arms died that the graph's measured quality holds no longer."""
+        return self._reserve_used() > 1.0
+
+    def _reserve_used(self) -> float:
+        return self._structure.reserve_used if isinstance(self._structure, HnswGraph) else 0.0
 
     def _is_overloaded(self) -> bool:
         """Whether dead arms have made the structure slower than a scan."""
@@ -240,7 +249,8 @@ class LiveIndex:
         forced = self._options.kind == "hnsw"
         if not view.live or (view.live * view.dim < _UNMEASURED_READS and not forced):
             return False
-        if time.monotonic() < self._rest_until and not self._is_overloaded():
+        urgent = self._is_overloaded() or self._is_worn_out()
+        if time.monotonic() < self._rest_until and not urgent:
             return False
         if plan is None:
             return True
@@ -255,6 +265,7 @@ class LiveIndex:
             self._fresh_us(plan) > _FRESH_SHARE * plan.expected_us
             or self._load(plan) > _DEAD_IN_SEARCH
             or structure.dead > _DEAD_IN_INDEX * structure.arms
+            or self._reserve_used() > _RESERVE_USED
         )
 
     def _check(self, ids: Sequence[str], features: Matrix, revisions: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
 from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
 from app.indexes.norm_pruned import NormBlocks
@@ -41,7 +41,8 @@ _WORTH_PRUNING = 0.6
 _FASTER = 0.9
 _MUCH_FASTER = 1.5
 _CORE_QUANTILE = 0.02
-_CORE_MARGIN = 1.5
+_CORE_MARGIN = 1.25
+_RESERVE = 0.05
 _LARGEST_CORE = 0.75
 
 
@@ -133,7 +134,9 @@ def _with_graph(
     if not np.isfinite(view.largest_norm):
         return replace(exact, reason="norms out of range"), None
     started = time.perf_counter()
-    graph = options.make(core(view, probes))
+    rows, reserve = core(view, probes.queries)
+    graph = options.make(rows)
+    graph.reserve = reserve
     build_s = time.perf_counter() - started
     measured = _climb(view, graph, options, probes, exact.scan_us)
     ef = choose_ef(measured, budget(exact.scan_us), exact.scan_us)
@@ -162,15 +165,21 @@ def _measured(exact: Plan, ef: int, quality: Quality, build_s: float) -> Plan:
     )
 
 
-def core(view: ArmView, probes: Probes) -> Rows:
-    """Live rows that are not too short to win: the norms of 98 % of the winners, and half as many more."""
+def core(view: ArmView, queries: Matrix) -> tuple[Rows, int]:
+    """The live rows that are long enough to win though the reserve died, and the size of that reserve.
+
+    The core has the norms of 98 % of those winners, and a quarter more arms. Where that is most of the
+    catalogue, all of it is taken, which needs no reserve: (rows, 0).
+    """
     rows = view.live_rows
     norms = view.norms[rows]
-    cut = np.quantile(view.norms[probes.winners], _CORE_QUANTILE)
-    count = int(_CORE_MARGIN * np.count_nonzero(norms >= cut))
+    reserve = max(1, int(_RESERVE * len(rows)))
+    shortest = float(np.partition(norms, len(rows) - reserve)[len(rows) - reserve])
+    winners = solve(view, queries, shorter_than=shortest).winners
+    count = int(_CORE_MARGIN * np.count_nonzero(norms >= np.quantile(view.norms[winners], _CORE_QUANTILE)))
     if count >= _LARGEST_CORE * len(rows):
-        return rows
-    return rows[np.argpartition(-norms, count)[:count]]
+        return rows, 0
+    return rows[np.argpartition(-norms, count)[:count]], reserve
 
 
 def budget(scan_us: float) -> float:

@@ -57,16 +57,19 @@ def make_queries(dim: int, count: int, recent: Sequence[Vector], rng: np.random.
     return queries
 
 
-def solve(view: ArmView, queries: Matrix) -> Probes:
-    """Find the best live arm of every query. Shapes: queries (P, d). Cost: K * P * d multiply-adds."""
+def solve(view: ArmView, queries: Matrix, *, shorter_than: float = np.inf) -> Probes:
+    """Find the best live arm of every query, among those of smaller norm if there are any.
+
+    Shapes: queries (P, d). Cost: K * P * d multiply-adds.
+    """
     columns = np.arange(len(queries))
     turned = np.ascontiguousarray(queries.T, dtype=view.working.dtype)
     best = np.full(len(queries), -np.inf)
-    winners = np.zeros(len(queries), dtype=np.int64)
+    winners = np.full(len(queries), view.live_rows[0])
     for start in range(0, view.rows, _CHUNK_ROWS):
         rows = np.arange(start, min(start + _CHUNK_ROWS, view.rows))
         scores = view.working[start : start + _CHUNK_ROWS] @ turned
-        scores[~view.is_alive(rows)] = -np.inf
+        scores[~(view.is_alive(rows) & (view.norms[rows] < shorter_than))] = -np.inf
         top = scores.argmax(axis=0)
         better = scores[top, columns] > best
         best[better] = scores[top, columns][better]

@@ -158,10 +158,19 @@ def test_norms_that_overflow_are_never_given_to_a_graph():
 
 def test_the_core_holds_the_arms_that_win_on_probes_it_was_not_chosen_by():
     view = view_of(gaussian(20_000, 8))
-    rows = core(view, solve(view, make_queries(8, 400, [], np.random.default_rng(1))))
-    fresh = solve(view, make_queries(8, 1_000, [], np.random.default_rng(2)))
-    assert len(rows) < 10_000
-    assert np.isin(fresh.winners, rows).mean() > 0.98
+    rows, reserve = core(view, make_queries(8, 400, [], np.random.default_rng(1)))
+    assert len(rows) < 12_000
+    assert reserve == 1_000
+    unseen = make_queries(8, 1_000, [], np.random.default_rng(2))
+    assert held(view, rows, unseen, dead=0) > 0.99
+    assert held(view, rows, unseen, dead=reserve) > 0.98
+    assert held(view, rows, unseen, dead=10 * reserve) < 0.98
+
+
+def held(view, rows, queries, *, dead):
+    """Share of the winners in ``rows`` after the death of the longest arms."""
+    shorter_than = np.sort(view.norms)[-dead] if dead else np.inf
+    return np.isin(solve(view, queries, shorter_than=shorter_than).winners, rows).mean()
 
 
 def test_the_core_holds_short_arms_when_those_win():
@@ -169,9 +178,9 @@ def test_the_core_holds_short_arms_when_those_win():
     features = np.abs(gaussian(2_000, 3)) + 0.1
     view = view_of(features)
     queries = -np.abs(gaussian(400, 3, seed=5))
-    probes = solve(view, queries)
-    assert len(core(view, probes)) == 2_000
-    assert (probes.best < 0).all()
+    rows, reserve = core(view, queries)
+    assert (len(rows), reserve) == (2_000, 0)
+    assert (solve(view, queries).best < 0).all()
 
 
 def test_probes_know_the_best_arm():
@@ -219,3 +228,16 @@ def test_searches_feed_the_probes_of_the_next_plan():
         index.snapshot().search(query, 1)
     job = index.begin_maintenance()
     assert len(job._recent) == 256
+
+
+def test_a_graph_that_lost_its_longest_arms_does_not_serve_until_it_is_built_again():
+    features = gaussian(20_000, 8)
+    index = filled(features, IndexOptions(kind="hnsw"))
+    maintain(index)
+    assert index.status().kind == "hnsw"
+    longest = np.argsort(-np.linalg.norm(features, axis=1))
+    index.remove([str(row) for row in longest[:6_000]])
+    assert index.status().kind == "exact"
+    maintain(index)
+    assert index.status().kind == "hnsw"
+    assert index.status().recall_at_1 > 0.9
