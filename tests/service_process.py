@@ -91,7 +91,8 @@ class Service(ShortlistProcess):
         except BaseException:
             self.kill()
             raise
-        self.url = f"http://127.0.0.1:{ready['port']}"
+        self.port = int(ready["port"])
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def client(self, **options: Any) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=self.url, timeout=30.0, **options)
@@ -106,7 +107,7 @@ class Service(ShortlistProcess):
 def _is_server(pid: int) -> bool:
     """Not the launcher, which is a Python that has not yet become the server."""
     command = subprocess.run(
-        ["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
     ).stdout
     return "launch_server" not in command and "server" in command
 
