@@ -19,8 +19,7 @@ def scan(view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS, *, first
     scaled, query_norm = unit_scale(query)
     approximate = working @ scaled.astype(working.dtype, copy=False)
     if len(view.dead):
-        dead = view.dead_in_order
-        approximate[dead[dead.searchsorted(first) :] - first] = -np.inf
+        approximate[view.dead_from(first)] = -np.inf
     if len(exclude):
         approximate[exclude[exclude >= first] - first] = -np.inf
     slope, offset = view.error_line

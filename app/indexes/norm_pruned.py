@@ -46,7 +46,8 @@ class NormBlocks:
             for start, stop in pairwise(_bounds(live.size))
         ]
         self._gone = NO_ROWS
-        self._dead: tuple[ArmView | None, NDArray[np.int64]] = (None, NO_ROWS)
+        # Places of rows that died, and of how many tombstones they are known: a later view has only more.
+        self._masked: tuple[int, NDArray[np.int64]] = (0, NO_ROWS)
 
     @property
     def arms(self) -> int:
@@ -68,7 +69,7 @@ class NormBlocks:
         other._rows = np.append(position, -1)[self._rows]
         other._places = _inverse(other._rows, covered)
         other._gone = np.flatnonzero(other._rows < 0)
-        other._dead = (None, NO_ROWS)
+        other._masked = (0, other._gone)
         return other
 
     def search(self, view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
@@ -96,15 +97,23 @@ class NormBlocks:
 
     def _masked_places(self, view: ArmView, exclude: Rows) -> NDArray[np.int64]:
         """Places, ascending, of rows that are dead in ``view`` or excluded."""
-        known, masked = self._dead
-        if known is not view:
-            masked = np.union1d(self._gone, self._places_of(view.dead))
-            self._dead = (view, masked)
-        return np.union1d(masked, self._places_of(exclude)) if len(exclude) else masked
+        known, masked = self._masked
+        if len(view.dead) < known:
+            known, masked = 0, self._gone
+        if len(view.dead) > known:
+            masked = _inserted(masked, self._places_of(view.dead[known:]))
+            self._masked = (len(view.dead), masked)
+        return _inserted(masked, self._places_of(exclude)) if len(exclude) else masked
 
     def _places_of(self, rows: Rows) -> NDArray[np.int64]:
         places = self._places[rows[rows < self.covered]]
         return places[places >= 0]
+
+
+def _inserted(places: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ascending ``places`` with ``more``, which may be in any order, at theirs."""
+    more = np.sort(more)
+    return np.insert(places, places.searchsorted(more), more)
 
 
 def _inverse(rows: Rows, size: int) -> NDArray[np.int64]:

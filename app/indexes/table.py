@@ -77,9 +77,17 @@ class ArmView:
     def error_line(self) -> tuple[float, float]:
         return error_line(self.dim, self.largest_norm, self.working.dtype)
 
+    def dead_from(self, first: int) -> Rows:
+        """Dead rows >= ``first``, counted from there."""
+        if not first:
+            return self.dead
+        if first not in self._dead_from:
+            self._dead_from[first] = self.dead[self.dead >= first] - first
+        return self._dead_from[first]
+
     @cached_property
-    def dead_in_order(self) -> Rows:
-        return np.sort(self.dead)
+    def _dead_from(self) -> dict[int, Rows]:
+        return {}
 
     @cached_property
     def live_rows(self) -> Rows:
