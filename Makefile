@@ -4,13 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   ?=
 
-.PHONY: help install serve test test-slow lint format demo lock audit clean
+.PHONY: help install serve test test-slow lint format demo load lock clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
 	@echo "make demo [DATA=dir]       run the main job over HTTP and print the result"
 	@echo "make test                  install with the test extras, lint, type-check, run the test suite"
 	@echo "make test-slow             the longer statistical and crash runs"
+	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
 
@@ -46,6 +47,9 @@ format: $(VENV)/.installed-test
 
 demo: install
 	$(BIN)/python -m examples.demo $(if $(DATA),--data $(DATA))
+
+load: install
+	$(BIN)/python -m load_tests.http_ceiling
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
