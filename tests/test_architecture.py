@@ -37,7 +37,8 @@ LAYERS = {
         "settings",
     },
     "doctor": {"indexes", "storage", "errors", "settings"},
-    "serving": {"main", "storage", "workers", "errors", "settings"},
+    "http_protocol": set(),
+    "serving": {"main", "http_protocol", "storage", "workers", "errors", "settings"},
     "cli": {"serving", "doctor", "bench", "experiments", "errors", "settings"},
     "main": {"api", "service", "storage", "metrics", "settings"},
 }
