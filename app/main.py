@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.types import ASGIApp
 
 from app.api import bandits, catalogues, choose, documentation, imports, operations, problems, rewards
 from app.api.gateway import Gateway
@@ -14,6 +16,20 @@ from app.metrics import Metrics
 from app.service import Service
 from app.settings import Settings
 from app.storage.redis_store import RedisStore
+
+
+class Application(FastAPI):
+    """FastAPI with the gateway as the only layer around its routes.
+
+    Its own layers are left out, for they cost as much as a decision: error pages, since the gateway's net
+    makes problems; telemetry; a second body limit; exit stacks, since no route has dependencies or forms.
+    """
+
+    def build_middleware_stack(self) -> ASGIApp:
+        app: ASGIApp = ExceptionMiddleware(self.router, handlers=self.exception_handlers)
+        for layer in reversed(self.user_middleware):
+            app = layer.cls(app, *layer.args, **layer.kwargs)
+        return app
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -33,7 +49,7 @@ def create_app(settings: Settings) -> FastAPI:
         finally:
             await service.stop()
 
-    app = FastAPI(
+    app = Application(
         title="Shortlist",
         description="Online linear-bandit recommendation in time sublinear in the number of arms.",
         version=version("shortlist"),
