@@ -1,4 +1,4 @@
-"""Behaviour under load: people who are recommended to and sometimes click, and an editor who changes the arms.
+"""Behaviour under load: visitors who click now and then, and an editor who changes the arms.
 
     locust -f load_tests/scenarios/locustfile.py --headless --host http://127.0.0.1:8080 -u 50 -r 10 -t 60s
 
@@ -19,7 +19,7 @@ ARMS, DIM, KEYS = 5_000, 16, 2_000
 CLICK_SHARE = 0.3
 BATCH = 1_000
 
-rng = random.Random(5)  # noqa: S311 - load, not secrets
+rng = random.Random(5)
 numbers = itertools.count(ARMS)
 living = [f"arm-{number}" for number in range(ARMS)]
 
@@ -31,6 +31,7 @@ def arm(name: str) -> dict[str, Any]:
 @events.test_start.add_listener
 def fill(environment: Any, **_: Any) -> None:
     """The catalogue and the bandit, through the same client as the users."""
+    Visitor.host = environment.host
     user = Visitor(environment)
     user.client.put(f"/v1/catalogues/{CATALOGUE}", json={"dim": DIM}, name="set-up")
     for start in range(0, ARMS, BATCH):
