@@ -93,7 +93,11 @@ class Service:
 
     def _make_worker(self) -> RewardWorker:
         return RewardWorker(
-            self.store, applied=self._applied, poll_s=POLL_S, reward_log_s=self.settings.reward_log_s
+            self.store,
+            applied=self._applied,
+            overtaken=self.learners.overtaken,
+            poll_s=POLL_S,
+            reward_log_s=self.settings.reward_log_s,
         )
 
     def _applied(self, states: States, entries: int) -> None:

@@ -125,6 +125,7 @@ async def _work(settings: Settings, url: str) -> None:
     worker = RewardWorker(
         store,
         applied=lambda states, entries: log.debug("applied %d entries of %d learners", entries, len(states)),
+        overtaken=lambda partition: log.debug("partition %d was written by another worker", partition),
         poll_s=WORKER_POLL_S,
         reward_log_s=settings.reward_log_s,
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
+from threadpoolctl import threadpool_limits
 
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
@@ -13,6 +14,13 @@ from app.storage.redis_store import RedisStore
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_core_for_each_product() -> Iterator[None]:
+    """As the service does: BLAS threads of several processes on few cores wait for each other."""
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,9 @@
     >>> # apply(expected 7-0, watermark 9-0, states)  -> True: both states and watermark moved, or neither
 
 A crash before ``apply`` changes nothing; a second worker that was faster makes ``apply`` false, and the
-entries are read again after the new watermark. Each entry takes effect exactly once.
+entries are read again after the new watermark. Each entry takes effect exactly once. A watermark that this
+worker has not set itself was set by another one, or by a call of its own whose reply was lost: whoever caches
+states is told (``overtaken``).
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ TRIM_EVERY_S = 60.0
 States = Mapping[LearnerId, LearnerState | None]
 
 
-async def ingest(store: Store, partition: int, applied: Callable[[States, int], None]) -> tuple[str, bool]:
-    """Fold one batch; return the watermark afterwards, and whether there may be more to fold."""
-    watermark = await store.watermark(partition)
+async def ingest(
+    store: Store, partition: int, watermark: str, applied: Callable[[States, int], None]
+) -> tuple[str, bool]:
+    """Fold one batch after the watermark; return it as it is then, and whether there may be more to fold."""
     entries = await store.read_log(partition, watermark, BATCH)
     if not entries:
         return watermark, False
@@ -62,15 +65,22 @@ class RewardWorker:
     """Applies rewards of every partition as soon as it is woken, and looks by itself every ``poll_s``."""
 
     def __init__(
-        self, store: Store, *, applied: Callable[[States, int], None], poll_s: float, reward_log_s: int
+        self,
+        store: Store,
+        *,
+        applied: Callable[[States, int], None],
+        overtaken: Callable[[int], None],
+        poll_s: float,
+        reward_log_s: int,
     ) -> None:
         self._store = store
         self._applied = applied
+        self._overtaken = overtaken
         self._poll_s = poll_s
         self._reward_log_s = reward_log_s
         self._awake = asyncio.Event()
         self._due = set(range(store.partitions))
-        self._watermarks: dict[int, tuple[int, int]] = {}
+        self._watermarks: dict[int, str] = {}
         self._waiting: dict[int, list[tuple[tuple[int, int], asyncio.Future[bool]]]] = {}
         self._stopping = False
 
@@ -87,7 +97,7 @@ class RewardWorker:
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
         """True once the entry is applied; False when it is not within ``WAIT_S``."""
         order = entry_order(entry_id)
-        if self._watermarks.get(partition, (0, 0)) >= order:
+        if entry_order(self._watermarks.get(partition, "0-0")) >= order:
             return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(partition, []).append((order, future))
@@ -116,8 +126,11 @@ class RewardWorker:
         """Apply everything that is in the log of the partitions that are due."""
         while self._due and not self._stopping:
             partition = self._due.pop()
-            watermark, more = await ingest(self._store, partition, self._applied)
-            self._reached(partition, entry_order(watermark))
+            found = await self._store.watermark(partition)
+            if found != self._watermarks.get(partition):
+                self._overtaken(partition)
+            watermark, more = await ingest(self._store, partition, found, self._applied)
+            self._reached(partition, watermark)
             if more:
                 self._due.add(partition)
 
@@ -130,8 +143,9 @@ class RewardWorker:
         except TimeoutError:
             self._due.update(range(self._store.partitions))
 
-    def _reached(self, partition: int, order: tuple[int, int]) -> None:
-        self._watermarks[partition] = order
+    def _reached(self, partition: int, watermark: str) -> None:
+        self._watermarks[partition] = watermark
+        order = entry_order(watermark)
         still = []
         for wanted, future in self._waiting.pop(partition, []):
             if wanted > order:

@@ -139,7 +139,7 @@ class Catalogues:
         async with catalogue.lock:
             self._still_served(catalogue)
             done = await self._store.delete_arms(catalogue.uid, ids, keep_ms=self._keep_ms)
-            catalogue.index.remove(done.deleted)
+            catalogue.index.remove(ids)  # those that are missing too: an earlier reply may have been lost
             catalogue.version = done.version
         return done
 

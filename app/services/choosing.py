@@ -16,15 +16,17 @@ import msgspec
 import numpy as np
 
 from app.algorithms.linear import sub_ts
+from app.algorithms.linear.ridge import Posterior
 from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.errors import NoArms
 from app.indexes.live import Snapshot
 from app.services.bandits import Bandit, partition_of
-from app.services.learners import Learner, Learners
+from app.services.learners import Learners
 from app.services.tokens import Decision, TokenSigner, new_decision_id
 from app.storage.protocol import Store
 
 LONG_SEARCH_US = 2_000.0
+LONG_DRAW_DIM = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,10 @@ class Choosing:
 
     async def _choose(self, bandit: Bandit, name: str, request: ChooseRequest) -> Choice:
         learner = self._learners.cached(bandit, name) or await self._learners.get(bandit, name)
+        posterior = learner.posterior or await self._learners.posterior(bandit, learner)
         catalogue_version = bandit.catalogue.version
         view = bandit.catalogue.index.snapshot()
-        found = await self._search(bandit, learner, view, request)
+        found = await self._search(bandit, posterior, view, request)
         if not len(found.rows):
             raise NoArms("no arm of the catalogue is eligible")
         rows = found.rows.tolist()
@@ -138,19 +141,21 @@ class Choosing:
         arms = list(map(ChosenArm, ids, found.scores.tolist()))
         return Choice(token, arms, bandit.record.policy, learner.version, catalogue_version, found.exact)
 
-    async def _search(self, bandit: Bandit, learner: Learner, view: Snapshot, request: ChooseRequest) -> TopK:
+    async def _search(
+        self, bandit: Bandit, posterior: Posterior, view: Snapshot, request: ChooseRequest
+    ) -> TopK:
         exclude = view.rows_of(request.exclude) if request.exclude else NO_ROWS
         rng = self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
         choose = partial(
             sub_ts.choose,
-            learner.posterior(bandit),
+            posterior,
             solver_for(bandit, view),
             k=request.k,
             exploration=bandit.exploration,
             rng=rng,
             exclude=exclude,
         )
-        if view.expected_us > LONG_SEARCH_US:
+        if view.expected_us > LONG_SEARCH_US or bandit.catalogue.dim > LONG_DRAW_DIM:
             return await asyncio.to_thread(choose)
         return choose()
 

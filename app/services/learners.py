@@ -1,8 +1,9 @@
 """Learners: the posterior of every key, cached by this process within a bound on memory.
 
 A key without rewards has no state anywhere: it starts from the prior, which all such keys share. The worker
-of this process hands over the states it has just written (``applied``), so the cache is never behind it.
-Without one, an entry older than ``max_age_s`` is still used, and read again in the background.
+of this process hands over the states it has just written (``applied``), so the cache is never behind it, and
+says which partition somebody else has written (``overtaken``). Without a worker, an entry older than
+``max_age_s`` is still used, and read again in the background.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,39 +25,29 @@ from app.storage.protocol import Store
 
 LearnerId = tuple[str, str]
 ENTRY_BYTES = 600
-
-
-@lru_cache(maxsize=256)
-def shared_prior(dim: int, ridge_strength: float) -> Posterior:
-    return ridge.prior(dim, ridge=ridge_strength)
+LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
 
 
 @dataclass(slots=True)
 class Learner:
-    """A cached learner. Its sums are turned into a posterior when that is first asked for."""
+    """A cached learner: its sums, until the posterior is first asked for. The prior is kept apart from it."""
 
     version: int
     bytes: int
-    read_at: float
-    _sums: RidgeSums | None
-    _posterior: Posterior | None = None
+    sums: RidgeSums | None
+    posterior: Posterior | None = None
+    read_at: float = field(default_factory=time.monotonic)
 
     @classmethod
     def of(cls, state: LearnerState | None) -> Learner:
         if state is None:
-            return cls(0, ENTRY_BYTES, time.monotonic(), None)
-        dim = state.sums.moment.size  # two matrices and two vectors: sums or posterior, never both
-        return cls(state.version, ENTRY_BYTES + 16 * (dim * dim + dim), time.monotonic(), state.sums)
+            return cls(0, ENTRY_BYTES, None)
+        return cls(state.version, _bytes(state.sums.moment.size), state.sums)
 
-    def posterior(self, bandit: Bandit) -> Posterior:
-        if self._posterior is None:
-            strength = bandit.record.ridge
-            if self._sums is None:
-                self._posterior = shared_prior(bandit.catalogue.dim, strength)
-            else:
-                self._posterior = ridge.posterior(self._sums, ridge=strength)
-                self._sums = None
-        return self._posterior
+
+def _bytes(dim: int) -> int:
+    """Two matrices and two vectors: of sums or of a posterior, never both."""
+    return ENTRY_BYTES + 16 * (dim * dim + dim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +91,23 @@ class Learners:
             learner = await asyncio.shield(self._read((bandit.uid, name)))
         return learner
 
+    async def posterior(self, bandit: Bandit, learner: Learner) -> Posterior:
+        """The posterior of a learner of this bandit; made when it is first asked for."""
+        if learner.posterior is not None:
+            return learner.posterior
+        if learner.sums is None:
+            return await self._prior(bandit)
+        made = await _factored(learner.sums, bandit.record.ridge)
+        learner.posterior, learner.sums = made, None
+        return made
+
     async def report(self, bandit: Bandit, name: str) -> LearnerReport:
         """The learner as the store has it now; the prior when it has none."""
         identity = (bandit.uid, name)
         (data,) = await self._store.states(self._partition(identity), [identity])
         dim = bandit.catalogue.dim
         state = LearnerState(0, ridge.empty(dim)) if data is None else bytes_to_state(data)
-        posterior = ridge.posterior(state.sums, ridge=bandit.record.ridge)
+        posterior = await _factored(state.sums, bandit.record.ridge)
         precision = state.sums.gram + posterior.ridge * np.eye(dim)
         return LearnerReport(state.version, state.sums.observations, posterior.theta, precision)
 
@@ -117,6 +117,25 @@ class Learners:
             reading = self._loading.pop(identity, None)
             if reading is not None or identity in self._cache:
                 self._keep(identity, Learner.of(state))
+
+    def overtaken(self, partition: int) -> None:
+        """Another worker has written this partition: what is cached of it is read again when it is needed."""
+        for identity in [identity for identity in self._cache if self._partition(identity) == partition]:
+            self.bytes -= self._cache.pop(identity).bytes
+        for identity in [identity for identity in self._loading if self._partition(identity) == partition]:
+            del self._loading[identity]
+
+    async def _prior(self, bandit: Bandit) -> Posterior:
+        """The posterior of all keys without rewards: an entry of the cache like any other."""
+        dim, strength = bandit.catalogue.dim, bandit.record.ridge
+        identity = ("prior", f"{dim}/{strength}")
+        shared = self._cache.get(identity)
+        if shared is None or shared.posterior is None:
+            shared = Learner(0, _bytes(dim), None, await _factored(ridge.empty(dim), strength))
+            self._keep(identity, shared)
+        self._cache.move_to_end(identity)
+        assert shared.posterior is not None  # noqa: S101 - made above
+        return shared.posterior
 
     def _read(self, identity: LearnerId) -> asyncio.Task[Learner]:
         task = self._loading.get(identity)
@@ -134,10 +153,8 @@ class Learners:
             overtaken = self._loading.get(identity) is not me
             if not overtaken:
                 del self._loading[identity]
-        if overtaken:  # the worker wrote this learner while it was read: what it handed over is newer
-            newer = self._cache.get(identity)
-            if newer is not None:
-                return newer
+        if overtaken:  # the learner was written while it was read: what is there now is newer
+            return self._cache.get(identity) or await self._read(identity)
         learner = Learner.of(None if data is None else bytes_to_state(data))
         self._keep(identity, learner)
         return learner
@@ -151,6 +168,12 @@ class Learners:
 
     def _partition(self, identity: LearnerId) -> int:
         return partition_of(*identity, self._store.partitions)
+
+
+async def _factored(sums: RidgeSums, strength: float) -> Posterior:
+    if sums.moment.size < LARGE_DIM:
+        return ridge.posterior(sums, ridge=strength)
+    return await asyncio.to_thread(ridge.posterior, sums, ridge=strength)
 
 
 def _consume(task: asyncio.Task[Learner]) -> None:

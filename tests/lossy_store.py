@@ -1,0 +1,54 @@
+"""A real store between whose calls a test may step: replies lost, calls refused, calls held back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from app.errors import Unavailable
+from app.storage.redis_store import RedisStore
+
+
+class LossyStore:
+    """Passes every call on to ``store``.
+
+    ``lose``    names of calls whose next reply is lost: the call is made, and fails
+    ``refuse``  names of calls that fail without being made, until taken out
+    ``hold``    name -> event: replies of these calls wait for it; ``held`` counts those that wait
+    ``before``  name -> what to do once before the next call of that name
+    ``calls``   how often each was made
+    """
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
+        self.lose: list[str] = []
+        self.refuse: set[str] = set()
+        self.hold: dict[str, asyncio.Event] = {}
+        self.held: dict[str, int] = defaultdict(int)
+        self.before: dict[str, Callable[[], Awaitable[object]]] = {}
+        self.calls: dict[str, int] = defaultdict(int)
+
+    def __getattr__(self, name: str) -> Any:
+        inner = getattr(self._store, name)
+        if not asyncio.iscoroutinefunction(inner):
+            return inner
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            self.calls[name] += 1
+            if name in self.refuse:
+                raise Unavailable("the store does not answer")
+            if name in self.before:
+                await self.before.pop(name)()
+            answer = await inner(*arguments, **options)
+            if name in self.hold:
+                self.held[name] += 1
+                await self.hold[name].wait()
+                self.held[name] -= 1
+            if name in self.lose:
+                self.lose.remove(name)
+                raise Unavailable("the store does not answer")
+            return answer
+
+        return call
