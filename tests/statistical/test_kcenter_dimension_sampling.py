@@ -1,7 +1,7 @@
 """The promises of the intervals and of DS-UCB and DS-TS, over many seeded runs.
 
 A failure rate of at most delta is rejected beyond the binomial quantile at 1e-8: over all tests of this file
-the false-alarm probability stays below 1e-6. Every promise has a broken variant, which the same test must reject.
+the false-alarm probability stays below 1e-6. Each promise has a broken variant that the test must reject.
 """
 
 from __future__ import annotations
