@@ -15,6 +15,7 @@ graph, not which graph the planner would choose.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import threading
 import time
@@ -39,6 +40,7 @@ BATCH = 100
 ARMS_PER_S = 2_000
 LOOK_EVERY_S = 0.2
 CHECK_EVERY = 4
+SWITCH_INTERVAL_S = 0.0005  # as in the service
 
 
 @dataclass(slots=True)
@@ -124,6 +126,7 @@ def run(quick: bool) -> dict[str, Any]:
     arms = 100_000 if quick else 200_000
     rng = np.random.default_rng(SEED)
     features = rng.standard_normal((arms, DIM))
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         index = LiveIndex(DIM, OPTIONS, cache=Path(folder) / "churn.index", seed=SEED)
         index.upsert([str(arm) for arm in range(arms)], features, range(arms))

@@ -5,9 +5,9 @@
     hnsw            approximate; built when neither of them answers within ``SMALL_US``
 
 hnsw searches with the smallest ef whose quality is GOOD; when no ef within the time ``budget`` is, with
-the largest one within it that is FAIR; when none is, with the smallest ef that is FAIR and takes at most
-scan / 4; at last with the largest ef within the budget. Whatever is below the FLOOR does not serve. An
-approximate index must be 1.5 times as fast as the best exact one.
+the largest one within it that is FAIR; when none is, with the smallest ef that is FAIR within our
+``patience``; at last with the largest ef within the budget. Whatever is below the FLOOR does not serve. An
+approximate index must be 1.5 times as fast as the best exact one, or 8 times if it is less than FAIR.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from app.indexes.table import ArmView
 Kind = Literal["exact", "norm_pruned", "hnsw"]
 
 SMALL_US = 100.0
-BUDGET_SHARE = 24
+BUDGET_SHARE = 28
 GOOD = (0.99, 0.999)
 FAIR = (0.95, 0.998)
 FLOOR = (0.80, 0.99)
@@ -40,6 +40,7 @@ _TIMED = 25
 _WORTH_PRUNING = 0.6
 _FASTER = 0.9
 _MUCH_FASTER = 1.5
+_FAR_FASTER = 8.0
 _CORE_QUANTILE = 0.02
 _CORE_MARGIN = 1.25
 _RESERVE = 0.05
@@ -108,7 +109,9 @@ def plan(
     if exact.expected_us <= SMALL_US:
         return exact, blocks
     found, structure = _with_graph(view, graph, exact, probes)
-    if structure is None or found.expected_us * _MUCH_FASTER > exact.expected_us:
+    is_fair = found.recall_at_1 >= FAIR[0] and found.ratio_mean >= FAIR[1]
+    least = _MUCH_FASTER if is_fair else _FAR_FASTER
+    if structure is None or found.expected_us * least > exact.expected_us:
         return replace(exact, reason=f"a graph was tried: {found.reason}"), blocks
     return found, structure
 
@@ -139,7 +142,7 @@ def _with_graph(
     graph.reserve = reserve
     build_s = time.perf_counter() - started
     measured = _climb(view, graph, options, probes, exact.scan_us)
-    ef = choose_ef(measured, budget(exact.scan_us), exact.scan_us)
+    ef = choose_ef(measured, budget(exact.scan_us), patience(exact.scan_us))
     quality = measured[ef]
     if not _reaches(quality, FLOOR):
         reason = f"recall {quality.recall_at_1:.3f}, ratio {quality.ratio_mean:.4f}: below the floor"
@@ -187,12 +190,17 @@ def budget(scan_us: float) -> float:
     return min(max(SMALL_US, scan_us / BUDGET_SHARE), scan_us / 2.0)
 
 
-def choose_ef(measured: dict[int, Quality], budget_us: float, scan_us: float) -> int:
+def patience(scan_us: float) -> float:
+    """Time that it may take if its quality would not be FAIR otherwise."""
+    return max(scan_us / 4.0, min(scan_us / _MUCH_FASTER, SMALL_US))
+
+
+def choose_ef(measured: dict[int, Quality], budget_us: float, patience_us: float) -> int:
     """The rule of the module's notation, over ef -> quality in ascending order of ef."""
     within = [ef for ef, quality in measured.items() if quality.us <= budget_us]
     good = [ef for ef in within if _reaches(measured[ef], GOOD)]
     fair = [ef for ef in within if _reaches(measured[ef], FAIR)]
-    slow = [ef for ef, q in measured.items() if _reaches(q, FAIR) and q.us <= scan_us / 4]
+    slow = [ef for ef, q in measured.items() if _reaches(q, FAIR) and q.us <= patience_us]
     return (good[:1] or fair[-1:] or slow[:1] or within[-1:] or list(measured)[:1])[0]
 
 
@@ -204,7 +212,7 @@ def _climb(
     for ef in LADDER if options.ef_search is None else (options.ef_search,):
         graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
         measured[ef] = measure(lambda query: graph.search(view, query, 1) or scan(view, query, 1), probes)
-        if _reaches(measured[ef], GOOD) or measured[ef].us > max(SMALL_US, scan_us / 4):
+        if _reaches(measured[ef], GOOD) or measured[ef].us > patience(scan_us):
             break
     return measured
 

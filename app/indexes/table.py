@@ -46,6 +46,7 @@ class ArmView:
     """
 
     ids: Sequence[str]
+    dim: int
     features: Matrix
     working: Working
     norms: Vector
@@ -64,10 +65,6 @@ class ArmView:
     @property
     def live(self) -> int:
         return len(self.revisions) - len(self.dead)
-
-    @property
-    def dim(self) -> int:
-        return int(self.features.shape[1])
 
     def is_alive(self, rows: Rows) -> NDArray[np.bool_]:
         alive: NDArray[np.bool_] = self.died[rows] >= len(self.dead)
@@ -231,6 +228,7 @@ class ArmTable:
         fits = self._largest_norm <= _FLOAT32_NORM
         return ArmView(
             ids=self._ids,
+            dim=self._features.shape[1],
             features=self._features[:rows],
             working=self._working[:rows] if fits else self._features[:rows],
             norms=self._norms[:rows],

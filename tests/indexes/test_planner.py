@@ -38,14 +38,14 @@ GOOD, FAIR, POOR = (0.995, 0.9999), (0.96, 0.9985), (0.85, 0.992)
             64,
             "the largest within the budget that is fair",
         ),
-        ({32: (*POOR, 40), 64: (*POOR, 90), 96: (*FAIR, 180)}, 96, "fair, and at most a quarter of the scan"),
+        ({32: (*POOR, 40), 64: (*POOR, 90), 96: (*FAIR, 180)}, 96, "fair, and within our patience"),
         ({32: (*POOR, 40), 64: (*POOR, 90), 96: (*FAIR, 600)}, 64, "the largest within the budget"),
         ({32: (*POOR, 400)}, 32, "whatever there is"),
     ],
 )
 def test_ef_by_the_written_rule(measured, ef, why):
     qualities = {key: quality(*value) for key, value in measured.items()}
-    assert choose_ef(qualities, budget_us=100.0, scan_us=2_000.0) == ef, why
+    assert choose_ef(qualities, budget_us=100.0, patience_us=500.0) == ef, why
 
 
 def decide(view, *, wanted=False, make=None, ef_search=None):
@@ -241,3 +241,12 @@ def test_a_graph_that_lost_its_longest_arms_does_not_serve_until_it_is_built_aga
     maintain(index)
     assert index.status().kind == "hnsw"
     assert index.status().recall_at_1 > 0.9
+
+
+@pytest.mark.parametrize(("recall", "kind"), [(0.96, "hnsw"), (0.90, "exact")])
+def test_a_graph_that_finds_less_must_be_far_faster(monkeypatch, recall, kind):
+    slow_scan(monkeypatch, 400.0)
+    monkeypatch.setattr(planner, "measure", lambda search, probes: Quality(recall, 0.9985, 0.9, us=90.0))
+    directions = gaussian(500, 8)
+    view = view_of(directions / np.linalg.norm(directions, axis=1)[:, None])
+    assert decide(view, make=build(view))[0].kind == kind
