@@ -126,13 +126,21 @@ class RewardWorker:
         """Apply everything that is in the log of the partitions that are due."""
         while self._due and not self._stopping:
             partition = self._due.pop()
-            found = await self._store.watermark(partition)
-            if found != self._watermarks.get(partition):
-                self._overtaken(partition)
-            watermark, more = await ingest(self._store, partition, found, self._applied)
-            self._reached(partition, watermark)
-            if more:
-                self._due.add(partition)
+            try:
+                await self._advance(partition)
+            except Unavailable:
+                raise
+            except Exception:  # the other partitions go on; this one is tried again at the next look
+                log.exception("the reward log of partition %d cannot be applied", partition)
+
+    async def _advance(self, partition: int) -> None:
+        found = await self._store.watermark(partition)
+        if found != self._watermarks.get(partition):
+            self._overtaken(partition)
+        watermark, more = await ingest(self._store, partition, found, self._applied)
+        self._reached(partition, watermark)
+        if more:
+            self._due.add(partition)
 
     async def _rest(self) -> None:
         self._awake.clear()

@@ -49,13 +49,12 @@ def _fold_learner(
 
 
 def _add(state: LearnerState | None, items: Sequence[tuple[LogEntry, RewardPayload]]) -> LearnerState | None:
-    features = [bytes_to_vector(payload.features) for _, payload in items]
-    if state is None:
-        state = LearnerState(0, ridge.empty(len(features[0])))
     try:
+        features = np.array([bytes_to_vector(payload.features) for _, payload in items])
+        before = state or LearnerState(0, ridge.empty(features.shape[1]))
         sums = ridge.add(
-            state.sums,
-            np.array(features),
+            before.sums,
+            features,
             np.array([payload.value for _, payload in items]),
             np.array([entry.first for entry, _ in items]),
         )
@@ -66,4 +65,4 @@ def _add(state: LearnerState | None, items: Sequence[tuple[LogEntry, RewardPaylo
         for item in items:
             state = _add(state, [item])
         return state
-    return LearnerState(state.version + len(items), sums)
+    return LearnerState(before.version + len(items), sums)

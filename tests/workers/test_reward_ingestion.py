@@ -1,0 +1,383 @@
+"""The worker against a real store: what a log means does not depend on batches, workers or crashes."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lossy_store import LossyStore
+from redis.asyncio import Redis
+from waiting import until
+
+from app.algorithms.linear import ridge
+from app.services.records import LearnerState, RewardPayload, pack, state_to_bytes, vector_to_bytes
+from app.services.reducer import fold
+from app.storage.protocol import LogEntry, RewardWrite
+from app.storage.redis_store import RedisStore
+from workers import reward_ingestion
+from workers.reward_ingestion import RewardWorker, States
+
+pytestmark = pytest.mark.anyio
+
+UID = "0123456789abcdef"
+OTHER = "fedcba9876543210"
+TTL_MS = 600_000
+DIM = 3
+SETTINGS = settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+# (learner, features, value, first) or a learner to forget
+NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
+REWARD = st.tuples(
+    st.sampled_from("xyz"), st.lists(NUMBERS, min_size=DIM, max_size=DIM), NUMBERS, st.booleans()
+)
+LOG = st.lists(REWARD | st.sampled_from("xyz"), min_size=1, max_size=40)
+
+
+def payload(features: Sequence[float], value: float) -> bytes:
+    return pack(RewardPayload(vector_to_bytes(np.array(features, dtype=float)), value))
+
+
+GARBAGE = (
+    b"", b"\xc1", b"\x00", b"\xff" * 50, b"\x91", b"\x92\xc4\x08abcdefgh\xa1x", b"not msgpack",
+    pack(RewardPayload(b"\x00" * 7, 1.0)), pack(RewardPayload(b"\x00" * 8 * (DIM + 1), 1.0)),
+    pack(RewardPayload(b"\x00" * 8, 1.0)), pack(RewardPayload(b"\xff" * 8 * DIM, 1.0)),
+    pack(RewardPayload(vector_to_bytes(np.ones(DIM)), float("nan"))),
+    pack(RewardPayload(vector_to_bytes(np.full(DIM, np.inf)), 1.0)),
+    pack(RewardPayload(vector_to_bytes(np.full(DIM, 1e200)), 1e200)),
+)  # fmt: skip
+POISON = st.tuples(st.sampled_from("xyz"), st.sampled_from(GARBAGE))
+
+
+def as_entry(number: int, item: Any) -> LogEntry:
+    if isinstance(item, str):
+        return LogEntry(f"1-{number}", UID, item, True, pack(RewardPayload(b"")))
+    if len(item) == 2:
+        return LogEntry(f"1-{number}", UID, item[0], True, item[1])
+    learner, features, value, first = item
+    return LogEntry(f"1-{number}", UID, learner, first, payload(features, value))
+
+
+def encoded(states: States) -> dict[tuple[str, str], bytes | None]:
+    return {identity: state_to_bytes(state) if state else None for identity, state in states.items()}
+
+
+@dataclass
+class Seen:
+    """What a worker told of what it did."""
+
+    states: dict[tuple[str, str], LearnerState | None] = field(default_factory=dict)
+    entries: int = 0
+    overtaken: list[int] = field(default_factory=list)
+
+    def applied(self, states: States, entries: int) -> None:
+        self.states.update(states)
+        self.entries += entries
+
+
+def worker(store: Any, seen: Seen | None = None, poll_s: float = 0.01) -> RewardWorker:
+    seen = seen or Seen()
+    return RewardWorker(
+        store, applied=seen.applied, overtaken=seen.overtaken.append, poll_s=poll_s, reward_log_s=600
+    )
+
+
+@pytest.fixture
+async def one(store: RedisStore, store_url: str) -> AsyncIterator[RedisStore]:
+    """A store with one partition."""
+    async with Redis.from_url(store_url) as client:
+        await client.flushall()
+    single = RedisStore(store_url, partitions=1)
+    await single.open()
+    yield single
+    await single.close()
+
+
+async def append(store: Any, items: Sequence[Any], *, start: int = 0) -> None:
+    """Put a log into partition 0; rewards that are not ``first`` share the word of the learner's decision."""
+    for number, item in enumerate(items, start=start):
+        if isinstance(item, str):
+            forget = pack(RewardPayload(b""))
+            await store.append_forget(0, UID, item, payload=forget, now_ms=number + 1, ttl_ms=TTL_MS)
+            continue
+        learner, features, value, first = item
+        word = None if first else f"shared-{learner}"
+        write = RewardWrite(UID, learner, f"n{number}", word, 10**13, TTL_MS, payload(features, value))
+        (outcome,) = await store.append_rewards(0, [write])
+        assert outcome.status == "accepted"
+
+
+async def replayed(store: Any) -> dict[tuple[str, str], bytes | None]:
+    """The states that the whole log means, folded at once from nothing."""
+    return encoded(fold({}, await store.read_log(0, "0-0", 100_000)))
+
+
+async def states(store: Any, learners: str = "xyz") -> dict[tuple[str, str], bytes | None]:
+    names = [(UID, learner) for learner in learners]
+    return dict(zip(names, await store.states(0, names), strict=True))
+
+
+async def agrees(store: Any) -> None:
+    """What is stored is what the log means, bit for bit."""
+    meant = await replayed(store)
+    assert {name: data for name, data in (await states(store)).items() if data} == {
+        name: data for name, data in meant.items() if data
+    }
+
+
+@SETTINGS
+@given(
+    log=st.lists(REWARD | POISON | st.sampled_from("xyz"), min_size=1, max_size=40),
+    cuts=st.lists(st.integers(0, 40), max_size=8),
+)
+def test_batches_cut_anywhere_give_the_same_states_to_the_bit(log: list[Any], cuts: list[int]):
+    entries = [as_entry(number, item) for number, item in enumerate(log)]
+    whole = encoded(fold({}, entries))
+    whole = {identity: data for identity, data in whole.items() if data}
+    current: dict[tuple[str, str], LearnerState | None] = {}
+    places = [0, *sorted(min(cut, len(entries)) for cut in cuts), len(entries)]
+    for start, stop in itertools.pairwise(places):
+        current.update(fold(current, entries[start:stop]))
+    assert {identity: data for identity, data in encoded(current).items() if data} == whole
+
+
+@SETTINGS
+@given(log=LOG)
+def test_learners_do_not_touch_each_other(log: list[Any]):
+    entries = [as_entry(number, item) for number, item in enumerate(log)]
+    whole = encoded(fold({}, entries))
+    for learner in "xyz":
+        alone = encoded(fold({}, [entry for entry in entries if entry.learner == learner]))
+        assert alone.get((UID, learner)) == whole.get((UID, learner))
+
+
+@SETTINGS
+@given(log=LOG)
+def test_a_state_is_the_sum_of_what_came_since_it_was_forgotten(log: list[Any]):
+    """Against plain sums, to rounding; the counts exactly."""
+    folded = fold({}, [as_entry(number, item) for number, item in enumerate(log)])
+    for learner in {item if isinstance(item, str) else item[0] for item in log}:
+        mine = [item for item in log if item[0] == learner]
+        last = max((i for i, item in enumerate(mine) if isinstance(item, str)), default=-1)
+        rows = mine[last + 1 :]
+        state = folded[UID, learner]
+        if not rows:
+            assert state is None
+            continue
+        assert state is not None
+        assert (state.version, state.sums.observations) == (len(rows), sum(first for *_, first in rows))
+        gram = sum((np.outer(x, x) for _, x, _, first in rows if first), np.zeros((DIM, DIM)))
+        moment = sum((np.multiply(x, r) for _, x, r, _ in rows), np.zeros(DIM))
+        bound = sum((abs(np.multiply(x, r)) for _, x, r, _ in rows), np.zeros(DIM))
+        np.testing.assert_allclose(state.sums.gram, gram, rtol=1e-12, atol=1e-12 * (abs(gram).max() + 1e-300))
+        assert (abs(state.sums.moment - moment) <= 1e-12 * bound + 1e-290).all()
+
+
+@SETTINGS
+@given(log=LOG, batch=st.integers(1, 7), stops=st.lists(st.integers(1, 40), max_size=3))
+async def test_the_stored_states_are_the_log_replayed(
+    one: RedisStore, monkeypatch: pytest.MonkeyPatch, log: list[Any], batch: int, stops: list[int]
+):
+    """Through batches of any size and workers that come and go."""
+    async with Redis.from_url(one_url(one)) as client:
+        await client.flushall()
+    monkeypatch.setattr(reward_ingestion, "BATCH", batch)
+    places = [0, *sorted(min(stop, len(log)) for stop in stops), len(log)]
+    for start, stop in itertools.pairwise(places):
+        await append(one, log[start:stop], start=start)
+        seen = Seen()
+        await worker(one, seen).drain()
+        assert seen.entries == stop - start
+    await agrees(one)
+    assert await one.backlog(0) == 0
+
+
+def one_url(store: RedisStore) -> str:
+    return str(store._redis.address)
+
+
+async def test_many_workers_on_one_log(one: RedisStore, monkeypatch: pytest.MonkeyPatch):
+    """Six race for every batch while rewards come in: each entry is folded by exactly one of them."""
+    monkeypatch.setattr(reward_ingestion, "BATCH", 5)
+    rng = np.random.default_rng(0)
+    log = [("xyz"[i % 3], list(rng.normal(size=DIM)), float(rng.normal()), True) for i in range(300)]
+    told = [Seen() for _ in range(6)]
+    crew = [worker(one, seen) for seen in told]
+    running = [asyncio.create_task(each.run()) for each in crew]
+    await append(one, log)
+
+    async def done() -> bool:
+        return await one.backlog(0) == 0
+
+    await until(done, what="the log is applied")
+    for each in crew:
+        each.stop()
+    await asyncio.gather(*running)
+    await agrees(one)
+    assert sum(seen.entries for seen in told) == 300
+    assert sum(seen.entries > 0 for seen in told) > 1, "they did race"
+    assert all(seen.overtaken for seen in told)
+
+
+@pytest.mark.parametrize("where", ["watermark", "read_log", "states", "apply", "apply, reply lost"])
+async def test_a_crash_anywhere_is_made_good_by_the_next_worker(one: RedisStore, where: str):
+    log = [("x", [1.0, 2.0, float(i)], 0.5, True) for i in range(10)]
+    await append(one, log)
+    lossy: Any = LossyStore(one)
+
+    class Crash(BaseException):
+        pass
+
+    async def crash() -> None:
+        raise Crash
+
+    if where == "apply, reply lost":
+        lossy.hold["apply"] = asyncio.Event()
+        task = asyncio.create_task(worker(lossy).drain())
+
+        async def written() -> bool:
+            return bool(lossy.held["apply"])
+
+        await until(written, what="the states are written")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await one.backlog(0) == 0
+    else:
+        lossy.before[where] = crash
+        with pytest.raises(Crash):
+            await worker(lossy).drain()
+        assert (await states(one, "x"))[UID, "x"] is None, "nothing was written"
+        assert await one.backlog(0) == 10
+    await append(one, log[:3], start=100)
+    await worker(one).drain()
+    await agrees(one)
+    assert await one.backlog(0) == 0
+
+
+async def test_a_worker_that_was_slower_writes_nothing(one: RedisStore):
+    """Another one applies the same entries, and more, between its reading and its writing."""
+    await append(one, [("x", [1.0, 0.0, 0.0], 1.0, True)])
+    lossy: Any = LossyStore(one)
+    seen = Seen()
+
+    async def overtake() -> None:
+        await append(one, [("x", [0.0, 1.0, 0.0], 1.0, True)], start=50)
+        await worker(one).drain()
+
+    lossy.before["apply"] = overtake
+    await worker(lossy, seen).drain()
+    assert seen.entries == 0
+    assert seen.overtaken == [0, 0], "at its start, and when it was overtaken"
+    await agrees(one)
+
+
+async def test_poison_is_left_out_and_blocks_nothing(one: RedisStore, caplog: pytest.LogCaptureFixture):
+    """Whatever a payload is, the entries around it are applied, also those of the same learner."""
+    good = ("x", [1.0, 2.0, 3.0], 1.0, True)
+    await append(one, [good])
+    for number, garbage in enumerate(GARBAGE):
+        for learner in ("x", f"p{number}"):
+            write = RewardWrite(
+                OTHER if learner != "x" else UID, learner, f"g{number}", None, 10**13, TTL_MS, garbage
+            )
+            assert (await one.append_rewards(0, [write]))[0].status == "accepted"
+        await append(one, [good], start=100 + number)
+    with caplog.at_level(logging.ERROR):
+        await worker(one).drain()
+    assert await one.backlog(0) == 0
+    data = (await states(one))[UID, "x"]
+    rows = np.tile([1.0, 2.0, 3.0], (len(GARBAGE) + 1, 1))
+    count = len(rows)
+    sums = ridge.add(ridge.empty(DIM), rows, np.ones(count), np.ones(count, dtype=bool))
+    assert data == state_to_bytes(LearnerState(count, sums))
+    assert len([record for record in caplog.records if "left out" in record.message]) >= len(GARBAGE)
+
+
+async def test_an_entry_that_is_none_of_ours_holds_up_its_partition_only(
+    store: RedisStore, store_url: str, caplog: pytest.LogCaptureFixture
+):
+    """Somebody wrote into a stream by hand: other partitions go on, and the log says where it is."""
+    async with Redis.from_url(store_url) as client:
+        await client.xadd("shortlist:{p:0}:log", {"no": "field of ours"})
+    seen = Seen()
+    going = worker(store, seen)
+    running = asyncio.create_task(going.run())
+    for partition in range(1, store.partitions):
+        write = RewardWrite(UID, "x", "n", None, 10**13, TTL_MS, payload([1.0], 1.0))
+        await store.append_rewards(partition, [write])
+        going.wake(partition)
+
+    async def others_done() -> bool:
+        return seen.entries == store.partitions - 1
+
+    await until(others_done, what="the other partitions are applied")
+    assert not running.done()
+    assert any("partition 0" in record.message for record in caplog.records)
+    going.stop()
+    await running
+
+
+async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: RedisStore):
+    going = worker(one, poll_s=60)
+    running = asyncio.create_task(going.run())
+    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)] * 1)
+    (last,) = await one.read_log(0, "0-0", 10)
+    waiting = asyncio.create_task(going.wait_applied(0, last.entry_id))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    going.wake(0)
+    assert await waiting is True
+    assert (await states(one))[UID, "x"] is not None
+    assert await going.wait_applied(0, last.entry_id) is True
+    going.stop()
+    await running
+
+
+async def test_waiting_for_what_never_comes_ends_too(one: RedisStore, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reward_ingestion, "WAIT_S", 0.05)
+    assert await worker(one).wait_applied(0, "99999999999999-1") is False
+
+
+async def test_trimming_keeps_what_is_not_applied_and_changes_no_state(one: RedisStore):
+    log = [("x", [1.0, 2.0, float(i)], 0.5, True) for i in range(20)]
+    await append(one, log[:10])
+    going = worker(one)
+    await going.drain()
+    before = await states(one)
+    await append(one, log[10:], start=10)
+    going._reward_log_s = -3_600
+    await going._trim()
+    assert [entry.entry_id for entry in await one.read_log(0, "0-0", 100)] != []
+    assert await one.backlog(0) == 10
+    assert await states(one) == before
+    going.wake(0)
+    await going.drain()
+    data = (await states(one))[UID, "x"]
+    rows = np.array([row for _, row, *_ in log])
+    sums = ridge.add(ridge.empty(DIM), rows, np.full(20, 0.5), np.ones(20, dtype=bool))
+    assert data == state_to_bytes(LearnerState(20, sums))
+
+
+async def test_stopping_finishes_the_batch_at_hand(one: RedisStore):
+    await append(one, [("x", [1.0, 2.0, float(i)], 0.5, True) for i in range(10)])
+    lossy: Any = LossyStore(one)
+    going = worker(lossy)
+
+    async def stop() -> None:
+        going.stop()
+
+    lossy.before["apply"] = stop
+    await asyncio.wait_for(going.run(), 10)
+    assert await one.backlog(0) == 0
+    await agrees(one)
