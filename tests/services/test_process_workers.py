@@ -1,0 +1,186 @@
+"""`serve --no-worker` and `shortlist worker` processes over one external store."""
+
+import asyncio
+import shutil
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from service_process import Service, ShortlistProcess, serving
+from waiting import until
+
+from app.storage.embedded_server import EmbeddedServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """A redis-server of the system where there is one: not the server that is embedded otherwise."""
+    binary = shutil.which("redis-server")
+    with EmbeddedServer(tmp_path / "redis", binary=Path(binary) if binary else None) as server:
+        yield server.url
+
+
+@contextmanager
+def worker(folder: Path, url: str) -> Iterator[ShortlistProcess]:
+    process = ShortlistProcess(folder / "workers", ["worker", "--redis-url", url], {})
+    try:
+        process.await_message("worker is ready")
+        yield process
+    finally:
+        process.kill()
+
+
+@asynccontextmanager
+async def service(
+    folder: Path, url: str, **settings: str
+) -> AsyncIterator[tuple[Service, httpx.AsyncClient]]:
+    with serving(folder, "--redis-url", url, "--no-worker", **settings) as process:
+        async with process.client() as http:
+            yield process, http
+
+
+async def build(http: httpx.AsyncClient) -> None:
+    arms = [{"id": f"a{i}", "features": [1.0, float(i)]} for i in range(6)]
+    (await http.put("/v1/catalogues/c", json={"dim": 2})).raise_for_status()
+    (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
+    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
+    (await http.put("/v1/bandits/b", json=body)).raise_for_status()
+
+
+async def reward(http: httpx.AsyncClient, key: str, *, wait: bool = False) -> httpx.Response:
+    choice = (await http.post("/v1/bandits/b/choose", json={"key": key})).json()
+    body = {"rewards": [{"decision": choice["decision"], "value": 1}]}
+    answer = await http.post("/v1/rewards" + ("?wait=applied" if wait else ""), json=body)
+    assert answer.json()["accepted"] == 1, answer.text
+    return answer
+
+
+async def test_rewards_wait_for_a_worker_and_are_applied_by_it(tmp_path: Path, url: str):
+    async with service(tmp_path, url) as (_, http):
+        await build(http)
+        for _ in range(5):
+            assert (await reward(http, "ann")).status_code == 202
+        learner = (await http.get("/v1/bandits/b/learners/ann")).json()
+        assert (learner["observations"], (await http.get("/readyz")).json()["backlog"]) == (0, 5)
+        with worker(tmp_path, url) as process:
+            assert (await reward(http, "ann", wait=True)).status_code == 200
+            learner = (await http.get("/v1/bandits/b/learners/ann")).json()
+            assert (learner["observations"], (await http.get("/readyz")).json()["backlog"]) == (6, 0)
+
+            async def chosen_from() -> bool:
+                choice = (await http.post("/v1/bandits/b/choose", json={"key": "ann"})).json()
+                return bool(choice["learner_version"] == 6)
+
+            await until(chosen_from, what="the cached learner is read again")
+            started = time.monotonic()
+            process.send(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait) == 0
+            assert time.monotonic() - started < 5
+            assert [r for r in process.records() if r["level"] in {"ERROR", "WARNING"}] == []
+
+
+async def test_a_backlog_beyond_its_bound_is_not_ready(tmp_path: Path, url: str):
+    async with service(tmp_path, url, SHORTLIST_MAX_BACKLOG="3") as (_, http):
+        await build(http)
+        for _ in range(4):
+            await reward(http, "ann")
+        answer = await http.get("/readyz")
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        assert (await reward(http, "ann")).status_code == 202, "rewards are durable all the same"
+        with worker(tmp_path, url):
+
+            async def ready() -> bool:
+                return (await http.get("/readyz")).status_code == 200
+
+            await until(ready, what="the backlog is applied")
+
+
+async def test_workers_that_are_killed_and_race_apply_every_reward_once(tmp_path: Path, url: str):
+    """Two workers at a time; one of them is killed again and again while rewards come in."""
+    async with service(tmp_path, url) as (_, http):
+        await build(http)
+        stop = asyncio.Event()
+        sent = dict.fromkeys((f"u{i}" for i in range(8)), 0)
+
+        async def client(key: str) -> None:
+            while not stop.is_set():
+                await reward(http, key)
+                sent[key] += 1
+
+        async def more() -> None:
+            wanted = sum(sent.values()) + 60
+
+            async def enough() -> bool:
+                return sum(sent.values()) > wanted
+
+            await until(enough, what="rewards are accepted")
+
+        clients = [asyncio.create_task(client(key)) for key in sent]
+        with worker(tmp_path, url):
+            for _ in range(3):
+                with worker(tmp_path, url) as victim:
+                    await more()
+                    victim.kill()
+            stop.set()
+            await asyncio.gather(*clients)
+
+            async def applied() -> bool:
+                return bool((await http.get("/readyz")).json()["backlog"] == 0)
+
+            await until(applied, what="the backlog is applied")
+        for key, count in sent.items():
+            learner = (await http.get(f"/v1/bandits/b/learners/{key}?include=precision")).json()
+            assert learner["observations"] == learner["version"] == count
+            assert np.array(learner["precision"])[0][0] == 1 + count
+
+
+async def test_a_worker_beside_a_service_with_its_own(tmp_path: Path, url: str):
+    """Nobody needs to do this, but nothing may break: choices see what either of them applied."""
+    with serving(tmp_path, "--redis-url", url) as process, worker(tmp_path, url):
+        async with process.client() as http:
+            await build(http)
+            for _ in range(30):
+                await reward(http, "ann", wait=True)
+            assert (await http.get("/v1/bandits/b/learners/ann")).json()["observations"] == 30
+
+            async def chosen_from() -> bool:
+                choice = (await http.post("/v1/bandits/b/choose", json={"key": "ann"})).json()
+                return bool(choice["learner_version"] == 30)
+
+            await until(chosen_from, what="the service notices what the other worker did")
+
+
+async def test_a_worker_waits_for_a_store_that_is_away(tmp_path: Path):
+    """Its store is stopped and comes back: the worker goes on by itself."""
+    binary = shutil.which("redis-server")
+    options = {"binary": Path(binary)} if binary else {}
+    with EmbeddedServer(tmp_path / "redis", **options) as first:
+        async with service(tmp_path, first.url) as (_, http):
+            await build(http)
+            with worker(tmp_path, first.url) as process:
+                await reward(http, "ann", wait=True)
+                first.stop()
+                process.await_message("not available")
+                with EmbeddedServer(tmp_path / "redis", **options):
+                    answer = await until(lambda: accepted(http), what="rewards are accepted again")
+                    assert answer.status_code == 200
+                    learner = (await http.get("/v1/bandits/b/learners/ann")).json()
+                    assert learner["observations"] == 2
+                    assert process.process.poll() is None
+
+
+async def accepted(http: httpx.AsyncClient) -> httpx.Response | None:
+    """A reward that is applied, or None while there is no store."""
+    choice = await http.post("/v1/bandits/b/choose", json={"key": "ann"})
+    if choice.status_code != 200:
+        return None
+    body = {"rewards": [{"decision": choice.json()["decision"], "value": 1}]}
+    answer = await http.post("/v1/rewards?wait=applied", json=body)
+    return answer if answer.status_code != 503 else None
