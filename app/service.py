@@ -13,7 +13,7 @@ from app.services.bandits import Bandits
 from app.services.catalogues import Catalogues
 from app.services.choosing import Choosing
 from app.services.learners import Learners
-from app.services.rewards import RemoteWorkers, Rewards
+from app.services.rewards import Receipt, RemoteWorkers, Rewards
 from app.services.tokens import TokenSigner
 from app.settings import Settings
 from app.storage.redis_store import RedisStore
@@ -53,6 +53,7 @@ class Service:
             self._worker or RemoteWorkers(store),
             token_ttl_ms=token_ttl_ms,
             observation_ttl_ms=settings.observation_ttl_s * 1_000,
+            received=self._received,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._maintenance: asyncio.Task[None] | None = None
@@ -64,7 +65,7 @@ class Service:
         await self.bandits.load()
         if self._worker is not None:
             self._tasks.append(asyncio.create_task(self._worker.run()))
-        self._maintenance = asyncio.create_task(index_maintenance.run(self.catalogues))
+        self._maintenance = asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained))
         self.ready = True
 
     async def stop(self) -> None:
@@ -103,6 +104,16 @@ class Service:
     def _applied(self, states: States, entries: int) -> None:
         self.learners.applied(states)
         self.metrics.applied.inc(entries)
+
+    def _received(self, receipt: Receipt) -> None:
+        outcomes = self.metrics.rewards
+        outcomes.labels("accepted").inc(receipt.accepted)
+        outcomes.labels("duplicate").inc(receipt.duplicate)
+        for _, code in receipt.rejected:
+            outcomes.labels(code).inc()
+
+    def _maintained(self, outcome: index_maintenance.Outcome) -> None:
+        self.metrics.index_builds.labels(outcome).inc()
 
 
 def _folder(path: Path) -> Path:

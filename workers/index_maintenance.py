@@ -6,24 +6,31 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 from app.services.catalogues import Catalogue
 
 log = logging.getLogger("shortlist.indexes")
 
 LOOK_EVERY_S = 0.2
+REST_S = 60.0
 
 
-async def maintain(catalogue: Catalogue) -> bool:
-    """Do what is due for one catalogue; whether anything was."""
+Outcome = Literal["nothing", "done", "failed"]
+
+
+async def maintain(catalogue: Catalogue) -> Outcome:
+    """Do what is due for one catalogue."""
     job = catalogue.index.begin_maintenance()
     if job is None:
-        return False
+        return "nothing"
     try:
         await _in_daemon_thread(job.run)
     except Exception:  # what served until now goes on serving
         log.exception("maintenance of the index of %s failed", catalogue.name)
+        return "failed"
     finally:
         job.cancel()
         catalogue.index.finish_maintenance(job)
@@ -35,14 +42,21 @@ async def maintain(catalogue: Catalogue) -> bool:
         len(catalogue.index),
         status.recall_at_1,
     )
-    return True
+    return "done"
 
 
-async def run(catalogues: Iterable[Catalogue]) -> None:
-    """Look at every catalogue in turn, until cancelled."""
+async def run(catalogues: Iterable[Catalogue], report: Callable[[Outcome], None]) -> None:
+    """Look at every catalogue in turn, until cancelled. One whose work failed rests a while."""
+    resting: dict[str, float] = {}
     while True:
         for catalogue in catalogues:
-            await maintain(catalogue)
+            if time.monotonic() < resting.get(catalogue.uid, 0.0):
+                continue
+            outcome = await maintain(catalogue)
+            if outcome == "failed":
+                resting[catalogue.uid] = time.monotonic() + REST_S
+            if outcome != "nothing":
+                report(outcome)
         await asyncio.sleep(LOOK_EVERY_S)
 
 

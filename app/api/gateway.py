@@ -23,6 +23,7 @@ log = logging.getLogger("shortlist.http")
 
 STREAMED = re.compile(r"^/v1/catalogues/[^/]+/import$")
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+METHODS = {"GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"}
 CLIENT_LEFT = 499  # as nginx counts them
 DIGITS = 18  # more than any body has, and less than Python takes long to read
 
@@ -90,13 +91,14 @@ class Gateway:
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: bytes) -> None:
         route = getattr(scope.get("route"), "path", "none")
-        seen = self._children.get((scope["method"], route, status))
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        seen = self._children.get((method, route, status))
         if seen is None:
             seen = (
                 self._metrics.request_seconds.labels(route),
-                self._metrics.requests.labels(scope["method"], route, str(status)),
+                self._metrics.requests.labels(method, route, str(status)),
             )
-            self._children[scope["method"], route, status] = seen
+            self._children[method, route, status] = seen
         seen[0].observe(seconds)
         seen[1].inc()
         if self._access_log or status >= 500:
@@ -104,7 +106,7 @@ class Gateway:
                 "request",
                 extra={
                     "request_id": request_id.decode(),
-                    "method": scope["method"],
+                    "method": method,
                     "route": route,
                     "status": status,
                     "ms": round(seconds * 1e3, 3),

@@ -33,6 +33,9 @@ from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 
 SEED = 11
 DIM = 32
+ARMS = 200_000
+QUICK_ARMS = 100_000
+QUIET_S = 5.0
 OPTIONS = IndexOptions(kind="hnsw", ef_search=192)
 TURNOVER = 2.0
 STRETCH = 0.2
@@ -123,7 +126,7 @@ class Loop:
 
 def run(quick: bool) -> dict[str, Any]:
     """Replace 200 % of 100,000 (quick) or 200,000 arms at 2,000 a second; print and return the rows."""
-    arms = 100_000 if quick else 200_000
+    arms = QUICK_ARMS if quick else ARMS
     rng = np.random.default_rng(SEED)
     features = rng.standard_normal((arms, DIM))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -141,7 +144,7 @@ def run(quick: bool) -> dict[str, Any]:
 def _watch(loop: Loop, features: Matrix, rng: np.random.Generator) -> list[dict[str, Any]]:
     loop.settle()
     quiet = Stretch()
-    loop.search_until(time.monotonic() + 5.0, quiet)
+    loop.search_until(time.monotonic() + QUIET_S, quiet)
     rows = [quiet.row(loop.index, 0.0, loop.folds, None)]
     arms, revision = len(features), len(features)
     per_stretch = int(STRETCH * arms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -99,6 +99,7 @@ class Rewards:
         *,
         token_ttl_ms: int,
         observation_ttl_ms: int,
+        received: Callable[[Receipt], None],
     ) -> None:
         self._store = store
         self._catalogues = catalogues
@@ -107,6 +108,7 @@ class Rewards:
         self._workers = workers
         self._token_ttl_ms = token_ttl_ms
         self._observation_ttl_ms = observation_ttl_ms
+        self._received = received
 
     async def reward(self, rewards: Sequence[Reward]) -> Receipt:
         """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code."""
@@ -205,6 +207,7 @@ class Rewards:
             *(self._append_to(partition, items, receipt) for partition, items in by_partition.items())
         )
         receipt.rejected.sort()
+        self._received(receipt)
         return receipt
 
     async def _append_to(

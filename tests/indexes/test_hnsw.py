@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from app.algorithms.types import NO_ROWS
+from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions
 from app.indexes.probes import make_queries, measure, solve
@@ -114,10 +115,21 @@ def test_the_excluded_are_replaced_by_the_next_best(excluded):
     view = view_of(gaussian(1_000, 6))
     graph = built(view, ef=500)
     for query in gaussian(20, 6, seed=5):
-        best = graph.search(view, query, 70).rows
+        best = graph.search(view, query, excluded + 10).rows
         exclude = best[:excluded]
         found = graph.search(view, query, 5, exclude)
         assert found.rows.tolist() == best[excluded : excluded + 5].tolist()
+
+
+@pytest.mark.parametrize("excluded", [100, 256, 257, 400])
+def test_a_long_list_of_excluded_arms(excluded):
+    view = view_of(gaussian(1_000, 6))
+    graph = built(view, ef=128)
+    for query in gaussian(20, 6, seed=5):
+        exclude = scan(view, query, excluded).rows
+        found = graph.search(view, query, 5, exclude)
+        assert not set(found.rows.tolist()) & set(exclude.tolist())
+        assert found.scores[0] >= 0.95 * scan(view, query, 1, exclude).scores[0]
 
 
 def test_unreachable_arms_make_it_ask_for_a_scan():

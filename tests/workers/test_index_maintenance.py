@@ -1,0 +1,104 @@
+"""The loop that keeps indexes in shape: one failure rests, the others go on, and a stop is at once."""
+
+import asyncio
+import logging
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from waiting import until
+
+from workers import index_maintenance
+
+pytestmark = pytest.mark.anyio
+
+
+class Job:
+    def __init__(self, run: Any) -> None:
+        self.run = run
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Index:
+    """An index that has the same job due until it is finished, and remembers what was asked of it."""
+
+    def __init__(self, run: Any) -> None:
+        self.due: Any = Job(run)
+        self.begun = 0
+        self.finished: list[Any] = []
+
+    def begin_maintenance(self) -> Any:
+        self.begun += self.due is not None
+        return self.due
+
+    def finish_maintenance(self, job: Any) -> None:
+        self.finished.append(job)
+
+    def status(self) -> Any:
+        return SimpleNamespace(kind="exact", recall_at_1=1.0)
+
+    def __len__(self) -> int:
+        return 0
+
+
+def catalogue(name: str, run: Any) -> Any:
+    return SimpleNamespace(name=name, uid=name, index=Index(run))
+
+
+async def test_one_failure_rests_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(index_maintenance, "LOOK_EVERY_S", 0.001)
+
+    def fail() -> None:
+        raise ValueError("broken")
+
+    bad, good = catalogue("bad", fail), catalogue("good", lambda: None)
+    outcomes: list[str] = []
+    with caplog.at_level(logging.ERROR):
+        task = asyncio.create_task(index_maintenance.run([bad, good], outcomes.append))
+
+        async def went_on() -> bool:
+            return outcomes.count("done") >= 20
+
+        await until(went_on, what="the good one is maintained again and again")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert bad.index.begun == 1
+    assert bad.index.finished == [bad.index.due]
+    assert outcomes.count("failed") == 1
+    assert len([record for record in caplog.records if "bad" in record.message]) == 1
+    monkeypatch.setattr(index_maintenance, "REST_S", 0.0)
+    task = asyncio.create_task(index_maintenance.run([bad], outcomes.append))
+
+    async def again() -> bool:
+        return outcomes.count("failed") >= 3
+
+    await until(again, what="it is tried again after its rest")
+    task.cancel()
+
+
+async def test_a_stop_does_not_wait_for_long_work():
+    """The thread goes on alone until it notices; the loop is free at once, and so is the process."""
+    release = threading.Event()
+    long = catalogue("long", lambda: release.wait(20))
+    task = asyncio.create_task(index_maintenance.run([long], lambda _: None))
+
+    async def begun() -> bool:
+        return bool(long.index.begun)
+
+    await until(begun, what="the work has begun")
+    started = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - started < 1
+    assert long.index.due.cancelled, "the work is told that nobody waits"
+    assert long.index.finished
+    release.set()
