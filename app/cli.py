@@ -22,6 +22,9 @@ BENCHMARKS = {
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
 }
 
+# name -> module and what it shows. The module's run(name, quick, data) prints and returns a record.
+REPRODUCTIONS: dict[str, tuple[str, str]] = {}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status says whether it went well."""
@@ -65,6 +68,16 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions, seed and rows")
     bench.set_defaults(run=_bench)
 
+    reproduce = commands.add_parser("reproduce", help="a paper's table or figure beside its printed numbers")
+    reproduce.add_argument("name", nargs="?", choices=sorted(REPRODUCTIONS), help="which table or figure")
+    reproduce.add_argument("--list", action="store_true", help="list what can be reproduced")
+    reproduce.add_argument("--quick", action="store_true", help="fewer seeds")
+    reproduce.add_argument(
+        "--data", type=Path, metavar="DIR", help="a MovieLens directory, if needed"
+    )
+    reproduce.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions, seed and rows")
+    reproduce.set_defaults(run=_reproduce)
+
     doctor = commands.add_parser("doctor", help="check a running or stopped installation")
     _flags(doctor, "host", "port", "data_dir", "redis_url")
     doctor.set_defaults(run=_doctor)
@@ -107,10 +120,23 @@ def _bench(parsed: argparse.Namespace) -> int:
         for name, text in BENCHMARKS.items():
             print(f"{name:10} {text}")
         return 0 if parsed.list else 2
-    result: dict[str, Any] = import_module(f"app.bench.{parsed.name}").run(parsed.quick)
-    if parsed.json is not None:
-        parsed.json.write_text(json.dumps(result, indent=1) + "\n")
+    _write(parsed.json, import_module(f"app.bench.{parsed.name.replace('-', '_')}").run(parsed.quick))
     return 0
+
+
+def _reproduce(parsed: argparse.Namespace) -> int:
+    if parsed.list or parsed.name is None:
+        for name, (_, text) in sorted(REPRODUCTIONS.items()):
+            print(f"{name:24} {text}")
+        return 0 if parsed.list else 2
+    module, _ = REPRODUCTIONS[parsed.name]
+    _write(parsed.json, import_module(module).run(parsed.name, parsed.quick, parsed.data))
+    return 0
+
+
+def _write(path: Path | None, result: dict[str, Any]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def _doctor(parsed: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from app.api.catalogues import as_arm
+from app.api.limits import MAX_LINE_BYTES
 from app.api.problems import problem_of
 from app.api.schemas import ArmBody, UpsertedView
 from app.api.strict_json import JsonRoute, invalid, reply
@@ -25,7 +26,6 @@ from app.services.catalogues import Arm, Catalogue, Catalogues
 NDJSON = "application/x-ndjson"
 BATCH_ARMS = 1_000
 BATCH_NUMBERS = 1_000_000
-MAX_LINE_BYTES = 1 << 20
 
 
 class Progress(StreamingResponse):

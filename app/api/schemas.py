@@ -1,4 +1,4 @@
-"""Request and response bodies, and the limits that requests are held to (docs/limits.md)."""
+"""Request and response bodies: the parts that all share, catalogues, bandits, rewards, operations."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from pydantic import (
     model_validator,
 )
 
+from app.api.limits import (
+    MAX_ARMS,
+    MAX_BATCH,
+    MAX_DIM,
+    MAX_EXCLUDE,
+    MAX_FEATURE,
+    MAX_K,
+    MAX_METADATA_CHARS,
+    MAX_PAGE,
+    MAX_REWARDS,
+    MAX_TAGS,
+    MAX_TOKEN_CHARS,
+    MAX_VALUE,
+)
 from app.api.strict_json import StrictModel
-
-MAX_DIM = 4_096
-MAX_ARMS = 10_000
-MAX_K = 1_000
-MAX_EXCLUDE = 10_000
-MAX_BATCH = 1_000
-MAX_REWARDS = 10_000
-MAX_FEATURE = 1e6
-MAX_VALUE = 1e9
-MAX_TAGS = 64
-MAX_METADATA_CHARS = 16_384
-MAX_PAGE = 1_000
-MAX_TOKEN_CHARS = 400_000
 
 _IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 Identifier = Annotated[str, StringConstraints(pattern=f"^{_IDENTIFIER}$")]

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.api import imports
-from app.api.imports import MAX_LINE_BYTES
+from app.api.limits import MAX_LINE_BYTES
 
 pytestmark = pytest.mark.anyio
 
