@@ -72,9 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("name", nargs="?", choices=sorted(REPRODUCTIONS), help="which table or figure")
     reproduce.add_argument("--list", action="store_true", help="list what can be reproduced")
     reproduce.add_argument("--quick", action="store_true", help="fewer seeds")
-    reproduce.add_argument(
-        "--data", type=Path, metavar="DIR", help="a MovieLens directory, if needed"
-    )
+    reproduce.add_argument("--data", type=Path, metavar="DIR", help="a MovieLens directory, if needed")
     reproduce.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions, seed and rows")
     reproduce.set_defaults(run=_reproduce)
 
