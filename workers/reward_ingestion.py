@@ -29,33 +29,20 @@ from app.storage.protocol import LogEntry, Store
 log = logging.getLogger("shortlist.worker")
 
 BATCH = 500
+SHORT_FOLD = 1_000_000  # sum of squared payload bytes: about 15 entries of dimension 32, or 1 of 128
 RETRY_S = 0.2
 TRIM_EVERY_S = 60.0
 
 States = Mapping[LearnerId, LearnerState | None]
+Encoded = Mapping[LearnerId, bytes | None]
 
 
-async def ingest(
-    store: Store, partition: int, watermark: str, applied: Callable[[States, int], None]
-) -> tuple[str, bool]:
-    """Fold one batch after the watermark; return it as it is then, and whether there may be more to fold."""
-    entries = await store.read_log(partition, watermark, BATCH)
-    if not entries:
-        return watermark, False
-    identities = sorted({(entry.bandit_uid, entry.learner) for entry in entries})
-    stored = await store.states(partition, identities)
-    before = dict(zip(identities, stored, strict=True))
-    after, encoded = await asyncio.to_thread(_fold_encoded, before, entries)
-    last = entries[-1].entry_id
-    if not await store.apply(partition, expected=watermark, watermark=last, states=encoded):
-        return watermark, True
-    applied(after, len(entries))
-    return last, len(entries) == BATCH
+def _is_short(entries: Sequence[LogEntry]) -> bool:
+    """Whether folding takes about a millisecond: then handing it to a thread would cost more."""
+    return sum(len(entry.payload) ** 2 for entry in entries) <= SHORT_FOLD
 
 
-def _fold_encoded(
-    before: Mapping[LearnerId, bytes | None], entries: Sequence[LogEntry]
-) -> tuple[States, dict[LearnerId, bytes | None]]:
+def _fold_encoded(before: Encoded, entries: Sequence[LogEntry]) -> tuple[States, Encoded]:
     states = {identity: bytes_to_state(data) if data else None for identity, data in before.items()}
     after = fold(states, entries)
     return after, {identity: state_to_bytes(state) if state else None for identity, state in after.items()}
@@ -79,6 +66,7 @@ class RewardWorker:
         self._poll_s = poll_s
         self._reward_log_s = reward_log_s
         self._awake = asyncio.Event()
+        self._folding = asyncio.Lock()
         self._due = set(range(store.partitions))
         self._watermarks: dict[int, str] = {}
         self._waiting: dict[int, list[tuple[tuple[int, int], asyncio.Future[bool]]]] = {}
@@ -123,24 +111,55 @@ class RewardWorker:
             await self._rest()
 
     async def drain(self) -> None:
-        """Apply everything that is in the log of the partitions that are due."""
+        """Apply everything that is in the log of the partitions that are due, all of them side by side."""
         while self._due and not self._stopping:
-            partition = self._due.pop()
-            try:
-                await self._advance(partition)
-            except Unavailable:
-                raise
-            except Exception:  # the other partitions go on; this one is tried again at the next look
-                log.exception("the reward log of partition %d cannot be applied", partition)
+            due, self._due = self._due, set()
+            outcomes = await asyncio.gather(*map(self._try_to_advance, due), return_exceptions=True)
+            for failure in filter(None, outcomes):
+                raise failure
+
+    async def _try_to_advance(self, partition: int) -> None:
+        try:
+            await self._advance(partition)
+        except Unavailable:
+            raise
+        except Exception:  # the other partitions go on; this one is tried again at the next look
+            log.exception("the reward log of partition %d cannot be applied", partition)
 
     async def _advance(self, partition: int) -> None:
-        found = await self._store.watermark(partition)
-        if found != self._watermarks.get(partition):
-            self._overtaken(partition)
-        watermark, more = await ingest(self._store, partition, found, self._applied)
+        """Apply one batch of a partition; it stays due while there may be more."""
+        watermark, entries = await self._read(partition)
+        if entries:
+            identities = sorted({(entry.bandit_uid, entry.learner) for entry in entries})
+            stored = await self._store.states(partition, identities)
+            after, encoded = await self._fold(dict(zip(identities, stored, strict=True)), entries)
+            last = entries[-1].entry_id
+            if await self._store.apply(partition, expected=watermark, watermark=last, states=encoded):
+                self._applied(after, len(entries))
+                watermark = last
+            if watermark != last or len(entries) == BATCH:
+                self._due.add(partition)
         self._reached(partition, watermark)
-        if more:
-            self._due.add(partition)
+
+    async def _read(self, partition: int) -> tuple[str, Sequence[LogEntry]]:
+        """The watermark as it stands, and the entries after it: read together, if it is where it was left."""
+        known = self._watermarks.get(partition, "0-0")
+        watermark, entries = await asyncio.gather(
+            self._store.watermark(partition), self._store.read_log(partition, known, BATCH)
+        )
+        if partition not in self._watermarks or watermark != known:
+            self._overtaken(partition)
+        if watermark != known:
+            entries = await self._store.read_log(partition, watermark, BATCH)
+        return watermark, entries
+
+    async def _fold(self, before: Encoded, entries: Sequence[LogEntry]) -> tuple[States, Encoded]:
+        """One partition at a time: several threads would keep requests from the interpreter."""
+        async with self._folding:
+            if not _is_short(entries):
+                return await asyncio.to_thread(_fold_encoded, before, entries)
+            await asyncio.sleep(0)  # requests come between the folds of two partitions
+            return _fold_encoded(before, entries)
 
     async def _rest(self) -> None:
         self._awake.clear()

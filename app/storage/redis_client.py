@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from redis import exceptions as driver
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.commands.core import AsyncScript
 
 from app.errors import StartupError, Unavailable
+from app.storage.pipelining import Pipeliner
 
 _LOG = logging.getLogger("shortlist.store")
 
@@ -76,6 +77,18 @@ def source(name: str) -> str:
     return "\n".join((folder / f"{part}.lua").read_text("ascii") for part in SCRIPTS[name])
 
 
+class Script(NamedTuple):
+    """Text of a script, and the digest that the server knows it by once it has run."""
+
+    text: str
+    digest: str
+
+    @classmethod
+    def named(cls, name: str) -> Script:
+        text = source(name)
+        return cls(text, hashlib.sha1(text.encode("ascii"), usedforsecurity=False).hexdigest())
+
+
 class RedisClient:
     """Commands, transactions and scripts on one server. All raise Unavailable and nothing else.
 
@@ -106,17 +119,18 @@ class RedisClient:
             ) from None
         self.address = f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
         self._redis = Redis.from_pool(pool)
-        self._execute: Callable[..., Awaitable[Any]] = self._redis.execute_command
-        self._scripts = {name: AsyncScript(self._redis, source(name)) for name in SCRIPTS}
+        self._pipeliner = Pipeliner(self._redis)
+        self._scripts = {name: Script.named(name) for name in SCRIPTS}
 
     async def close(self) -> None:
         with translated():
+            await self._pipeliner.close()
             await self._redis.aclose()
 
     async def command(self, *words: Word) -> Any:
         """The driver's answer to one command."""
         with translated():
-            return await self._execute(*words)
+            return await self._pipeliner.command(*words)
 
     async def transaction(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
         """Answers to commands that run as one."""
@@ -128,8 +142,12 @@ class RedisClient:
 
     async def script(self, name: str, keys: Sequence[str], args: Sequence[Word] = ()) -> Any:
         """Result of the script ``lua/<name>.lua``; the server is sent its text when it does not know it."""
+        script = self._scripts[name]
         with translated():
-            return await self._scripts[name](keys=keys, args=args)
+            try:
+                return await self._pipeliner.command("EVALSHA", script.digest, len(keys), *keys, *args)
+            except driver.NoScriptError:
+                return await self._pipeliner.command("EVAL", script.text, len(keys), *keys, *args)
 
     async def check(self) -> None:
         """Raise StartupError unless this is a primary that knows our commands; warn when it may drop keys."""
@@ -150,7 +168,7 @@ class RedisClient:
             return "off"
         with translated():
             try:
-                answer = await self._execute("CONFIG", "GET", "appendfsync")
+                answer = await self._pipeliner.command("CONFIG", "GET", "appendfsync")
             except driver.ResponseError:  # hosted servers do not tell
                 return "unknown"
         return bytes(answer[1]).decode()

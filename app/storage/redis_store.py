@@ -194,6 +194,8 @@ class RedisStore:
         commands = [("HMGET", keys.states(partition, uid), *names) for uid, names in by_bandit.items()]
         if not commands:
             return []
+        if len(commands) == 1:
+            return list(await self._redis.command(*commands[0]))
         answers = await self._redis.transaction(commands)
         rows = {uid: iter(row) for uid, row in zip(by_bandit, answers, strict=True)}
         return [next(rows[bandit_uid]) for bandit_uid, _ in learners]

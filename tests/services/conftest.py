@@ -1,64 +1,17 @@
 """The services without their HTTP face, over a store that can be interfered with."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lossy_store import LossyStore
+from world import World
 
 from app.metrics import Metrics
 from app.service import Service
-from app.services.bandits import Bandit
-from app.services.catalogues import Arm
-from app.services.choosing import Choice, ChooseRequest
-from app.services.records import BanditRecord, CatalogueRecord, RewardRule
-from app.services.rewards import Observation, Receipt, Reward
 from app.settings import Settings
 from app.storage.redis_store import RedisStore
-
-INDEX: dict[str, Any] = {"kind": "auto", "m": 16, "ef_construction": 100, "ef_search": None, "shortlist": 30}
-
-
-def bandit_record(catalogue: str = "c", **changes: Any) -> BanditRecord:
-    fields: dict[str, Any] = {
-        "catalogue": catalogue, "policy": "linear_ts", "scope": "per_key", "ridge": 1.0, "exploration": 0.0,
-        "delta": 0.05, "horizon": 1_000, "shortlist": 30, "eta": None, "reward": RewardRule(),
-    }  # fmt: skip
-    return BanditRecord(**{**fields, **changes})
-
-
-@dataclass
-class World:
-    """A started service; ``store`` is what stands between it and its data."""
-
-    service: Service
-    store: LossyStore
-
-    async def catalogue(self, name: str = "c", dim: int = 2, arms: int = 4) -> None:
-        catalogue, _ = await self.service.catalogues.create(name, CatalogueRecord(dim, INDEX))
-        rows = [Arm(f"a{i}", [1.0, *[float(i)] * (dim - 1)]) for i in range(arms)]
-        await self.service.catalogues.upsert(catalogue, rows)
-
-    async def bandit(self, name: str = "b", catalogue: str = "c", **changes: Any) -> Bandit:
-        bandit, _ = await self.service.bandits.create(name, bandit_record(catalogue, **changes))
-        return bandit
-
-    async def choose(self, bandit: Bandit, key: str = "ann", **request: Any) -> Choice:
-        return await self.service.choosing.choose(bandit, ChooseRequest(key, **request))
-
-    async def observe(self, bandit: Bandit, *ids: str, key: str = "ann", arm: str = "a1") -> Receipt:
-        """One observation of value 1 for each id, applied."""
-        items = [Observation(name, arm, 1.0, key) for name in ids]
-        receipt = await self.service.rewards.observe(bandit, items)
-        await self.service.rewards.wait(receipt)
-        return receipt
-
-    async def reward(self, token: str) -> Receipt:
-        receipt = await self.service.rewards.reward([Reward(token, 1.0)])
-        await self.service.rewards.wait(receipt)
-        return receipt
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from api_client import running
-from conftest import World
 from waiting import until
+from world import World
 
 from app.algorithms.linear import ridge
 from app.services import learners as module

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from conftest import World, bandit_record
 from waiting import until
+from world import World, bandit_record
 
 from app.errors import NotFound, Unavailable
 from app.services.catalogues import Arm
