@@ -1,0 +1,94 @@
+"""How far the mean of a sample drawn without replacement can be from the mean of the population.
+
+Notation
+    N, t        size of the population, of the sample; any t fixed beforehand, 1 <= t <= N
+    mu, mean    mean of the population, of the sample
+    R           range of the population: largest value minus smallest, or a bound on it
+    w, s        bounds on the absolute values of the population, on its root mean square
+    sigma^      standard deviation of the sample, divided by t
+    rho         the factor that finiteness takes off the variance
+    level       log(1 / probability)
+
+Every radius r is one-sided: P(mean - mu > r) <= exp(-level), and by symmetry P(mu - mean > r) likewise. Who
+looks at several t, or on both sides, shares the probability among them.
+
+Source: Bardenet and Maillard, "Concentration inequalities for sampling without replacement", Bernoulli 2015.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from app.algorithms import checks
+from app.algorithms.types import Vector
+
+KAPPA = 7.0 / 3.0 + 3.0 / math.sqrt(2.0)
+# As many events may fail in their Theorem 4.3, each with probability exp(-level).
+_EVENTS = 5.0
+
+
+def rho(t: int, population: int) -> float:
+    """Return min(1 - (t-1)/N, (1 - t/N)(1 + 1/t)); the second is the smaller one from t > N/2 on.
+
+    Raises: InvalidParameter (t not in 1..N), as everything here.
+    """
+    checks.in_range("t", t, least=1, most=population)
+    return min(1.0 - (t - 1) / population, (1.0 - t / population) * (1.0 + 1.0 / t))
+
+
+def sample_size(u: float, population: int) -> float:
+    """Return m(u) <= N: every whole t >= m(u), t >= 1, has rho(t) / t <= 1 / u. m(inf) = N.
+
+    Source: Liu, Wu, Mozafari, "A Bandit Approach to Maximum Inner Product Search", Equation 6.
+    """
+    if u >= 2.0**52 * population:
+        return float(population)
+    return min(u + 1.0, u + u / population) / (1.0 + u / population)
+
+
+def hoeffding_serfling(t: int, population: int, *, spread: float, level: float) -> float:
+    """Return R sqrt(rho level / (2 t)), ``spread`` being R; zero at t = N: their Corollary 2.5."""
+    return spread * math.sqrt(rho(t, population) * level / (2.0 * t))
+
+
+def bernstein_serfling(t: int, population: int, *, root: Vector, largest: float, level: float) -> Vector:
+    """Return (s sqrt(2 V level) + w level / 3) / t, for populations of known s and w; zero at t = N.
+
+    V, ``variance_factor``, is about t (1 - t / (2N)) for t <= N/2. The proof is in docs/papers.md, section 2.
+    Shapes: root (n,), the s of n populations -> (n,).
+    """
+    if t == population:
+        return np.zeros_like(root)
+    scale = math.sqrt(2.0 * variance_factor(t, population) * level)
+    radius: Vector = (root * scale + largest * level / 3.0) / t
+    return radius
+
+
+def empirical_bernstein_serfling(
+    t: int, population: int, *, deviation: Vector, spread: float | Vector, level: float
+) -> Vector:
+    """Return sigma^ sqrt(2 rho l / t) + kappa R l / t, l = level + log 5; zero at t = N: their Theorem 4.3.
+
+    Shapes: deviation (n,), the sigma^ of n samples; spread, their R, (n,) or one for all -> (n,).
+    """
+    if t == population:
+        return np.zeros_like(deviation)
+    share = level + math.log(_EVENTS)
+    scale = math.sqrt(2.0 * rho(t, population) * share / t)
+    radius: Vector = deviation * scale + KAPPA * share / t * spread
+    return radius
+
+
+def variance_factor(t: int, population: int) -> float:
+    """Return V: in the exponent of a Bernstein bound, s^2 V stands for the variance of the sum of t values."""
+    checks.in_range("t", t, least=1, most=population)
+    rest = population - t
+    return min(t, rest, _martingale_factor(rest, population), _martingale_factor(t, population))
+
+
+def _martingale_factor(rest: int, population: int) -> float:
+    if rest < 2:
+        return math.inf
+    return population / 2.0 * (rest / (rest - 1.0) - rest**2 / (population * (population - 1.0)))
