@@ -82,7 +82,7 @@ def empirical_bernstein_serfling(
 
 
 def variance_factor(t: int, population: int) -> float:
-    """Return V: in the exponent of a Bernstein bound, s^2 V stands for the variance of the sum of t values."""
+    """Return V: in the exponent of a Bernstein bound, s^2 V stands for the variance of a sum of t values."""
     checks.in_range("t", t, least=1, most=population)
     rest = population - t
     return min(t, rest, _martingale_factor(rest, population), _martingale_factor(t, population))

@@ -41,8 +41,9 @@ def empirical(t, size, *, values, deviation, level):
 BOUNDS = {"hoeffding": hoeffding, "bernstein": bernstein, "empirical": empirical}
 
 
-def excess(bound, values, t, means, deviations, weights, level, factor=1.0):
-    """By what factor either side fails more often than exp(-level)."""
+def excess(bound, values, drawn, t, *, level, factor=1.0):
+    """By what factor either side fails more often than exp(-level); drawn: means, deviations, probabilities."""
+    means, deviations, weights = drawn
     radius = factor * bound(t, len(values), values=values, deviation=deviations, level=level)
     miss, slack = means - values.mean(), 1e-12 * (1.0 + np.abs(values).max())
     sides = (weights[miss > radius + slack].sum(), weights[-miss > radius + slack].sum())
@@ -70,7 +71,7 @@ def worst(bound, factor=1.0):
             for share in SHARES:
                 values = two_valued(size, share, offset=-share)
                 drawn = hypergeometric(values, t)
-                found = max(found, *(excess(bound, values, t, *drawn, level, factor) for level in LEVELS))
+                found = max(found, *(excess(bound, values, drawn, t, level=level, factor=factor) for level in LEVELS))
     return found
 
 
@@ -97,7 +98,7 @@ def test_a_bound_holds_over_all_subsets(values, t, level):
     weights = np.full(len(samples), 1.0 / len(samples))
     drawn = (samples.mean(axis=1), samples.std(axis=1), weights)
     for bound in BOUNDS.values():
-        assert excess(bound, values, t, *drawn, level) <= 1.0 + 1e-9
+        assert excess(bound, values, drawn, t, level=level) <= 1.0 + 1e-9
 
 
 @pytest.mark.parametrize("name", BOUNDS)
