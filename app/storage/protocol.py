@@ -107,6 +107,20 @@ class Registry:
     bandits: Mapping[str, bytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredCampaign:
+    """What ``read_campaign`` found: ``events`` begin at ``position``, the number of events before them.
+
+    ``state`` is that of the newest snapshot, at ``position``; None when the read was from a given position
+    on, or there is no snapshot yet.
+    """
+
+    record: bytes
+    position: int
+    state: bytes | None
+    events: Sequence[bytes]
+
+
 class Store(Protocol):
     """The store. Implementations: ``app.storage.redis_store.RedisStore``."""
 
@@ -203,3 +217,35 @@ class Store(Protocol):
         ...
 
     async def get_once(self, partition: int | None, name: str) -> bytes | None: ...
+
+    # Campaigns ----------------------------------------------------------------------------------
+    async def create_campaign(self, kind: str, name: str, record: bytes) -> bytes:
+        """Store ``record``, which begins with a uid, if the name is free; return the one that now stands."""
+        ...
+
+    async def campaigns(self, kind: str) -> Sequence[str]:
+        """Names of all campaigns of a kind, ascending."""
+        ...
+
+    async def read_campaign(
+        self, kind: str, name: str, *, uid: str, position: int, count: int
+    ) -> StoredCampaign | None:
+        """At most ``count`` events: from ``position`` on if its uid is ``uid``, else from its snapshot.
+
+        None when there is no such campaign.
+        """
+        ...
+
+    async def append_event(
+        self, kind: str, name: str, *, uid: str, position: int, event: bytes
+    ) -> Literal["appended", "overtaken", "missing"]:
+        """Append if there are exactly ``position`` events; "overtaken" may also be by a call of one's own."""
+        ...
+
+    async def save_snapshot(self, kind: str, name: str, *, uid: str, position: int, state: bytes) -> None:
+        """Keep the state after ``position`` events, unless a newer one is kept or the campaign is gone."""
+        ...
+
+    async def delete_campaign(self, kind: str, name: str) -> bool:
+        """Remove the campaign with its events; False when it was not there."""
+        ...

@@ -45,6 +45,7 @@ _PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NO
 
 # Each script, and the files that make it up.
 SCRIPTS = {
+    "append_event": ("append_event",),
     "append_forget": ("log_tail", "append_forget"),
     "append_rewards": ("log_tail", "append_rewards"),
     "apply": ("apply",),
@@ -54,6 +55,8 @@ SCRIPTS = {
     "delete_bandit": ("delete_bandit",),
     "delete_catalogue": ("delete_catalogue",),
     "put_once": ("put_once",),
+    "read_campaign": ("read_campaign",),
+    "save_snapshot": ("save_snapshot",),
     "trim_log": ("trim_log",),
     "upsert_arms": ("upsert_arms",),
 }

@@ -6,6 +6,7 @@
     {registry}:bandits                           hash    name -> record                     for ever
     {registry}:users:<catalogue name>            set     names of its bandits               while not empty
     {registry}:word:<name>                       string  a word written once                ttl_ms or for ever
+    {registry}:campaigns:<kind>                  set     "<name> <uid>" of all campaigns    while not empty
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
     {c:<uid>}:counters                           hash    version, revision                  with the catalogue
@@ -17,6 +18,9 @@
     {p:<n>}:seen-first:<bandit uid>:<learner>:<first>  string  empty                        ttl_ms
     {p:<n>}:forgotten:<bandit uid>:<learner>     string  "<ms> <entry id>"                  ttl_ms
     {p:<n>}:word:<name>                          string  a word written once                ttl_ms or for ever
+    {k:<kind>:<name>}:record                     string  record                             with the campaign
+    {k:<kind>:<name>}:events                     list    its events, in order               with the campaign
+    {k:<kind>:<name>}:snapshot                   string  position (8) + state               with the campaign
 
 The part in braces is the hash tag: Redis Cluster keeps all keys with the same tag on one node, and every
 script touches one tag only. <learner> carries its length, so that no two pairs of words share a key.
@@ -84,6 +88,26 @@ def seen_first(partition: int, bandit_uid: str, learner: str, first: str) -> str
 
 def forgotten(partition: int, bandit_uid: str, learner: str) -> str:
     return f"{_partition(partition)}forgotten:{bandit_uid}:{learner}"
+
+
+def campaigns(kind: str) -> str:
+    return f"{REGISTRY}campaigns:{kind}"
+
+
+def campaign_record(kind: str, name: str) -> str:
+    return f"{_campaign(kind, name)}record"
+
+
+def campaign_events(kind: str, name: str) -> str:
+    return f"{_campaign(kind, name)}events"
+
+
+def campaign_snapshot(kind: str, name: str) -> str:
+    return f"{_campaign(kind, name)}snapshot"
+
+
+def _campaign(kind: str, name: str) -> str:
+    return f"{PREFIX}{{k:{kind}:{name}}}:"
 
 
 def _catalogue(uid: str) -> str:

@@ -21,12 +21,13 @@ from app.storage.protocol import (
     StoredArm,
     Upserted,
 )
+from app.storage.redis_campaigns import RedisCampaigns
 from app.storage.redis_client import RedisClient, Word
 
 _SCAN_BATCH = 1_000
 
 
-class RedisStore:
+class RedisStore(RedisCampaigns):
     """Implements ``app.storage.protocol.Store`` on one Redis server: redis://, rediss:// or unix://."""
 
     def __init__(

@@ -20,7 +20,7 @@ def table():
     rows = []
     for line in redis_keys.__doc__.splitlines():
         if found := re.match(
-            r"    (\{\S+\}:\S+(?: uid>\S*| name>\S*)*)\s+(string|hash|set|stream) +.*?\s{2,}(\S.*)", line
+            r"    (\{\S+\}:\S+(?: uid>\S*| name>\S*)*)\s+(string|hash|set|stream|list) +.*?\s{2,}(\S.*)", line
         ):
             name, kind, lives = found.groups()
             name = re.sub(r"<[^>]*>", "*", name)
@@ -42,13 +42,16 @@ async def exercise(store):
     for partition in (None, 0):
         await store.put_once(partition, "short", b"", ttl_ms=TTL_MS)
         await store.put_once(partition, "long", b"", ttl_ms=None)
+    await store.create_campaign("slates", "home", UID.encode())
+    await store.append_event("slates", "home", uid=UID, position=0, event=b"e")
+    await store.save_snapshot("slates", "home", uid=UID, position=1, state=b"s")
 
 
 @pytest.mark.anyio
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 16
+    assert len(rows) == 20
     used = set()
     async with Redis.from_url(store_url) as client:
         async for key in client.scan_iter():
@@ -75,6 +78,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     monkeypatch.setattr(RedisClient, "script", recorded)
     await exercise(store)
     await store.backlog(0)
+    await store.read_campaign("slates", "home", uid="", position=0, count=1)
     await store.trim_log(0, 1)
     await store.delete_bandit("b", UID, catalogue="films")
     await store.delete_catalogue("films", UID)

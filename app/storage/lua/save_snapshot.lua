@@ -1,0 +1,13 @@
+-- KEYS   record, snapshot
+-- ARGV   uid, position, state
+-- Result 1 when saved, else 0
+-- Effect in one step: the snapshot is replaced if the record begins with the uid and no newer one is there.
+if string.sub(redis.call('GET', KEYS[1]) or '', 1, 16) ~= ARGV[1] then
+  return 0
+end
+local standing = redis.call('GETRANGE', KEYS[2], 0, 7)
+if standing ~= '' and struct.unpack('<I8', standing) >= tonumber(ARGV[2]) then
+  return 0
+end
+redis.call('SET', KEYS[2], struct.pack('<I8', ARGV[2]) .. ARGV[3])
+return 1
