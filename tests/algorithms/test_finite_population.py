@@ -42,7 +42,7 @@ BOUNDS = {"hoeffding": hoeffding, "bernstein": bernstein, "empirical": empirical
 
 
 def excess(bound, values, drawn, t, *, level, factor=1.0):
-    """By what factor either side fails more often than exp(-level); drawn: means, deviations, probabilities."""
+    """By what factor either side fails more often than exp(-level). ``drawn``: means, deviations, weights."""
     means, deviations, weights = drawn
     radius = factor * bound(t, len(values), values=values, deviation=deviations, level=level)
     miss, slack = means - values.mean(), 1e-12 * (1.0 + np.abs(values).max())
@@ -71,7 +71,8 @@ def worst(bound, factor=1.0):
             for share in SHARES:
                 values = two_valued(size, share, offset=-share)
                 drawn = hypergeometric(values, t)
-                found = max(found, *(excess(bound, values, drawn, t, level=level, factor=factor) for level in LEVELS))
+                for level in LEVELS:
+                    found = max(found, excess(bound, values, drawn, t, level=level, factor=factor))
     return found
 
 
