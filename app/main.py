@@ -10,7 +10,17 @@ from fastapi import FastAPI
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp
 
-from app.api import bandits, catalogues, choose, documentation, imports, operations, problems, rewards
+from app.api import (
+    bandits,
+    catalogues,
+    centers,
+    choose,
+    documentation,
+    imports,
+    operations,
+    problems,
+    rewards,
+)
 from app.api.gateway import Gateway
 from app.metrics import Metrics
 from app.service import Service
@@ -62,6 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
         operations.router(service),
         catalogues.router(service.catalogues),
         imports.router(service.catalogues),
+        centers.router(service.catalogues, service.centers),
         bandits.router(service.bandits, service.learners, service.rewards),
     )
     # Not included but taken over, before the framework's own: matched once, the hottest first.

@@ -11,6 +11,7 @@ from app.errors import StartupError
 from app.metrics import Metrics
 from app.services.bandits import Bandits
 from app.services.catalogues import Catalogues
+from app.services.centers import CatalogueCenters
 from app.services.choosing import Choosing
 from app.services.learners import Learners
 from app.services.rewards import Receipt, RemoteWorkers, Rewards
@@ -55,6 +56,7 @@ class Service:
             observation_ttl_ms=settings.observation_ttl_s * 1_000,
             received=self._received,
         )
+        self.centers = CatalogueCenters()
         self._tasks: list[asyncio.Task[None]] = []
         self._maintenance: asyncio.Task[None] | None = None
 
@@ -75,6 +77,7 @@ class Service:
             self._maintenance.cancel()
         if self._worker is not None:
             self._worker.stop()
+        self.centers.close()
         await asyncio.gather(*self._tasks)
         await self.store.close()
 

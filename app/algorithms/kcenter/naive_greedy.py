@@ -7,7 +7,8 @@ Notation
     e           bound on |near - min D| for every entry
 
 A matrix product is many times faster than differences, and loses digits by cancellation. Its error is at
-most e, so the farthest point is among those with near >= max near - 2e; only these are computed as defined.
+most e, so the farthest point is among those with near >= max near - 2e; only these are computed as defined,
+and none of their pairs twice.
 For products and norms in pieces of ``_PIECE`` coordinates, added up in float64, e is gamma (|x_v| + |x_s|)^2
 with gamma = (_PIECE + 4) u (N. Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1).
 
@@ -31,7 +32,7 @@ from app.algorithms.kcenter.center_set import (
     first_center,
     rounding,
 )
-from app.algorithms.types import Matrix, Rows, Vector
+from app.algorithms.types import Rows, Vector
 from app.errors import NonFinite
 
 _PIECE = 1024
@@ -52,17 +53,43 @@ def naive_greedy(points: Points, *, k: int, rng: np.random.Generator, first: int
     centers = [first_center(first, n, rng)]
     points, squared_norms = _with_norms(points)
     near, error = np.full(n, np.inf), _error(points, float(squared_norms.max()))
+    exact = _Exact(points)
     while True:
         latest = centers[-1]
         products = _products(points, points[latest])
         np.minimum(near, squared_norms + squared_norms[latest] - 2.0 * products, out=near)
         near[latest] = -np.inf
-        farthest, distance = _farthest(points, centers, near, error)
+        rows = np.flatnonzero(near >= max(near.max() - 2.0 * error, np.finfo(np.float64).min))
+        farthest, distance = exact.farthest(rows, centers)
         if len(centers) == k:
             break
         centers.append(farthest)
     chosen = np.array(centers, dtype=np.int64)
     return CenterSet(chosen, math.sqrt(distance), "exact", n * dim * k, n * dim * k, Guarantee("exact"))
+
+
+class _Exact:
+    """min over the centres of D(v, s), for the rows that were asked for: no pair is computed twice.
+
+    So points that tie, all of them perhaps, cost n m k in all, as a scan by differences does.
+    """
+
+    def __init__(self, points: Points) -> None:
+        self.points = points
+        self.nearest = np.full(len(points), np.inf)
+        self.counted = np.zeros(len(points), dtype=np.int64)
+
+    def farthest(self, rows: Rows, centers: list[int]) -> tuple[int, float]:
+        """Return the row of largest min over ``centers`` of D, and its D; (-1, 0) if there are no rows."""
+        if rows.size == 0:
+            return -1, 0.0
+        for place in range(int(self.counted[rows].min()), len(centers)):
+            behind = rows[self.counted[rows] <= place]
+            found = distances(self.points, behind, centers[place])
+            self.nearest[behind] = np.minimum(self.nearest[behind], found)
+        self.counted[rows] = len(centers)
+        best = first_best(self.nearest[rows], self.points.shape[1])
+        return int(rows[best]), float(self.nearest[rows[best]])
 
 
 def distances(points: Points, rows: Rows, center: int) -> Vector:
@@ -108,14 +135,3 @@ def _products(points: Points, point: Points) -> Vector:
     for start in range(0, len(point), _PIECE):
         total += points[:, start : start + _PIECE] @ point[start : start + _PIECE]
     return total
-
-
-def _farthest(points: Points, centers: list[int], near: Vector, error: float) -> tuple[int, float]:
-    """Return the point outside ``centers`` farthest from them, by D, and its D; (-1, 0) if there is none."""
-    rows = np.flatnonzero(near >= max(near.max() - 2.0 * error, np.finfo(np.float64).min))
-    if rows.size == 0:
-        return -1, 0.0
-    exact: Matrix = np.array([distances(points, rows, center) for center in centers])
-    nearest = exact.min(axis=0)
-    best = first_best(nearest, points.shape[1])
-    return int(rows[best]), float(nearest[best])

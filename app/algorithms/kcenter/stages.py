@@ -20,7 +20,7 @@ import numpy as np
 
 from app.algorithms import checks
 from app.algorithms.kcenter.center_set import CenterSet, Guarantee, check_count, first_center
-from app.algorithms.kcenter.coordinates import Coordinates
+from app.algorithms.kcenter.coordinates import WIDTH, Coordinates
 from app.algorithms.kcenter.intervals import Interval, Kind, interval, is_proven
 from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.kcenter.race import Race
@@ -32,6 +32,8 @@ _LEVEL = 0.85
 _FEWEST_POINTS = 32
 _LEAST_GROWTH = 0.05
 _FEWEST_BLOCKS = 4
+LEAST_SAMPLED_DIM = WIDTH * (_FEWEST_BLOCKS - 1) + 1
+"""With fewer coordinates, in blocks of the usual width, everything is read."""
 _WIDEST = 0.5
 
 Round = Callable[[Race, int, Rows], None]

@@ -1,0 +1,82 @@
+"""POST /v1/catalogues/{c}/centers: k representative arms."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from app.api.limits import MAX_CENTER_READS, MAX_K, MAX_RANDOM_CENTER_READS
+from app.api.schemas import Identifier, Seed
+from app.api.strict_json import JsonRoute, StrictModel
+from app.services.catalogues import Catalogues
+from app.services.centers import CatalogueCenters, CentersRequest
+
+
+class CentersBody(StrictModel):
+    """``epsilon`` is in units of |u - v|^2 / dimension; ``mix`` is used by ds_ts alone."""
+
+    k: Annotated[int, Field(ge=1, le=MAX_K)]
+    method: Literal["ds_ucb", "ds_ts", "naive", "random"] = "ds_ucb"
+    delta: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    ci: Literal["kl", "lil", "experiment"] = "kl"
+    c_alpha: Annotated[float, Field(gt=0, le=1e3)] = 0.1
+    mix: Annotated[float, Field(ge=0, le=1)] = 0.99
+    epsilon: Annotated[float, Field(ge=0, le=1e15)] = 0.0
+    first: Identifier | None = None
+    seed: Seed | None = None
+
+
+class CenterCostView(BaseModel):
+    """Coordinates read of pairs of arms, and what reading all of them would be: arms x dimension x k."""
+
+    reads: int
+    exhaustive_reads: int
+
+
+class CenterGuaranteeView(BaseModel):
+    """``exact``: greedy's own centres, always. ``pac``: with probability at least 1 - delta every centre was,
+    when it was chosen, within epsilon of the farthest arm. ``none``: no promise.
+    """
+
+    kind: Literal["exact", "pac", "none"]
+    epsilon: float
+    delta: float
+
+
+class CentersView(BaseModel):
+    """``radius`` is the distance from the centres of the arm that is farthest from them."""
+
+    centers: list[str]
+    radius: float
+    method: str
+    guarantee: CenterGuaranteeView
+    cost: CenterCostView
+    catalogue_version: int
+    elapsed_ms: float
+
+
+def router(catalogues: Catalogues, centers: CatalogueCenters) -> APIRouter:
+    routes = APIRouter(prefix="/v1/catalogues", tags=["centers"], route_class=JsonRoute)
+
+    @routes.post("/{catalogue}/centers", response_model=CentersView)
+    async def find(catalogue: str, body: CentersBody) -> CentersView:
+        """Find k arms that cover the catalogue: greedily, each the farthest from those before it."""
+        most = MAX_RANDOM_CENTER_READS if body.method == "random" else MAX_CENTER_READS
+        request = CentersRequest(**body.model_dump())
+        answer = await centers.find(catalogues.get(catalogue), request, most_reads=most)
+        found = answer.found
+        return CentersView(
+            centers=list(answer.ids),
+            radius=found.radius,
+            method=answer.method,
+            guarantee=CenterGuaranteeView(
+                kind=found.guarantee.kind, epsilon=found.guarantee.epsilon, delta=found.guarantee.delta
+            ),
+            cost=CenterCostView(reads=found.reads, exhaustive_reads=found.exhaustive_reads),
+            catalogue_version=answer.catalogue_version,
+            elapsed_ms=answer.elapsed_ms,
+        )
+
+    return routes

@@ -1,0 +1,98 @@
+"""Layouts are kept within their memory; long computations are counted until they end."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from app.algorithms.kcenter.coordinates import blocked
+from app.errors import Unavailable
+from app.services.centers import Layouts
+from app.services.long_work import LongWork
+
+pytestmark = pytest.mark.anyio
+
+
+def layout(n: int):
+    """``n`` arms of 128 coordinates: 1,024 n bytes."""
+    return blocked(np.random.default_rng(n).random((n, 128)), rng=np.random.default_rng(0))
+
+
+def test_layouts_stay_within_their_memory_and_the_least_recent_go_first():
+    layouts = Layouts(10 * 1_024)
+    for name in "abc":
+        layouts.keep(name, 1, layout(4))
+    assert layouts.bytes == 8 * 1_024
+    assert layouts.get("a", 1) is None
+    assert layouts.get("b", 1) is not None
+    layouts.keep("d", 1, layout(4))
+    assert layouts.get("c", 1) is None
+    assert layouts.get("b", 1) is not None
+    layouts.keep("e", 1, layout(11))
+    assert layouts.get("e", 1) is None
+    assert layouts.get("b", 1) is not None
+
+
+def test_a_layout_is_of_one_version():
+    layouts = Layouts(10 * 1_024)
+    layouts.keep("a", 1, layout(4))
+    assert layouts.get("a", 2) is None
+    layouts.keep("a", 2, layout(4))
+    assert layouts.get("a", 1) is None
+    assert layouts.bytes == 4 * 1_024
+
+
+async def test_too_many_computations_are_turned_away_and_a_lost_client_keeps_its_place():
+    work, gate = LongWork(threads=1, waiting=1), threading.Event()
+    begun = threading.Event()
+
+    def held() -> int:
+        begun.set()
+        assert gate.wait(10)
+        return 1
+
+    running = asyncio.create_task(work.run(held))
+    await asyncio.to_thread(begun.wait)
+    waiting = asyncio.create_task(work.run(lambda: 2))
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable):
+        await work.run(lambda: 3)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    with pytest.raises(Unavailable):
+        await work.run(lambda: 3)
+    gate.set()
+    assert await waiting == 2
+    assert await work.run(lambda: 4) == 4
+    work.close()
+
+
+async def test_a_computation_that_waits_and_is_given_up_frees_its_place():
+    work, gate, begun = LongWork(threads=1, waiting=1), threading.Event(), threading.Event()
+
+    def held() -> int:
+        begun.set()
+        assert gate.wait(10)
+        return 1
+
+    running = asyncio.create_task(work.run(held))
+    await asyncio.to_thread(begun.wait)
+    waiting = asyncio.create_task(work.run(lambda: 2))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    third = asyncio.create_task(work.run(lambda: 3))
+    gate.set()
+    assert (await running, await third) == (1, 3)
+    work.close()
+
+
+async def test_an_error_is_the_callers_and_frees_the_place():
+    work = LongWork(threads=1, waiting=0)
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            await work.run(lambda: 1 // 0)
+    work.close()
