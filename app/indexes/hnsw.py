@@ -6,11 +6,13 @@ Notation
     ef          length of the candidate list of a search: quality against time
     load        expected number of dead arms among the ef nearest of a query
     reserve     number of longest arms that can die before arms outside of the core begin to win
+    missing     how many more than that have died: so many substitutes are searched beside the graph
 
 Inserting by descending norm puts the hubs of an inner product graph first and side by side in memory: at
 K = 10^6, d = 32 it finds at ef 64 what random order finds at ef 128. Arms of small norm never win, so they
 are left out; which norms are small is measured on probes, and the reported recall counts every arm. Were
-the longest arms to die, shorter ones would win: the core is chosen as if the reserve were dead already.
+the longest arms to die, shorter ones would win: the core is chosen as if the reserve were dead already, and
+the longest that were left out stand by as substitutes.
 
 A graph is never added to once it is searched (hnswlib #562, #590). A deletion sets a flag that searches read
 without a lock: one byte, apart from the link count beside it, and every result is checked against the view
@@ -31,6 +33,7 @@ from numpy.typing import NDArray
 
 from app.algorithms.mips.exact import ranked, unit_scale
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from app.indexes.substitutes import Substitutes
 from app.indexes.table import ArmView
 
 _SIMD_FLOATS = 16
@@ -56,8 +59,10 @@ class HnswGraph:
         self._buried: NDArray[np.bool_] = np.zeros(len(rows), dtype=np.bool_)
         self.covered = covered
         self.reserve = 0
+        self.missing = 0
         self.dead = 0
         self.load = 0.0
+        self._substitutes = Substitutes.none()
 
     @classmethod
     def build(
@@ -117,16 +122,30 @@ class HnswGraph:
 
     @property
     def reserve_used(self) -> float:
-        """How much of the reserve is gone, beyond 1 all: the measured recall is not vouched for any more.
+        """How much of the reserve is gone, beyond 1 all of it.
 
         Counted are the dead among twice as many arms, so that it does not matter which of them died.
         """
         return np.count_nonzero(self._buried[: 2 * self.reserve]) / max(self.reserve, 1)
 
     @property
+    def is_worn_out(self) -> bool:
+        """Whether more are missing than can be substituted: the measured recall holds no longer."""
+        return self.missing > len(self._substitutes)
+
+    @property
     def memory_bytes(self) -> int:
         per_arm = 4 * (2 * self._m + 1) + 4 * _padded(self._index.dim) + 8 + 96
-        return len(self._rows) * (per_arm + 12) + self._labels.nbytes
+        return len(self._rows) * (per_arm + 12) + self._labels.nbytes + self._substitutes.memory_bytes
+
+    def with_reserve(self, reserve: int, substitutes: Substitutes) -> None:
+        """The core was chosen as if ``reserve`` arms had died; ``substitutes`` stand in for more.
+
+        Their labels follow those of the core.
+        """
+        self.reserve, self._substitutes = reserve, substitutes
+        self._labels = _inverse(np.append(self._rows, substitutes.rows), self.covered)
+        self._buried = np.append(self._buried, np.zeros(len(substitutes), dtype=np.bool_))
 
     def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
         """Search with ``ef``, score ``shortlist`` arms again, and never ask for more than ``most``."""
@@ -160,6 +179,9 @@ class HnswGraph:
         if labels is None:
             return None
         rows = self._rows[labels]
+        if self.missing:
+            gone = self._buried[len(self._rows) :][: self.missing]
+            rows = np.append(rows, self._substitutes.best(view, query, k + len(exclude), gone))
         rows = rows[(rows >= 0) & view.is_alive(rows)]
         if len(exclude):
             rows = rows[_not_in(rows, exclude)]
@@ -185,15 +207,19 @@ class HnswGraph:
         other = copy.copy(self)
         other.covered = covered
         other._rows = np.append(position, -1)[self._rows]
-        other._labels = _inverse(other._rows, covered)
+        other._substitutes = self._substitutes.moved(position)
+        other._labels = _inverse(np.append(other._rows, other._substitutes.rows), covered)
         return other
 
     def _bury_labels(self, labels: NDArray[np.int64]) -> None:
+        self._buried[labels] = True
+        labels = labels[labels < len(self._rows)]
         for label in labels.tolist():
             self._index.mark_deleted(label)
-        self._buried[labels] = True
         self.dead += len(labels)
         self.load += float(self._appearances[labels].sum())
+        longest = self._buried[: 2 * (self.reserve + len(self._substitutes))]
+        self.missing = max(0, int(np.count_nonzero(longest)) - self.reserve)
 
 
 def _not_in(rows: Rows, exclude: Rows) -> NDArray[np.bool_]:

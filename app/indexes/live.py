@@ -34,11 +34,11 @@ _RECENT_QUERIES = 256
 _LEAST_DEAD = 1_024
 _DEAD_SHARE = 0.2
 # Planning again: the catalogue has grown or shrunk by this factor, this share of it was written since,
-# fresh arms cost this share of a search, dead ones are this share of the index, of what a search finds, or
-# of the graph's reserve: the longest arms, after whose death arms win that are not in the graph.
+# arms beside the structure cost this share of a search, dead ones are this share of the index, of what a
+# search finds, or of the graph's reserve: the longest arms, after whose death others win than those in it.
 _GROWTH = 1.2
 _CHANGED_SHARE = 0.5
-_FRESH_SHARE = 0.5
+_BESIDE_SHARE = 0.5
 _DEAD_IN_INDEX = 0.1
 _DEAD_IN_SEARCH = 0.25
 _RESERVE_USED = 0.4
@@ -209,7 +209,7 @@ class LiveIndex:
 
     def _is_worn_out(self) -> bool:
         """Whether so many of the longest arms died that the graph's measured quality holds no longer."""
-        return self._reserve_used() > 1.0
+        return isinstance(self._structure, HnswGraph) and self._structure.is_worn_out
 
     def _reserve_used(self) -> float:
         return self._structure.reserve_used if isinstance(self._structure, HnswGraph) else 0.0
@@ -226,13 +226,16 @@ class LiveIndex:
         return plan.scan_us * self._table.view().rows / max(plan.size, 1)
 
     def _search_us(self, plan: Plan) -> float:
-        """What a search of the structure and of the fresh arms beside it should take."""
-        return plan.expected_us * (1.0 + self._load(plan)) + self._fresh_us(plan)
+        """What a search of the structure, and of the arms that are scanned beside it, should take."""
+        return plan.expected_us * (1.0 + self._load(plan)) + self._beside_us(plan)
 
-    def _fresh_us(self, plan: Plan) -> float:
+    def _beside_us(self, plan: Plan) -> float:
+        """What scanning the fresh arms and the substitutes of a graph should take."""
         covered = self._structure.covered if self._structure is not None else 0
-        fresh = self._table.view().rows - covered
-        return plan.scan_us * fresh / max(plan.size, 1)
+        beside = self._table.view().rows - covered
+        if isinstance(self._structure, HnswGraph):
+            beside += self._structure.missing
+        return plan.scan_us * beside / max(plan.size, 1)
 
     def _load(self, plan: Plan) -> float:
         """Expected dead arms among the candidates of a search, as a share of them."""
@@ -249,7 +252,7 @@ class LiveIndex:
         forced = self._options.kind == "hnsw"
         if not view.live or (view.live * view.dim < _UNMEASURED_READS and not forced):
             return False
-        urgent = self._is_overloaded() or self._is_worn_out()
+        urgent = self._is_overloaded() or self._reserve_used() > 1.0
         if time.monotonic() < self._rest_until and not urgent:
             return False
         if plan is None:
@@ -262,7 +265,7 @@ class LiveIndex:
 
     def _is_stale(self, structure: Structure, plan: Plan) -> bool:
         return (
-            self._fresh_us(plan) > _FRESH_SHARE * plan.expected_us
+            self._beside_us(plan) > _BESIDE_SHARE * plan.expected_us
             or self._load(plan) > _DEAD_IN_SEARCH
             or structure.dead > _DEAD_IN_INDEX * structure.arms
             or self._reserve_used() > _RESERVE_USED

@@ -24,6 +24,7 @@ from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import Probes, Quality, make_queries, measure, solve, typical_us
+from app.indexes.substitutes import Substitutes
 from app.indexes.table import ArmView
 
 Kind = Literal["exact", "norm_pruned", "hnsw"]
@@ -45,6 +46,7 @@ _CORE_QUANTILE = 0.02
 _CORE_MARGIN = 1.25
 _RESERVE = 0.05
 _LARGEST_CORE = 0.75
+_SUBSTITUTES = 4  # for each arm of the reserve
 
 
 class Structure(Protocol):
@@ -137,9 +139,9 @@ def _with_graph(
     if not np.isfinite(view.largest_norm):
         return replace(exact, reason="norms out of range"), None
     started = time.perf_counter()
-    rows, reserve = core(view, probes.queries)
+    rows, reserve, substitutes = core(view, probes.queries)
     graph = options.make(rows)
-    graph.reserve = reserve
+    graph.with_reserve(reserve, Substitutes.copied(view, substitutes))
     build_s = time.perf_counter() - started
     measured = _climb(view, graph, options, probes, exact.scan_us)
     ef = choose_ef(measured, budget(exact.scan_us), patience(exact.scan_us))
@@ -168,11 +170,11 @@ def _measured(exact: Plan, ef: int, quality: Quality, build_s: float) -> Plan:
     )
 
 
-def core(view: ArmView, queries: Matrix) -> tuple[Rows, int]:
-    """The live rows that are long enough to win though the reserve died, and the size of that reserve.
+def core(view: ArmView, queries: Matrix) -> tuple[Rows, int, Rows]:
+    """The live rows that are long enough to win though the reserve died, the reserve's size, and substitutes.
 
-    The core has the norms of 98 % of those winners, and a quarter more arms. Where that is most of the
-    catalogue, all of it is taken, which needs no reserve: (rows, 0).
+    The core has the norms of 98 % of those winners, and a quarter more arms; substitutes are the longest of
+    the others. Where the core is most of the catalogue, all of it is taken, and there is no reserve.
     """
     rows = view.live_rows
     norms = view.norms[rows]
@@ -181,8 +183,10 @@ def core(view: ArmView, queries: Matrix) -> tuple[Rows, int]:
     winners = solve(view, queries, shorter_than=shortest).winners
     count = int(_CORE_MARGIN * np.count_nonzero(norms >= np.quantile(view.norms[winners], _CORE_QUANTILE)))
     if count >= _LARGEST_CORE * len(rows):
-        return rows, 0
-    return rows[np.argpartition(-norms, count)[:count]], reserve
+        return rows, 0, NO_ROWS
+    standing = min(count + _SUBSTITUTES * reserve, len(rows) - 1)
+    order = np.argpartition(-norms, (count, standing))
+    return rows[order[:count]], reserve, rows[order[count:standing]]
 
 
 def budget(scan_us: float) -> float:

@@ -158,13 +158,15 @@ def test_norms_that_overflow_are_never_given_to_a_graph():
 
 def test_the_core_holds_the_arms_that_win_on_probes_it_was_not_chosen_by():
     view = view_of(gaussian(20_000, 8))
-    rows, reserve = core(view, make_queries(8, 400, [], np.random.default_rng(1)))
+    rows, reserve, substitutes = core(view, make_queries(8, 400, [], np.random.default_rng(1)))
     assert len(rows) < 12_000
-    assert reserve == 1_000
+    assert (reserve, len(substitutes)) == (1_000, 4_000)
+    assert view.norms[rows].min() >= view.norms[substitutes].max()
     unseen = make_queries(8, 1_000, [], np.random.default_rng(2))
     assert held(view, rows, unseen, dead=0) > 0.99
     assert held(view, rows, unseen, dead=reserve) > 0.98
     assert held(view, rows, unseen, dead=10 * reserve) < 0.98
+    assert held(view, np.append(rows, substitutes), unseen, dead=5 * reserve) > 0.95
 
 
 def held(view, rows, queries, *, dead):
@@ -178,8 +180,8 @@ def test_the_core_holds_short_arms_when_those_win():
     features = np.abs(gaussian(2_000, 3)) + 0.1
     view = view_of(features)
     queries = -np.abs(gaussian(400, 3, seed=5))
-    rows, reserve = core(view, queries)
-    assert (len(rows), reserve) == (2_000, 0)
+    rows, reserve, substitutes = core(view, queries)
+    assert (len(rows), reserve, len(substitutes)) == (2_000, 0, 0)
     assert (solve(view, queries).best < 0).all()
 
 
@@ -230,13 +232,41 @@ def test_searches_feed_the_probes_of_the_next_plan():
     assert len(job._recent) == 256
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+def test_arms_that_were_left_out_stand_in_for_the_longest_when_those_die(compacted):
+    features = gaussian(20_000, 8)
+    index = filled(features, IndexOptions(kind="hnsw"))
+    maintain(index)
+    longest = np.argsort(-np.linalg.norm(features, axis=1))
+    index.remove([str(row) for row in longest[:3_200]])
+    if compacted:
+        index.remove([str(row) for row in longest[-2_000:]])
+        job = index.begin_maintenance()
+        job.run()
+        assert job.table is not None
+        index.finish_maintenance(job)
+    index.remove([str(longest[3_300])])
+    assert index.status().kind == "hnsw"
+    assert index._structure.missing > 2_000
+    assert winners_found(index, features) > 0.95
+    index._structure.missing = 0  # without them, winners are missed
+    assert winners_found(index, features) < 0.95
+
+
+def winners_found(index, features):
+    snapshot = index.snapshot()
+    queries = gaussian(300, features.shape[1], seed=9)
+    found = [snapshot.search(q, 1).rows[0] == snapshot.search_exact(q, 1).rows[0] for q in queries]
+    return np.mean(found)
+
+
 def test_a_graph_that_lost_its_longest_arms_does_not_serve_until_it_is_built_again():
     features = gaussian(20_000, 8)
     index = filled(features, IndexOptions(kind="hnsw"))
     maintain(index)
     assert index.status().kind == "hnsw"
     longest = np.argsort(-np.linalg.norm(features, axis=1))
-    index.remove([str(row) for row in longest[:6_000]])
+    index.remove([str(row) for row in longest[:8_000]])
     assert index.status().kind == "exact"
     maintain(index)
     assert index.status().kind == "hnsw"
