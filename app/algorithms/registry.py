@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from app.algorithms.kcenter import ns_tands, ns_ts, ns_ucb
 from app.algorithms.kcenter.ds_ts import ds_ts
 from app.algorithms.kcenter.ds_ucb import ds_ucb
 from app.algorithms.kcenter.naive_greedy import naive_greedy
@@ -49,6 +50,9 @@ ALGORITHMS = (
     Algorithm("random", "kcenter", NOISY_DISTANCES, "section VIII, baseline", "proven", random_sampling),
     Algorithm("ds_ucb", "kcenter", NOISY_DISTANCES, "Algorithm 1", "proven", ds_ucb),
     Algorithm("ds_ts", "kcenter", NOISY_DISTANCES, "Algorithm 2", "proven", ds_ts),
+    Algorithm("ns_ts", "kcenter", NOISY_DISTANCES, "Algorithm 3", "proven", ns_ts.start),
+    Algorithm("ns_ucb", "kcenter", NOISY_DISTANCES, "section VII-A, z = 0", "proven", ns_ucb.start),
+    Algorithm("ns_tands", "kcenter", NOISY_DISTANCES, "Algorithm 4", "proven", ns_tands.start),
 )
 
 BY_NAME = {(row.problem, row.name): row for row in ALGORITHMS}

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.algorithms.kcenter.ask_tell import ask, tell
 from app.algorithms.kcenter.coordinates import blocked
 from app.algorithms.linear import ridge
 from app.algorithms.mips.exact import exact
@@ -64,6 +65,18 @@ def sampled_centers(algorithm, arms, k, seed):
     return algorithm.run(coordinates, k=k, delta=0.01, first=outermost(arms), rng=rng).centers
 
 
+def asked_centers(algorithm, arms, k, seed):
+    """Distances are answered with hardly any noise."""
+    rng = np.random.default_rng(seed)
+    state = algorithm.run(n=len(arms), k=k, delta=0.01, rng=rng, first=outermost(arms), noise_std=1e-3)
+    while not state.done:
+        state, queries = ask(state, 100, rng=rng)
+        distances = [float(np.square(arms[u] - arms[v]).mean()) for u, v in (q.pair for q in queries)]
+        noisy = distances + 1e-3 * rng.standard_normal(len(queries))
+        state = tell(state, [(query.number, value) for query, value in zip(queries, noisy, strict=True)])
+    return state.centers
+
+
 def outermost(arms):
     return int(arms[:, 0].argmax()) if len(arms) else None
 
@@ -89,6 +102,9 @@ CASES = {
     ("kcenter", "random"): Case(sampled_centers, fewer=False),
     ("kcenter", "ds_ucb"): Case(sampled_centers, fewer=False),
     ("kcenter", "ds_ts"): Case(sampled_centers, fewer=False),
+    ("kcenter", "ns_ts"): Case(asked_centers, fewer=False),
+    ("kcenter", "ns_ucb"): Case(asked_centers, fewer=False),
+    ("kcenter", "ns_tands"): Case(asked_centers, fewer=False),
 }
 KEYS = sorted(CASES)
 

@@ -1,0 +1,185 @@
+"""The campaign of NS-TS, NS-UCB and NS-TandS: ask for pairs, tell what was answered, see where it stands.
+
+    state = ns_ts.start(n=25, k=3, delta=0.1, noise_std=0.1, rng=rng)
+    while not state.done:
+        state, queries = ask(state, 100, rng=rng)
+        state = tell(state, [(query.number, measure(*query.pair)) for query in queries])
+    answer(state).centers
+
+Every function returns a new state and leaves the old one alone; ``tell`` returns the very state it was given
+when nothing in the answers is new. Answers may come in any order, late, or
+never, from any number of clients; a number counts once. A pair whose queries stay open is asked again when it
+is the one that matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.algorithms import checks
+from app.algorithms.kcenter import noise, ns_tands, ns_ts
+from app.algorithms.kcenter.center_set import Guarantee
+from app.algorithms.kcenter.noisy_state import Method, State
+from app.algorithms.types import Matrix, Rows
+from app.errors import InvalidParameter
+
+MOST_ASKED = 10_000
+MOST_OPEN = 100_000
+
+Choose = Callable[[State, int, np.random.Generator], tuple[Rows, Rows]]
+Next = Callable[[State], int | None]
+
+_METHODS: dict[Method, tuple[Choose, Next]] = {
+    "ns_ts": (ns_ts.choose, ns_ts.next_center),
+    "ns_ucb": (ns_ts.choose, ns_ts.next_center),
+    "ns_tands": (ns_tands.choose, ns_tands.next_center),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Asks for the distance of the two points of ``pair``; answer it with its ``number``."""
+
+    number: int
+    pair: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Where a campaign stands.
+
+    ``centers`` are those found so far, in order. ``radius`` estimates max over v of min over s of d(v, s), in
+    the scale of the answers, over pairs that were answered: None without any. Nothing is asked about the last
+    centre, so the radius of all centres is smaller, up to noise. ``guarantee`` is that of ``centers``.
+    """
+
+    centers: tuple[int, ...]
+    done: bool
+    radius: float | None
+    guarantee: Guarantee
+    issued: int
+    observed: int
+
+
+def ask(state: State, count: int, *, rng: np.random.Generator) -> tuple[State, tuple[Query, ...]]:
+    """Return the state with ``count`` more queries open, and these; none if all centres are found.
+
+    The oldest open queries beyond 100,000 are forgotten: an answer to one of them is ignored.
+    Raises: InvalidParameter (count not in 1..10,000).
+    """
+    checks.in_range("count", count, least=1, most=MOST_ASKED)
+    settled = _advance(state)
+    if settled.done:
+        return settled, ()
+    if noise.is_calibrated(settled):
+        points, rows = _METHODS[state.settings.method][0](settled, count, rng)
+    else:
+        points, rows = _calibration_pairs(settled, count)
+    numbers = np.arange(state.issued, state.issued + count)
+    waiting = np.hstack((settled.open, np.stack((numbers, points, rows))))[:, -MOST_OPEN:]
+    queries = tuple(
+        Query(number, (point, settled.centers[row]))
+        for number, point, row in zip(numbers.tolist(), points.tolist(), rows.tolist(), strict=True)
+    )
+    return replace(settled, open=waiting, issued=state.issued + count, asks=state.asks + 1), queries
+
+
+def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
+    """Return the state after (number, distance) answers; a number answered before, or twice here, is ignored.
+
+    Raises, and changes nothing: InvalidParameter (a number never issued, a distance outside [0, 1] for
+    noise "bernoulli"), NonFinite.
+    """
+    numbers = np.array([number for number, _ in results], dtype=np.int64)
+    values = np.array([value for _, value in results], dtype=np.float64)
+    checks.finite("results", values)
+    if ((numbers < 0) | (numbers >= state.issued)).any():
+        raise InvalidParameter("results must name queries that were asked", loc=("results",))
+    if state.settings.noise == "bernoulli" and ((values < 0.0) | (values > 1.0)).any():
+        raise InvalidParameter("results must lie in [0, 1]", loc=("results",))
+    _, firsts = np.unique(numbers, return_index=True)
+    fresh = np.sort(firsts[np.isin(numbers[firsts], state.open[0])])
+    places = np.searchsorted(state.open[0], numbers[fresh])
+    if not len(places):
+        return state
+    _, points, rows = state.open[:, places]
+    counts, sums = state.counts.copy(), state.sums.copy()
+    np.add.at(counts, (rows, points), 1)
+    np.add.at(sums, (rows, points), values[fresh])
+    told = replace(
+        state,
+        counts=counts,
+        sums=sums,
+        open=np.delete(state.open, places, axis=1),
+        calibration=_calibrated(state, points[rows == 0], values[fresh][rows == 0]),
+        observed=state.observed + len(fresh),
+    )
+    return _advance(told)
+
+
+def answer(state: State) -> Answer:
+    """Return where the campaign stands; a state may be looked at at any time."""
+    settled = _advance(state)
+    settings, found = settled.settings, len(settled.centers)
+    distances = np.where(settled.counts[:found] > 0, noise.means(settled), np.inf).min(axis=0)
+    distances[list(settled.centers)] = np.inf
+    known = distances[np.isfinite(distances)]
+    epsilon = noise.tolerance(settled) if noise.is_calibrated(settled) else settings.epsilon or 0.0
+    return Answer(
+        centers=settled.centers,
+        done=settled.done,
+        radius=float(known.max()) if known.size else None,
+        guarantee=Guarantee("pac", epsilon, settings.delta)
+        if settings.threshold == "proven"
+        else Guarantee("none", epsilon),
+        issued=state.issued,
+        observed=state.observed,
+    )
+
+
+def _advance(state: State) -> State:
+    """Add every centre that the answers so far make certain."""
+    while not state.done:
+        others = np.delete(np.arange(state.settings.n), state.centers)
+        if len(others) == 1:
+            center: int | None = int(others[0])
+        elif noise.is_calibrated(state):
+            center = _METHODS[state.settings.method][1](state)
+        else:
+            center = None
+        if center is None:
+            break
+        state = replace(state, centers=(*state.centers, center))
+    return state
+
+
+def _calibration_pairs(state: State, count: int) -> tuple[Rows, Rows]:
+    """Return pairs with the first centre whose variance is still to be measured, least asked first."""
+    points = noise.calibration_points(state)
+    asked = noise.expected(state)[0, points].astype(np.float64)
+    asked[state.calibration[0] >= noise.repeats(state)] = np.inf
+    chosen = np.empty(count, dtype=np.int64)
+    for place in range(count):
+        chosen[place] = asked.argmin()
+        asked[chosen[place]] += 1.0
+    return points[chosen], np.zeros(count, dtype=np.int64)
+
+
+def _calibrated(state: State, points: Rows, values: Matrix) -> Matrix:
+    """Take up answers of pairs with the first centre that belong to the calibration (Welford's update)."""
+    if noise.is_calibrated(state):
+        return state.calibration
+    calibration, most = state.calibration.copy(), noise.repeats(state)
+    place_of = {point: place for place, point in enumerate(noise.calibration_points(state).tolist())}
+    for point, value in zip(points.tolist(), values.tolist(), strict=True):
+        place = place_of.get(point)
+        if place is None or calibration[0, place] >= most:
+            continue
+        count, mean, squares = calibration[:, place]
+        off = value - mean
+        mean += off / (count + 1.0)
+        calibration[:, place] = count + 1.0, mean, squares + off * (value - mean)
+    return calibration
