@@ -45,7 +45,7 @@ class Substitutes:
         return Substitutes(np.append(position, -1)[self.rows], self._features)
 
     def best(self, view: ArmView, query: Vector, k: int, gone: NDArray[np.bool_]) -> Rows:
-        """Those of the first len(gone) rows that could be the best ``k``, without the ``gone``, and few more."""
+        """Those of the first len(gone) rows that could be the best ``k``: the ``gone`` are none of them."""
         scaled, query_norm = unit_scale(query)
         approximate = self._features[: len(gone)] @ scaled.astype(self._features.dtype)
         approximate[gone] = -np.inf
