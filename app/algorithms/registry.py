@@ -20,7 +20,7 @@ from app.algorithms.kcenter.ds_ts import ds_ts
 from app.algorithms.kcenter.ds_ucb import ds_ucb
 from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.kcenter.random_sampling import random_sampling
-from app.algorithms.linear import linear_ts, sub_ts
+from app.algorithms.linear import linear_elimination, linear_ts, sub_elim, sub_ts
 from app.algorithms.mips.exact import exact
 
 Problem = Literal["policy", "mips", "sampling", "slates", "kcenter"]
@@ -45,6 +45,8 @@ NOISY_DISTANCES = "Jali et al."
 ALGORITHMS = (
     Algorithm("linear_ts", "policy", SUBLINEAR, "section 6.1", "proven", linear_ts.choose),
     Algorithm("sub_ts", "policy", SUBLINEAR, "Algorithm 4", "proven", sub_ts.choose),
+    Algorithm("sub_elim", "policy", SUBLINEAR, "Algorithms 2 and 3", "proven", sub_elim.play),
+    Algorithm("linear_elim", "policy", SUBLINEAR, "section 5", "proven", linear_elimination.choose),
     Algorithm("exact", "mips", SUBLINEAR, "section 7, baselines", "exact", exact),
     Algorithm("naive", "kcenter", NOISY_DISTANCES, "section VI, baseline", "exact", naive_greedy),
     Algorithm("random", "kcenter", NOISY_DISTANCES, "section VIII, baseline", "proven", random_sampling),

@@ -14,7 +14,8 @@ import pytest
 
 from app.algorithms.kcenter.ask_tell import ask, tell
 from app.algorithms.kcenter.coordinates import blocked
-from app.algorithms.linear import ridge
+from app.algorithms.linear import elimination, ridge
+from app.algorithms.linear.widest_arm import Watched
 from app.algorithms.mips.exact import exact
 from app.algorithms.registry import ALGORITHMS, BY_NAME
 from app.algorithms.types import NO_ROWS
@@ -47,6 +48,18 @@ def thompson(arms_to_argument):
         return found.rows
 
     return run
+
+
+def linear_elimination(algorithm, arms, k, _seed):
+    return algorithm.run(posterior(DIM), arms, k=k, radius=2.0).rows
+
+
+def staged_elimination(algorithm, arms, k, seed):
+    """With a radius this large every arm lives."""
+    known, rng = posterior(DIM), np.random.default_rng(seed)
+    rules = elimination.rules(radius=20.0, eta=0.01)
+    state = elimination.start(known, np.arange(len(arms)), arms.__getitem__, rules)
+    return algorithm.run(state, known, arms.__getitem__, Watched(), k=k, rng=rng)[1].rows
 
 
 def search(algorithm, arms, k, seed):
@@ -97,6 +110,8 @@ class Case:
 CASES = {
     ("policy", "linear_ts"): Case(thompson(lambda arms: arms)),
     ("policy", "sub_ts"): Case(thompson(Scan)),
+    ("policy", "sub_elim"): Case(staged_elimination),
+    ("policy", "linear_elim"): Case(linear_elimination),
     ("mips", "exact"): Case(search),
     ("kcenter", "naive"): Case(centers, fewer=False),
     ("kcenter", "random"): Case(sampled_centers, fewer=False),

@@ -1,0 +1,224 @@
+"""The state of an elimination algorithm: living arms in stages by width, and a threshold below all hope.
+
+Notation
+    K, d            arms of the catalogue, dimension
+    V, theta^       precision and estimate of ridge regression, see ``ridge``; V only ever grows
+    radius          beta of the paper, or the bandit's exploration: multiplies every width
+    w               radius * ||x||_{V^-1}, the width of an arm (n,)
+    stage           min(floor(-log2 w), s_max) when the arm was placed, so w <= 2^-stage from then on
+    r, setter       the threshold, max over placed arms of x.theta^ - w, and the row of the arm that set it
+    living          the arms not eliminated; a row of the catalogue is never used for a second arm
+
+    watched         the widest arms when they were placed, at most 256, for ``widest_arm``
+
+A state is a value: every function returns another one, so an exact pass may run in a thread while choices
+go on from the last state. Its size is K bits, and 16 to 32 bytes for each living arm.
+
+    >>> # state = start(prior, all rows)      every arm in the stage of its own width
+    >>> # state = add(state, posterior, new)  r may rise, arms of any stage may go
+    >>> # state = advance(state, posterior)   exact pass over the lowest stage, after a null
+    >>> # state = delete(state, [setter])     state.stale: r was the deleted arm's
+    >>> # state = start(posterior, all rows)  readmission; also what a restart does
+
+Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 3. What keeps the
+guarantee under deletions is proved in docs/papers.md, section 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from app.algorithms import checks
+from app.algorithms.linear.heap_arms import HeapArms
+from app.algorithms.linear.living_arms import NO_ARMS, LivingArms
+from app.algorithms.linear.ridge import Posterior, widths
+from app.algorithms.types import NO_ROWS, Matrix, Rows, Vector
+
+FeaturesOf = Callable[[Rows], Matrix]
+_BLOCK_ROWS = 8192
+_WATCHED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What does not change while a learner learns.
+
+    ``radius`` multiplies the widths; from ``last_stage`` (s_max) on, the width no longer counts; an answer
+    of the lowest stage s is good when it is as wide as ``share`` 2^-s.
+    """
+
+    radius: float
+    last_stage: int
+    share: float
+
+
+def rules(*, radius: float, eta: float, share: float = 0.5) -> Rules:
+    """Return the rules with s_max = ceil(log2(1 / (8 eta))). ``share`` 1/4 is the paper's c = 1/4 of r.
+
+    Raises: InvalidParameter (radius <= 0, eta not in (0, 1], share not in (0, 1/2]).
+    """
+    checks.in_range("radius", radius, above=0.0)
+    checks.in_range("eta", eta, above=0.0, most=1.0)
+    checks.in_range("share", share, above=0.0, most=0.5)
+    return Rules(radius, math.ceil(-math.log2(8 * eta)), share)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Elimination:
+    """The state of one learner; see the module.
+
+    ``stages`` ascend, the lowest with a living arm if there is any. ``present``: arms in the catalogue.
+    ``stale``: r is not to be trusted, because its arm was deleted, or because it would eliminate every arm.
+    ``buried`` bounds the entries of deleted arms that are still in a stage.
+    """
+
+    rules: Rules
+    stages: tuple[HeapArms, ...] = ()
+    living: LivingArms = NO_ARMS
+    present: int = 0
+    threshold: float = -math.inf
+    setter: int = -1
+    stale: bool = False
+    buried: int = 0
+    watched: Rows = field(default_factory=lambda: NO_ROWS)
+    watched_spans: Vector = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays."""
+        stages = sum(heap.nbytes for heap in self.stages)
+        return stages + self.living.bits.nbytes + self.watched.nbytes + self.watched_spans.nbytes
+
+    @property
+    def capped(self) -> bool:
+        """Whether all living arms are in stage s_max."""
+        return self.stages[0].stage >= self.rules.last_stage
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Return (stage, number of living arms) of every stage that has one."""
+        counts = [(heap.stage, int(np.count_nonzero(self.living.mask(heap.rows)))) for heap in self.stages]
+        return [(stage, count) for stage, count in counts if count]
+
+
+def start(posterior: Posterior, rows: Rows, features_of: FeaturesOf, limits: Rules) -> Elimination:
+    """Place all ``rows`` by their own widths: at the beginning, after a restart, and to readmit arms.
+
+    Shapes: rows (K,) distinct; features_of maps rows (m,) to (m, d). Cost: O(K d^2 + K log K).
+    Raises: NonFinite.
+    """
+    # DEVIATION (Alg. 3, line 5): every arm starts in the stage of its own width, not in stage 0.
+    return add(Elimination(limits), posterior, rows, features_of)
+
+
+def add(state: Elimination, posterior: Posterior, rows: Rows, features_of: FeaturesOf) -> Elimination:
+    """Add new arms (lines 7 to 12). Shapes: rows (m,) distinct, never used before. Raises: NonFinite."""
+    grown = replace(state, living=state.living.with_rows(rows), present=state.present + len(rows))
+    return _placed(grown, posterior, rows, features_of)
+
+
+def delete(state: Elimination, rows: Rows) -> Elimination:
+    """Take arms out of the catalogue. If one of them set r the state is ``stale``: ``start`` readmits.
+
+    Shapes: rows (m,) distinct, all present. Cost: O(m) amortised, and K / 8 bytes of copying.
+    """
+    # DEVIATION (Alg. 3, section 5.2): the paper's elimination cannot delete; readmission keeps its guarantee.
+    gone = state.living.among(rows)
+    return _tidied(
+        replace(
+            state,
+            living=state.living.without(gone),
+            present=state.present - len(rows),
+            stale=state.stale or bool((rows == state.setter).any()),
+            buried=state.buried + len(gone),
+        )
+    )
+
+
+def advance(state: Elimination, posterior: Posterior, features_of: FeaturesOf) -> Elimination:
+    """Place the arms of the lowest stage again, all of them (lines 20 to 24): what follows a null.
+
+    Afterwards each of them is in the stage of its width now. Cost: O(n d^2 + n log n) for n arms.
+    """
+    if not state.stages or state.capped:
+        return state
+    rows = state.living.among(state.stages[0].rows)
+    return _placed(replace(state, stages=state.stages[1:]), posterior, rows, features_of)
+
+
+def measure(
+    posterior: Posterior, rows: Rows, features_of: FeaturesOf, radius: float
+) -> tuple[Vector, Vector]:
+    """Return x.theta^ and w of ``rows``. Shapes: (m,) -> (m,), (m,). Raises: NonFinite."""
+    estimates, spans = np.empty(len(rows)), np.empty(len(rows))
+    for first in range(0, len(rows), _BLOCK_ROWS):
+        block = slice(first, first + _BLOCK_ROWS)
+        features = features_of(rows[block])
+        with np.errstate(invalid="ignore", over="ignore"):
+            estimates[block] = features @ posterior.theta
+            spans[block] = radius * widths(posterior, features)
+    checks.finite("features", estimates)
+    checks.finite("features", spans)
+    return estimates, spans
+
+
+def stage_of(spans: Vector, last_stage: int) -> Rows:
+    """Return min(floor(-log2 w), last_stage), exactly. Shapes: (m,) -> (m,)."""
+    # DEVIATION (Alg. 3, lines 8 and 21): the print rounds up, which puts 2^-s below the width.
+    mantissa, exponent = np.frexp(spans)
+    floors = np.where(mantissa == 0.5, 1 - exponent, -exponent)
+    return np.where(spans > 0, np.minimum(floors, last_stage), last_stage).astype(np.int64)
+
+
+def _placed(state: Elimination, posterior: Posterior, rows: Rows, features_of: FeaturesOf) -> Elimination:
+    """Put living arms that are in no stage where they belong, raise r, and eliminate."""
+    if not len(rows):
+        return _tidied(state)
+    estimates, spans = measure(posterior, rows, features_of, state.rules.radius)
+    heaps = {heap.stage: heap for heap in state.stages}
+    stages = stage_of(spans, state.rules.last_stage)
+    for stage in np.unique(stages).tolist():
+        here = stages == stage
+        heaps[stage] = heaps.get(stage, HeapArms(stage)).push(rows[here], estimates[here])
+    lower = estimates - spans
+    best = int(lower.argmax())
+    if lower[best] > state.threshold:
+        state = replace(state, threshold=float(lower[best]), setter=int(rows[best]))
+    state = replace(state, stages=tuple(heaps[stage] for stage in sorted(heaps)))
+    return _tidied(_eliminated(_watching(state, rows, spans)))
+
+
+def _watching(state: Elimination, rows: Rows, spans: Vector) -> Elimination:
+    """Keep the widest of what was watched and of what has just been placed."""
+    keep = state.living.mask(state.watched) & ~np.isin(state.watched, rows)
+    rows = np.concatenate((state.watched[keep], rows))
+    spans = np.concatenate((state.watched_spans[keep], spans))
+    if len(rows) > _WATCHED:
+        widest = np.argpartition(-spans, _WATCHED)[:_WATCHED]
+        rows, spans = rows[widest], spans[widest]
+    return replace(state, watched=rows, watched_spans=spans)
+
+
+def _eliminated(state: Elimination) -> Elimination:
+    """Drop every arm whose bound is below r; if that is all of them, none, and r is contradicted."""
+    results = [heap.eliminate(state.threshold) for heap in state.stages]
+    low = state.living.among(np.concatenate([rows for rows, _ in results]))
+    if len(low) == state.living.count:
+        return replace(state, stale=True)
+    stages = tuple(heap for _, heap in results if len(heap))
+    return replace(state, stages=stages, living=state.living.without(low))
+
+
+def _tidied(state: Elimination) -> Elimination:
+    """Remove the entries of deleted arms when they may fill the lowest stage, or are many."""
+    lowest = len(state.stages[0]) if state.stages else 0
+    many = state.buried >= lowest or state.buried**2 > state.living.count
+    return _unburied(state) if state.buried and many else state
+
+
+def _unburied(state: Elimination) -> Elimination:
+    cleaned = (heap.kept(state.living) for heap in state.stages)
+    return replace(state, stages=tuple(heap for heap in cleaned if len(heap)), buried=0)

@@ -1,0 +1,154 @@
+"""Ways to propose a living arm of large width without looking at all of them.
+
+Notation
+    V^-1            inverse of the precision (d, d); ||x||^2 = x^T V^-1 x is the squared width of x
+    s               lowest stage with a living arm
+    u               direction of an inner product search (d,)
+    f*              the largest squared width of a living arm
+
+A finder only proposes; ``sub_elim.choose`` computes the width of every proposal, so a poor finder costs an
+exact pass and never a wrong answer. What each guarantees is proved in docs/papers.md, section 1, and what
+each costs and finds is measured by ``shortlist bench elimination``: ``Watched`` serves.
+
+Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 2, lines 15 to 18.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from app.algorithms.linear.elimination import Elimination, FeaturesOf
+from app.algorithms.linear.ridge import Posterior, widths
+from app.algorithms.types import Matrix, MipsSolver, Rows, Vector
+
+
+class Finder(Protocol):
+    """Proposes rows; those that do not live are left out by the caller."""
+
+    def __call__(self, posterior: Posterior, state: Elimination, rng: np.random.Generator, /) -> Rows: ...
+
+
+def every_arm(_posterior: Posterior, state: Elimination, _rng: np.random.Generator) -> Rows:
+    """Propose all living arms: the widest of all. Cost: O(n d^2) for n living arms."""
+    return np.concatenate([heap.rows for heap in state.stages])
+
+
+def whole_stage(_posterior: Posterior, state: Elimination, _rng: np.random.Generator) -> Rows:
+    """Propose the lowest stage: if any arm is as wide as 2^-(s + 1) it is there."""
+    return state.stages[0].rows
+
+
+@dataclass(frozen=True, slots=True)
+class StageSample:
+    """Proposes ``size`` arms of the lowest stage, drawn with replacement; all of them if they are no more.
+
+    If a share p of the stage is still wide enough, it misses with probability (1 - p)^size.
+    """
+
+    size: int = 64
+
+    def __call__(self, _posterior: Posterior, state: Elimination, rng: np.random.Generator) -> Rows:
+        lowest = state.stages[0]
+        return lowest.rows if len(lowest) <= self.size else lowest.draw(self.size, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Proposes the arms that were widest when they were placed, and a sample of the lowest stage.
+
+    If no more than ``every`` live, all are proposed. It needs no index, and its cost does not grow with K:
+    the stage is the approximate answer, because its arms had widths within a factor of 2 when they came.
+    """
+
+    every: int = 512
+    sample: StageSample = StageSample()
+
+    def __call__(self, posterior: Posterior, state: Elimination, rng: np.random.Generator) -> Rows:
+        # DEVIATION (Alg. 2, line 17): no index; the stage is sampled, and an exact pass verifies a null.
+        if state.living.count <= self.every:
+            return every_arm(posterior, state, rng)
+        return np.concatenate((state.watched, self.sample(posterior, state, rng)))
+
+
+@dataclass(frozen=True, slots=True)
+class AlternatingSearch:
+    """Alternates x <- argmax |u.x| and u <- V^-1 x over an index of all arms: ||x||^2 never falls.
+
+    ``solver`` answers u and -u with ``shortlist`` arms each; the widest living one gives the next u.
+    The first u is a Gaussian vector after two steps of power iteration with V^-1. When no living arm is in
+    a shortlist, because the wide arms are mostly eliminated, it falls back to a ``StageSample``.
+
+    Cost: at most 2 * starts * rounds searches. Guarantee: squared width at least f* / d, if every
+    eigenvector of V^-1 is a start and ``solver`` is exact.
+    """
+
+    solver: MipsSolver
+    features_of: FeaturesOf
+    starts: int = 1
+    rounds: int = 4
+    shortlist: int = 30
+
+    def __call__(self, posterior: Posterior, state: Elimination, rng: np.random.Generator) -> Rows:
+        # DEVIATION (Alg. 2, lines 7 and 13): one d-dimensional index of all arms serves all stages.
+        found = [self._climb(posterior, state, self._first(posterior, rng)) for _ in range(self.starts)]
+        rows = np.concatenate(found)
+        return rows if len(rows) else StageSample()(posterior, state, rng)
+
+    def _first(self, posterior: Posterior, rng: np.random.Generator) -> Vector:
+        inverse = posterior.root @ posterior.root.T
+        direction: Vector = inverse @ (inverse @ rng.standard_normal(len(inverse)))
+        return direction
+
+    def _climb(self, posterior: Posterior, state: Elimination, direction: Vector) -> Rows:
+        best, seen = 0.0, []
+        for _ in range(self.rounds):
+            direction /= np.linalg.norm(direction)
+            hits = [self.solver.search(sign * direction, self.shortlist).rows for sign in (1.0, -1.0)]
+            rows = state.living.among(np.concatenate(hits))
+            if not len(rows):
+                break
+            features = self.features_of(rows)
+            spans = widths(posterior, features)
+            seen.append(rows)
+            widest = int(spans.argmax())
+            if spans[widest] <= best:
+                break
+            best = float(spans[widest])
+            direction = posterior.root @ (features[widest] @ posterior.root)
+        return np.concatenate(seen) if seen else np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class QuadraticSearch:
+    """Searches vec(V^-1) in an index of vec(x x^T): the paper's reduction, of dimension d (d + 1) / 2.
+
+    ``solver`` holds ``packed_squares`` of the arms under the same rows. Cost: one search. Guarantee: the
+    widest of all arms, if ``solver`` is exact and its shortlist has a living arm.
+    """
+
+    solver: MipsSolver
+    shortlist: int = 30
+
+    def __call__(self, posterior: Posterior, state: Elimination, rng: np.random.Generator) -> Rows:
+        query = packed(posterior.root @ posterior.root.T)
+        rows = state.living.among(self.solver.search(query, self.shortlist).rows)
+        return rows if len(rows) else StageSample()(posterior, state, rng)
+
+
+def packed(symmetric: Matrix) -> Vector:
+    """Return the upper triangle, off-diagonals times sqrt 2: packed(A).packed(B) = trace(A B).
+
+    Shapes: (d, d) -> (d (d + 1) / 2,).
+    """
+    first, second = np.triu_indices(len(symmetric))
+    return symmetric[first, second] * np.where(first == second, 1.0, np.sqrt(2.0))
+
+
+def packed_squares(features: Matrix) -> Matrix:
+    """Return ``packed(x x^T)`` of every row. Shapes: (n, d) -> (n, d (d + 1) / 2)."""
+    first, second = np.triu_indices(features.shape[1])
+    weights = np.where(first == second, 1.0, np.sqrt(2.0))
+    return features[:, first] * features[:, second] * weights

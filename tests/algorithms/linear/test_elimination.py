@@ -1,0 +1,306 @@
+"""The state of elimination against a mirror that knows when each arm was placed, after every step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.algorithms.linear import elimination, ridge
+from app.algorithms.linear.elimination import add, advance, delete, rules, start
+from app.errors import InvalidParameter, NonFinite
+
+DIM = 3
+
+
+class World:
+    """A growing catalogue, a growing posterior, and the state under test with its mirror."""
+
+    def __init__(self, seed, radius, arms):
+        self.rng = np.random.default_rng(seed)
+        self.features = self.rng.standard_normal((500, DIM)) * self.rng.lognormal(0, 1, (500, 1))
+        self.features[::17] = 0.0
+        self.theta = self.rng.standard_normal(DIM)
+        self.rules = rules(radius=radius, eta=0.02)
+        self.sums = ridge.empty(DIM)
+        self.present = set(range(arms))
+        self.used = arms
+        self.placed = {}
+        self.lower = {}
+        self.state = None
+        self.restart()
+
+    def posterior(self):
+        return ridge.posterior(self.sums, ridge=1.0)
+
+    def features_of(self, rows):
+        return self.features[rows]
+
+    def learn(self, times):
+        rows = self.rng.integers(0, max(self.used, 1), times)
+        values = self.features[rows] @ self.theta + self.rng.standard_normal(times)
+        self.sums = ridge.add(self.sums, self.features[rows], values, np.ones(times, dtype=bool))
+
+    def restart(self):
+        rows = np.array(sorted(self.present), dtype=np.int64)
+        self.placed, self.lower, before = {}, {}, set(self.present)
+        self.state = start(self.posterior(), rows, self.features_of, self.rules)
+        self.check(before)
+
+    def grow(self, count):
+        rows = np.arange(self.used, self.used + count)
+        before = self.living() | set(rows.tolist())
+        self.used += count
+        self.present |= set(rows.tolist())
+        self.state = add(self.state, self.posterior(), rows, self.features_of)
+        self.check(before)
+
+    def shrink(self, rows):
+        before = self.living() - set(rows)
+        self.present -= set(rows)
+        for row in rows:
+            self.placed.pop(row, None)
+        setter = self.state.setter
+        self.state = delete(self.state, np.array(rows, dtype=np.int64))
+        assert setter not in rows or self.state.stale
+        if self.state.stale:
+            self.restart()
+        else:
+            self.check(before)
+
+    def move_up(self):
+        before, lowest = self.living(), self.state.stages[0].stage if self.state.stages else None
+        self.state = advance(self.state, self.posterior(), self.features_of)
+        if self.state.stages and lowest is not None:
+            assert self.state.stages[0].stage >= lowest
+        self.check(before)
+        if self.state.stale:
+            self.restart()
+
+    def living(self):
+        return set(self.state.living.rows().tolist())
+
+    def entries(self):
+        """Return row -> (stage, bound) over the entries of living arms."""
+        found = {}
+        for heap in self.state.stages:
+            for run in (heap.settled, heap.pushed):
+                assert (np.diff(run.bounds) >= 0).all()
+                for row, bound in zip(run.rows.tolist(), run.bounds.tolist(), strict=True):
+                    if row in self.living():
+                        assert row not in found
+                        found[row] = (heap.stage, bound)
+        return found
+
+    def check(self, before):
+        """The invariants; ``before`` are the arms that lived, or came, before this step."""
+        state, entries, posterior = self.state, self.entries(), self.posterior()
+        spans = self.rules.radius * ridge.widths(posterior, self.features)
+        estimates = self.features @ posterior.theta
+        assert set(entries) == self.living() <= self.present
+        assert state.present == len(self.present)
+        assert state.living.count == len(entries) == sum(size for _, size in state.sizes())
+        for row, entry in entries.items():
+            stage, bound = entry
+            if self.placed.get(row) != entry:  # placed in this very step
+                assert spans[row] <= 2.0**-stage
+                assert stage == self.rules.last_stage or spans[row] > 2.0 ** -(stage + 1)
+                assert bound == pytest.approx(estimates[row] + 2.0**-stage, rel=1e-9, abs=1e-9)
+            assert spans[row] <= 2.0**-stage * (1 + 1e-9)
+            assert bound >= state.threshold or state.stale
+        for row in before - set(entries):  # eliminated in this very step
+            fresh = (
+                estimates[row] + 2.0 ** -elimination.stage_of(spans[row : row + 1], self.rules.last_stage)[0]
+            )
+            assert min(fresh, self.placed.get(row, (0, np.inf))[1]) < state.threshold
+        for row in self.present:
+            if row in entries and self.placed.get(row) != entries[row]:
+                self.lower[row] = max(self.lower.get(row, -np.inf), estimates[row] - spans[row])
+        known = [value for row, value in self.lower.items() if row in self.present]
+        if known and not state.stale:
+            assert state.threshold == pytest.approx(max(known), abs=1e-9)
+        assert state.stale or state.setter in self.present or not self.present
+        self.placed = dict(entries)
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("grow"), st.integers(1, 6)),
+        st.tuples(st.just("shrink"), st.integers(1, 6)),
+        st.tuples(st.just("setter"), st.just(1)),
+        st.tuples(st.just("learn"), st.integers(1, 40)),
+        st.tuples(st.just("move_up"), st.just(1)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    radius=st.sampled_from([0.05, 0.5, 1.0, 4.0, 40.0]),
+    arms=st.integers(0, 60),
+    script=steps,
+)
+def test_the_invariants_hold_after_every_step(seed, radius, arms, script):
+    world = World(seed, radius, arms)
+    for what, count in script:
+        if what == "grow":
+            world.grow(count)
+        elif what == "learn":
+            world.learn(count)
+        elif what == "move_up":
+            world.move_up()
+        elif what == "setter" and world.present:
+            world.shrink([world.state.setter])
+        elif what == "shrink":
+            rows = world.rng.permutation(sorted(world.present))[:count].tolist()
+            world.shrink(rows)
+    if world.present:
+        assert world.living()
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32), radius=st.sampled_from([0.1, 1.0, 4.0]), script=steps)
+def test_adds_and_deletes_at_one_posterior_end_where_a_rebuild_does(seed, radius, script):
+    """Readmission follows every deletion of the arm that set r, so not even the old r's arms are missing."""
+    world = World(seed, radius, 40)
+    world.learn(30)
+    world.restart()
+    for what, count in script:
+        if what == "grow":
+            world.grow(count)
+        elif what == "setter" and world.present:
+            world.shrink([world.state.setter])
+        elif what == "shrink":
+            world.shrink(world.rng.permutation(sorted(world.present))[:count].tolist())
+    grown, entries = world.state, world.entries()
+    world.restart()
+    rebuilt = world.entries()
+    assert {row: stage for row, (stage, _) in rebuilt.items()} == {row: e[0] for row, e in entries.items()}
+    assert all(rebuilt[row][1] == pytest.approx(bound, abs=1e-12) for row, (_, bound) in entries.items())
+    assert world.state.sizes() == grown.sizes()
+    assert world.state.threshold == pytest.approx(grown.threshold, abs=1e-12)
+
+
+def test_without_readmission_only_arms_that_the_old_threshold_eliminated_are_missing():
+    world = World(seed=5, radius=0.3, arms=60)
+    world.learn(200)
+    world.restart()
+    lost = delete(world.state, np.array([world.state.setter]))
+    assert lost.stale
+    world.present.discard(world.state.setter)
+    before = set(lost.living.rows().tolist())
+    old_threshold = lost.threshold
+    world.restart()
+    missing = world.living() - before
+    assert missing
+    estimates = world.features @ world.posterior().theta
+    for row in missing:
+        stage, _ = world.entries()[row]
+        assert estimates[row] + 2.0**-stage < old_threshold
+
+
+def test_the_stage_as_printed_breaks_the_invariant():
+    """ceil(-log2 w) puts 2^-s below the width, for every width that is not a power of two."""
+    spans = np.random.default_rng(0).lognormal(0, 3, 1000)
+    printed = np.ceil(-np.log2(spans))
+    assert (spans > 2.0**-printed).all()
+    ours = elimination.stage_of(spans, 10**6)
+    assert (spans <= 2.0**-ours).all()
+    assert (spans > 2.0 ** -(ours + 1)).all()
+
+
+@pytest.mark.parametrize(("span", "stage"), [(1.0, 0), (0.5, 1), (2.0, -1), (0.75, 0), (3.0, -2), (0.0, 7)])
+def test_stages_of_powers_of_two_are_exact(span, stage):
+    assert elimination.stage_of(np.array([span]), 7).tolist() == [stage]
+
+
+def test_stages_are_capped_and_may_be_negative():
+    assert elimination.stage_of(np.array([1e-9, 100.0]), 4).tolist() == [4, -7]
+    assert rules(radius=1.0, eta=0.02).last_stage == 3
+    assert rules(radius=1.0, eta=1 / 64).last_stage == 3
+    assert rules(radius=1.0, eta=0.9).last_stage == -2
+
+
+def test_a_contradicted_threshold_eliminates_nobody():
+    """With a radius far too small r may exceed every bound; the last arms must not go."""
+    posterior = ridge.prior(1, ridge=1.0)
+    features = np.array([[1.0], [0.5]])
+    state = start(posterior, np.array([0, 1]), lambda rows: features[rows], rules(radius=0.01, eta=1e-6))
+    high = ridge.posterior(
+        ridge.add(ridge.empty(1), np.ones((50, 1)), np.full(50, 9.0), np.ones(50, dtype=bool)), ridge=1.0
+    )
+    state = add(state, high, np.array([2]), lambda rows: np.array([[0.9]]))
+    low = ridge.posterior(
+        ridge.add(ridge.empty(1), np.ones((60, 1)), np.zeros(60), np.ones(60, dtype=bool)), ridge=1.0
+    )
+    for _ in range(9):
+        state = advance(state, low, lambda rows: np.array([[1.0], [0.5], [0.9]])[rows])
+    assert state.stale
+    assert state.living.count
+
+
+def test_a_state_is_a_value_and_small():
+    arms = 100_000
+    features = np.random.default_rng(0).standard_normal((arms, DIM))
+    state = start(
+        ridge.prior(DIM, ridge=1.0), np.arange(arms), lambda rows: features[rows], rules(radius=1.0, eta=0.01)
+    )
+    sizes = state.sizes()
+    add(state, ridge.prior(DIM, ridge=1.0), np.arange(arms, arms + 5), lambda rows: features[:5])
+    delete(state, np.arange(10))
+    advance(state, ridge.prior(DIM, ridge=1.0), lambda rows: features[rows])
+    assert state.sizes() == sizes
+    assert state.living.count == arms
+    assert state.nbytes <= arms / 8 + 16 * arms + 16 * 256 + 8
+
+
+def test_a_state_shrinks_with_its_arms():
+    """K / 8 bytes and at most 32 for each living arm: what was eliminated is not held by a slice."""
+    arms = 100_000
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((arms, DIM))
+    sums = ridge.add(ridge.empty(DIM), features[:400], 3 * features[:400, 0], np.ones(400, dtype=bool))
+    known = ridge.posterior(sums, ridge=1.0)
+    everything = np.arange(arms)
+    state = start(known, everything, lambda rows: features[rows], rules(radius=0.5, eta=0.001))
+    assert state.living.count < arms / 4
+    assert state.nbytes <= arms / 8 + 32 * state.living.count + 16 * 256 + 8
+
+
+def test_the_widest_placed_are_watched():
+    features = np.random.default_rng(0).standard_normal((2_000, DIM))
+    prior = ridge.prior(DIM, ridge=1.0)
+    state = start(prior, np.arange(1_000), lambda rows: features[rows], rules(radius=1.0, eta=0.01))
+    state = add(state, prior, np.arange(1_000, 2_000), lambda rows: features[rows])
+    widest = np.argsort(-ridge.widths(prior, features))[: len(state.watched)]
+    assert len(state.watched) == 256
+    assert set(state.watched.tolist()) == set(widest.tolist())
+    state = delete(state, widest[:100])
+    state = advance(state, prior, lambda rows: features[rows])
+    assert not set(state.watched.tolist()) & set(widest[:100].tolist())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_features_that_are_not_finite_are_named(bad):
+    with pytest.raises(NonFinite, match="features"):
+        start(
+            ridge.prior(1, ridge=1.0),
+            np.arange(1),
+            lambda rows: np.array([[bad]]),
+            rules(radius=1.0, eta=0.01),
+        )
+
+
+@pytest.mark.parametrize(("radius", "eta"), [(0.0, 0.1), (-1.0, 0.1), (np.nan, 0.1), (1.0, 0.0), (1.0, 1.1)])
+def test_bad_rules_are_named(radius, eta):
+    with pytest.raises(InvalidParameter):
+        rules(radius=radius, eta=eta)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.6, np.nan])
+def test_a_share_with_which_a_pass_might_not_help_is_refused(share):
+    with pytest.raises(InvalidParameter, match="share"):
+        rules(radius=1.0, eta=0.1, share=share)

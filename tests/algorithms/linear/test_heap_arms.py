@@ -1,0 +1,91 @@
+"""The heap augmented arm set and the bits of the living, against sorted lists and plain sets."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.algorithms.linear.heap_arms import HeapArms
+from app.algorithms.linear.living_arms import NO_ARMS
+
+pushes = st.lists(st.lists(st.floats(-5, 5, allow_subnormal=False), max_size=12), min_size=1, max_size=12)
+
+
+def pushed(heap, estimates, first):
+    rows = np.arange(first, first + len(estimates))
+    return heap.push(rows, np.array(estimates, dtype=float)), dict(zip(rows.tolist(), estimates, strict=True))
+
+
+def entries(heap):
+    return {
+        row: bound
+        for run in (heap.settled, heap.pushed)
+        for row, bound in zip(run.rows.tolist(), run.bounds.tolist(), strict=True)
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(batches=pushes, thresholds=st.lists(st.floats(-6, 8), max_size=5), stage=st.integers(-4, 4))
+def test_pushing_and_eliminating_is_that_of_a_sorted_list(batches, thresholds, stage):
+    heap, mirror, used = HeapArms(stage), {}, 0
+    for batch in batches:
+        heap, new = pushed(heap, batch, used)
+        used += len(batch)
+        mirror |= {row: estimate + 2.0**-stage for row, estimate in new.items()}
+        assert entries(heap) == mirror
+        assert sorted(heap.rows.tolist()) == sorted(mirror)
+        assert len(heap) == len(mirror)
+        for run in (heap.settled, heap.pushed):
+            assert (np.diff(run.bounds) >= 0).all()
+        assert len(heap.pushed) ** 2 <= len(heap.settled)
+    for threshold in thresholds:
+        before = entries(heap)
+        low, heap = heap.eliminate(threshold)
+        assert set(low.tolist()) == {row for row, bound in before.items() if bound < threshold}
+        assert entries(heap) == {row: bound for row, bound in before.items() if bound >= threshold}
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches=pushes, data=st.data())
+def test_lazy_deletion_and_draws(batches, data):
+    heap, used = HeapArms(0), 0
+    for batch in batches:
+        heap, _ = pushed(heap, batch, used)
+        used += len(batch)
+    if used:
+        drawn = heap.draw(50 * used, np.random.default_rng(used))
+        assert set(drawn.tolist()) <= set(heap.rows.tolist())
+    alive = np.array(sorted(data.draw(st.sets(st.integers(0, max(used - 1, 0))))), dtype=np.int64)
+    alive = alive[alive < used]
+    kept = heap.kept(NO_ARMS.with_rows(alive))
+    assert entries(kept) == {row: bound for row, bound in entries(heap).items() if row in set(alive.tolist())}
+
+
+def test_a_push_into_a_large_set_does_not_copy_it():
+    heap = HeapArms(0).push(np.arange(10_000), np.arange(10_000.0))
+    after = heap.push(np.array([10_000]), np.array([3.5]))
+    assert after.settled is heap.settled
+    assert len(heap) == 10_000
+    assert len(after) == 10_001
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 70), max_size=20)), max_size=10),
+    asked=st.lists(st.integers(0, 200), max_size=30),
+)
+def test_the_bits_are_a_set(steps, asked):
+    living, mirror = NO_ARMS, set()
+    for adding, rows in steps:
+        before, earlier = living, set(mirror)
+        changed = rows - mirror if adding else rows & mirror
+        array = np.array(sorted(changed), dtype=np.int64)
+        living = living.with_rows(array) if adding else living.without(array)
+        mirror = mirror | changed if adding else mirror - changed
+        assert set(before.rows().tolist()) == earlier
+        assert living.rows().tolist() == sorted(mirror)
+        assert living.count == len(mirror)
+    rows = np.array(asked, dtype=np.int64)
+    assert living.mask(rows).tolist() == [row in mirror for row in asked]
+    assert living.among(rows).tolist() == [row for row in asked if row in mirror]

@@ -1,0 +1,279 @@
+"""Sub-Elim: every good answer is wide enough, every null is followed by progress, whatever the finder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.algorithms.linear import linear_elimination, ridge, sub_elim
+from app.algorithms.linear.elimination import add, delete, rules, start
+from app.algorithms.linear.sub_elim import choose, play
+from app.algorithms.linear.widest_arm import (
+    AlternatingSearch,
+    QuadraticSearch,
+    StageSample,
+    Watched,
+    every_arm,
+    packed,
+    packed_squares,
+    whole_stage,
+)
+from app.algorithms.mips.exact import exact
+from app.algorithms.types import NO_ROWS
+from app.errors import InvalidParameter, InvalidShape
+
+DIM = 4
+
+
+class Scan:
+    def __init__(self, features):
+        self.features = features
+
+    def search(self, query, k, exclude=NO_ROWS):
+        return exact(self.features, query, k=k, exclude=exclude)
+
+
+def finders(features):
+    return {
+        "every_arm": every_arm,
+        "whole_stage": whole_stage,
+        "sample": StageSample(4),
+        "watched": Watched(every=2, sample=StageSample(2)),
+        "alternating": AlternatingSearch(Scan(features), lambda rows: features[rows], shortlist=2),
+        "quadratic": QuadraticSearch(Scan(packed_squares(features)), shortlist=2),
+        "nothing": lambda *_: NO_ROWS,
+    }
+
+
+def posterior_of(features, values):
+    sums = ridge.add(ridge.empty(features.shape[1]), features, values, np.ones(len(values), dtype=bool))
+    return ridge.posterior(sums, ridge=1.0)
+
+
+def simulate(features, theta, finder, *, radius, steps, seed, eta=0.02):
+    """Play ``steps`` rounds; yields (state before the choice, posterior, state after, arms)."""
+    rng = np.random.default_rng(seed)
+    sums = ridge.empty(features.shape[1])
+    posterior = ridge.posterior(sums, ridge=1.0)
+    state = start(
+        posterior, np.arange(len(features)), lambda rows: features[rows], rules(radius=radius, eta=eta)
+    )
+    for _ in range(steps):
+        if state.stale:
+            state = start(posterior, np.arange(len(features)), lambda rows: features[rows], state.rules)
+        before = state
+        state, arms = play(before, posterior, lambda rows: features[rows], finder, k=1, rng=rng)
+        yield before, posterior, state, arms
+        row = arms.rows[:1]
+        values = features[row] @ theta + rng.standard_normal(1)
+        sums = ridge.add(sums, features[row], values, np.ones(1, dtype=bool))
+        posterior = ridge.posterior(sums, ridge=1.0)
+
+
+@pytest.mark.parametrize("name", list(finders(np.ones((1, 1)))))
+@pytest.mark.parametrize("radius", [0.3, 2.0])
+def test_what_is_played_is_wide_enough_for_the_lowest_stage(name, radius):
+    """The step of the paper's proof: 2^-s <= 2 w of the arm that is played, s the lowest stage then."""
+    rng = np.random.default_rng(3)
+    features = rng.standard_normal((60, DIM))
+    for _, posterior, state, arms in simulate(
+        features, rng.standard_normal(DIM), finders(features)[name], radius=radius, steps=120, seed=4
+    ):
+        span = radius * ridge.widths(posterior, features[arms.rows])[0]
+        assert arms.scores[0] == pytest.approx(span)
+        assert arms.rows[0] in state.living.rows()
+        if not state.capped:
+            assert span >= 2.0 ** -(state.stages[0].stage + 1)
+            assert span >= radius * ridge.widths(posterior, features[state.living.rows()]).max() / 2
+
+
+def test_with_every_arm_compared_it_plays_the_widest():
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((50, DIM))
+    for _, posterior, state, arms in simulate(
+        features, rng.standard_normal(DIM), every_arm, radius=1.0, steps=60, seed=1
+    ):
+        living = state.living.rows()
+        if not state.capped and arms.exact:
+            spans = ridge.widths(posterior, features[living])
+            assert arms.scores[0] == pytest.approx(spans.max())
+
+
+def test_a_null_is_followed_by_a_pass_and_the_lowest_stage_rises():
+    features = np.eye(2)
+    old = ridge.prior(2, ridge=1.0)
+    state = start(old, np.arange(2), lambda rows: features[rows], rules(radius=1.0, eta=0.001))
+    known = posterior_of(np.repeat(features, 400, axis=0), np.zeros(800))
+    options = {"k": 1, "rng": np.random.default_rng(0)}
+    null = choose(state, known, lambda rows: features[rows], whole_stage, **options)
+    assert null.due
+    assert len(null.arms.rows) == 1
+    after, arms = play(state, known, lambda rows: features[rows], whole_stage, **options)
+    assert after.stages[0].stage > state.stages[0].stage + 1
+    assert arms.scores[0] >= 2.0 ** -(after.stages[0].stage + 1)
+    assert not choose(after, known, lambda rows: features[rows], whole_stage, **options).due
+
+
+def test_in_the_last_stage_the_choice_is_uniform():
+    """False alarm at most 1e-6 (chi-square), seed fixed."""
+    features = np.ones((6, 1)) * 0.001
+    state = start(
+        ridge.prior(1, ridge=1.0), np.arange(6), lambda rows: features[rows], rules(radius=1.0, eta=0.01)
+    )
+    assert state.capped
+    rng = np.random.default_rng(0)
+    played = [
+        choose(
+            state, ridge.prior(1, ridge=1.0), lambda rows: features[rows], every_arm, k=1, rng=rng
+        ).arms.rows[0]
+        for _ in range(3000)
+    ]
+    counts = np.bincount(played, minlength=6)
+    assert ((counts - 500) ** 2 / 500).sum() < 36.9  # chi-square(5) at 1 - 6e-7
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    arms=st.integers(1, 25),
+    k=st.integers(1, 30),
+    name=st.sampled_from(sorted(finders(np.ones((1, 1))))),
+    data=st.data(),
+)
+def test_k_distinct_living_arms_outside_the_excluded_come_widest_first(seed, arms, k, name, data):
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((arms, DIM))
+    posterior = posterior_of(features[rng.integers(0, arms, 10)], rng.standard_normal(10))
+    state = start(posterior, np.arange(arms), lambda rows: features[rows], rules(radius=1.0, eta=0.01))
+    exclude = np.array(sorted(data.draw(st.sets(st.integers(0, arms - 1)))), dtype=np.int64)
+    eligible = set(state.living.rows().tolist()) - set(exclude.tolist())
+    options = {"k": k, "rng": rng, "exclude": exclude}
+    found = choose(state, posterior, lambda rows: features[rows], finders(features)[name], **options).arms
+    assert len(set(found.rows.tolist())) == len(found.rows) == min(k, len(eligible))
+    assert set(found.rows.tolist()) <= eligible
+    assert (np.diff(found.scores) <= 0).all()
+    np.testing.assert_allclose(found.scores, ridge.widths(posterior, features[found.rows]), rtol=1e-9)
+
+
+def test_no_k_is_refused_and_no_arm_is_an_empty_answer():
+    features = np.ones((2, 1))
+    posterior = ridge.prior(1, ridge=1.0)
+    state = start(posterior, np.arange(2), lambda rows: features[rows], rules(radius=1.0, eta=0.01))
+    rng = np.random.default_rng(0)
+    with pytest.raises(InvalidParameter, match="k"):
+        choose(state, posterior, lambda rows: features[rows], every_arm, k=0, rng=rng)
+    gone = delete(state, np.arange(2))
+    assert not len(choose(gone, posterior, lambda rows: features[rows], every_arm, k=1, rng=rng).arms.rows)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 6, 12])
+def test_the_packed_square_is_the_quadratic_form(dim):
+    rng = np.random.default_rng(dim)
+    root = rng.standard_normal((dim, dim))
+    points = rng.standard_normal((40, dim))
+    assert packed_squares(points).shape == (40, dim * (dim + 1) // 2)
+    np.testing.assert_allclose(
+        packed_squares(points) @ packed(root @ root.T),
+        np.einsum("ij,jk,ik->i", points, root @ root.T, points),
+        rtol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("dim", [2, 8, 16])
+@pytest.mark.parametrize("skewed", [False, True])
+def test_the_searches_find_what_they_promise(dim, skewed):
+    """The quadratic index finds the widest; alternation a quarter of its square, which is the paper's c."""
+    rng = np.random.default_rng(dim)
+    features = rng.standard_normal((3000, dim)) * (rng.lognormal(0, 1, (3000, 1)) if skewed else 1.0)
+    played = features[rng.integers(0, 3000, 5 * dim)]
+    posterior = posterior_of(played, rng.standard_normal(len(played)))
+    state = start(posterior, np.arange(3000), lambda rows: features[rows], rules(radius=1.0, eta=0.001))
+    spans = ridge.widths(posterior, features)
+    living = spans[state.living.rows()].max()
+    quadratic = finders(features)["quadratic"](posterior, state, rng)
+    if spans.argmax() in set(state.living.rows().tolist()):
+        assert spans.argmax() in quadratic
+    alternating = AlternatingSearch(Scan(features), lambda rows: features[rows])
+    for _ in range(20):
+        rows = state.living.among(alternating(posterior, state, rng))
+        assert spans[rows].max() ** 2 >= living**2 / 4
+
+
+def test_every_eigenvector_as_a_start_gives_the_proven_share():
+    """Max over i of ||x_i||^2 >= f* / d for x_i = argmax |v_i.x|, and a step of the climb never goes down."""
+    rng = np.random.default_rng(9)
+    for dim in (2, 5, 10):
+        features = rng.standard_normal((400, dim)) * rng.lognormal(0, 1.5, (400, dim))
+        inverse = np.linalg.inv(np.eye(dim) + features[:30].T @ features[:30])
+        square = np.einsum("ij,jk,ik->i", features, inverse, features)
+        _, vectors = np.linalg.eigh(inverse)
+        starts = np.abs(features @ vectors).argmax(axis=0)
+        assert square[starts].max() >= square.max() / dim
+        for row in rng.integers(0, 400, 50):
+            following = np.abs(features @ (inverse @ features[row])).argmax()
+            assert square[following] >= square[row] * (1 - 1e-12)
+
+
+def test_new_arms_are_played_before_narrower_ones():
+    features = np.vstack((np.eye(DIM) * 0.1, np.eye(DIM)[:1] * 8))
+    posterior = ridge.prior(DIM, ridge=1.0)
+    state = start(posterior, np.arange(DIM), lambda rows: features[rows], rules(radius=1.0, eta=0.001))
+    state = add(state, posterior, np.array([DIM]), lambda rows: features[rows])
+    for find in finders(features).values():
+        rng = np.random.default_rng(0)
+        assert play(state, posterior, lambda rows: features[rows], find, k=1, rng=rng)[1].rows.tolist() == [
+            DIM
+        ]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    arms=st.integers(0, 20),
+    k=st.integers(1, 25),
+    radius=st.sampled_from([0.1, 1, 9]),
+)
+def test_linear_elimination_is_its_definition(seed, arms, k, radius):
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((arms, DIM))
+    posterior = posterior_of(rng.standard_normal((20, DIM)), rng.standard_normal(20))
+    exclude = np.flatnonzero(rng.random(arms) < 0.2)
+    found = linear_elimination.choose(posterior, features, k=k, radius=radius, exclude=exclude)
+    inverse = posterior.root @ posterior.root.T
+    scored = []
+    lower = [x @ posterior.theta - radius * np.sqrt(x @ inverse @ x) for x in features]
+    for row, x in enumerate(features):
+        span = radius * np.sqrt(x @ inverse @ x)
+        upper = x @ posterior.theta + span
+        if row not in exclude:
+            scored.append((upper < max(lower), -span if upper >= max(lower) else -upper, row))
+    assert found.rows.tolist() == [row for _, _, row in sorted(scored)][:k]
+    assert found.exact
+
+
+def test_linear_elimination_names_bad_input():
+    posterior = ridge.prior(2, ridge=1.0)
+    with pytest.raises(InvalidShape, match="features"):
+        linear_elimination.choose(posterior, np.ones((3, 3)), k=1, radius=1.0)
+    with pytest.raises(InvalidParameter, match="k"):
+        linear_elimination.choose(posterior, np.ones((3, 2)), k=0, radius=1.0)
+    with pytest.raises(InvalidParameter, match="radius"):
+        linear_elimination.choose(posterior, np.ones((3, 2)), k=1, radius=0.0)
+
+
+def test_a_finder_that_lies_changes_nothing_but_the_cost():
+    """Proposals that were eliminated, deleted or never there are left out."""
+    rng = np.random.default_rng(2)
+    features = rng.standard_normal((30, DIM))
+    posterior = posterior_of(features, 3 * features[:, 0])
+    state = start(posterior, np.arange(30), lambda rows: features[rows], rules(radius=0.3, eta=0.001))
+    dead = np.setdiff1d(np.arange(30), state.living.rows())
+    assert len(dead)
+    found = choose(
+        state, posterior, lambda rows: features[rows], lambda *_: np.append(dead, 10**6), k=1, rng=rng
+    )
+    assert found.due
+    assert found.arms.rows[0] in state.living.rows()
+    assert isinstance(found, sub_elim.Choice)
