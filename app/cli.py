@@ -23,7 +23,9 @@ BENCHMARKS = {
 }
 
 # name -> module and what it shows. The module's run(name, quick, data) prints and returns a record.
-REPRODUCTIONS: dict[str, tuple[str, str]] = {}
+REPRODUCTIONS: dict[str, tuple[str, str]] = {
+    "table1-sampling": ("app.experiments.sampling_table", "B_Normal beside Table 1 of the racing samplers"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

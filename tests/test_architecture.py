@@ -46,8 +46,8 @@ PURE = {
     "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "heapq",
     "itertools", "math", "numpy", "scipy", "typing",
 }  # fmt: skip
-# Types without behaviour, which the workers pass between services.
-INTERFACES = {"workers": {"app.storage.protocol"}}
+# Types without behaviour, which the workers pass between services; how every measurement is printed and kept.
+INTERFACES = {"workers": {"app.storage.protocol"}, "experiments": {"app.bench.report"}}
 ONLY_IN = {"hnswlib": "app/indexes/hnsw.py", "redis": "app/storage/"}
 GENERATOR_TYPES = {"Generator", "SeedSequence"}
 

@@ -22,6 +22,10 @@ from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.kcenter.random_sampling import random_sampling
 from app.algorithms.linear import linear_elimination, linear_ts, sub_elim, sub_ts
 from app.algorithms.mips.exact import exact
+from app.algorithms.sampling.gumbel_max import gumbel_max
+from app.algorithms.sampling.lil_ucb import lil_ucb
+from app.algorithms.sampling.racing_ebs import racing_ebs
+from app.algorithms.sampling.racing_normal import racing_normal
 
 Problem = Literal["policy", "mips", "sampling", "slates", "kcenter"]
 Status = Literal["exact", "proven", "heuristic"]
@@ -41,6 +45,7 @@ class Algorithm:
 
 SUBLINEAR = "Yang et al. 2022"
 NOISY_DISTANCES = "Jali et al."
+DISCRETE_SAMPLING = "Chen and Ghahramani 2016"
 
 ALGORITHMS = (
     Algorithm("linear_ts", "policy", SUBLINEAR, "section 6.1", "proven", linear_ts.choose),
@@ -48,6 +53,10 @@ ALGORITHMS = (
     Algorithm("sub_elim", "policy", SUBLINEAR, "Algorithms 2 and 3", "proven", sub_elim.play),
     Algorithm("linear_elim", "policy", SUBLINEAR, "section 5", "proven", linear_elimination.choose),
     Algorithm("exact", "mips", SUBLINEAR, "section 7, baselines", "exact", exact),
+    Algorithm("exact", "sampling", DISCRETE_SAMPLING, "Equation 2", "exact", gumbel_max),
+    Algorithm("lil_ucb", "sampling", DISCRETE_SAMPLING, "section 3.2", "proven", lil_ucb),
+    Algorithm("racing_ebs", "sampling", DISCRETE_SAMPLING, "section 3.3.1", "proven", racing_ebs),
+    Algorithm("racing_normal", "sampling", DISCRETE_SAMPLING, "section 3.3.2", "heuristic", racing_normal),
     Algorithm("naive", "kcenter", NOISY_DISTANCES, "section VI, baseline", "exact", naive_greedy),
     Algorithm("random", "kcenter", NOISY_DISTANCES, "section VIII, baseline", "proven", random_sampling),
     Algorithm("ds_ucb", "kcenter", NOISY_DISTANCES, "Algorithm 1", "proven", ds_ucb),
