@@ -78,6 +78,16 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions, seed and rows")
     reproduce.set_defaults(run=_reproduce)
 
+    dead = commands.add_parser("dead-letters", help="rewards that could not be learned from: list, replay")
+    dead.add_argument("action", choices=("list", "replay"), help="replay puts them back into the log")
+    _flags(dead, "data_dir", "redis_url", "partitions")
+    dead.set_defaults(run=_dead_letters)
+
+    replay = commands.add_parser("replay", help="compare every learner with a replay of the reward log")
+    replay.add_argument("--check", action="store_true", required=True, help="compare, and change nothing")
+    _flags(replay, "data_dir", "redis_url", "partitions")
+    replay.set_defaults(run=_replay)
+
     doctor = commands.add_parser("doctor", help="check a running or stopped installation")
     _flags(doctor, "host", "port", "data_dir", "redis_url")
     doctor.set_defaults(run=_doctor)
@@ -113,6 +123,18 @@ def _work(parsed: argparse.Namespace) -> None:
     from app.serving import work  # noqa: PLC0415 - as above
 
     work(_settings(parsed))
+
+
+def _dead_letters(parsed: argparse.Namespace) -> int:
+    from app.administration import dead_letters  # noqa: PLC0415 - as above
+
+    return dead_letters(_settings(parsed), replay=parsed.action == "replay")
+
+
+def _replay(parsed: argparse.Namespace) -> int:
+    from app.administration import check_replay  # noqa: PLC0415 - as above
+
+    return check_replay(_settings(parsed))
 
 
 def _bench(parsed: argparse.Namespace) -> int:

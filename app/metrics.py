@@ -34,6 +34,10 @@ class Metrics:
         self.backlog = Gauge(
             "shortlist_reward_backlog", "Entries of the reward log not yet folded.", registry=registry
         )
+        self.lag = Gauge(
+            "shortlist_reward_lag_seconds", "Age of the oldest entry not yet folded.", registry=registry
+        )
+        self.dead = Gauge("shortlist_dead_letters", "Entries that could not be folded.", registry=registry)
         self.learners = Gauge("shortlist_cached_learners", "Learners in memory.", registry=registry)
         self.learner_bytes = Gauge("shortlist_cached_learner_bytes", "Memory they take.", registry=registry)
         self.arms = Gauge("shortlist_arms", "Arms of all catalogues.", registry=registry)

@@ -17,6 +17,7 @@ from app.services.learners import Learners
 from app.services.rewards import Receipt, RemoteWorkers, Rewards
 from app.services.tokens import TokenSigner
 from app.settings import Settings
+from app.storage.changes import Lag
 from app.storage.redis_store import RedisStore
 from workers import index_maintenance
 from workers.reward_ingestion import RewardWorker, States
@@ -86,6 +87,11 @@ class Service:
         partitions = range(self.store.partitions)
         return sum(await asyncio.gather(*map(self.store.backlog, partitions)))
 
+    async def lag(self) -> Lag:
+        """Age of the oldest entry that waits, and all dead letters."""
+        lags = await asyncio.gather(*map(self.store.lag, range(self.store.partitions)))
+        return Lag(max(lag.age_s for lag in lags), sum(lag.dead for lag in lags))
+
     async def measure(self) -> None:
         """Bring the gauges up to date."""
         catalogues = list(self.catalogues)
@@ -94,6 +100,9 @@ class Service:
         self.metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
         self.metrics.index_exact.set(sum(c.index.status().kind != "hnsw" for c in catalogues))
         self.metrics.backlog.set(await self.backlog())
+        lag = await self.lag()
+        self.metrics.lag.set(lag.age_s)
+        self.metrics.dead.set(lag.dead)
 
     def _make_worker(self) -> RewardWorker:
         return RewardWorker(

@@ -36,10 +36,11 @@ LAYERS = {
         "errors",
         "settings",
     },
+    "administration": {"services", "storage", "errors", "settings"},
     "doctor": {"indexes", "storage", "errors", "settings"},
     "http_protocol": set(),
     "serving": {"main", "http_protocol", "storage", "workers", "errors", "settings"},
-    "cli": {"serving", "doctor", "bench", "experiments", "errors", "settings"},
+    "cli": {"serving", "administration", "doctor", "bench", "experiments", "errors", "settings"},
     "main": {"api", "service", "storage", "metrics", "settings"},
 }
 PURE = {
@@ -47,7 +48,10 @@ PURE = {
     "itertools", "math", "numpy", "scipy", "typing",
 }  # fmt: skip
 # Types without behaviour, which the workers pass between services; how every measurement is printed and kept.
-INTERFACES = {"workers": {"app.storage.protocol"}, "experiments": {"app.bench.report"}}
+INTERFACES = {
+    "workers": {"app.storage.protocol", "app.storage.changes"},
+    "experiments": {"app.bench.report"},
+}
 ONLY_IN = {"hnswlib": "app/indexes/hnsw.py", "redis": "app/storage/"}
 GENERATOR_TYPES = {"Generator", "SeedSequence"}
 

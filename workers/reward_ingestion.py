@@ -9,7 +9,7 @@
 A crash before ``apply`` changes nothing; a second worker that was faster makes ``apply`` false, and the
 entries are read again after the new watermark. Each entry takes effect exactly once. A watermark that this
 worker has not set itself was set by another one, or by a call of its own whose reply was lost: whoever caches
-states is told (``overtaken``).
+states is told (``overtaken``). An entry that cannot be folded becomes a dead letter in the same step.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from app.errors import Unavailable
 from app.services.learners import LearnerId
 from app.services.records import LearnerState, bytes_to_state, state_to_bytes
-from app.services.reducer import fold
+from app.services.reducer import fold, reason_of
 from app.services.rewards import WAIT_S, entry_order
-from app.storage.protocol import LogEntry, Store
+from app.storage.protocol import DeadLetter, LogEntry, Store
 
 log = logging.getLogger("shortlist.worker")
 
@@ -42,10 +43,42 @@ def _is_short(entries: Sequence[LogEntry]) -> bool:
     return sum(len(entry.payload) ** 2 for entry in entries) <= SHORT_FOLD
 
 
-def _fold_encoded(before: Encoded, entries: Sequence[LogEntry]) -> tuple[States, Encoded]:
-    states = {identity: bytes_to_state(data) if data else None for identity, data in before.items()}
-    after = fold(states, entries)
-    return after, {identity: state_to_bytes(state) if state else None for identity, state in after.items()}
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What becomes of a batch: the new states, as they are stored, and the entries that were left out."""
+
+    states: States
+    encoded: Encoded
+    dead: Sequence[DeadLetter]
+
+
+def _fold_encoded(before: Encoded, entries: Sequence[LogEntry]) -> Folded:
+    dead: dict[str, DeadLetter] = {}
+
+    def bury(entry: LogEntry, reason: str) -> None:
+        log.error("entry %s is a dead letter: %s", entry.entry_id, reason)
+        dead[entry.entry_id] = DeadLetter(entry, reason)
+
+    states, broken = _decoded(before)
+    for entry in entries:
+        if reason := broken.get((entry.bandit_uid, entry.learner)):
+            bury(entry, reason)
+    sound = [entry for entry in entries if (entry.bandit_uid, entry.learner) not in broken]
+    after = fold(states, sound, bury)
+    encoded = {identity: state_to_bytes(state) if state else None for identity, state in after.items()}
+    return Folded(after, encoded, [dead[entry.entry_id] for entry in entries if entry.entry_id in dead])
+
+
+def _decoded(before: Encoded) -> tuple[dict[LearnerId, LearnerState | None], dict[LearnerId, str]]:
+    """The states, and the reason for each that cannot be read: it stays as it is, and blocks nobody else."""
+    states: dict[LearnerId, LearnerState | None] = {}
+    broken: dict[LearnerId, str] = {}
+    for identity, data in before.items():
+        try:
+            states[identity] = bytes_to_state(data) if data else None
+        except Exception as error:
+            broken[identity] = f"the learner's state cannot be read: {reason_of(error)}"
+    return states, broken
 
 
 class RewardWorker:
@@ -132,10 +165,12 @@ class RewardWorker:
         if entries:
             identities = sorted({(entry.bandit_uid, entry.learner) for entry in entries})
             stored = await self._store.states(partition, identities)
-            after, encoded = await self._fold(dict(zip(identities, stored, strict=True)), entries)
+            done = await self._fold(dict(zip(identities, stored, strict=True)), entries)
             last = entries[-1].entry_id
-            if await self._store.apply(partition, expected=watermark, watermark=last, states=encoded):
-                self._applied(after, len(entries))
+            if await self._store.apply(
+                partition, expected=watermark, watermark=last, states=done.encoded, dead=done.dead
+            ):
+                self._applied(done.states, len(entries))
                 watermark = last
             if watermark != last or len(entries) == BATCH:
                 self._due.add(partition)
@@ -153,7 +188,7 @@ class RewardWorker:
             entries = await self._store.read_log(partition, watermark, BATCH)
         return watermark, entries
 
-    async def _fold(self, before: Encoded, entries: Sequence[LogEntry]) -> tuple[States, Encoded]:
+    async def _fold(self, before: Encoded, entries: Sequence[LogEntry]) -> Folded:
         """One partition at a time: several threads would keep requests from the interpreter."""
         async with self._folding:
             if not _is_short(entries):

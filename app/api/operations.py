@@ -34,13 +34,14 @@ def router(service: Service) -> APIRouter:
             async with asyncio.timeout(PROBE_S):
                 await service.store.ping()
                 backlog = await service.backlog()
+                lag = await service.lag()
         except (TimeoutError, Unavailable):
             raise Unavailable("the store does not answer") from None
         if not service.ready:
             raise Unavailable("catalogues are being loaded, or the service is stopping")
         if backlog > service.settings.max_backlog:
             raise Unavailable("too many rewards are waiting to be applied")
-        return ReadyView(status="ready", backlog=backlog)
+        return ReadyView(status="ready", backlog=backlog, lag_s=lag.age_s)
 
     @routes.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:

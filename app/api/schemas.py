@@ -260,6 +260,7 @@ class HealthView(BaseModel):
 class ReadyView(BaseModel):
     status: Literal["ready"]
     backlog: int
+    lag_s: float
 
 
 class StatusView(BaseModel):

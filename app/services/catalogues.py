@@ -174,6 +174,9 @@ class Catalogues:
         if len(rows) and view.revision_of(int(rows[0])) == revision:
             features: Vector = view.features_of(rows)[0]
             return features
+        (standing,) = await self._store.arms(catalogue.uid, [arm_id])  # another process may be ahead
+        if standing is not None and standing.revision == revision:
+            return bytes_to_vector(standing.features)
         kept = await self._store.retired_features(catalogue.uid, revision)
         return None if kept is None else bytes_to_vector(kept)
 

@@ -18,6 +18,22 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from app.storage.changes import DeadLetter, Following, LogEntry, StoredArm
+
+__all__ = [
+    "Appended",
+    "ArmWrite",
+    "DeadLetter",
+    "Deleted",
+    "LogEntry",
+    "Registry",
+    "RewardWrite",
+    "Store",
+    "StoredArm",
+    "StoredCampaign",
+    "Upserted",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class ArmWrite:
@@ -29,22 +45,16 @@ class ArmWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredArm:
-    """One arm as stored."""
-
-    id: str
-    revision: int
-    features: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Upserted:
-    """Outcome of ``upsert_arms``: ``revisions[i]`` is that of arm i, new when its features changed."""
+    """Outcome of ``upsert_arms``: ``revisions[i]`` is that of arm i, new when its features changed;
+    ``changed`` says whether this very call made the version.
+    """
 
     version: int
     added: int
     updated: int
     revisions: Sequence[int]
+    changed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +99,12 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One entry of a reward log, in order."""
-
-    entry_id: str
-    bandit_uid: str
-    learner: str
-    first: bool
-    payload: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Registry:
-    """All catalogues and bandits: name -> record."""
+    """All catalogues and bandits: name -> record. The version grows with every change."""
 
     catalogues: Mapping[str, bytes] = field(default_factory=dict)
     bandits: Mapping[str, bytes] = field(default_factory=dict)
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class StoredCampaign:
     events: Sequence[bytes]
 
 
-class Store(Protocol):
+class Store(Following, Protocol):
     """The store. Implementations: ``app.storage.redis_store.RedisStore``."""
 
     partitions: int
@@ -199,8 +199,10 @@ class Store(Protocol):
         expected: str,
         watermark: str,
         states: Mapping[tuple[str, str], bytes | None],
+        dead: Sequence[DeadLetter] = (),
     ) -> bool:
-        """If the watermark is ``expected``: write all states (None removes) and move it. Else do nothing."""
+        """If the watermark is ``expected``: write all states (None removes) and dead letters, and move it.
+        Else do nothing."""
         ...
 
     async def backlog(self, partition: int) -> int:

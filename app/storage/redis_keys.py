@@ -4,15 +4,20 @@
     {registry}:partitions                        string  number of partitions               for ever
     {registry}:catalogues                        hash    name -> record                     for ever
     {registry}:bandits                           hash    name -> record                     for ever
+    {registry}:version                           string  number of changes of the two       for ever
+    {registry}:workers                           zset    name -> ms of its last lease       while one lives
     {registry}:users:<catalogue name>            set     names of its bandits               while not empty
     {registry}:word:<name>                       string  a word written once                ttl_ms or for ever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all campaigns    while not empty
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
     {c:<uid>}:counters                           hash    version, revision                  with the catalogue
+    {c:<uid>}:changes                            zset    arm -> version that changed it     with the catalogue
     {c:<uid>}:retired:<revision>                 string  features replaced or deleted       keep_ms
     {p:<n>}:log                                  stream  b, l, f, p (see below)             until trimmed
     {p:<n>}:watermark                            string  entry id                           for ever
+    {p:<n>}:dead                                 stream  b, l, f, p, r: what was left out   until replayed
+    {p:<n>}:changes                              zset    uid + learner -> number of entry   for ever
     {p:<n>}:states:<bandit uid>                  hash    learner -> state                   with the bandit
     {p:<n>}:seen:<bandit uid>:<learner>:<once>   string  empty                              ttl_ms
     {p:<n>}:seen-first:<bandit uid>:<learner>:<first>  string  empty                        ttl_ms
@@ -28,17 +33,24 @@ script touches one tag only. <learner> carries its length, so that no two pairs 
 Entry ids are "<ms>-<n>" where n numbers the entries of a log without a gap, from 1. The backlog is the
 difference of two such numbers: it needs no counter, no scan, and stays right after trimming.
 
-Fields of an entry: b bandit uid, l learner, f "1" when it is the first of its word else "0", p payload.
+Fields of an entry: b bandit uid, l learner, f "1" when it is the first of its word else "0", p payload; o, if
+it was a dead letter, the id it had before. A dead letter has the id of its entry, and r: the reason.
+
+Changes are logs of which only the last line for each thing is kept, CHANGES_KEPT at most: a process that
+knows a version, or a watermark, reads there what has changed since, and everything when that was long ago.
 """
 
 from __future__ import annotations
 
 PREFIX = "shortlist:"
+CHANGES_KEPT = 50_000
 
 REGISTRY = PREFIX + "{registry}:"
 PARTITIONS = REGISTRY + "partitions"
 CATALOGUES = REGISTRY + "catalogues"
 BANDITS = REGISTRY + "bandits"
+REGISTRY_VERSION = REGISTRY + "version"
+WORKERS = REGISTRY + "workers"
 
 
 def users(catalogue: str) -> str:
@@ -61,6 +73,10 @@ def counters(uid: str) -> str:
     return f"{_catalogue(uid)}counters"
 
 
+def arm_changes(uid: str) -> str:
+    return f"{_catalogue(uid)}changes"
+
+
 def retired(uid: str, revision: int | None = None) -> str:
     """Key of one revision, or without it the stem that scripts complete: they alone know the revisions."""
     return f"{_catalogue(uid)}retired:{'' if revision is None else revision}"
@@ -72,6 +88,14 @@ def log(partition: int) -> str:
 
 def watermark(partition: int) -> str:
     return f"{_partition(partition)}watermark"
+
+
+def dead(partition: int) -> str:
+    return f"{_partition(partition)}dead"
+
+
+def learner_changes(partition: int) -> str:
+    return f"{_partition(partition)}changes"
 
 
 def states(partition: int, bandit_uid: str) -> str:

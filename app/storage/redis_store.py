@@ -14,6 +14,7 @@ from app.storage import redis_keys as keys
 from app.storage.protocol import (
     Appended,
     ArmWrite,
+    DeadLetter,
     Deleted,
     LogEntry,
     Registry,
@@ -22,12 +23,13 @@ from app.storage.protocol import (
     Upserted,
 )
 from app.storage.redis_campaigns import RedisCampaigns
+from app.storage.redis_changes import RedisChanges, log_entry, stored_arm
 from app.storage.redis_client import RedisClient, Word
 
 _SCAN_BATCH = 1_000
 
 
-class RedisStore(RedisCampaigns):
+class RedisStore(RedisCampaigns, RedisChanges):
     """Implements ``app.storage.protocol.Store`` on one Redis server: redis://, rediss:// or unix://."""
 
     def __init__(
@@ -72,38 +74,34 @@ class RedisStore(RedisCampaigns):
 
     # Registry -----------------------------------------------------------------------------------
     async def registry(self) -> Registry:
-        catalogues, bandits = await self._redis.transaction(
-            [("HGETALL", keys.CATALOGUES), ("HGETALL", keys.BANDITS)]
+        version, catalogues, bandits = await self._redis.transaction(
+            [("GET", keys.REGISTRY_VERSION), ("HGETALL", keys.CATALOGUES), ("HGETALL", keys.BANDITS)]
         )
-        return Registry(_named(catalogues), _named(bandits))
+        return Registry(_named(catalogues), _named(bandits), int(version or 0))
 
     async def create_catalogue(self, name: str, record: bytes) -> bytes:
-        standing: bytes
-        _, standing = await self._redis.transaction(
-            [("HSETNX", keys.CATALOGUES, name, record), ("HGET", keys.CATALOGUES, name)]
-        )
+        names = [keys.CATALOGUES, keys.REGISTRY_VERSION]
+        standing: bytes = await self._redis.script("create_catalogue", names, [name, record])
         return standing
 
     async def delete_catalogue(self, name: str, uid: str) -> Literal["deleted", "missing", "in_use"]:
         """Two round trips. The arms go even if the name is gone: an earlier call may have failed there."""
         outcome: Literal["deleted", "missing", "in_use"]
-        outcome = (
-            await self._redis.script("delete_catalogue", [keys.CATALOGUES, keys.users(name)], [name, uid])
-        ).decode()
+        names = [keys.CATALOGUES, keys.users(name), keys.REGISTRY_VERSION]
+        outcome = (await self._redis.script("delete_catalogue", names, [name, uid])).decode()
         if outcome != "in_use":
-            await self._redis.command("UNLINK", keys.features(uid), keys.documents(uid), keys.counters(uid))
+            await self._redis.command("UNLINK", *_catalogue_keys(uid)[:-1])
         return outcome
 
     async def create_bandit(self, name: str, record: bytes, *, catalogue: str) -> bytes | None:
-        names = [keys.CATALOGUES, keys.BANDITS, keys.users(catalogue)]
+        names = [keys.CATALOGUES, keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION]
         standing: bytes | None = await self._redis.script("create_bandit", names, [catalogue, name, record])
         return standing
 
     async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
         """One round trip and one per partition; the states go even if the name is gone, as above."""
-        outcome = await self._redis.script(
-            "delete_bandit", [keys.BANDITS, keys.users(catalogue)], [name, uid]
-        )
+        names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION]
+        outcome = await self._redis.script("delete_bandit", names, [name, uid])
         if outcome != b"in_use":
             for partition in range(self.partitions):
                 await self._redis.command("UNLINK", keys.states(partition, uid))
@@ -113,17 +111,18 @@ class RedisStore(RedisCampaigns):
     async def upsert_arms(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:
         """In the given order: of several with one id the last stands. No change: no new version."""
         _positive("keep_ms", keep_ms)
-        words: list[Word] = [keep_ms]
+        words: list[Word] = [keep_ms, keys.CHANGES_KEPT]
         for arm in arms:
             words += (arm.id, arm.features, arm.document)
-        version, added, updated, revisions = await self._redis.script(
+        version, changed, added, updated, revisions = await self._redis.script(
             "upsert_arms", _catalogue_keys(uid), words
         )
-        return Upserted(version, added, updated, revisions)
+        return Upserted(version, added, updated, revisions, bool(changed))
 
     async def delete_arms(self, uid: str, ids: Sequence[str], *, keep_ms: int) -> Deleted:
         _positive("keep_ms", keep_ms)
-        version, found = await self._redis.script("delete_arms", _catalogue_keys(uid), [keep_ms, *ids])
+        words: list[Word] = [keep_ms, keys.CHANGES_KEPT, *ids]
+        version, found = await self._redis.script("delete_arms", _catalogue_keys(uid), words)
         there = list(zip(ids, found, strict=True))
         return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
 
@@ -135,7 +134,7 @@ class RedisStore(RedisCampaigns):
             cursor, batch = await self._redis.command(
                 "HSCAN", keys.features(uid), cursor, "COUNT", _SCAN_BATCH
             )
-            fresh = [_stored(id_, value) for id_, value in batch.items() if id_ not in seen]
+            fresh = [stored_arm(id_, value) for id_, value in batch.items() if id_ not in seen]
             seen.update(batch)
             if fresh:
                 yield fresh
@@ -182,7 +181,7 @@ class RedisStore(RedisCampaigns):
     async def read_log(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
         _positive("count", count)
         entries = await self._redis.command("XRANGE", keys.log(partition), f"({after}", "+", "COUNT", count)
-        return [_entry(entry_id, fields) for entry_id, fields in entries]
+        return [log_entry(entry_id, fields) for entry_id, fields in entries]
 
     async def watermark(self, partition: int) -> str:
         entry_id: bytes | None = await self._redis.command("GET", keys.watermark(partition))
@@ -208,13 +207,18 @@ class RedisStore(RedisCampaigns):
         expected: str,
         watermark: str,
         states: Mapping[tuple[str, str], bytes | None],
+        dead: Sequence[DeadLetter] = (),
     ) -> bool:
         """False may also mean that an earlier call, its reply lost, has done it: read the watermark again."""
         uids = {uid: number for number, uid in enumerate(dict.fromkeys(uid for uid, _ in states), start=1)}
-        words: list[Word] = [expected, watermark]
+        words: list[Word] = [expected, watermark, keys.CHANGES_KEPT, len(dead)]
+        for letter in dead:
+            words += (letter.entry.entry_id, letter.reason)
         for (uid, learner), state in states.items():
             words += (uids[uid], learner, "" if state is None else "1", state or b"")
-        names = [keys.watermark(partition), *(keys.states(partition, uid) for uid in uids)]
+        names = [keys.watermark(partition), keys.log(partition)]
+        names += [keys.dead(partition), keys.learner_changes(partition)]
+        names += [keys.states(partition, uid) for uid in uids]
         return bool(await self._redis.script("apply", names, words))
 
     async def backlog(self, partition: int) -> int:
@@ -247,11 +251,8 @@ def _named(records: Mapping[bytes, bytes]) -> dict[str, bytes]:
 
 
 def _catalogue_keys(uid: str) -> list[str]:
-    return [keys.features(uid), keys.documents(uid), keys.counters(uid), keys.retired(uid)]
-
-
-def _stored(id_: bytes, value: bytes) -> StoredArm:
-    return StoredArm(id_.decode(), int.from_bytes(value[:8], "little"), value[8:])
+    names = [keys.features(uid), keys.documents(uid), keys.counters(uid), keys.arm_changes(uid)]
+    return [*names, keys.retired(uid)]
 
 
 def _reward_keys(partition: int, reward: RewardWrite) -> Iterable[str]:
@@ -268,9 +269,3 @@ def _appended(word: bytes) -> Appended:
     if status == "forgotten":
         return Appended("forgotten")
     return Appended("accepted", status)
-
-
-def _entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
-    return LogEntry(
-        entry_id.decode(), fields[b"b"].decode(), fields[b"l"].decode(), fields[b"f"] == b"1", fields[b"p"]
-    )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from app.storage import redis_keys
-from app.storage.protocol import ArmWrite, RewardWrite
+from app.storage.protocol import ArmWrite, DeadLetter, RewardWrite
 from app.storage.redis_client import SCRIPTS, RedisClient
 
 UID = "0123456789abcdef"
@@ -20,7 +20,8 @@ def table():
     rows = []
     for line in redis_keys.__doc__.splitlines():
         if found := re.match(
-            r"    (\{\S+\}:\S+(?: uid>\S*| name>\S*)*)\s+(string|hash|set|stream|list) +.*?\s{2,}(\S.*)", line
+            r"    (\{\S+\}:\S+(?: uid>\S*| name>\S*)*)\s+(string|hash|zset|set|stream|list) +.*?\s{2,}(\S.*)",
+            line,
         ):
             name, kind, lives = found.groups()
             name = re.sub(r"<[^>]*>", "*", name)
@@ -38,7 +39,15 @@ async def exercise(store):
     reward = RewardWrite(UID, "ann", "once", "first", 2, TTL_MS, b"p")
     [outcome] = await store.append_rewards(0, [reward])
     await store.append_forget(0, UID, "ann", payload=b"", now_ms=1, ttl_ms=TTL_MS)
-    await store.apply(0, expected="0-0", watermark=outcome.entry_id, states={(UID, "ann"): b"state"})
+    [entry] = await store.read_log(0, "0-0", 1)
+    await store.apply(
+        0,
+        expected="0-0",
+        watermark=outcome.entry_id,
+        states={(UID, "ann"): b"state"},
+        dead=[DeadLetter(entry, "why")],
+    )
+    await store.join_workers("worker", TTL_MS)
     for partition in (None, 0):
         await store.put_once(partition, "short", b"", ttl_ms=TTL_MS)
         await store.put_once(partition, "long", b"", ttl_ms=None)
@@ -51,7 +60,7 @@ async def exercise(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 20
+    assert len(rows) == 25
     used = set()
     async with Redis.from_url(store_url) as client:
         async for key in client.scan_iter():
@@ -78,6 +87,10 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     monkeypatch.setattr(RedisClient, "script", recorded)
     await exercise(store)
     await store.backlog(0)
+    await store.lag(0)
+    await store.changed_arms(UID, 0)
+    await store.changed_learners(0, "")
+    await store.replay_dead(0, await store.dead_letters(0))
     await store.read_campaign("slates", "home", uid="", position=0, count=1)
     await store.trim_log(0, 1)
     await store.delete_bandit("b", UID, catalogue="films")

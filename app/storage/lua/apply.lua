@@ -1,18 +1,31 @@
--- KEYS   watermark, then the states hashes that are written
--- ARGV   expected watermark, new watermark, then for each state: number of its hash (from 1), learner,
---        '1' to write or '' to remove, state
+-- KEYS   watermark, log, dead letters, changes, then the states hashes that are written
+-- ARGV   expected watermark, new watermark, changes kept, number of dead letters, for each: entry id, reason;
+--        then for each state: number of its hash (from 1), learner, '1' to write or '' to remove, state
 -- Result 1 when applied, 0 when the watermark is not the expected one
--- Effect in one step: all states and the watermark change together, or nothing does.
+-- Effect in one step: all states, dead letters, changes and the watermark change together, or nothing does. A
+--        dead letter is its entry of the log, under the same id, and the reason.
 if (redis.call('GET', KEYS[1]) or '0-0') ~= ARGV[1] then
   return 0
 end
-for a = 3, #ARGV, 4 do
-  local states, learner = KEYS[1 + tonumber(ARGV[a])], ARGV[a + 1]
-  if ARGV[a + 2] == '1' then
-    redis.call('HSET', states, learner, ARGV[a + 3])
+local number, a = tonumber(string.match(ARGV[2], '%d+$')), 5
+for _ = 1, tonumber(ARGV[4]) do
+  local entry = redis.call('XRANGE', KEYS[2], ARGV[a], ARGV[a])[1]
+  if entry then
+    local words = entry[2]
+    words[#words + 1], words[#words + 2] = 'r', ARGV[a + 1]
+    redis.call('XADD', KEYS[3], ARGV[a], unpack(words))
+  end
+  a = a + 2
+end
+for s = a, #ARGV, 4 do
+  local states, learner = KEYS[4 + tonumber(ARGV[s])], ARGV[s + 1]
+  if ARGV[s + 2] == '1' then
+    redis.call('HSET', states, learner, ARGV[s + 3])
   else
     redis.call('HDEL', states, learner)
   end
+  note(KEYS[4], number, string.sub(states, -16) .. learner)
 end
+shorten(KEYS[4], tonumber(ARGV[3]))
 redis.call('SET', KEYS[1], ARGV[2])
 return 1

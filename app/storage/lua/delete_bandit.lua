@@ -1,4 +1,4 @@
--- KEYS   bandits, users of its catalogue
+-- KEYS   bandits, users of its catalogue, version of the registry
 -- ARGV   name, uid
 -- Result 'deleted', 'missing', or 'in_use' when it is a bandit of another catalogue
 -- Effect in one step: a record that begins with the uid is removed, and the bandit no longer uses the catalogue.
@@ -11,4 +11,5 @@ if redis.call('SREM', KEYS[2], ARGV[1]) == 0 then
   return 'in_use'
 end
 redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('INCR', KEYS[3])
 return 'deleted'

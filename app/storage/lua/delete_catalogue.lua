@@ -1,4 +1,4 @@
--- KEYS   catalogues, users of this catalogue
+-- KEYS   catalogues, users of this catalogue, version of the registry
 -- ARGV   name, uid
 -- Result 'deleted', 'missing' or 'in_use'
 -- Effect in one step: the record is removed if it begins with the uid and no bandit uses the catalogue.
@@ -10,4 +10,5 @@ if redis.call('SCARD', KEYS[2]) > 0 then
   return 'in_use'
 end
 redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('INCR', KEYS[3])
 return 'deleted'

@@ -1,17 +1,19 @@
--- KEYS   features, documents, counters, stem of the retired keys
--- ARGV   keep_ms, then for each arm: id, features, document
--- Result {version, added, updated, {revision of each arm}}
+-- KEYS   features, documents, counters, changes, stem of the retired keys
+-- ARGV   keep_ms, changes kept, then for each arm: id, features, document
+-- Result {version, 1 when this call changed something else 0, added, updated, {revision of each arm}}
 -- Effect in one step: arms are inserted or replaced in the given order. An arm whose features are the same,
 --        byte for byte, keeps its revision; else it gets the next one and the old features stay readable under
---        theirs for keep_ms. The version grows by one if anything changed: repeated, it changes nothing.
+--        theirs for keep_ms, and the changes name it. The version grows by one if anything changed: repeated,
+--        it changes nothing.
 -- The retired keys cannot be declared before the revisions are read. They are built from a declared key with the
 -- same hash tag, so on Redis Cluster they are in the slot that the call was routed by.
-local features, documents, counters, retired = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local features, documents, counters, changes, retired = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local keep = ARGV[1]
+local version = tonumber(redis.call('HGET', counters, 'version') or 0)
 local revision = tonumber(redis.call('HGET', counters, 'revision') or 0)
 local added, updated, changed = 0, 0, false
 local revisions = {}
-for a = 2, #ARGV, 3 do
+for a = 3, #ARGV, 3 do
   local id, new, document = ARGV[a], ARGV[a + 1], ARGV[a + 2]
   local old = redis.call('HGET', features, id)
   local own
@@ -22,6 +24,7 @@ for a = 2, #ARGV, 3 do
     own = revision
     changed = true
     redis.call('HSET', features, id, struct.pack('<I8', own) .. new)
+    note(changes, version + 1, id)
     if old then
       local key = retired .. string.format('%.0f', struct.unpack('<I8', old))
       redis.call('SET', key, string.sub(old, 9), 'PX', keep)
@@ -40,9 +43,9 @@ for a = 2, #ARGV, 3 do
   end
   revisions[#revisions + 1] = own
 end
-local version = tonumber(redis.call('HGET', counters, 'version') or 0)
 if changed then
   version = version + 1
   redis.call('HSET', counters, 'version', string.format('%.0f', version), 'revision', string.format('%.0f', revision))
+  shorten(changes, tonumber(ARGV[2]))
 end
-return {version, added, updated, revisions}
+return {version, changed and 1 or 0, added, updated, revisions}
