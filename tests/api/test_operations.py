@@ -18,7 +18,7 @@ async def metrics(api: Api) -> dict[str, float]:
 
 async def test_health_and_readiness(api: Api):
     assert await api.ok("GET", "/healthz") == {"status": "ok"}
-    assert await api.ok("GET", "/readyz") == {"status": "ready", "backlog": 0}
+    assert await api.ok("GET", "/readyz") == {"status": "ready", "backlog": 0, "lag_s": 0.0}
 
 
 async def test_the_status_counts_what_there_is(api: Api):

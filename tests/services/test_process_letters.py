@@ -48,7 +48,7 @@ async def test_letters_and_replay_beside_a_running_service_and_without_one(tmp_p
             assert (await http.get("/readyz")).json()["backlog"] == 0
             status, said = command("dead-letters", "list", folder=tmp_path)
             assert (status, said.splitlines()[-1]) == (0, "1 dead letter")
-            assert "(deleted bandit)/ann: DecodeError" in said
+            assert "(deleted bandit)/ann: ValidationError" in said
             status, said = command("replay", "--check", folder=tmp_path)
             assert (status, said) == (
                 0,
