@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from app.api import (
     bandits,
     catalogues,
+    center_campaigns,
     centers,
     choose,
     documentation,
@@ -73,6 +74,7 @@ def create_app(settings: Settings) -> FastAPI:
         catalogues.router(service.catalogues),
         imports.router(service.catalogues),
         centers.router(service.catalogues, service.centers),
+        center_campaigns.router(service.center_campaigns),
         bandits.router(service.bandits, service.learners, service.rewards),
     )
     # Not included but taken over, before the framework's own: matched once, the hottest first.

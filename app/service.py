@@ -10,10 +10,12 @@ from pathlib import Path
 from app.errors import StartupError
 from app.metrics import Metrics
 from app.services.bandits import Bandits
+from app.services.campaigns import Campaigns
 from app.services.catalogues import Catalogues
 from app.services.centers import CatalogueCenters
 from app.services.choosing import Choosing
 from app.services.learners import Learners
+from app.services.noisy_centers import CenterCampaigns, NoisyCenters
 from app.services.rewards import Receipt, RemoteWorkers, Rewards
 from app.services.tokens import TokenSigner
 from app.settings import Settings
@@ -23,6 +25,7 @@ from workers import index_maintenance
 from workers.reward_ingestion import RewardWorker, States
 
 POLL_S = 1.0
+CAMPAIGN_BYTES = 64 << 20
 SECRET_WORD = "token-secret"  # noqa: S105 - the name of the word, not the secret
 
 
@@ -58,6 +61,9 @@ class Service:
             received=self._received,
         )
         self.centers = CatalogueCenters()
+        self.center_campaigns: CenterCampaigns = Campaigns(
+            store, NoisyCenters(), capacity_bytes=CAMPAIGN_BYTES
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._maintenance: asyncio.Task[None] | None = None
 

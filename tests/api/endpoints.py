@@ -136,6 +136,49 @@ WRITES = (
     ),
     Endpoint(
         "POST",
+        "/v1/centers",
+        "/v1/centers",
+        {
+            "id": "new",
+            "points": ["p0", "p1", "p2"],
+            "k": 2,
+            "method": "ns_ts",
+            "noise": "gaussian",
+            "noise_std": 0.1,
+            "delta": 0.1,
+            "epsilon": 0.01,
+            "mix": 0.9,
+            "threshold": "proven",
+            "first": "p0",
+            "seed": 7,
+        },
+        {
+            "id": "id",
+            "points": "list",
+            "points.0": "id",
+            "k": "int",
+            "method": "word",
+            "noise": "word",
+            "noise_std": "float",
+            "delta": "float",
+            "epsilon": "float",
+            "mix": "float",
+            "threshold": "word",
+            "first": "id",
+            "seed": "int",
+        },
+        frozenset({"noise_std", "epsilon", "first", "seed"}),
+    ),
+    Endpoint("POST", "/v1/centers/{campaign}/ask", "/v1/centers/s/ask", {"count": 3}, {"count": "int"}),
+    Endpoint(
+        "POST",
+        "/v1/centers/{campaign}/tell",
+        "/v1/centers/s/tell",
+        {"results": [{"query": "QUERY", "distance": 0.5}]},
+        {"results": "list", "results.0.query": "text", "results.0.distance": "float"},
+    ),
+    Endpoint(
+        "POST",
         "/v1/bandits/{bandit}/choose",
         "/v1/bandits/b/choose",
         CHOOSE,
@@ -179,6 +222,8 @@ READS = (
     Endpoint("GET", "/v1/bandits", "/v1/bandits"),
     Endpoint("GET", "/v1/bandits/{bandit}", "/v1/bandits/b"),
     Endpoint("GET", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/ann"),
+    Endpoint("GET", "/v1/centers", "/v1/centers"),
+    Endpoint("GET", "/v1/centers/{campaign}", "/v1/centers/s"),
     Endpoint("GET", "/healthz", "/healthz"),
     Endpoint("GET", "/readyz", "/readyz"),
     Endpoint("GET", "/metrics", "/metrics"),
@@ -187,21 +232,30 @@ READS = (
 DELETES = (
     Endpoint("DELETE", "/v1/catalogues/{catalogue}", "/v1/catalogues/unused"),
     Endpoint("DELETE", "/v1/catalogues/{catalogue}/arms/{arm}", "/v1/catalogues/c/arms/a3"),
+    Endpoint("DELETE", "/v1/centers/{campaign}", "/v1/centers/s-unused"),
     Endpoint("DELETE", "/v1/bandits/{bandit}", "/v1/bandits/unused"),
     Endpoint("DELETE", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/bob"),
 )
 ALL = (*WRITES, IMPORT, *READS, *DELETES)
 
 
+PULLS: dict[str, dict[str, str]] = {}  # of each world, by its token
+
+
 async def build_world(api: Api) -> str:
-    """A catalogue ``c`` of five arms, bandits ``b`` (global) and ``u`` (per key); a token of ``b``."""
+    """A catalogue ``c`` of five arms, bandits ``b`` and ``u`` (per key), centers ``s``; a token of ``b``."""
     await api.catalogue("c", {f"a{i}": [i, 1, 0] for i in range(5)})
     await api.catalogue("unused", {}, dim=2)
     await api.bandit("b", "c", reward={"aggregate": "sum"})
     await api.bandit("u", "c", scope="per_key")
     await api.bandit("unused", "c")
+    for name in ("s", "s-unused"):
+        centers = {"id": name, "points": ["p0", "p1", "p2"], "k": 2, "noise_std": 1}
+        await api.ok("POST", "/v1/centers", centers, 201)
+    asked = await api.ok("POST", "/v1/centers/s/ask", {"count": 1})
     await api.observe("u", {"id": "first", "key": "ann", "arm": "a1", "value": 1})
     token: str = (await api.choose("b", k=5))["decision"]
+    PULLS[token] = {"query": asked["queries"][0]["query"]}
     return token
 
 
@@ -209,6 +263,8 @@ def with_token(body: Json, token: str) -> Json:
     body = copy.deepcopy(body)
     for reward in body.get("rewards", ()):
         reward["decision"] = token
+    for result in body.get("results", ()):
+        result.update({name: pull for name, pull in PULLS[token].items() if name in result})
     return body
 
 

@@ -26,7 +26,7 @@ CHECKS = [
     response_schema_conformance,
     response_headers_conformance,
 ]
-NAMES = {"catalogue": "c", "bandit": "b", "arm": "a0", "key": "_global"}
+NAMES = {"catalogue": "c", "bandit": "b", "arm": "a0", "key": "_global", "campaign": "s"}
 
 
 schemathesis.serializer.alias("application/x-ndjson", "text/plain")
@@ -41,6 +41,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
             arms = [{"id": f"a{i}", "features": [i, 1]} for i in range(5)]
             http.put("/v1/catalogues/c/arms", json={"arms": arms}).raise_for_status()
             http.put("/v1/bandits/b", json={"catalogue": "c", "policy": "sub_ts"}).raise_for_status()
+            centers = {"id": "s", "points": ["p0", "p1", "p2"], "k": 2, "noise_std": 1}
+            http.post("/v1/centers", json=centers).raise_for_status()
         yield service
         problems = [line for line in service.records() if line["level"] in {"ERROR", "WARNING"}]
         assert problems == []

@@ -23,11 +23,13 @@ from app.algorithms import checks
 from app.algorithms.kcenter import noise, ns_tands, ns_ts
 from app.algorithms.kcenter.center_set import Guarantee
 from app.algorithms.kcenter.noisy_state import Method, State
-from app.algorithms.types import Matrix, Rows
+from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import InvalidParameter
 
 MOST_ASKED = 10_000
 MOST_OPEN = 100_000
+MOST_QUERIES = 10_000_000
+MOST_NAMED = 20
 
 Choose = Callable[[State, int, np.random.Generator], tuple[Rows, Rows]]
 Next = Callable[[State], int | None]
@@ -64,27 +66,45 @@ class Answer:
     observed: int
 
 
+def settled(state: State) -> State:
+    """Return the state with every centre that its answers make certain; ``tell`` returns such states."""
+    while not state.done:
+        others = np.delete(np.arange(state.settings.n), state.centers)
+        if len(others) == 1:
+            center: int | None = int(others[0])
+        elif noise.is_calibrated(state):
+            center = _METHODS[state.settings.method][1](state)
+        else:
+            center = None
+        if center is None:
+            break
+        state = replace(state, centers=(*state.centers, center))
+    return state
+
+
 def ask(state: State, count: int, *, rng: np.random.Generator) -> tuple[State, tuple[Query, ...]]:
     """Return the state with ``count`` more queries open, and these; none if all centres are found.
 
     The oldest open queries beyond 100,000 are forgotten: an answer to one of them is ignored.
-    Raises: InvalidParameter (count not in 1..10,000).
+    Raises: InvalidParameter (count not in 1..10,000, more than 10,000,000 queries in all).
     """
     checks.in_range("count", count, least=1, most=MOST_ASKED)
-    settled = _advance(state)
-    if settled.done:
-        return settled, ()
-    if noise.is_calibrated(settled):
-        points, rows = _METHODS[state.settings.method][0](settled, count, rng)
+    state = settled(state)
+    if state.done:
+        return state, ()
+    if state.issued + count > MOST_QUERIES:
+        raise InvalidParameter(f"count would make more than {MOST_QUERIES:,} queries", loc=("count",))
+    if noise.is_calibrated(state):
+        points, rows = _METHODS[state.settings.method][0](state, count, rng)
     else:
-        points, rows = _calibration_pairs(settled, count)
+        points, rows = _calibration_pairs(state, count)
     numbers = np.arange(state.issued, state.issued + count)
-    waiting = np.hstack((settled.open, np.stack((numbers, points, rows))))[:, -MOST_OPEN:]
+    waiting = np.hstack((state.open, np.stack((numbers, points, rows))))[:, -MOST_OPEN:]
     queries = tuple(
-        Query(number, (point, settled.centers[row]))
+        Query(number, (point, state.centers[row]))
         for number, point, row in zip(numbers.tolist(), points.tolist(), rows.tolist(), strict=True)
     )
-    return replace(settled, open=waiting, issued=state.issued + count, asks=state.asks + 1), queries
+    return replace(state, open=waiting, issued=state.issued + count, asks=state.asks + 1), queries
 
 
 def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
@@ -98,8 +118,8 @@ def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
     checks.finite("results", values)
     if ((numbers < 0) | (numbers >= state.issued)).any():
         raise InvalidParameter("results must name queries that were asked", loc=("results",))
-    if state.settings.noise == "bernoulli" and ((values < 0.0) | (values > 1.0)).any():
-        raise InvalidParameter("results must lie in [0, 1]", loc=("results",))
+    if state.settings.noise == "bernoulli":
+        _refuse_outside(values)
     _, firsts = np.unique(numbers, return_index=True)
     fresh = np.sort(firsts[np.isin(numbers[firsts], state.open[0])])
     places = np.searchsorted(state.open[0], numbers[fresh])
@@ -117,20 +137,20 @@ def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
         calibration=_calibrated(state, points[rows == 0], values[fresh][rows == 0]),
         observed=state.observed + len(fresh),
     )
-    return _advance(told)
+    return settled(told)
 
 
 def answer(state: State) -> Answer:
     """Return where the campaign stands; a state may be looked at at any time."""
-    settled = _advance(state)
-    settings, found = settled.settings, len(settled.centers)
-    distances = np.where(settled.counts[:found] > 0, noise.means(settled), np.inf).min(axis=0)
-    distances[list(settled.centers)] = np.inf
+    state = settled(state)
+    settings, found = state.settings, len(state.centers)
+    distances = np.where(state.counts[:found] > 0, noise.means(state), np.inf).min(axis=0)
+    distances[list(state.centers)] = np.inf
     known = distances[np.isfinite(distances)]
-    epsilon = noise.tolerance(settled) if noise.is_calibrated(settled) else settings.epsilon or 0.0
+    epsilon = noise.tolerance(state) if noise.is_calibrated(state) else settings.epsilon or 0.0
     return Answer(
-        centers=settled.centers,
-        done=settled.done,
+        centers=state.centers,
+        done=state.done,
         radius=float(known.max()) if known.size else None,
         guarantee=Guarantee("pac", epsilon, settings.delta)
         if settings.threshold == "proven"
@@ -138,22 +158,6 @@ def answer(state: State) -> Answer:
         issued=state.issued,
         observed=state.observed,
     )
-
-
-def _advance(state: State) -> State:
-    """Add every centre that the answers so far make certain."""
-    while not state.done:
-        others = np.delete(np.arange(state.settings.n), state.centers)
-        if len(others) == 1:
-            center: int | None = int(others[0])
-        elif noise.is_calibrated(state):
-            center = _METHODS[state.settings.method][1](state)
-        else:
-            center = None
-        if center is None:
-            break
-        state = replace(state, centers=(*state.centers, center))
-    return state
 
 
 def _calibration_pairs(state: State, count: int) -> tuple[Rows, Rows]:
@@ -183,3 +187,10 @@ def _calibrated(state: State, points: Rows, values: Matrix) -> Matrix:
         mean += off / (count + 1.0)
         calibration[:, place] = count + 1.0, mean, squares + off * (value - mean)
     return calibration
+
+
+def _refuse_outside(values: Vector) -> None:
+    outside = np.flatnonzero((values < 0.0) | (values > 1.0))[:MOST_NAMED].tolist()
+    if outside:
+        message = "results must lie in [0, 1] for noise bernoulli"
+        raise InvalidParameter.many([(("results", place, "distance"), message) for place in outside])

@@ -60,6 +60,8 @@ def variance(state: State) -> float:
     if state.settings.noise_std is not None:
         return state.settings.noise_std**2
     freedom = state.calibration.shape[1] * (repeats(state) - 1)
+    if not freedom:  # a single point: there is nothing to measure
+        return 0.0
     return float(state.calibration[2].sum()) / _quantile(freedom, state.settings.delta / 2.0)
 
 

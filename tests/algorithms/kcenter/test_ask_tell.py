@@ -79,6 +79,8 @@ def test_any_number_of_queries_at_once(start, count):
 @everywhere
 def test_no_queries_are_needed_where_there_is_no_choice(start):
     assert start(n=1, k=1, **OPTIONS).done
+    lonely = answer(start(n=1, k=1, **OPTIONS | {"noise_std": None, "epsilon": None}))
+    assert (lonely.centers, lonely.guarantee.epsilon) == ((0,), 0.0)
     for n in (2, 3):
         state, queries = ask(start(n=n, k=1, **OPTIONS), 3)
         assert (state.centers, queries) == ((0,), ())

@@ -1,0 +1,162 @@
+"""/v1/centers: k representative points, while others answer, with noise, how far apart two points are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field, model_validator
+
+from app.api.centers import CenterGuaranteeView
+from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_K
+from app.api.schemas import Identifier, Page, PageLimit, Seed, Value
+from app.api.strict_json import JsonRoute, StrictModel, reply
+from app.services.noisy_centers import CenterCampaign, CenterCampaigns, CenterParameters, answer
+
+
+class CenterCampaignBody(StrictModel):
+    """``noise_std`` absent: estimated; ``epsilon`` absent: a fifth of the noise's standard deviation.
+
+    ``epsilon`` is on the scale of the distances. ``mix`` is used by ns_ts, ``threshold`` by ns_tands.
+    """
+
+    id: Identifier
+    points: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_CENTER_POINTS)]
+    k: Annotated[int, Field(ge=1, le=MAX_K)]
+    method: Literal["ns_ts", "ns_ucb", "ns_tands"] = "ns_ts"
+    noise: Literal["gaussian", "bernoulli"] = "gaussian"
+    noise_std: Annotated[float, Field(ge=1e-9, le=1e9)] | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    epsilon: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    mix: Annotated[float, Field(ge=0, le=1)] = 0.9
+    threshold: Literal["proven", "heuristic"] = "proven"
+    first: Identifier | None = None
+    seed: Seed | None = None
+
+    @model_validator(mode="after")
+    def _small(self) -> CenterCampaignBody:
+        if len(self.points) * self.k > MAX_CENTER_PAIRS:
+            raise ValueError(f"points x k must not be more than {MAX_CENTER_PAIRS:,}")
+        return self
+
+
+class AskQueriesBody(StrictModel):
+    count: Annotated[int, Field(ge=1, le=MAX_ASKED)] = 100
+
+
+class DistanceItem(StrictModel):
+    query: Annotated[str, Field(min_length=1, max_length=64)]
+    distance: Value
+
+
+class TellDistancesBody(StrictModel):
+    results: Annotated[list[DistanceItem], Field(min_length=1, max_length=MAX_ASKED)]
+
+
+class QueryView(BaseModel):
+    """Asks how far apart the two points of ``pair`` are."""
+
+    query: str
+    pair: list[str]
+
+
+class QueriesView(BaseModel):
+    queries: list[QueryView]
+    done: bool
+
+
+class ToldView(BaseModel):
+    """New results, results that were there already, and whether all centres are found."""
+
+    observed: int
+    duplicate: int
+    done: bool
+
+
+class CenterCampaignView(BaseModel):
+    """Where a campaign stands. ``radius`` is estimated from the answers, for all centres but the last."""
+
+    id: str
+    method: str
+    k: int
+    points: int
+    state: Literal["sampling", "done"]
+    issued: int
+    observed: int
+    centers: list[str]
+    radius: float | None
+    guarantee: CenterGuaranteeView
+
+
+class CampaignNameView(BaseModel):
+    id: str
+
+
+def router(campaigns: CenterCampaigns) -> APIRouter:
+    routes = APIRouter(prefix="/v1/centers", tags=["centers"], route_class=JsonRoute)
+
+    @routes.post("", status_code=201, response_model=CenterCampaignView)
+    async def create(body: CenterCampaignBody) -> Response:
+        """Make a campaign: 201 made, 200 the same one exists, 409 another one exists."""
+        parameters = CenterParameters(**body.model_dump(exclude={"id", "seed"}))
+        made, new = await campaigns.create(body.id, parameters, seed=body.seed)
+        return reply(await _view(made), 201 if new else 200)
+
+    @routes.get("", response_model=Page[CampaignNameView])
+    async def list_all(
+        cursor: Annotated[str | None, Query()] = None, limit: Annotated[PageLimit, Query()] = 100
+    ) -> Page[CampaignNameView]:
+        """All campaigns by id."""
+        page, following = await campaigns.page(cursor, limit)
+        return Page(items=[CampaignNameView(id=name) for name in page], next=following)
+
+    @routes.post("/{campaign}/ask", response_model=QueriesView)
+    async def ask(campaign: str, body: AskQueriesBody) -> QueriesView:
+        """Ask for pairs of points whose distance should be measured next; none when all centres are found."""
+        asked, queries = await campaigns.ask(campaign, body.count)
+        points = asked.parameters.points
+        return QueriesView(
+            queries=[
+                QueryView(query=asked.pull_id(query.number), pair=[points[place] for place in query.pair])
+                for query in queries
+            ],
+            done=asked.state.done,
+        )
+
+    @routes.post("/{campaign}/tell", response_model=ToldView)
+    async def tell(campaign: str, body: TellDistancesBody) -> ToldView:
+        """Tell measured distances, in any order, late or again; all are taken or none."""
+        told, receipt = await campaigns.tell(campaign, [(item.query, item.distance) for item in body.results])
+        return ToldView(observed=receipt.observed, duplicate=receipt.duplicate, done=told.state.done)
+
+    @routes.get("/{campaign}", response_model=CenterCampaignView)
+    async def get(campaign: str) -> CenterCampaignView:
+        """The centres found so far."""
+        return await _view(await campaigns.get(campaign))
+
+    @routes.delete("/{campaign}", status_code=204)
+    async def delete(campaign: str) -> Response:
+        """Delete a campaign."""
+        await campaigns.delete(campaign)
+        return Response(status_code=204)
+
+    return routes
+
+
+async def _view(campaign: CenterCampaign) -> CenterCampaignView:
+    found, parameters = await asyncio.to_thread(answer, campaign), campaign.parameters
+    return CenterCampaignView(
+        id=campaign.name,
+        method=parameters.method,
+        k=parameters.k,
+        points=len(parameters.points),
+        state="done" if found.done else "sampling",
+        issued=found.issued,
+        observed=found.observed,
+        centers=[parameters.points[place] for place in found.centers],
+        radius=found.radius,
+        guarantee=CenterGuaranteeView(
+            kind=found.guarantee.kind, epsilon=found.guarantee.epsilon, delta=found.guarantee.delta
+        ),
+    )

@@ -1,0 +1,296 @@
+"""Centres from noisy distances: greedy's centres, answers late, again and lost, kills, bad input."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from api_client import Api, Json, running
+from service_process import serving
+
+from tests.algorithms.kcenter.brute_force import best_radius, greedy, radius, squared
+
+pytestmark = pytest.mark.anyio
+
+METHODS = ("ns_ts", "ns_ucb", "ns_tands")
+NAMES = [f"p{i}" for i in range(10)]
+Measure = Callable[[int, int], float]
+
+
+def distances(seed: int = 0) -> np.ndarray:
+    """Normalised squared distances of ten points whose greedy order is clear."""
+    rng = np.random.default_rng(seed)
+    reach = np.concatenate((np.linspace(1.0, 0.5, 6), rng.uniform(0.05, 0.3, 4)))
+    return squared(rng.choice((-0.5, 0.5), (10, 400)) * reach[:, None]) / 400
+
+
+def noisy(matrix: np.ndarray, std: float, seed: int = 1) -> Measure:
+    rng = np.random.default_rng(seed)
+    return lambda u, v: float(matrix[u, v] + std * rng.standard_normal())
+
+
+def answered(queries: list[Json], measure: Measure) -> list[Json]:
+    return [
+        {"query": query["query"], "distance": measure(*(NAMES.index(point) for point in query["pair"]))}
+        for query in queries
+    ]
+
+
+async def make(api: Api, name: str = "c", **body: object) -> Json:
+    body = {"points": NAMES, "k": 3, "noise_std": 0.05, "first": "p0", "seed": 1, **body}
+    made: Json = await api.ok("POST", "/v1/centers", {"id": name, **body}, 201)
+    return made
+
+
+async def ask(api: Api, count: int, name: str = "c") -> list[Json]:
+    answer = await api.ok("POST", f"/v1/centers/{name}/ask", {"count": count})
+    queries: list[Json] = answer["queries"]
+    return queries
+
+
+async def tell(api: Api, results: list[Json], name: str = "c") -> Json:
+    answer: Json = await api.ok("POST", f"/v1/centers/{name}/tell", {"results": results})
+    assert set(answer) == {"observed", "duplicate", "done"}
+    return answer
+
+
+async def finish(api: Api, measure: Measure, name: str = "c", *, count: int = 200) -> Json:
+    for _ in range(500):
+        queries = await ask(api, count, name)
+        if not queries:
+            break
+        told = await tell(api, answered(queries, measure), name)
+        assert told["observed"] == len(queries)
+    state: Json = await api.ok("GET", f"/v1/centers/{name}")
+    assert state["state"] == "done"
+    return state
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("std", [0.05, None], ids=["given", "estimated"])
+async def test_the_centres_are_those_of_greedy(api: Api, method: str, std: float | None):
+    matrix = distances()
+    made = await make(api, method=method, noise_std=std, delta=1e-3)
+    assert (made["state"], made["centers"], made["observed"], made["radius"]) == ("sampling", ["p0"], 0, None)
+    state = await finish(api, noisy(matrix, 0.05))
+    wanted = greedy(matrix, 3, 0)
+    assert state["centers"] == [NAMES[place] for place in wanted]
+    assert state["observed"] == state["issued"]
+    assert state["guarantee"]["kind"] == "pac"
+    assert state["guarantee"]["epsilon"] == pytest.approx(0.01, rel=0.0 if std else 0.3)
+    assert state["radius"] >= radius(matrix, wanted) - 0.05
+    assert await ask(api, 5) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_judgements_of_zero_and_one(api: Api, method: str):
+    matrix, rng = np.clip(distances() * 2.0, 0.0, 1.0), np.random.default_rng(3)
+    await make(api, method=method, noise="bernoulli", noise_std=None, delta=1e-3)
+    state = await finish(api, lambda u, v: float(rng.random() < matrix[u, v]))
+    nearest = matrix[[NAMES.index(name) for name in state["centers"][:1]]].min(axis=0)
+    assert nearest[NAMES.index(state["centers"][1])] >= nearest.max() - 0.1
+    assert state["guarantee"] == {"kind": "pac", "epsilon": pytest.approx(0.1), "delta": 1e-3}
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_points_that_are_all_equally_far_end(api: Api, method: str):
+    matrix = np.where(np.eye(10, dtype=bool), 0.0, 0.4)
+    await make(api, method=method)
+    state = await finish(api, noisy(matrix, 0.05), count=5_000)
+    assert len(set(state["centers"])) == 3
+
+
+async def test_the_radius_is_within_the_factor_and_the_tolerance(api: Api):
+    for seed in range(4):
+        matrix = np.sqrt(squared(np.random.default_rng(seed).random((10, 2))))
+        await make(api, f"c{seed}", epsilon=0.05, delta=1e-4, k=4, seed=seed, first=None)
+        state = await finish(api, noisy(matrix, 0.05, seed), f"c{seed}", count=2_000)
+        centers = [NAMES.index(name) for name in state["centers"]]
+        assert radius(matrix, centers) <= 2.0 * best_radius(matrix, 4) + 0.05
+
+
+async def test_answers_come_late_again_and_in_any_order(api: Api):
+    matrix, rng = distances(), np.random.default_rng(5)
+    measure, late, told = noisy(matrix, 0.05), [], []
+    await make(api)
+    while True:
+        queries = await ask(api, 40)
+        if not queries:
+            break
+        results = answered(queries, measure)
+        rng.shuffle(results)
+        late += results[:8]
+        receipt = await tell(api, [*results[8:], *told[:3], results[8]])
+        assert (receipt["observed"], receipt["duplicate"]) == (32, 4 if told else 1)
+        told += results[8:]
+    state = await api.ok("GET", "/v1/centers/c")
+    assert state["centers"] == [NAMES[place] for place in greedy(matrix, 3, 0)]
+    assert state["observed"] == len(told)
+    assert (await tell(api, late))["observed"] == len(late)
+    assert (await tell(api, late))["duplicate"] == len(late)
+    after = await api.ok("GET", "/v1/centers/c")
+    assert after["centers"] == state["centers"]
+
+
+async def test_a_campaign_that_is_made_again_is_the_same_one(api: Api):
+    await make(api)
+    body = {"id": "c", "points": NAMES, "k": 3, "noise_std": 0.05, "first": "p0", "seed": 1}
+    await api.ok("POST", "/v1/centers", body, 200)
+    for change in ({"k": 4}, {"points": NAMES[::-1]}, {"seed": 2}, {"epsilon": 0.1}):
+        await api.refused("POST", "/v1/centers", body | change, status=409, code="conflict")
+    assert await api.listed("/v1/centers", limit=1) == [{"id": "c"}]
+    queries = await ask(api, 3)
+    await api.ok("DELETE", "/v1/centers/c", status=204)
+    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/ask"), ("POST", "/tell")):
+        json = {"/ask": {}, "/tell": {"results": answered(queries, lambda *_: 0.5)}}.get(path)
+        await api.refused(method, f"/v1/centers/c{path}", json, status=404, code="not_found")
+    await make(api)
+    await ask(api, 3)
+    await api.refused(
+        "POST",
+        "/v1/centers/c/tell",
+        {"results": answered(queries, lambda *_: 0.5)},
+        loc=["body", "results", 2, "query"],
+    )
+
+
+async def test_no_query_is_needed_where_there_is_no_choice(api: Api):
+    made = await make(api, points=["p0", "p1"], k=2, first="p1")
+    assert (made["state"], made["centers"]) == ("done", ["p1", "p0"])
+    made = await make(api, "one", points=["p0"], k=1)
+    assert (made["state"], made["centers"]) == ("done", ["p0"])
+    assert await ask(api, 1, "one") == []
+
+
+async def test_many_clients_at_once(api: Api):
+    """Every query is given out once, and every answer counts once."""
+    matrix, measure = distances(), noisy(distances(), 0.05)
+    await make(api)
+    seen: list[str] = []
+
+    async def work() -> None:
+        while queries := await ask(api, 25):
+            seen.extend(query["query"] for query in queries)
+            await tell(api, answered(queries, measure))
+
+    await asyncio.gather(*(work() for _ in range(6)))
+    state = await api.ok("GET", "/v1/centers/c")
+    assert state["centers"] == [NAMES[place] for place in greedy(matrix, 3, 0)]
+    assert len(set(seen)) == len(seen) == state["issued"] == state["observed"]
+
+
+async def test_a_campaign_continues_after_a_restart_as_if_nothing_had_happened(
+    store_url: str, tmp_path: Path
+):
+    matrix = distances()
+
+    async def steps(api: Api, name: str, measure: Measure, count: int) -> list[list[str]]:
+        pairs = []
+        for _ in range(count):
+            queries = await ask(api, 20, name)
+            pairs += [query["pair"] for query in queries]
+            await tell(api, answered(queries[:18], measure), name)
+        return pairs
+
+    one, other = noisy(matrix, 0.05), noisy(matrix, 0.05)
+    async with running(store_url, tmp_path) as api:
+        for name in ("c", "twin"):
+            await make(api, name, noise_std=None)
+        twin = await steps(api, "twin", one, 30)
+        pairs = await steps(api, "c", other, 12)
+    async with running(store_url, tmp_path, empty=False) as api:
+        pairs += await steps(api, "c", other, 18)
+        states = [await api.ok("GET", f"/v1/centers/{name}") for name in ("c", "twin")]
+    assert pairs == twin
+    assert [{**state, "id": ""} for state in states] == [{**states[0], "id": ""}] * 2
+
+
+async def test_a_killed_service_loses_no_answer_that_it_took(tmp_path: Path):
+    """Killed while answers are under way, three times; what was not acknowledged is sent again."""
+    matrix, measure = distances(), noisy(distances(), 0.1)
+    body = {"id": "c", "points": NAMES, "k": 4, "noise_std": 0.1, "first": "p0", "epsilon": 0}
+    results: list[Json] = []
+    acknowledged = 0
+    for life in range(4):
+        with serving(tmp_path) as service:
+            async with service.client() as http:
+                (await http.post("/v1/centers", json=body)).raise_for_status()
+                while True:
+                    if results:
+                        call = asyncio.create_task(http.post("/v1/centers/c/tell", json={"results": results}))
+                        if acknowledged > 400 * (life + 1) and life < 3:
+                            await asyncio.sleep(0.002 * life)
+                            service.kill()
+                            await asyncio.gather(call, return_exceptions=True)
+                            break
+                        receipt = (await call).json()
+                        assert receipt["observed"] + receipt["duplicate"] == len(results)
+                        acknowledged += len(results)
+                    asked = (await http.post("/v1/centers/c/ask", json={"count": 37})).json()
+                    results = answered(asked["queries"], measure)
+                    if asked["done"]:
+                        break
+                if life == 3:
+                    final = (await http.get("/v1/centers/c")).json()
+    assert (final["state"], final["observed"]) == ("done", acknowledged)
+    assert final["centers"] == [NAMES[place] for place in greedy(matrix, 4, 0)]
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"k": 0}, ["k"]),
+        ({"k": 11}, ["k"]),
+        ({"k": 1_001}, ["k"]),
+        ({"points": []}, ["points"]),
+        ({"points": ["p0", "p1", "p0"]}, ["points", 2]),
+        ({"first": "unknown"}, ["first"]),
+        ({"noise_std": 0}, ["noise_std"]),
+        ({"noise_std": -1}, ["noise_std"]),
+        ({"noise": "laplace"}, ["noise"]),
+        ({"delta": 0}, ["delta"]),
+        ({"delta": 1}, ["delta"]),
+        ({"epsilon": -0.1}, ["epsilon"]),
+        ({"mix": 1.1}, ["mix"]),
+        ({"threshold": "none"}, ["threshold"]),
+        ({"method": "ds_ucb"}, ["method"]),
+        ({"id": "_c"}, ["id"]),
+        ({"points": [f"q{i}" for i in range(1_001)], "k": 100}, []),
+    ],
+)
+async def test_bad_campaigns_are_named(shared: Api, change: Json, place: list[str | int]):
+    body = {"id": "bad", "points": NAMES, "k": 3, "noise_std": 0.05, **change}
+    await shared.refused("POST", "/v1/centers", body, loc=["body", *place])
+    await shared.refused("GET", "/v1/centers/bad", status=404, code="not_found")
+
+
+async def test_too_many_points(shared: Api):
+    body = {"id": "bad", "points": [f"p{i}" for i in range(10_001)], "k": 1}
+    await shared.refused("POST", "/v1/centers", body, status=413, code="too_large", loc=["body", "points"])
+
+
+async def test_bad_results_are_named_and_change_nothing(api: Api):
+    await make(api, noise="bernoulli", noise_std=None)
+    queries = await ask(api, 3)
+    good = answered(queries, lambda *_: 0.5)
+    before = await api.stored()
+    other = {"query": good[0]["query"][:-1] + "9", "distance": 0.5}
+    for bad, place in (
+        (other, ["results", 3, "query"]),
+        ({"query": "nonsense", "distance": 0.5}, ["results", 3, "query"]),
+        ({**good[0], "distance": 1.5}, ["results", 3, "distance"]),
+        ({**good[0], "distance": -0.5}, ["results", 3, "distance"]),
+        ({**good[0], "distance": "0.5"}, ["results", 3, "distance"]),
+        ({**good[0], "distance": None}, ["results", 3, "distance"]),
+        ({**good[0], "distance": True}, ["results", 3, "distance"]),
+        ({**good[0], "distance": 1e300}, ["results", 3, "distance"]),
+    ):
+        await api.refused("POST", "/v1/centers/c/tell", {"results": [*good, bad]}, loc=["body", *place])
+    for text in ("NaN", "Infinity", "1e999"):
+        content = f'{{"results": [{{"query": "{good[0]["query"]}", "distance": {text}}}]}}'
+        await api.refused("POST", "/v1/centers/c/tell", content=content)
+    await api.refused("POST", "/v1/centers/c/ask", {"count": 0}, loc=["body", "count"])
+    await api.refused("POST", "/v1/centers/c/ask", {"count": 10_001}, loc=["body", "count"])
+    assert await api.stored() == before
+    assert (await tell(api, good))["observed"] == 3
