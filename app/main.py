@@ -21,6 +21,7 @@ from app.api import (
     operations,
     problems,
     rewards,
+    sampling,
 )
 from app.api.gateway import Gateway
 from app.metrics import Metrics
@@ -75,6 +76,7 @@ def create_app(settings: Settings) -> FastAPI:
         imports.router(service.catalogues),
         centers.router(service.catalogues, service.centers),
         center_campaigns.router(service.center_campaigns),
+        sampling.router(service.catalogues, service.sampling),
         bandits.router(service.bandits, service.learners, service.rewards),
     )
     # Not included but taken over, before the framework's own: matched once, the hottest first.

@@ -17,6 +17,7 @@ from app.services.choosing import Choosing
 from app.services.learners import Learners
 from app.services.noisy_centers import CenterCampaigns, NoisyCenters
 from app.services.rewards import Receipt, RemoteWorkers, Rewards
+from app.services.sampling import Sampling
 from app.services.tokens import TokenSigner
 from app.settings import Settings
 from app.storage.changes import Lag
@@ -64,6 +65,7 @@ class Service:
         self.center_campaigns: CenterCampaigns = Campaigns(
             store, NoisyCenters(), capacity_bytes=CAMPAIGN_BYTES
         )
+        self.sampling = Sampling()
         self._tasks: list[asyncio.Task[None]] = []
         self._maintenance: asyncio.Task[None] | None = None
 
@@ -85,6 +87,7 @@ class Service:
         if self._worker is not None:
             self._worker.stop()
         self.centers.close()
+        self.sampling.close()
         await asyncio.gather(*self._tasks)
         await self.store.close()
 

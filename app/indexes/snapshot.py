@@ -74,6 +74,15 @@ class Snapshot:
         """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""
         return self.view.features[rows]
 
+    def scores_of(self, rows: Rows, query: Vector) -> Vector:
+        """Inner products with the query. Shapes: rows (m,), query (d,) -> (m,) float64."""
+        checks.shape("query", query, (self.view.dim,))
+        if 2 * len(rows) < self.view.rows:
+            scattered: Vector = self.view.features.take(rows, axis=0) @ query
+            return scattered
+        scores: Vector = (self.view.features @ query)[rows]
+        return scores
+
     def page(self, after_revision: int, limit: int) -> Rows:
         """The first ``limit`` rows of larger revision, in ascending revision order."""
         rows, revisions = self.view.by_revision

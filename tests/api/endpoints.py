@@ -38,6 +38,22 @@ CHOOSE_KINDS: dict[str, Kind] = {"key": "id", "k": "int", "exclude": "list", "ev
 CHOOSE_NULLABLE = frozenset({"key", "event_id", "seed"})
 REWARD_KINDS: dict[str, Kind] = {"decision": "text", "value": "float", "arm": "id", "reward_id": "id"}
 OBSERVATION_KINDS: dict[str, Kind] = {"id": "id", "arm": "id", "value": "float", "key": "id"}
+SAMPLE = {
+    "method": "lil_ucb",
+    "delta": 0.1,
+    "draws": 3,
+    "variance": "marginal",
+    "setting": "heuristic",
+    "seed": 7,
+}
+SAMPLE_KINDS: dict[str, Kind] = {
+    "method": "word",
+    "delta": "float",
+    "draws": "int",
+    "variance": "word",
+    "setting": "word",
+    "seed": "int",
+}
 
 WRITES = (
     Endpoint(
@@ -176,6 +192,31 @@ WRITES = (
         "/v1/centers/s/tell",
         {"results": [{"query": "QUERY", "distance": 0.5}]},
         {"results": "list", "results.0.query": "text", "results.0.distance": "float"},
+    ),
+    Endpoint(
+        "POST",
+        "/v1/sample",
+        "/v1/sample",
+        {
+            "log_factors": [[0.5, -1, 2], [-2.5, "-Infinity", 0], [1, None, 3]],
+            "log_prior": [-1, 0, None],
+            **SAMPLE,
+        },
+        {
+            "log_factors": "list",
+            "log_factors.0": "list",
+            "log_prior.1": "float",
+            **SAMPLE_KINDS,
+        },
+        frozenset({"log_prior.1", "seed"}),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/catalogues/{catalogue}/sample",
+        "/v1/catalogues/c/sample",
+        {"query": [1, 0.5, -2], "temperature": 0.5, **SAMPLE},
+        {"query": "list", "query.0": "float", "temperature": "float", **SAMPLE_KINDS},
+        frozenset({"seed"}),
     ),
     Endpoint(
         "POST",

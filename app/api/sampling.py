@@ -1,0 +1,146 @@
+"""POST /v1/sample and /v1/catalogues/{c}/sample: draws from discrete distributions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import CoreSchema, core_schema
+
+from app.api.limits import MAX_DIM, MAX_DRAWS, MAX_FACTORS, MAX_LOG_FACTOR, MAX_STATES
+from app.api.schemas import Feature, Identifier, Seed
+from app.api.strict_json import JsonRoute, StrictModel
+from app.services.catalogues import Catalogues
+from app.services.sampling import LogFactor as Given
+from app.services.sampling import Sample, SampleRequest, Sampling
+
+
+class _NumberOrMinusInfinity:
+    """One message about the number, not one about each thing it could be; as quick as a number alone."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        number = core_schema.float_schema(
+            strict=True, allow_inf_nan=False, ge=-MAX_LOG_FACTOR, le=MAX_LOG_FACTOR
+        )
+        zero = core_schema.literal_schema(["-Infinity"])
+        return core_schema.union_schema(
+            [number, core_schema.none_schema(), zero],
+            mode="left_to_right",
+            custom_error_type="log_factor",
+            custom_error_message=(
+                f"must be a number from -{MAX_LOG_FACTOR:.0f} to {MAX_LOG_FACTOR:.0f}; for probability zero "
+                'null or "-Infinity"'
+            ),
+        )
+
+
+LogFactor = Annotated[Given, _NumberOrMinusInfinity]
+Row = Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_FACTORS)]
+
+
+class _HowBody(StrictModel):
+    """``variance`` is used by the races, ``setting`` by lil_ucb, ``delta`` by all but exact."""
+
+    method: Literal["racing_normal", "racing_ebs", "lil_ucb", "exact"] = "racing_normal"
+    delta: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    draws: Annotated[int, Field(ge=1, le=MAX_DRAWS)] = 1
+    variance: Literal["pairwise", "marginal"] = "pairwise"
+    setting: Literal["safe", "heuristic"] = "safe"
+    seed: Seed | None = None
+
+    def request(self) -> SampleRequest:
+        return SampleRequest(self.method, self.delta, self.draws, self.variance, self.setting, self.seed)
+
+
+class SampleBody(_HowBody):
+    """D rows of N numbers. null and "-Infinity" are log 0: a row that has one is never drawn."""
+
+    log_factors: Annotated[list[Row], Field(min_length=1, max_length=MAX_STATES)]
+    log_prior: Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_STATES)] | None = None
+
+    @model_validator(mode="after")
+    def _bounded(self) -> SampleBody:
+        if sum(map(len, self.log_factors)) > MAX_FACTORS:
+            raise ValueError(f"log_factors must not hold more than {MAX_FACTORS} numbers")
+        return self
+
+
+class CatalogueSampleBody(_HowBody):
+    query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_DIM)]
+    temperature: Annotated[float, Field(ge=1e-9, le=1e9)] = 1.0
+
+
+class SampleCostView(BaseModel):
+    """Factors of states (coordinates of arms) that were used, each counted once, of D x N."""
+
+    reads: int
+    exhaustive_reads: int
+
+
+class SampleGuaranteeView(BaseModel):
+    """``exact``: drawn from p. ``pac``: each draw is within ``delta`` of p in total variation; ``assumes``
+    names a condition of that. ``none``: no promise.
+    """
+
+    kind: Literal["exact", "pac", "none"]
+    delta: float
+    assumes: Literal["normal_means"] | None
+
+
+class SampleView(BaseModel):
+    """``draws`` are rows of the request, each an independent draw."""
+
+    draws: list[int]
+    method: str
+    guarantee: SampleGuaranteeView
+    cost: SampleCostView
+    elapsed_ms: float
+
+
+class CatalogueSampleView(BaseModel):
+    """``draws`` are ids of arms, each an independent draw: an arm may appear more than once."""
+
+    draws: list[str]
+    method: str
+    guarantee: SampleGuaranteeView
+    cost: SampleCostView
+    catalogue_version: int
+    elapsed_ms: float
+
+
+def router(catalogues: Catalogues, sampling: Sampling) -> APIRouter:
+    routes = APIRouter(tags=["sampling"], route_class=JsonRoute)
+
+    @routes.post("/v1/sample", response_model=SampleView)
+    async def sample(body: SampleBody) -> SampleView:
+        """Draw rows x with p(x) proportional to exp(log_prior[x] + sum of log_factors[x])."""
+        request = body.request()
+        answer = await sampling.sample(body.log_factors, body.log_prior, request)
+        return SampleView(draws=answer.draws, method=request.method, **_common(answer))
+
+    @routes.post("/v1/catalogues/{catalogue}/sample", response_model=CatalogueSampleView)
+    async def sample_arms(catalogue: Identifier, body: CatalogueSampleBody) -> CatalogueSampleView:
+        """Draw arms with p proportional to exp(query.x / temperature)."""
+        request = body.request()
+        answer = await sampling.sample_arms(catalogues.get(catalogue), body.query, body.temperature, request)
+        return CatalogueSampleView(
+            draws=answer.draws,
+            method=request.method,
+            catalogue_version=answer.catalogue_version,
+            **_common(answer),
+        )
+
+    return routes
+
+
+def _common(answer: Sample[Any]) -> dict[str, Any]:
+    guarantee, found = answer.guarantee, answer.found
+    return {
+        "guarantee": SampleGuaranteeView(
+            kind=guarantee.kind, delta=guarantee.delta, assumes=guarantee.assumes
+        ),
+        "cost": SampleCostView(reads=found.reads, exhaustive_reads=found.exhaustive_reads),
+        "elapsed_ms": answer.elapsed_ms,
+    }

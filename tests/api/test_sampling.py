@@ -1,0 +1,214 @@
+"""POST /v1/sample and /v1/catalogues/{c}/sample: what is drawn, what is said about it, and what is refused.
+
+Frequencies are rejected beyond their 1e-7 quantile, at seeds that are fixed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import numpy as np
+import pytest
+from api_client import Api
+from scipy import stats
+
+pytestmark = pytest.mark.anyio
+
+ALARM = 1e-7
+METHODS = ("racing_normal", "racing_ebs", "lil_ucb", "exact")
+P = np.array([0.45, 0.3, 0.2, 0.05])
+
+
+def matrix(size, sigma=1e-3, seed=0):
+    noise = np.random.default_rng(seed).standard_normal((len(P), size)) * sigma
+    return np.log(P)[:, None] / size + noise - noise.mean(axis=1, keepdims=True)
+
+
+def fits(counts, p):
+    return stats.chisquare(counts, p * sum(counts)).pvalue > ALARM
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_rows_are_drawn_as_their_factors_say(shared: Api, method: str):
+    body = {"log_factors": matrix(300).tolist(), "method": method, "draws": 3_000, "seed": 3}
+    answer = await shared.ok("POST", "/v1/sample", body)
+    assert fits(np.bincount(answer["draws"], minlength=4), P)
+    assert answer["method"] == method
+    assert answer["cost"]["reads"] <= answer["cost"]["exhaustive_reads"] == 4 * 300
+    assert answer == {**await shared.ok("POST", "/v1/sample", body), "elapsed_ms": answer["elapsed_ms"]}
+
+
+@pytest.mark.parametrize(
+    ("rest", "guarantee"),
+    [
+        ({"method": "racing_normal"}, {"kind": "pac", "delta": 0.02, "assumes": "normal_means"}),
+        ({"method": "racing_ebs"}, {"kind": "pac", "delta": 0.02, "assumes": None}),
+        ({"method": "lil_ucb"}, {"kind": "pac", "delta": 0.02, "assumes": None}),
+        ({"method": "lil_ucb", "setting": "heuristic"}, {"kind": "none", "delta": 0.02, "assumes": None}),
+        ({"method": "exact"}, {"kind": "exact", "delta": 0.0, "assumes": None}),
+        ({"draws": 1_000}, {"kind": "exact", "delta": 0.0, "assumes": None}),
+    ],
+)
+async def test_the_guarantee_is_that_of_what_was_done(shared: Api, rest, guarantee):
+    body = {"log_factors": matrix(4_000, 1e-5).tolist(), "delta": 0.02, "seed": 5, **rest}
+    answer = await shared.ok("POST", "/v1/sample", body)
+    assert answer["guarantee"] == guarantee
+    exact = guarantee["kind"] == "exact"
+    assert (answer["cost"]["reads"] == 16_000) == exact
+
+
+async def test_a_prior_counts_and_every_call_draws_anew(shared: Api):
+    logs = (matrix(50) - np.log(P)[:, None] / 50).tolist()
+    body = {"log_factors": logs, "log_prior": np.log(P).tolist(), "draws": 2_000}
+    answer = await shared.ok("POST", "/v1/sample", {**body, "seed": 1})
+    assert fits(np.bincount(answer["draws"], minlength=4), P)
+    unseeded = [(await shared.ok("POST", "/v1/sample", body))["draws"] for _ in range(2)]
+    assert unseeded[0] != unseeded[1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_row_with_a_zero_factor_is_never_drawn(shared: Api, method: str):
+    logs = matrix(200).tolist()
+    logs[0][7], logs[2][150] = None, "-Infinity"
+    body = {"log_factors": logs, "method": method, "draws": 2_000, "seed": 2}
+    draws = (await shared.ok("POST", "/v1/sample", body))["draws"]
+    assert set(draws) == {1, 3}
+    assert fits(np.bincount(draws, minlength=4)[[1, 3]], P[[1, 3]] / P[[1, 3]].sum())
+    body["log_prior"] = [0, None, 0, 0]
+    assert set((await shared.ok("POST", "/v1/sample", body))["draws"]) == {3}
+
+
+@pytest.mark.parametrize(
+    ("changed", "loc"),
+    [
+        ({"log_factors": []}, ["body", "log_factors"]),
+        ({"log_factors": [[]]}, ["body", "log_factors", 0]),
+        ({"log_factors": [[1, 2], [1], [1, 2]]}, ["body", "log_factors", 1]),
+        ({"log_factors": [[1], [1, 2], [1, 2]]}, ["body", "log_factors", 0]),
+        ({"log_factors": [[1, 2], 3]}, ["body", "log_factors", 1]),
+        ({"log_factors": [[1, "Infinity"]]}, ["body", "log_factors", 0, 1]),
+        ({"log_factors": [[1, "-inf"]]}, ["body", "log_factors", 0, 1]),
+        ({"log_factors": [[1, True]]}, ["body", "log_factors", 0, 1]),
+        ({"log_factors": [[1, 1.1e9]]}, ["body", "log_factors", 0, 1]),
+        ({"log_factors": [[1, None]]}, ["body", "log_factors"]),
+        ({"log_factors": [[1], [2]], "log_prior": [None, "-Infinity"]}, ["body", "log_factors"]),
+        ({"log_prior": [0]}, ["body", "log_prior"]),
+        ({"log_prior": [0, "nan"]}, ["body", "log_prior", 1]),
+        ({"delta": 0}, ["body", "delta"]),
+        ({"delta": 1}, ["body", "delta"]),
+        ({"draws": 0}, ["body", "draws"]),
+        ({"draws": 10_001}, ["body", "draws"]),
+        ({"method": "ebs"}, ["body", "method"]),
+        ({"variance": "both"}, ["body", "variance"]),
+        ({"setting": "fast"}, ["body", "setting"]),
+        ({"temperature": 1}, ["body", "temperature"]),
+    ],
+)
+async def test_a_bad_sample_is_refused_and_the_field_is_named(shared: Api, changed, loc):
+    body = {"log_factors": [[0, 1, 2], [1, 2, 3]], **changed}
+    await shared.refused("POST", "/v1/sample", body, loc=loc)
+
+
+@pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "1e400"])
+async def test_what_is_no_json_number_is_refused(shared: Api, token: str):
+    await shared.refused(
+        "POST",
+        "/v1/sample",
+        content=f'{{"log_factors": [[0, {token}], [1, 2]]}}',
+        loc=["body", "log_factors", 0, 1],
+    )
+
+
+async def test_too_many_numbers_are_too_many(shared: Api):
+    await shared.refused("POST", "/v1/sample", {"log_factors": [[0] * 1_001] * 1_000})
+    await shared.refused("POST", "/v1/sample", {"log_factors": [[0]] * 100_001}, status=413, code="too_large")
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_the_largest_matrices_are_answered_while_others_are_served(shared: Api, method: str):
+    rng = np.random.default_rng(1)
+    for shape in ((1_000, 300), (3, 50_000)):
+        body = {"log_factors": rng.standard_normal(shape).round(3).tolist(), "method": method}
+        call = asyncio.create_task(shared.ok("POST", "/v1/sample", body))
+        await shared.ok("GET", "/healthz")
+        assert 0 <= (await call)["draws"][0] < shape[0]
+
+
+async def test_extreme_numbers_give_the_only_possible_answer(shared: Api):
+    for method in METHODS:
+        body = {"log_factors": [[-1e9] * 60, [1e9] * 60, [0.0] * 60], "method": method, "draws": 3}
+        assert (await shared.ok("POST", "/v1/sample", body))["draws"] == [1, 1, 1]
+
+
+# Arms of a catalogue --------------------------------------------------------------------------------
+QUERY = [1.0, -0.5, 0.25]
+FEATURES = {f"s{i}": np.random.default_rng(i).standard_normal(3).round(3).tolist() for i in range(6)}
+
+
+def softmax(temperature):
+    weights = np.array([np.dot(QUERY, row) for row in FEATURES.values()]) / temperature
+    exp = np.exp(weights - weights.max())
+    return exp / exp.sum()
+
+
+async def test_arms_are_drawn_by_their_softmax(shared: Api):
+    await shared.catalogue("softmax", FEATURES)
+    for temperature in (0.3, 1.0, 20.0):
+        for method in METHODS:
+            body = {"query": QUERY, "temperature": temperature, "method": method, "draws": 3_000, "seed": 4}
+            answer = await shared.ok("POST", "/v1/catalogues/softmax/sample", body)
+            counts = [answer["draws"].count(arm) for arm in FEATURES]
+            assert fits(counts, softmax(temperature))
+            assert answer["guarantee"]["kind"] == "exact"
+            assert answer["cost"] == {"reads": 18, "exhaustive_reads": 18}
+
+
+async def test_arms_that_came_and_went(shared: Api):
+    await shared.catalogue("changing", {"old": [5.0, 0, 0], "kept": [0, 0, 0], "moved": [9.0, 0, 0]})
+    await shared.ok("DELETE", "/v1/catalogues/changing/arms/old", status=204)
+    await shared.put_arms("changing", {"moved": [1.0, 0, 0], "new": [math.log(3), 0, 0]})
+    body = {"query": [1, 0, 0], "draws": 4_000, "seed": 1}
+    answer = await shared.ok("POST", "/v1/catalogues/changing/sample", body)
+    p = np.array([1.0, math.e, 3.0]) / (4.0 + math.e)
+    assert fits([answer["draws"].count(arm) for arm in ("kept", "moved", "new")], p)
+    view = await shared.ok("GET", "/v1/catalogues/changing")
+    assert answer["catalogue_version"] == view["version"]
+
+
+async def test_extreme_temperatures_are_the_best_arm_and_any_arm(shared: Api):
+    await shared.catalogue("extreme", {"low": [-1e6], "high": [1e6], "middle": [0]})
+    body = {"query": [1e6], "draws": 300, "seed": 1}
+    path = "/v1/catalogues/extreme/sample"
+    assert set((await shared.ok("POST", path, {**body, "temperature": 1e-9}))["draws"]) == {"high"}
+    body["query"] = [1e-6]
+    assert len(set((await shared.ok("POST", path, {**body, "temperature": 1e9}))["draws"])) == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "loc"),
+    [
+        ({"query": [1.0, 2.0]}, "dimension_mismatch", ["body", "query"]),
+        ({"query": []}, "invalid", ["body", "query"]),
+        ({"query": [1, None, 2]}, "invalid", ["body", "query", 1]),
+        ({"temperature": 0}, "invalid", ["body", "temperature"]),
+        ({"temperature": -1}, "invalid", ["body", "temperature"]),
+        ({"temperature": 1e10}, "invalid", ["body", "temperature"]),
+        ({"temperature": "1"}, "invalid", ["body", "temperature"]),
+        ({"delta": 1.5}, "invalid", ["body", "delta"]),
+        ({"draws": 1.5}, "invalid", ["body", "draws"]),
+        ({"log_factors": [[1]]}, "invalid", ["body", "log_factors"]),
+    ],
+)
+async def test_a_bad_draw_of_arms_is_refused(shared: Api, changed, code, loc):
+    await shared.http.put("/v1/catalogues/refusing", json={"dim": 3})
+    await shared.put_arms("refusing", {"one": [1, 2, 3]})
+    body = {"query": [1, 2, 3], **changed}
+    await shared.refused("POST", "/v1/catalogues/refusing/sample", body, code=code, loc=loc)
+
+
+async def test_no_arms_and_no_catalogue(shared: Api):
+    await shared.catalogue("empty-sample", {}, dim=3)
+    body = {"query": [1, 2, 3]}
+    await shared.refused("POST", "/v1/catalogues/empty-sample/sample", body, status=409, code="no_arms")
+    await shared.refused("POST", "/v1/catalogues/nowhere/sample", body, status=404, code="not_found")
