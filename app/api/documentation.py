@@ -53,11 +53,14 @@ _CAN_CONFLICT = {
     ("put", "/v1/bandits/{bandit}"),
     ("post", "/v1/bandits/{bandit}/choose"),
     ("post", "/v1/bandits/{bandit}/choose/batch"),
+    ("post", "/v1/catalogues/{catalogue}/centers"),
+    ("post", "/v1/centers"),
 }
 # Success has two statuses here: the second one looks like the first.
 _TWINS = {
     ("put", "/v1/catalogues/{catalogue}"): ("200", "201"),
     ("put", "/v1/bandits/{bandit}"): ("200", "201"),
+    ("post", "/v1/centers"): ("201", "200"),
     ("post", "/v1/rewards"): ("202", "200"),
     ("post", "/v1/bandits/{bandit}/observations"): ("202", "200"),
 }
