@@ -66,6 +66,18 @@ def bernstein_serfling(t: int, population: int, *, root: Vector, largest: float,
     return radius
 
 
+def root_mean_square(t: int, mean_squares: Vector, *, largest: float, level: float) -> Vector:
+    """Return an upper bound on the root mean square of populations, from that of their samples.
+
+    min(w, (q + w^2 level / (2t))^(1/2) + w (level / (2t))^(1/2)) for a sample whose squares have mean q. It
+    is too small with probability exp(-level) at most. The proof is in docs/papers.md, section 2.
+    Shapes: mean_squares (n,) -> (n,).
+    """
+    slack = largest * math.sqrt(level / (2.0 * t))
+    bound: Vector = np.minimum(largest, np.sqrt(mean_squares + slack**2) + slack)
+    return bound
+
+
 def empirical_bernstein_serfling(
     t: int, population: int, *, deviation: Vector, spread: float | Vector, level: float
 ) -> Vector:

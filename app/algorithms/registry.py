@@ -21,7 +21,9 @@ from app.algorithms.kcenter.ds_ucb import ds_ucb
 from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.kcenter.random_sampling import random_sampling
 from app.algorithms.linear import linear_elimination, linear_ts, sub_elim, sub_ts
+from app.algorithms.mips.bounded_me import bounded_me
 from app.algorithms.mips.exact import exact
+from app.algorithms.mips.racing import racing
 from app.algorithms.sampling.gumbel_max import gumbel_max
 from app.algorithms.sampling.lil_ucb import lil_ucb
 from app.algorithms.sampling.racing_ebs import racing_ebs
@@ -44,6 +46,7 @@ class Algorithm:
 
 
 SUBLINEAR = "Yang et al. 2022"
+BOUNDED_PULLS = "Liu et al. 2019"
 NOISY_DISTANCES = "Jali et al."
 DISCRETE_SAMPLING = "Chen and Ghahramani 2016"
 
@@ -57,6 +60,8 @@ ALGORITHMS = (
     Algorithm("lil_ucb", "sampling", DISCRETE_SAMPLING, "section 3.2", "proven", lil_ucb),
     Algorithm("racing_ebs", "sampling", DISCRETE_SAMPLING, "section 3.3.1", "proven", racing_ebs),
     Algorithm("racing_normal", "sampling", DISCRETE_SAMPLING, "section 3.3.2", "heuristic", racing_normal),
+    Algorithm("bounded_me", "mips", BOUNDED_PULLS, "Algorithm 1", "proven", bounded_me),
+    Algorithm("racing", "mips", DISCRETE_SAMPLING, "Algorithm 1, with another bound", "proven", racing),
     Algorithm("naive", "kcenter", NOISY_DISTANCES, "section VI, baseline", "exact", naive_greedy),
     Algorithm("random", "kcenter", NOISY_DISTANCES, "section VIII, baseline", "proven", random_sampling),
     Algorithm("ds_ucb", "kcenter", NOISY_DISTANCES, "Algorithm 1", "proven", ds_ucb),

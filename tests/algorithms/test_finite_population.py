@@ -86,6 +86,23 @@ def test_a_smaller_radius_does_not_hold(name, factor):
     assert worst(BOUNDS[name], factor) > 1.0
 
 
+@pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (0.5, False)])
+def test_the_root_mean_square_is_bounded(factor, holds):
+    """``factor`` scales what is added to that of the sample."""
+    found = 0.0
+    for size, samples in SIZES:
+        for t in samples:
+            for share in SHARES:
+                values = two_valued(size, share)
+                means, _, weights = hypergeometric(values, t) if share else (np.zeros(1), None, np.ones(1))
+                for level in LEVELS:
+                    bound = bounds.root_mean_square(t, means, largest=1.0, level=level)
+                    bound = np.sqrt(means) + factor * (bound - np.sqrt(means))
+                    missed = bound < math.sqrt(values.mean()) - 1e-12
+                    found = max(found, weights[missed].sum() / math.exp(-level))
+    assert (found <= 1.0) == holds
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     values=st.lists(st.floats(-4.0, 4.0), min_size=1, max_size=9).map(np.array),

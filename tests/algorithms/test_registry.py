@@ -16,7 +16,9 @@ from app.algorithms.kcenter.ask_tell import ask, tell
 from app.algorithms.kcenter.coordinates import blocked
 from app.algorithms.linear import elimination, ridge
 from app.algorithms.linear.widest_arm import Watched
+from app.algorithms.mips.blocked import build
 from app.algorithms.mips.exact import exact
+from app.algorithms.mips.rewards import blocked_rewards
 from app.algorithms.registry import ALGORITHMS, BY_NAME
 from app.algorithms.sampling.factors import Factors
 from app.algorithms.types import NO_ROWS
@@ -65,6 +67,16 @@ def staged_elimination(algorithm, arms, k, seed):
 
 def search(algorithm, arms, k, seed):
     return algorithm.run(arms, np.random.default_rng(seed).standard_normal(DIM), k=k).rows
+
+
+def sampled_search(algorithm, arms, k, seed):
+    """The coordinates are repeated, so that there are enough of them to sample; no arms have no layout."""
+    if not len(arms):
+        return []
+    rng = np.random.default_rng(seed)
+    query = np.tile(rng.standard_normal(DIM), 250)
+    rewards = blocked_rewards(build(np.tile(arms, 250), rng=rng), query)
+    return algorithm.run(rewards, k=k, epsilon=1e-3, delta=0.01).rows
 
 
 def centers(algorithm, arms, k, seed):
@@ -138,6 +150,8 @@ CASES = {
     ("sampling", "lil_ucb"): Case(draws(delta=a_tenth, ranges=ranges), follows_arms=False, repeats=True),
     ("sampling", "racing_ebs"): Case(draws(delta=a_tenth, ranges=ranges), follows_arms=False, repeats=True),
     ("sampling", "racing_normal"): Case(draws(delta=a_tenth), follows_arms=False, repeats=True),
+    ("mips", "bounded_me"): Case(sampled_search),
+    ("mips", "racing"): Case(sampled_search),
     ("kcenter", "naive"): Case(centers, fewer=False),
     ("kcenter", "random"): Case(sampled_centers, fewer=False),
     ("kcenter", "ds_ucb"): Case(sampled_centers, fewer=False),

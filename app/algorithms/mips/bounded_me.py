@@ -1,0 +1,112 @@
+"""BoundedME: the arms of largest inner product by median elimination over sampled coordinates.
+
+Notation
+    n, N, K     number of arms, of coordinates (rewards of an arm), of arms to find
+    S_l, s      arms left in round l, how many
+    eps_l       share of epsilon that round l may lose; delta_l its share of delta
+    R           range of the rewards of an arm
+    t_l         coordinates read of every arm of S_l by the end of round l
+    f           floor((s - K) / 2), how many arms beyond K are kept
+
+Source: Liu, Wu, Mozafari, "A Bandit Approach to Maximum Inner Product Search", Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.algorithms import checks
+from app.algorithms.finite_population import sample_size
+from app.algorithms.mips.answer import Answer, Guarantee
+from app.algorithms.mips.rewards import Rewards
+from app.algorithms.mips.tally import Tally, read_all
+
+NOTHING_SAVED = "the schedule would read as much as a scan"
+# Fewer coordinates than this are read faster than they are sampled.
+LEAST_DIM = 128
+# A schedule that takes this share of a scan's time is not worth its randomness.
+_WORTH = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Read ``t`` coordinates of the arms that are left, then keep the best ``kept``."""
+
+    t: float
+    kept: int
+
+
+def bounded_me(rewards: Rewards, *, k: int, epsilon: float, delta: float) -> Answer:
+    """Return ``k`` arms; with probability 1 - delta their k-th best mean is within epsilon of the true one.
+
+    A mean is an inner product divided by N (or a squared distance), so is epsilon. Where the schedule saves
+    nothing everything is read, and the guarantee is "exact"; where the range that was given is seen not to
+    hold it is "none".
+    Shapes: rewards of n arms -> rows, values (min(k, n),). Cost: at most n N reads, ``Answer.reads``.
+    Raises: InvalidParameter (k < 1, epsilon <= 0, delta not in (0, 1)).
+    """
+    check(k, epsilon, delta)
+    rounds = [
+        Round(rewards.rounded(step.t), step.kept)
+        for step in schedule(
+            rewards.size,
+            rewards.dim,
+            k=k,
+            epsilon=epsilon,
+            delta=delta,
+            spread=rewards.bounds.spread,
+            noise=rewards.noise,
+        )
+    ]
+    if rewards.dim < LEAST_DIM or work(rounds, rewards.size, rewards.dim, rewards.picking) >= _WORTH:
+        return read_all(rewards, k, NOTHING_SAVED)
+    tally = Tally(rewards)
+    for step in rounds:
+        tally.read_to(int(step.t))
+        if tally.t == rewards.dim:
+            break
+        least = len(tally.sums) - step.kept
+        tally.keep(np.sort(np.argpartition(tally.sums, least)[least:]))
+    return tally.answer(k, Guarantee("pac", epsilon, delta))
+
+
+def check(k: int, epsilon: float, delta: float) -> None:
+    """Raise InvalidParameter unless k >= 1, epsilon > 0 and 0 < delta < 1."""
+    checks.in_range("k", k, least=1)
+    checks.in_range("epsilon", epsilon, above=0.0)
+    checks.in_range("delta", delta, above=0.0, below=1.0)
+
+
+def schedule(
+    n: int, dim: int, *, k: int, epsilon: float, delta: float, spread: float, noise: float = 0.0
+) -> Iterator[Round]:
+    """Yield the rounds, until k arms are left or all N coordinates are read; none if n <= k.
+
+    ``spread`` is R; means are known up to ``noise``, which is taken off epsilon.
+    """
+    count = max(n - k, 0).bit_length()
+    # DEVIATION (Alg. 1, line 4): rounding errors have a share of epsilon.
+    share, rest, left = (epsilon - 2.0 * noise * count) / 4.0, delta / 2.0, n
+    while left > k:
+        kept = left - -(-(left - k) // 2)
+        # DEVIATION (Alg. 1, line 7): K + (s-K)/(f+1) for 2(s-K)/(f+1); the print forgets K - 1 arms.
+        level = math.log((k + (left - k) / (kept - k + 1)) / rest)
+        # DEVIATION (Alg. 1, line 7): the range R of the rewards, which the print takes to be 1.
+        u = 2.0 * (spread / share) ** 2 * level if share > 0.0 else math.inf
+        yield Round(t := math.ceil(sample_size(u, dim)), kept)
+        if t >= dim:
+            return
+        share, rest, left = 0.75 * share, rest / 2.0, kept
+
+
+def work(rounds: list[Round], n: int, dim: int, picking: float) -> float:
+    """The time that the rounds take, in scans of everything."""
+    total, before, left = 0.0, 0.0, n
+    for step in rounds:
+        total += (step.t - before) * min(n, picking * left)
+        before, left = step.t, step.kept
+    return total / (n * dim) if rounds else 1.0

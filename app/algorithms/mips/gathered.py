@@ -1,0 +1,124 @@
+"""Arms read where they lie: no preparation at all, and a gather for every coordinate.
+
+For vectors that come with the query, and for a permutation that the caller asks for by its seed. A coordinate
+costs several times what it costs in a scan, or in ``blocked``, so this pays in reads before it pays in time.
+
+Notation: as in ``columns``. Without columns the rewards are f_j less the middle of the range that was given;
+what is read is compared with that range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from app.algorithms import checks
+from app.algorithms.mips import columns as column_values
+from app.algorithms.mips.answer import Objective
+from app.algorithms.mips.blocked import grain_of, rounded
+from app.algorithms.mips.columns import Columns, Given
+from app.algorithms.mips.rewards import scores
+from app.algorithms.types import Matrix, Rows, Vector
+
+_ENTRIES = 2**16
+_UNIT = 2.0**-53
+
+
+class GatheredRewards:
+    """``Rewards`` over vectors as they lie, in float64, the coordinates in a random order."""
+
+    picking = 1.0
+
+    def __init__(
+        self,
+        vectors: Given,
+        query: Vector,
+        *,
+        rng: np.random.Generator,
+        objective: Objective = "inner_product",
+        value_range: tuple[float, float] | None = None,
+        rows: Rows | None = None,
+        columns: Columns | None = None,
+    ) -> None:
+        """Prepare a query; ``rng`` must be secret to the user. Without columns, a range must be given.
+
+        Shapes: vectors (v, N), finite, of which the arms are ``rows`` (n,), or all; query (N,). The vectors
+        are not checked here, for that would read everything. Cost: O(N).
+        Raises: InvalidShape, NonFinite, InvalidParameter.
+        """
+        checks.shape("vectors", vectors, (None, None))
+        self.query = column_values.check_query(query, vectors.shape[1], objective)
+        column_values.check_range(value_range)
+        self.objective = objective
+        self.bounds = column_values.bounds(columns, self.query, objective, value_range)
+        self.violated = self.bounds.violated
+        self._vectors, self._rows = vectors, rows
+        self._order = rng.permutation(vectors.shape[1])
+        self._range = None if value_range is None else column_values.term_range(value_range, objective)
+        self._base = self._bases(columns)
+        # Whatever lies outside the range is summed too.
+        peak = float(np.abs(self._base).max()) + 2.0 * self.bounds.largest
+        self.noise = (self.dim + 8) * _UNIT * peak
+        self.sum_noise = self.noise * self.dim
+
+    @property
+    def size(self) -> int:
+        return len(self._vectors) if self._rows is None else len(self._rows)
+
+    @property
+    def dim(self) -> int:
+        return len(self._order)
+
+    def rounded(self, t: float) -> int:
+        return rounded(t, grain_of(self.dim), self.dim)
+
+    def pull(self, start: int, stop: int, places: Rows | None) -> Vector:
+        return np.concatenate([terms.sum(axis=1) for terms in self._terms(start, stop, places)])
+
+    def pull_squares(self, start: int, stop: int, places: Rows | None) -> tuple[Vector, Vector]:
+        sums, squares = [], []
+        for terms in self._terms(start, stop, places):
+            sums.append(terms.sum(axis=1))
+            squares.append(np.einsum("ij,ij->i", terms, terms))
+        return np.concatenate(sums), np.concatenate(squares)
+
+    def scores(self, places: Rows) -> tuple[Rows, Vector]:
+        rows = places if self._rows is None else self._rows[places]
+        return rows, scores(self._vectors, rows, self.query, self.objective)
+
+    def _terms(self, start: int, stop: int, places: Rows | None) -> Iterator[Matrix]:
+        """Yield y, the coordinates in any order, of a few arms at a time; see whether the range holds."""
+        every = stop - start == self.dim
+        picked: Rows | slice = slice(None) if every else np.sort(self._order[start:stop])
+        query, base = self.query[picked], self._base[picked]
+        for values in self._values(places, picked, stop - start):
+            terms = column_values.term(values, query, self.objective)
+            self._compare(terms)
+            terms -= base
+            yield terms
+
+    def _values(self, places: Rows | None, picked: Rows | slice, width: int) -> Iterator[Given]:
+        vectors, rows = self._vectors, self._rows
+        if places is not None:
+            rows = places if rows is None else rows[places]
+        step = max(1, _ENTRIES // width)
+        for start in range(0, self.size if rows is None else len(rows), step):
+            part = slice(start, start + step)
+            if rows is None:
+                yield vectors[part][:, picked] if isinstance(picked, slice) else vectors[part].take(picked, 1)
+            elif isinstance(picked, slice):
+                yield vectors[rows[part]]
+            else:
+                yield vectors[rows[part, None], picked]
+
+    def _bases(self, columns: Columns | None) -> Vector:
+        if columns is not None:
+            return column_values.term(columns.center, self.query, self.objective)
+        if self._range is None:
+            return np.zeros(self.dim)
+        return np.full(self.dim, (self._range[0] + self._range[1]) / 2.0)
+
+    def _compare(self, terms: Matrix) -> None:
+        if self._range is not None and not self.violated:
+            self.violated = bool(terms.min() < self._range[0] or terms.max() > self._range[1])

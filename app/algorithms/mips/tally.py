@@ -1,0 +1,74 @@
+"""The arms that are left of one query, and what was read of them: what all eliminations share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.algorithms.mips.answer import VIOLATED, Answer, Guarantee, exactly
+from app.algorithms.mips.exact import candidates
+from app.algorithms.mips.rewards import Rewards
+from app.algorithms.types import Rows, Vector
+
+
+class Tally:
+    """Shapes: places (m,) of the arms that are left, ascending; sums, squares (m,) of their rewards so far.
+
+    ``t`` coordinates were read of each, ``reads`` of all arms together. ``squares`` are sums over the first
+    ``squared`` coordinates.
+    """
+
+    def __init__(self, rewards: Rewards) -> None:
+        self.rewards = rewards
+        self.places: Rows = np.arange(rewards.size)
+        self.sums: Vector = np.zeros(rewards.size)
+        self.squares: Vector = np.zeros(rewards.size)
+        self.t = self.squared = self.reads = 0
+
+    def read_to(self, t: int, *, squares: bool = False) -> None:
+        """Read the arms that are left up to ``t`` coordinates; all arms where that takes no longer.
+
+        ``squares`` only as long as there was no reading without them.
+        """
+        if t <= self.t:
+            return
+        picked = None if scans(len(self.places), self.rewards) else self.places
+        mine = self.places if picked is None else slice(None)
+        if squares:
+            sums, squared = self.rewards.pull_squares(self.t, t, picked)
+            self.squares += squared[mine]
+            self.squared = t
+        else:
+            sums = self.rewards.pull(self.t, t, picked)
+        self.sums += sums[mine]
+        self.reads += len(sums) * (t - self.t)
+        self.t = t
+
+    def keep(self, which: Rows) -> None:
+        """Keep the arms at these positions of ``places``, ascending."""
+        self.places, self.sums, self.squares = self.places[which], self.sums[which], self.squares[which]
+
+    def answer(self, k: int, guarantee: Guarantee) -> Answer:
+        """Return the best ``k`` of the arms that are left: by their sums, and exactly if all was read."""
+        rewards, dim = self.rewards, self.rewards.dim
+        if self.t == dim:
+            close = candidates(self.sums.copy(), rewards.sum_noise, k)
+        else:
+            close = np.sort(np.argsort(-self.sums, kind="stable")[:k])
+        rows, scores = rewards.scores(self.places[close])
+        order = np.lexsort((rows, -scores))[:k]
+        exhaustive = rewards.size * dim
+        reads = min(self.reads + len(close) * (dim - self.t), exhaustive)
+        values = scores[order] if rewards.objective == "inner_product" else np.abs(scores[order])
+        return Answer(rows[order], values, reads, exhaustive, VIOLATED if rewards.violated else guarantee)
+
+
+def scans(left: int, rewards: Rewards) -> bool:
+    """Whether reading all arms in a row is no slower than picking those that are ``left``."""
+    return left * rewards.picking >= rewards.size
+
+
+def read_all(rewards: Rewards, k: int, reason: str) -> Answer:
+    """Read everything and return the best ``k`` arms. Cost: n N reads, in a row."""
+    tally = Tally(rewards)
+    tally.read_to(rewards.dim)
+    return tally.answer(k, exactly(reason))

@@ -1,0 +1,153 @@
+"""Whatever the layout, pulling returns the sums of the rewards, and what is said of them is true."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.algorithms.mips import blocked, columns
+from app.algorithms.mips.rewards import blocked_rewards
+from app.errors import InvalidParameter, InvalidShape, NonFinite
+from tests.algorithms.mips.finite_arms import LAYOUTS, in_blocks
+
+OBJECTIVES = ("inner_product", "nearest")
+
+
+def made(n, dim, dtype, offset, seed=3):
+    rng = np.random.default_rng(seed)
+    vectors = (rng.standard_normal((n, dim)) + offset * rng.standard_normal(dim)).astype(dtype)
+    return vectors, rng.standard_normal(dim)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 300),
+    dim=st.sampled_from([1, 2, 63, 64, 65, 500, 3000]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    offset=st.sampled_from([0.0, 5.0, 1000.0]),
+    objective=st.sampled_from(OBJECTIVES),
+    layout=st.sampled_from(sorted(LAYOUTS)),
+    data=st.data(),
+)
+def test_a_pull_is_the_sum_of_rewards(*, n, dim, dtype, offset, objective, layout, data):
+    vectors, query = made(n, dim, dtype, offset)
+    rewards = LAYOUTS[layout](vectors, query, objective)
+    terms = columns.term(vectors.astype(np.float64), query, objective)
+    cut = rewards.rounded(data.draw(st.integers(0, dim)))
+    places = np.flatnonzero(np.random.default_rng(n).random(n) < 0.4)
+    whole = rewards.pull(0, dim, None)
+    halves = rewards.pull(0, cut, None) + (rewards.pull(cut, dim, None) if cut < dim else 0.0)
+    # The rewards are the terms less a constant for each coordinate.
+    constants = terms.sum(axis=1) - whole
+    slack = 2.0 * rewards.sum_noise + 1e-9 * np.abs(terms).sum(axis=1).max()
+    assert np.ptp(constants) <= slack
+    np.testing.assert_allclose(halves, whole, rtol=0, atol=slack)
+    if len(places):
+        some, squares = rewards.pull_squares(0, cut, places)
+        every = rewards.pull(0, cut, None)
+        np.testing.assert_allclose(some, every[places], rtol=0, atol=slack)
+        assert (squares >= some**2 / cut * (1 - 1e-6) - slack).all()
+        assert (squares <= cut * rewards.bounds.largest**2 * (1 + 1e-3) + slack).all()
+        np.testing.assert_allclose(rewards.pull(0, cut, places), every[places], rtol=0, atol=slack)
+    rows, scores = rewards.scores(np.arange(n))
+    assert rows.tolist() == list(range(n))
+    np.testing.assert_allclose(scores, terms.sum(axis=1), rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_bounds_are_those_of_the_rewards(objective):
+    vectors, query = made(40, 90, np.float32, 3.0)
+    known = columns.of(vectors)
+    terms = columns.term(vectors.astype(np.float64), query, objective)
+    rewards = terms - columns.term(known.center, query, objective)
+    found = columns.bounds(known, query, objective, None)
+    spread = np.ptp(terms, axis=0).max()
+    # A square is least inside of the interval, where perhaps no arm is.
+    assert spread <= found.spread * (1 + 1e-12) <= (1.3 if objective == "nearest" else 1.0 + 1e-9) * spread
+    assert np.abs(rewards).max() <= found.largest * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_range_that_does_not_hold_is_seen_where_it_is_read(layout, objective):
+    vectors, query = made(20, 300, np.float32, 0.0)
+    terms = np.abs(columns.term(vectors.astype(np.float64), query, objective))
+    most = float(terms.max())
+    low = -most if objective == "inner_product" else 0.0
+    fits = LAYOUTS[layout](vectors, query, objective, value_range=(low, most))
+    fits.pull(0, 300, None)
+    assert not fits.violated
+    tight = LAYOUTS[layout](vectors, query, objective, value_range=(low, 0.9 * most))
+    tight.pull(0, 300, None)
+    assert tight.violated or (objective == "inner_product" and (vectors * query).max() <= 0.9 * most)
+
+
+def test_as_the_vectors_lie_only_what_is_read_is_compared():
+    vectors, query = np.zeros((4, 1000)), np.ones(1000)
+    vectors[2, 17] = 9.0
+    rewards = LAYOUTS["as they lie"](vectors, query, value_range=(0.0, 1.0))
+    place = int(np.flatnonzero(rewards._order == 17)[0])
+    start = rewards.rounded(place + 1) - rewards.rounded(1)
+    rewards.pull(0, start, None) if start else None
+    assert not rewards.violated
+    rewards.pull(start, rewards.rounded(place + 1), None)
+    assert rewards.violated
+
+
+def test_some_rows_of_an_array_are_arms_too():
+    vectors, query = made(50, 400, np.float64, 1.0)
+    rows = np.array([3, 4, 9, 20, 49])
+    arms = blocked.build(vectors, rng=np.random.default_rng(0), rows=rows)
+    same = blocked.build(vectors[rows], rng=np.random.default_rng(0))
+    for one, other in zip(arms.blocks, same.blocks, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert not one.flags.writeable
+    assert arms.memory_bytes <= blocked.memory_bytes(5, 400) + 8 * 400
+    rewards = blocked_rewards(arms, query)
+    np.testing.assert_array_equal(
+        rewards.pull(0, 400, None), in_blocks(vectors[rows], query).pull(0, 400, None)
+    )
+    assert rewards.scores(np.array([1, 4]))[0].tolist() == [4, 49]
+
+
+def test_the_order_is_a_permutation_that_the_generator_draws():
+    vectors, _ = made(3, 500, np.float32, 0.0)
+    orders = [blocked.build(vectors, rng=np.random.default_rng(seed)).order for seed in range(3)]
+    assert all(sorted(order.tolist()) == list(range(500)) for order in orders)
+    assert len({tuple(order.tolist()) for order in orders}) == 3
+
+
+@pytest.mark.parametrize(
+    ("vectors", "error"),
+    [
+        (np.ones(3), InvalidShape),
+        (np.ones((0, 3)), InvalidParameter),
+        (np.ones((3, 0)), InvalidParameter),
+        (np.array([[1.0, np.nan]]), NonFinite),
+        (np.array([[1.0, -np.inf]]), NonFinite),
+        (np.array([[1.0, 1e10]]), InvalidParameter),
+    ],
+)
+def test_bad_vectors_are_named(vectors, error):
+    with pytest.raises(error, match="vectors"):
+        blocked.build(vectors, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "error", "name"),
+    [
+        (np.ones(4), {}, InvalidShape, "query"),
+        (np.array([1.0, 2.0, np.nan]), {}, NonFinite, "query"),
+        (np.array([1.0, 2.0, 1e10]), {}, InvalidParameter, "query"),
+        (np.ones(3), {"objective": "cosine"}, InvalidParameter, "objective"),
+        (np.ones(3), {"value_range": (1.0, 0.0)}, InvalidParameter, "value_range"),
+        (np.ones(3), {"value_range": (0.0, np.inf)}, InvalidParameter, "value_range"),
+        (np.ones(3), {"value_range": (np.nan, 1.0)}, InvalidParameter, "value_range"),
+    ],
+)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_bad_query_is_named(layout, query, options, error, name):
+    with pytest.raises(error, match=name):
+        LAYOUTS[layout](np.eye(3), query, **{"value_range": (0.0, 1.0), **options})

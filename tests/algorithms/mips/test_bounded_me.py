@@ -1,0 +1,171 @@
+"""BoundedME and racing: exact where they say so, never more reads than a scan, what a schedule promises."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.algorithms.finite_population import rho
+from app.algorithms.mips import bounded_me as bounded
+from app.algorithms.mips.bounded_me import bounded_me
+from app.algorithms.mips.racing import racing
+from app.errors import InvalidParameter
+from tests.algorithms.mips.finite_arms import LAYOUTS, best, in_blocks, spread_out, suboptimality, truth
+
+SEARCHES = {"bounded_me": bounded_me, "racing": racing}
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    n=st.integers(1, 120),
+    dim=st.sampled_from([1, 3, 16, 100, 700]),
+    k=st.integers(1, 12),
+    epsilon=st.sampled_from([1e-6, 0.05, 1.0, 50.0]),
+    objective=st.sampled_from(["inner_product", "nearest"]),
+    layout=st.sampled_from(sorted(LAYOUTS)),
+    search=st.sampled_from(sorted(SEARCHES)),
+    ties=st.booleans(),
+)
+def test_an_answer_is_well_formed_and_exact_if_it_says_so(
+    *, n, dim, k, epsilon, objective, layout, search, ties
+):
+    rng = np.random.default_rng((n, dim))
+    vectors = rng.standard_normal((n, dim)).astype(np.float32)
+    if ties:
+        vectors = vectors[rng.integers(n, size=n)].round(1)
+    query = rng.standard_normal(dim)
+    found = SEARCHES[search](
+        LAYOUTS[layout](vectors, query, objective, seed=n), k=k, epsilon=epsilon, delta=0.1
+    )
+    assert len(set(found.rows.tolist())) == len(found.rows) == min(k, n)
+    scores = truth(vectors, query, objective)
+    sign = 1.0 if objective == "inner_product" else -1.0
+    np.testing.assert_allclose(found.values, sign * scores[found.rows], rtol=1e-9, atol=1e-9)
+    assert (np.diff(sign * found.values) <= 0).all()
+    assert 0 < found.reads <= found.exhaustive_reads == n * dim
+    assert found.guarantee.kind in {"exact", "pac"}
+    if found.guarantee.kind == "exact":
+        assert found.rows.tolist() == best(vectors, query, objective, k)
+        assert found.reads == n * dim
+    if dim <= 100:
+        assert (found.guarantee.kind, found.guarantee.reason is None) == ("exact", False)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("objective", ["inner_product", "nearest"])
+def test_reads_are_saved_on_arms_that_are_easy_to_tell_apart(search, layout, objective):
+    vectors, query = spread_out(300, 6000, 5)
+    rewards = LAYOUTS[layout](vectors, query, objective)
+    found = SEARCHES[search](rewards, k=3, epsilon=0.5, delta=0.05)
+    assert found.guarantee.kind == "pac"
+    assert (found.guarantee.epsilon, found.guarantee.delta) == (0.5, 0.05)
+    assert found.reads < 0.9 * found.exhaustive_reads
+    assert suboptimality(vectors, query, objective, found.rows) <= 0.5
+
+
+def test_reads_are_those_of_the_schedule():
+    vectors, query = spread_out(300, 6000, 5)
+    rewards = LAYOUTS["as they lie"](vectors, query)
+    found = bounded_me(rewards, k=3, epsilon=0.5, delta=0.05)
+    spread = rewards.bounds.spread
+    expected, before, left = 0, 0, 300
+    steps = bounded.schedule(300, 6000, k=3, epsilon=0.5, delta=0.05, spread=spread, noise=rewards.noise)
+    for step in steps:
+        t = rewards.rounded(step.t)
+        expected += left * (t - before)
+        before, left = t, step.kept
+    assert found.reads == expected + 3 * (6000 - before)
+
+
+@given(
+    n=st.integers(2, 5000),
+    k=st.integers(1, 50),
+    dim=st.integers(1, 10**6),
+    epsilon=st.floats(1e-3, 10.0),
+    delta=st.floats(1e-6, 0.9),
+)
+@settings(deadline=None)
+def test_the_schedule_spends_what_it_has(n, k, dim, epsilon, delta):
+    """Each round's sample is large enough for its share, and the shares sum to epsilon and delta."""
+    left, share, rest, spent_epsilon, spent_delta, before = n, epsilon / 4, delta / 2, 0.0, 0.0, 0
+    for step in bounded.schedule(n, dim, k=k, epsilon=epsilon, delta=delta, spread=1.0):
+        assert step.kept == left - math.ceil((left - k) / 2)
+        assert before <= step.t <= dim
+        # Hoeffding-Serfling: one mean is off by share / 2 with probability eta.
+        eta = math.exp(-2.0 * step.t * (share / 2) ** 2 / rho(step.t, dim)) if step.t < dim else 0.0
+        bad = (left - k) * eta / (step.kept - k + 1)
+        spent_delta += min(1.0, k * eta + bad)
+        spent_epsilon += share
+        before, left, share, rest = step.t, step.kept, 0.75 * share, rest / 2
+    assert left == k or before == dim or n <= k
+    assert spent_epsilon <= epsilon
+    assert spent_delta <= delta * (1 + 1e-9)
+
+
+def test_a_smaller_epsilon_reads_more_until_nothing_is_saved():
+    vectors, query = spread_out(400, 8000, 2)
+    reads = []
+    for epsilon in (2.0, 1.0, 0.5, 0.25, 0.01):
+        found = bounded_me(in_blocks(vectors, query), k=5, epsilon=epsilon, delta=0.1)
+        reads.append(found.reads)
+    assert reads == sorted(reads)
+    assert (found.guarantee.kind, found.guarantee.epsilon) == ("exact", 0.0)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_range_that_does_not_hold_withdraws_the_guarantee(search, layout):
+    for dim in (5, 4000):
+        vectors, query = spread_out(50, dim, 1)
+        rewards = LAYOUTS[layout](vectors, query, value_range=(-0.2, 0.2))
+        found = SEARCHES[search](rewards, k=2, epsilon=0.4, delta=0.1)
+        assert found.guarantee.kind == "none"
+        assert "value_range" in found.guarantee.reason
+
+
+def test_offsets_of_the_coordinates_cost_nothing():
+    """The range is that of a coordinate over the arms, not that of all products."""
+    vectors, query = spread_out(200, 4000, 9)
+    rng = np.random.default_rng(0)
+    moved = vectors + 100.0 * rng.standard_normal(4000).astype(np.float32)
+    plain = bounded_me(in_blocks(vectors, query), k=1, epsilon=0.5, delta=0.1)
+    found = bounded_me(in_blocks(moved, query), k=1, epsilon=0.5, delta=0.1)
+    assert found.reads <= plain.reads * 1.1 < plain.exhaustive_reads
+    assert suboptimality(moved, query, "inner_product", found.rows) <= 0.5
+
+
+def test_racing_follows_the_variance_and_bounded_me_the_range():
+    """One coordinate in a thousand is large: the range says nothing of most of them."""
+    rng = np.random.default_rng(1)
+    vectors = rng.uniform(-0.01, 0.01, (200, 32_000)).astype(np.float32)
+    vectors[:, ::2000] = rng.uniform(-1, 1, (200, 16))
+    vectors += (0.2 * np.linspace(0, 1, 200)[:, None]).astype(np.float32)
+    query = np.ones(32_000)
+    fast, slow = (
+        search(in_blocks(vectors, query), k=2, epsilon=0.02, delta=0.05) for search in (racing, bounded_me)
+    )
+    assert fast.reads < 0.5 * slow.reads
+    wide = racing(in_blocks(vectors, query), k=2, epsilon=0.02, delta=0.05, width="empirical_bernstein")
+    assert fast.reads < wide.reads
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("k", 0), ("epsilon", 0.0), ("epsilon", -1.0), ("epsilon", math.nan), ("epsilon", math.inf),
+     ("delta", 0.0), ("delta", 1.0), ("delta", math.nan)],
+)  # fmt: skip
+def test_bad_parameters_are_named(search, name, value):
+    options = {"k": 1, "epsilon": 0.1, "delta": 0.1, name: value}
+    with pytest.raises(InvalidParameter, match=name):
+        SEARCHES[search](in_blocks(np.eye(4), np.ones(4)), **options)
+
+
+def test_an_unknown_width_is_named():
+    with pytest.raises(InvalidParameter, match="width"):
+        racing(in_blocks(np.eye(4), np.ones(4)), k=1, epsilon=0.1, delta=0.1, width="narrow")

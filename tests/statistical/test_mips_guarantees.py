@@ -1,0 +1,102 @@
+"""The PAC promise of BoundedME and racing, over many seeded permutations of hard data.
+
+Failures beyond the binomial quantile at 1e-8 are rejected: over all tests of this file the false-alarm
+probability stays below 1e-6. Each promise has a broken variant that the test must reject.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from app.algorithms.mips import bounded_me as bounded
+from app.algorithms.mips import racing as raced
+from app.algorithms.mips.bounded_me import bounded_me
+from app.algorithms.mips.racing import racing
+from tests.algorithms.mips.finite_arms import as_they_lie, in_blocks, suboptimality
+
+ALARM = 1e-8
+RUNS, DELTA, EPSILON, K = 200, 0.1, 0.2, 10
+
+
+def allowed(runs, rate):
+    return int(stats.binom.isf(ALARM, runs, rate))
+
+
+def coins(seed, *, n=60, dim=4096, gap=1.02 * EPSILON, good=K):
+    """Rewards 0 or 1, as far from their means as can be; ``good`` arms are better than all others by gap."""
+    rng = np.random.default_rng(seed)
+    shares = np.full(n, 0.5 - gap / 2)
+    shares[:good] += gap
+    vectors = np.zeros((n, dim), dtype=np.float32)
+    for row, share in enumerate(shares):
+        vectors[row, rng.choice(dim, size=round(share * dim), replace=False)] = 1.0
+    return vectors[rng.permutation(n)], np.ones(dim)
+
+
+def failures(search, layout, *, runs=RUNS, objective="inner_product"):
+    failed = sampled = 0
+    for seed in range(runs):
+        vectors, query = coins(seed)
+        rewards = layout(vectors, query, objective, seed=seed, value_range=(0.0, 1.0))
+        found = search(rewards, k=K, epsilon=EPSILON, delta=DELTA)
+        sampled += found.guarantee.kind == "pac" and found.reads < 0.9 * found.exhaustive_reads
+        failed += suboptimality(vectors, query, objective, found.rows) > EPSILON
+    assert sampled == runs
+    return failed
+
+
+@pytest.mark.parametrize("layout", [in_blocks, as_they_lie])
+@pytest.mark.parametrize("objective", ["inner_product", "nearest"])
+@pytest.mark.parametrize("width", [None, "second_moment", "empirical_bernstein"])
+def test_the_promise_is_kept(width, objective, layout):
+    """The squared distance of a coin to 1 is 1 less the coin: the same arms, the same promise."""
+    search = bounded_me if width is None else partial(racing, width=width)
+    assert failures(search, layout, runs=60, objective=objective) <= allowed(60, DELTA)
+
+
+def test_a_schedule_for_a_wrong_range_does_not_keep_it(monkeypatch):
+    """What public implementations do: they take the range to be 1, here as if it were 1000."""
+    original = bounded.schedule
+
+    def careless(*args, spread, **options):
+        return original(*args, spread=spread / 1000.0, **options)
+
+    monkeypatch.setattr(bounded, "schedule", careless)
+    assert failures(bounded_me, in_blocks) > allowed(RUNS, DELTA)
+
+
+@pytest.mark.parametrize("width", ["second_moment", "empirical_bernstein"])
+def test_radii_of_a_twentieth_do_not_keep_it(monkeypatch, width):
+    original = raced.radii
+
+    def narrow(*args):
+        radius, roots = original(*args)
+        return radius / 20.0, roots
+
+    monkeypatch.setattr(raced, "radii", narrow)
+    assert failures(partial(racing, width=width), in_blocks) > allowed(RUNS, DELTA)
+
+
+def test_coordinates_in_their_own_order_do_not_keep_it():
+    """The adversary of the paper: an order that the arms could foresee. The best arm's ones come last."""
+
+    class Foreseen:
+        def permutation(self, count):
+            return np.arange(count)
+
+    vectors, query = coins(0)
+    vectors = np.sort(vectors, axis=1)[:, ::-1].copy()
+    top = np.argsort(-vectors.sum(axis=1))[:K]
+    vectors[top] = vectors[top, ::-1]
+    for search in (bounded_me, racing):
+        options = {"k": K, "epsilon": EPSILON, "delta": DELTA}
+        rewards = as_they_lie(vectors, query, seed=1)
+        found = search(rewards, **options)
+        assert suboptimality(vectors, query, "inner_product", found.rows) <= EPSILON
+        rewards._order = Foreseen().permutation(4096)
+        found = search(rewards, **options)
+        assert suboptimality(vectors, query, "inner_product", found.rows) > EPSILON
