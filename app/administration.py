@@ -1,4 +1,4 @@
-"""`shortlist dead-letters` and `shortlist replay`, over the store of a running or a stopped service."""
+"""`shortlist dead-letters` and `replay`, over the store of a running or a stopped service, and `copy`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from app.errors import StartupError
 from app.services.records import UID_LENGTH
 from app.services.replay import compare
 from app.settings import Settings
+from app.storage.copying import copy
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
 
@@ -28,6 +29,15 @@ def check_replay(settings: Settings) -> int:
     """Compare every learner with a replay of the log, and print what was found; status 1 when one differs."""
     with _url(settings) as url:
         return asyncio.run(_check_replay(url, settings.partitions))
+
+
+def copy_to(settings: Settings, target: str) -> int:
+    """Copy the whole store to the server at ``target``. Raises Conflict when that has one already."""
+    if settings.redis_url is None and _is_served(_socket(settings)):
+        raise StartupError("stop the service first: a copy of a store that is written to is not whole")
+    with _url(settings) as url:
+        print(f"{copy(url, target):,} keys copied")
+    return 0
 
 
 async def _dead_letters(url: str, partitions: int, *, replay: bool) -> int:
@@ -77,12 +87,16 @@ def _url(settings: Settings) -> Iterator[str]:
         return
     if not settings.data_dir.is_dir():
         raise StartupError(f"there is no data directory {settings.data_dir}")
-    path = settings.data_dir.absolute() / "server.sock"
+    path = _socket(settings)
     if _is_served(path):
         yield f"unix://{path}"
         return
     with EmbeddedServer(settings.data_dir) as server:
         yield server.url
+
+
+def _socket(settings: Settings) -> Path:
+    return settings.data_dir.absolute() / "server.sock"
 
 
 def _is_served(path: Path) -> bool:

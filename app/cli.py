@@ -88,6 +88,11 @@ def _parser() -> argparse.ArgumentParser:
     _flags(replay, "data_dir", "redis_url", "partitions")
     replay.set_defaults(run=_replay)
 
+    copy = commands.add_parser("copy", help="copy a stopped store to another server, whatever its kind")
+    _flags(copy, "data_dir", "redis_url")
+    copy.add_argument("--to", required=True, metavar="URL", help="the empty server to copy to")
+    copy.set_defaults(run=_copy)
+
     doctor = commands.add_parser("doctor", help="check a running or stopped installation")
     _flags(doctor, "host", "port", "data_dir", "redis_url")
     doctor.set_defaults(run=_doctor)
@@ -135,6 +140,12 @@ def _replay(parsed: argparse.Namespace) -> int:
     from app.administration import check_replay  # noqa: PLC0415 - as above
 
     return check_replay(_settings(parsed))
+
+
+def _copy(parsed: argparse.Namespace) -> int:
+    from app.administration import copy_to  # noqa: PLC0415 - as above
+
+    return copy_to(_settings(parsed), parsed.to)
 
 
 def _bench(parsed: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -28,6 +29,7 @@ from app.metrics import Metrics
 from app.service import Service
 from app.settings import Settings
 from app.storage.redis_store import RedisStore
+from app.tracing import provider, telemetry
 
 
 class Application(FastAPI):
@@ -50,6 +52,7 @@ def create_app(settings: Settings) -> FastAPI:
         raise ValueError("redis_url must be set: `shortlist serve` starts the embedded store and sets it")
     store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions)
     metrics = Metrics()
+    spans = provider(enabled=settings.tracing)
     service = Service(settings, store, metrics)
 
     @asynccontextmanager
@@ -60,6 +63,8 @@ def create_app(settings: Settings) -> FastAPI:
             yield
         finally:
             await service.stop()
+            if spans is not None:
+                await asyncio.to_thread(spans.shutdown)
 
     app = Application(
         title="Shortlist",
@@ -67,6 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=version("shortlist"),
         lifespan=lifespan,
         redirect_slashes=False,
+        telemetry=telemetry(spans),
     )
     routers = (
         choose.router(service.bandits, service.choosing),

@@ -1,11 +1,16 @@
 """Every metric of the service, in one table: name, labels and help are what /metrics shows.
 
-Units are in the names. Labels are from closed sets (routes, status classes, policies), never from input.
+``table`` is what docs/metrics.md prints, and what the dashboard is tested against. Units are in the names:
+``_seconds``, ``_bytes``, otherwise a count of what the name says. Labels are from closed sets (routes, status
+classes, policies), never from input.
 """
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.metrics import MetricWrapperBase
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
@@ -15,6 +20,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
         self.requests = Counter(
             "shortlist_requests", "Requests answered.", ["method", "route", "status"], registry=registry
         )
@@ -47,3 +53,12 @@ class Metrics:
         self.index_exact = Gauge(
             "shortlist_catalogues_exact", "Catalogues that are searched exactly now.", registry=registry
         )
+
+    def table(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """(name, kind, unit, labels, help) of every metric of ours, as Prometheus shows it."""
+        for metric in vars(self).values():
+            if isinstance(metric, MetricWrapperBase):
+                (family,) = metric.describe()
+                name = family.name + ("_total" if family.type == "counter" else "")
+                unit = next((unit for unit in ("seconds", "bytes") if unit in name.split("_")), "1")
+                yield name, family.type, unit, ", ".join(metric._labelnames), family.documentation

@@ -65,6 +65,9 @@ class Settings(BaseSettings):
     )
     log_level: LogLevel = Field("info", description="debug, info, warning or error.")
     access_log: bool = Field(False, description="Log every request, not only failed ones.")
+    tracing: bool = Field(
+        False, description="Export a span a request by OpenTelemetry (extra `otel`, OTEL_* variables)."
+    )
 
     def check(self) -> None:
         """Raise StartupError when the settings cannot be served safely."""

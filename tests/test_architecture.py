@@ -41,7 +41,8 @@ LAYERS = {
     "http_protocol": set(),
     "serving": {"main", "http_protocol", "storage", "workers", "errors", "settings"},
     "cli": {"serving", "administration", "doctor", "bench", "experiments", "errors", "settings"},
-    "main": {"api", "service", "storage", "metrics", "settings"},
+    "tracing": {"errors"},
+    "main": {"api", "service", "storage", "metrics", "tracing", "settings"},
 }
 PURE = {
     "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "heapq",

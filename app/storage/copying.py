@@ -1,0 +1,101 @@
+"""Copy everything of a store to another server, of whatever kind and version, while nobody writes to either.
+
+Values are read and written by commands, not as dumps: Valkey and Redis do not read each other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from redis import Redis
+from tqdm import tqdm
+
+from app.errors import Conflict, ShortlistError
+from app.storage.redis_client import translated
+from app.storage.redis_keys import PREFIX
+
+BATCH = 1_000
+
+Words = list[Any]
+Server = Any  # a Redis: the driver's annotations do not know that decoding is off
+
+
+def copy(source: str, target: str) -> int:
+    """Copy all keys from one URL to the other; return how many.
+
+    Raises: Conflict when the target has any of ours already, Unavailable when one of the two does not answer;
+    what was copied until then stays, and is to be removed (`FLUSHDB`) before it is tried again.
+    """
+    with translated(), Redis.from_url(source) as old, Redis.from_url(target) as new:
+        if next(new.scan_iter(f"{PREFIX}*", count=BATCH), None) is not None:
+            raise Conflict("the target holds a store already: empty it first")
+        keys = sorted(set(old.scan_iter(f"{PREFIX}*", count=BATCH)))
+        for key in tqdm(keys, desc="copying", unit=" keys", disable=None):
+            _copy_key(old, new, key)
+        missing = [key for key in keys if old.exists(key) and not new.exists(key)]
+    if missing:
+        raise ShortlistError(f"{len(missing)} keys did not arrive")
+    return len(keys)
+
+
+def _copy_key(old: Server, new: Server, key: bytes) -> None:
+    kind = old.type(key).decode()
+    lives_ms = old.pttl(key)  # -1 for ever, -2 gone meanwhile
+    if kind == "none" or lives_ms == -2:
+        return
+    for words in READERS[kind](old, key):
+        new.execute_command(*words)
+    if lives_ms > 0:
+        new.pexpire(key, lives_ms)
+
+
+def _string(old: Server, key: bytes) -> Iterator[Words]:
+    value = old.get(key)
+    if value is not None:  # it has not ended meanwhile
+        yield ["SET", key, value]
+
+
+def _hash(old: Server, key: bytes) -> Iterator[Words]:
+    for pairs in _batches(old.hscan_iter(key, count=BATCH)):
+        yield ["HSET", key, *(word for pair in pairs for word in pair)]
+
+
+def _set(old: Server, key: bytes) -> Iterator[Words]:
+    for members in _batches(old.sscan_iter(key, count=BATCH)):
+        yield ["SADD", key, *members]
+
+
+def _sorted_set(old: Server, key: bytes) -> Iterator[Words]:
+    for members in _batches(old.zscan_iter(key, count=BATCH)):
+        yield ["ZADD", key, *(word for member, score in members for word in (repr(score), member))]
+
+
+def _list(old: Server, key: bytes) -> Iterator[Words]:
+    for start in range(0, old.llen(key), BATCH):
+        yield ["RPUSH", key, *old.lrange(key, start, start + BATCH - 1)]
+
+
+def _stream(old: Server, key: bytes) -> Iterator[Words]:
+    after = "-"
+    while entries := old.xrange(key, after, "+", count=BATCH):
+        for entry_id, fields in entries:
+            yield ["XADD", key, entry_id, *(word for pair in fields.items() for word in pair)]
+        after = f"({entries[-1][0].decode()}"
+
+
+def _batches(items: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    source = iter(items)
+    while batch := tuple(islice(source, BATCH)):
+        yield batch
+
+
+READERS: dict[str, Callable[[Server, bytes], Iterator[Words]]] = {
+    "string": _string,
+    "hash": _hash,
+    "set": _set,
+    "zset": _sorted_set,
+    "list": _list,
+    "stream": _stream,
+}

@@ -1,0 +1,93 @@
+"""`shortlist copy`: everything arrives on a server of another kind, with what is left of its life."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from app import cli
+from app.errors import Conflict, Unavailable
+from app.storage.copying import BATCH, copy
+from app.storage.embedded_server import EmbeddedServer
+
+MANY = 2 * BATCH + 7
+WORDS = {
+    "HSET": [word for n in range(MANY) for word in (f"f{n}", b"\x00\xff%d" % n)],
+    "SADD": [f"m{n}" for n in range(MANY)],
+    "ZADD": [word for n in range(MANY) for word in (n + 0.1, f"m{n}")],
+    "RPUSH": [b"%d" % n for n in range(MANY)],
+}
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def source(store_url: str) -> Iterator[Redis]:
+    with Redis.from_url(store_url) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def target(server_url: str) -> Iterator[Redis]:
+    with Redis.from_url(server_url) as client:
+        client.flushall()
+        yield client
+
+
+def contents(server: Redis) -> dict[bytes, Any]:
+    """Every key with its value, and whether it ends."""
+    readers = {
+        b"string": server.get,
+        b"hash": server.hgetall,
+        b"set": server.smembers,
+        b"zset": lambda key: server.zrange(key, 0, -1, withscores=True),
+        b"list": lambda key: server.lrange(key, 0, -1),
+        b"stream": server.xrange,
+    }
+    return {key: (readers[server.type(key)](key), server.pttl(key) > 0) for key in server.scan_iter()}
+
+
+def test_every_type_arrives_whole_and_others_keys_stay_behind(source: Redis, target: Redis, store_url: str):
+    source.set("shortlist:text", b"\x00\x80", px=HOUR_MS)
+    for command, words in WORDS.items():
+        source.execute_command(command, f"shortlist:{command}", *words)
+    for number in range(1, MANY):
+        source.xadd("shortlist:log", {b"p": b"%d" % number, b"q": b""}, id=f"{number // 3 + 1}-{number}")
+    expected = contents(source)
+    source.set("another", "1")
+    assert copy(store_url, url_of(target)) == len(expected) == 6
+    assert contents(target) == expected
+    assert 0 < target.pttl("shortlist:text") <= HOUR_MS
+
+
+def test_a_target_in_use_is_left_alone(source: Redis, target: Redis, store_url: str):
+    source.set("shortlist:a", "1")
+    target.set("shortlist:b", "2")
+    with pytest.raises(Conflict):
+        copy(store_url, url_of(target))
+    assert target.keys() == [b"shortlist:b"]
+
+
+def test_a_server_that_is_not_there_is_said_to_be_away(store_url: str, tmp_path: Path):
+    with pytest.raises(Unavailable):
+        copy(store_url, f"unix://{tmp_path}/nobody.sock")
+
+
+def test_the_command_copies_a_stopped_embedded_store(
+    target: Redis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with EmbeddedServer(tmp_path) as server, Redis.from_url(server.url) as client:
+        client.set("shortlist:a", "1")
+        assert cli.main(["copy", "--data-dir", str(tmp_path), "--to", url_of(target)]) == 1
+        assert "stop the service first" in capsys.readouterr().err
+    assert cli.main(["copy", "--data-dir", str(tmp_path), "--to", url_of(target)]) == 0
+    assert "1 keys copied" in capsys.readouterr().out
+    assert target.get("shortlist:a") == b"1"
+    assert cli.main(["copy", "--data-dir", str(tmp_path), "--to", url_of(target)]) == 1
+    assert "empty it first" in capsys.readouterr().err
+
+
+def url_of(server: Redis) -> str:
+    return f"unix://{server.connection_pool.connection_kwargs['path']}"

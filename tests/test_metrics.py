@@ -1,0 +1,65 @@
+"""The table of metrics, its document and the dashboard say the same."""
+
+import json
+import re
+from pathlib import Path
+
+from app.metrics import Metrics
+
+ROOT = Path(__file__).parents[1]
+STANDARD = {"up", "process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"}
+
+
+def shown_names() -> set[str]:
+    """Every name that a query may use, the series of histograms included."""
+    names = set(STANDARD)
+    for name, kind, *_ in Metrics().table():
+        names |= {f"{name}_{part}" for part in ("bucket", "sum", "count")} if kind == "histogram" else {name}
+    return names
+
+
+def queries(panel: dict) -> list[str]:
+    return [target["expr"] for target in panel.get("targets", [])]
+
+
+def test_every_metric_is_documented_as_it_is():
+    rows = ["| name | kind | unit | labels | meaning |", "|---|---|---|---|---|"]
+    rows += [
+        f"| `{name}` | {kind} | {unit} | {labels} | {text} |"
+        for name, kind, unit, labels, text in Metrics().table()
+    ]
+    assert "\n".join(rows) in (ROOT / "docs/metrics.md").read_text(), "\n".join(rows)
+
+
+def test_the_dashboard_asks_for_metrics_that_exist_and_shows_all_of_ours():
+    dashboard = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())
+    asked = {
+        word
+        for panel in dashboard["panels"]
+        for query in queries(panel)
+        for word in re.findall(r"\b(?:shortlist|process)_\w+|\bup\b", query)
+    }
+    assert asked <= shown_names()
+    for name, kind, *_ in Metrics().table():
+        assert name in asked or (kind == "histogram" and f"{name}_bucket" in asked), name
+
+
+def test_the_dashboard_has_no_two_panels_in_one_place_and_units_where_it_needs_them():
+    panels = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())["panels"]
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        assert max(x for x, _ in cells) < 24
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        if any("_seconds_bucket" in query for query in queries(panel)):
+            assert unit == "s"
+        if any("_bytes" in query for query in queries(panel)):
+            assert unit == "bytes"
+    assert len({panel["id"] for panel in panels}) == len(panels)
