@@ -1,0 +1,1 @@
+"""Top-k identification from total rewards (full-bandit feedback)."""

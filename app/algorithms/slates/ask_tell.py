@@ -1,0 +1,193 @@
+"""The campaign of SAQM, SA-FOA, ICB and Exhaustive: ask for slates, tell their totals, see where it stands.
+
+    state = sa_foa.start(n=20, k=4, epsilon=0.5, delta=0.05, noise_std=1.0, seed=7, ...)
+    while not state.done:
+        state, pulls = ask(state, 100)
+        state = tell(state, [(pull.number, show(pull.slate)) for pull in pulls])
+    state.report.best
+
+Every function returns a new state and leaves the old one alone. Totals may come in any order, late, or
+never, as long as that does not depend on the noise; a number counts once. Looks are taken after t_1, t_2, ...
+results, whatever the batches, so the answer does not depend on how results are grouped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.algorithms import checks
+from app.algorithms.slates import allocation, exhaustive, icb, sa_foa, saqm
+from app.algorithms.slates.campaign_state import Method, Report, Settings, State, next_look
+from app.algorithms.slates.certified_bounds import top_of_spectrum
+from app.algorithms.slates.excess import Excess
+from app.algorithms.slates.least_squares import Fit, fit
+from app.algorithms.slates.widths import Look, slate_interval
+from app.algorithms.types import Rows, Vector
+from app.errors import InvalidParameter
+
+MOST_ASKED = 10_000
+MOST_PULLS = 10_000_000
+_CHUNK = 1_000
+_SUPPORT = 3
+_SUPPORT_ENTRIES = 20_000_000
+
+_TESTS: dict[Method, Callable[[Fit, Look], Excess]] = {
+    "saqm": saqm.excess,
+    "sa_foa": sa_foa.excess,
+    "icb": icb.excess,
+    "exhaustive": exhaustive.excess,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Asks for the total of the arms of ``slate``, ascending; answer it with its ``number``."""
+
+    number: int
+    slate: tuple[int, ...]
+
+
+def ask(state: State, count: int) -> tuple[State, tuple[Pull, ...]]:
+    """Return the state with ``count`` more pulls, and these; none when the best slate is found.
+
+    Raises: InvalidParameter (count not in 1..10,000; more than 10,000,000 pulls).
+    """
+    checks.in_range("count", count, least=1, most=MOST_ASKED)
+    if state.done:
+        return state, ()
+    numbers = np.arange(state.issued, state.issued + count)
+    if state.issued + count > MOST_PULLS:
+        raise InvalidParameter(f"count would make more than {MOST_PULLS:,} pulls", loc=("count",))
+    shown = slates_of(state, numbers)
+    pulls = tuple(Pull(*pair) for pair in zip(numbers.tolist(), map(tuple, shown.tolist()), strict=True))
+    return replace(state, issued=state.issued + count), pulls
+
+
+def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
+    """Return the state after (number, total) results; a number told before, or twice here, is ignored.
+
+    The very state comes back if nothing is new. Cost: O(k^2) a result, O(n^2) a call, and the looks that are
+    due. Raises, and changes nothing: InvalidParameter (a number never issued), NonFinite.
+    """
+    numbers = np.array([number for number, _ in results], dtype=np.int64)
+    totals = np.array([total for _, total in results], dtype=np.float64)
+    checks.finite("results", totals)
+    if ((numbers < 0) | (numbers >= state.issued)).any():
+        raise InvalidParameter("results must name pulls that were asked for", loc=("results",))
+    fresh = _fresh(state.told, numbers)
+    if not len(fresh):
+        return state
+    told = _mark(state.told, numbers[fresh])
+    state = replace(state, told=told)
+    while len(fresh):
+        room = len(fresh) if state.done else state.next_look - state.observed
+        some, fresh = fresh[: min(room, _CHUNK)], fresh[min(room, _CHUNK) :]
+        state = _take(state, slates_of(state, numbers[some]), totals[some])
+        if not state.done and state.observed == state.next_look:
+            state = _look(state)
+    return state
+
+
+def slates_of(state: State, numbers: Rows) -> Rows:
+    """Return the slate of each pull. Shapes: (m,) -> (m, k)."""
+    settings = state.settings
+    return allocation.slates(state.design, settings.n, settings.k, settings.seed, numbers)
+
+
+def was_told(told: NDArray[np.uint8], numbers: Rows) -> NDArray[np.bool_]:
+    """Return which pulls were told. Shapes: (bytes,), (m,) -> (m,)."""
+    known = numbers // 8 < len(told)
+    bits = told[numbers[known] // 8] >> (numbers[known] % 8).astype(np.uint8) & 1
+    answer = np.zeros(len(numbers), dtype=bool)
+    answer[known] = bits.astype(bool)
+    return answer
+
+
+def _fresh(told: NDArray[np.uint8], numbers: Rows) -> Rows:
+    """Places of the numbers that were not told, the first place of each, in order."""
+    _, firsts = np.unique(numbers, return_index=True)
+    firsts.sort()
+    places: Rows = firsts[~was_told(told, numbers[firsts])]
+    return places
+
+
+def _mark(told: NDArray[np.uint8], numbers: Rows) -> NDArray[np.uint8]:
+    size = max(len(told), int(numbers.max()) // 8 + 1)
+    marked = np.zeros(size, dtype=np.uint8)
+    marked[: len(told)] = told
+    np.bitwise_or.at(marked, numbers // 8, np.uint8(1) << (numbers % 8).astype(np.uint8))
+    return marked
+
+
+def _take(state: State, slates: Rows, totals: Vector) -> State:
+    """Add results to the sums: a rank-one update each."""
+    n, k = state.settings.n, state.settings.k
+    pairs = (slates[:, :, np.newaxis] * n + slates[:, np.newaxis, :]).ravel()
+    A = state.A + np.bincount(pairs, minlength=n * n).reshape(n, n)
+    b = state.b.copy()
+    np.add.at(b, slates.ravel(), np.repeat(totals, k))
+    outside = 0
+    if state.report is not None and state.report.tolerance is not None:
+        residuals = totals - state.report.theta[slates].sum(axis=1)
+        outside = int((np.abs(residuals) > state.report.tolerance).sum())
+    return replace(
+        state,
+        A=A,
+        b=b,
+        squares=float(np.cumsum(np.append(state.squares, totals**2))[-1]),
+        observed=state.observed + len(totals),
+        outside=state.outside + outside,
+    )
+
+
+def _look(state: State) -> State:
+    """Take the look that is due, and stop if no slate can be better by more than epsilon."""
+    settings = state.settings
+    look = Look(settings.noise_std, settings.delta, settings.bound, state.observed, state.looks + 1)
+    moved = replace(state, looks=state.looks + 1, next_look=next_look(state.next_look))
+    found = fit(state.A, state.b, settings.k)
+    if found is None:
+        return moved
+    if settings.method == "sa_foa" and settings.bound == "paper":
+        excess = sa_foa.heuristic(found, look, _support(state))
+    else:
+        excess = _TESTS[settings.method](found, look)
+    report = _report(state, found, look, excess)
+    return replace(moved, report=report, stopped=excess.value <= settings.epsilon)
+
+
+def _report(state: State, found: Fit, look: Look, excess: Excess) -> Report:
+    settings = state.settings
+    C = slate_interval(look, settings.n, settings.k)
+    residual = max(state.squares - float(state.b @ found.theta), 0.0) / state.observed
+    return Report(
+        observed=state.observed,
+        best=found.best,
+        theta=found.theta,
+        lower=found.value - C * found.norm,
+        upper=found.value + C * found.norm,
+        excess=excess.value,
+        more_pulls=excess.more_pulls(state.observed, settings.epsilon),
+        spread=residual,
+        tolerance=_tolerance(settings, found, C),
+    )
+
+
+def _tolerance(settings: Settings, found: Fit, C: float) -> float | None:
+    """How far a total can be from its estimate: noise, and what the estimate of any slate may be off."""
+    if settings.reach is None:
+        return None
+    return settings.reach + C * float(np.sqrt(settings.k * top_of_spectrum(found.W)))
+
+
+def _support(state: State) -> Rows:
+    """The slates M_i of Algorithm 3: those of the design, or the first 3 n, fewer for many arms."""
+    if len(state.design.counts):
+        return state.design.support
+    n = state.settings.n
+    count = max(min(_SUPPORT * n, _SUPPORT_ENTRIES // n**2), 1)
+    return slates_of(state, np.arange(n, n + count))

@@ -1,0 +1,71 @@
+"""Exhaustive: the gap test over all C(n, k) slates, exactly; the measure of the others, for small n.
+
+Notation
+    theta^, W   see ``least_squares``; M^ the best slate by theta^
+    C_s         see ``widths.exchange_widths``, for a slate that exchanges s arms with M^
+
+Stops when max over M of theta^(M) - theta^(M^) + C_s ||chi_M - chi_M^||_W <= epsilon.
+
+Source: Kuroki et al., Algorithm 5, Equation 5.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from itertools import combinations
+from typing import Unpack
+
+import numpy as np
+
+from app.algorithms.slates.campaign_state import Options, State, begin
+from app.algorithms.slates.excess import Excess
+from app.algorithms.slates.least_squares import Fit
+from app.algorithms.slates.widths import Look, exchange_widths
+from app.algorithms.types import Matrix
+from app.errors import InvalidParameter
+
+MOST_SLATES = 200_000
+_CHUNK = 20_000
+
+
+def start(**options: Unpack[Options]) -> State:
+    """Return the campaign before any pull: see ``ask_tell`` and ``saqm.start``.
+
+    Cost: O(n^2 C(n, k)) a look. Raises: as ``saqm.start``, and InvalidParameter beyond 200,000 slates.
+    """
+    state = begin("exhaustive", **options)
+    if math.comb(options["n"], options["k"]) > MOST_SLATES:
+        text = f"method exhaustive enumerates all slates: C(n, k) must be at most {MOST_SLATES:,}"
+        raise InvalidParameter(text, loc=("method",))
+    return state
+
+
+def excess(fit: Fit, look: Look) -> Excess:
+    """Return the test of one look."""
+    n, k = len(fit.theta), len(fit.best)
+    widths = exchange_widths(look, n, k)
+    best = Excess(-math.inf, 0.0, 0.0)
+    slates = all_slates(n, k)
+    for start_ in range(0, len(slates), _CHUNK):
+        difference = slates[start_ : start_ + _CHUNK] - fit.inside
+        sizes = (difference > 0).sum(axis=1)
+        others = difference[sizes > 0]
+        if not len(others):
+            continue
+        norms = np.sqrt(np.maximum(((others @ fit.W) * others).sum(axis=1), 0.0))
+        width, gap = widths[sizes[sizes > 0] - 1] * norms, others @ fit.theta
+        top = int(np.argmax(gap + width))
+        if gap[top] + width[top] > best.value:
+            best = Excess(float(gap[top] + width[top]), float(-gap[top]), float(width[top]))
+    return best
+
+
+@lru_cache(maxsize=4)
+def all_slates(n: int, k: int) -> Matrix:
+    """Indicator vectors of all slates. Shape (C(n, k), n)."""
+    members = np.array(list(combinations(range(n), k)), dtype=np.int64)
+    slates = np.zeros((len(members), n))
+    np.put_along_axis(slates, members, 1.0, axis=1)
+    slates.setflags(write=False)
+    return slates

@@ -1,0 +1,68 @@
+"""Least squares over totals: what the slates told so far say about single arms.
+
+Notation
+    n, k        number of arms, size of a slate
+    chi_M       indicator vector (n,) of the slate M
+    A, b        sum of chi chi', sum of total * chi, over the results
+    theta^, W   A^-1 b, the estimated means (n,); A^-1 (n, n)
+    M^          the k arms of largest theta^
+
+Source: Kuroki et al., section 2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from app.algorithms.types import Matrix, Rows, Vector
+
+_LEAST_RECIPROCAL_CONDITION = 1e-10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """Shapes: theta (n,), W (n, n), best (k,) ascending. Ties go to the arm of lower index."""
+
+    theta: Vector
+    W: Matrix
+    best: Rows
+
+    @property
+    def inside(self) -> Vector:
+        """chi_M^. Shape (n,)."""
+        indicator = np.zeros(len(self.theta))
+        indicator[self.best] = 1.0
+        return indicator
+
+    @property
+    def value(self) -> float:
+        """theta^(M^), the estimated total of the best slate."""
+        return float(self.theta[self.best].sum())
+
+    @property
+    def norm(self) -> float:
+        """||chi_M^||_W."""
+        return math.sqrt(max(float(self.W[np.ix_(self.best, self.best)].sum()), 0.0))
+
+
+def fit(A: Matrix, b: Vector, k: int) -> Fit | None:
+    """Return the estimate; None while A is singular, or so nearly that W has no digits left.
+
+    Shapes: (n, n), (n,). Cost: O(n^3).
+    """
+    try:
+        factor = cho_factor(A, lower=True)
+    except LinAlgError:
+        return None
+    pivots = np.diag(factor[0])
+    if pivots.min() ** 2 < _LEAST_RECIPROCAL_CONDITION * pivots.max() ** 2:
+        return None
+    W = cho_solve(factor, np.eye(len(b)))
+    W = (W + W.T) / 2.0
+    theta = cho_solve(factor, b)
+    best = np.sort(np.argsort(-theta, kind="stable")[:k])
+    return Fit(theta, W, best)
