@@ -23,6 +23,7 @@ from app.api import (
     problems,
     rewards,
     sampling,
+    slates,
 )
 from app.api.gateway import Gateway
 from app.metrics import Metrics
@@ -84,6 +85,7 @@ def create_app(settings: Settings) -> FastAPI:
         center_campaigns.router(service.center_campaigns),
         sampling.router(service.catalogues, service.sampling),
         bandits.router(service.bandits, service.learners, service.rewards),
+        slates.router(service.slates),
     )
     # Not included but taken over, before the framework's own: matched once, the hottest first.
     app.router.routes[:0] = [route for router in routers for route in router.routes]

@@ -18,6 +18,7 @@ from app.services.learners import Learners
 from app.services.noisy_centers import CenterCampaigns, NoisyCenters
 from app.services.rewards import Receipt, RemoteWorkers, Rewards
 from app.services.sampling import Sampling
+from app.services.slates import SlateCampaigns, Slates
 from app.services.tokens import TokenSigner
 from app.settings import Settings
 from app.storage.changes import Lag
@@ -26,7 +27,6 @@ from workers import index_maintenance
 from workers.reward_ingestion import RewardWorker, States
 
 POLL_S = 1.0
-CAMPAIGN_BYTES = 64 << 20
 SECRET_WORD = "token-secret"  # noqa: S105 - the name of the word, not the secret
 
 
@@ -63,7 +63,10 @@ class Service:
         )
         self.centers = CatalogueCenters()
         self.center_campaigns: CenterCampaigns = Campaigns(
-            store, NoisyCenters(), capacity_bytes=CAMPAIGN_BYTES
+            store, NoisyCenters(), capacity_bytes=settings.campaign_cache_mb << 20
+        )
+        self.slates: SlateCampaigns = Campaigns(
+            store, Slates(), capacity_bytes=settings.campaign_cache_mb << 20
         )
         self.sampling = Sampling()
         self._tasks: list[asyncio.Task[None]] = []
@@ -88,6 +91,7 @@ class Service:
             self._worker.stop()
         self.centers.close()
         self.sampling.close()
+        self.slates.close()
         await asyncio.gather(*self._tasks)
         await self.store.close()
 

@@ -54,6 +54,9 @@ class Settings(BaseSettings):
     posterior_cache_mb: Annotated[int, Field(ge=1)] = Field(
         256, description="Memory for the posteriors of recently used learners."
     )
+    campaign_cache_mb: Annotated[int, Field(ge=1)] = Field(
+        64, description="Memory for recently used campaigns, of each kind."
+    )
     posterior_age_s: Annotated[float, Field(gt=0)] = Field(
         0.5, description="With --no-worker: after how long a cached posterior is read again."
     )

@@ -28,6 +28,8 @@ from app.algorithms.sampling.gumbel_max import gumbel_max
 from app.algorithms.sampling.lil_ucb import lil_ucb
 from app.algorithms.sampling.racing_ebs import racing_ebs
 from app.algorithms.sampling.racing_normal import racing_normal
+from app.algorithms.slates import exhaustive, icb, sa_foa, saqm
+from app.algorithms.slates.densest_k_subgraph import densest_k_subgraph
 
 Problem = Literal["policy", "mips", "sampling", "slates", "kcenter"]
 Status = Literal["exact", "proven", "heuristic"]
@@ -47,6 +49,7 @@ class Algorithm:
 
 SUBLINEAR = "Yang et al. 2022"
 BOUNDED_PULLS = "Liu et al. 2019"
+FULL_BANDIT = "Kuroki et al. 2020"
 NOISY_DISTANCES = "Jali et al."
 DISCRETE_SAMPLING = "Chen and Ghahramani 2016"
 
@@ -62,6 +65,13 @@ ALGORITHMS = (
     Algorithm("racing_normal", "sampling", DISCRETE_SAMPLING, "section 3.3.2", "heuristic", racing_normal),
     Algorithm("bounded_me", "mips", BOUNDED_PULLS, "Algorithm 1", "proven", bounded_me),
     Algorithm("racing", "mips", DISCRETE_SAMPLING, "Algorithm 1, with another bound", "proven", racing),
+    Algorithm("exhaustive", "slates", FULL_BANDIT, "Algorithm 5", "proven", exhaustive.start),
+    Algorithm("icb", "slates", FULL_BANDIT, "Algorithm 4", "proven", icb.start),
+    Algorithm("saqm", "slates", FULL_BANDIT, "Algorithm 2", "proven", saqm.start),
+    Algorithm("sa_foa", "slates", FULL_BANDIT, "Algorithm 3", "proven", sa_foa.start),
+    Algorithm(
+        "densest_k_subgraph", "slates", FULL_BANDIT, "Algorithm 1, Theorem 1", "proven", densest_k_subgraph
+    ),
     Algorithm("naive", "kcenter", NOISY_DISTANCES, "section VI, baseline", "exact", naive_greedy),
     Algorithm("random", "kcenter", NOISY_DISTANCES, "section VIII, baseline", "proven", random_sampling),
     Algorithm("ds_ucb", "kcenter", NOISY_DISTANCES, "Algorithm 1", "proven", ds_ucb),

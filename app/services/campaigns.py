@@ -22,6 +22,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -37,6 +38,7 @@ from app.services.campaign_records import (
     size_of,
     unpack_event,
 )
+from app.services.long_work import LongWork
 from app.services.pages import page_by_name
 from app.services.records import UID_LENGTH, pack, with_uid
 from app.storage.protocol import Store, StoredCampaign
@@ -45,6 +47,7 @@ SNAPSHOT_EVENTS = 500
 READ_EVENTS = 2_000
 ATTEMPTS = 100
 COMPUTING = 2
+WAITING = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Campaigns(Generic[P, S, Q_co]):
         self._algorithm = algorithm
         self._known: SizedCache[Campaign[P, S]] = SizedCache(capacity_bytes)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._computing = asyncio.Semaphore(COMPUTING)
+        self._work = LongWork(threads=COMPUTING, waiting=WAITING)
 
     @property
     def cached_bytes(self) -> int:
@@ -187,13 +190,16 @@ class Campaigns(Generic[P, S, Q_co]):
         self._known.put(campaign.name, campaign, size_of(campaign.state))
         return campaign
 
+    def close(self) -> None:
+        """Drop computations that wait; what was acknowledged is in the store."""
+        self._work.close()
+
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
 
     async def _compute(self, function: Callable[..., T], *arguments: object) -> T:
         """Beside the loop, and not many at a time: a step may take a second."""
-        async with self._computing:
-            return await asyncio.to_thread(function, *arguments)
+        return await self._work.run(partial(function, *arguments))
 
 
 @contextmanager

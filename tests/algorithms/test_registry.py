@@ -21,8 +21,9 @@ from app.algorithms.mips.exact import exact
 from app.algorithms.mips.rewards import blocked_rewards
 from app.algorithms.registry import ALGORITHMS, BY_NAME
 from app.algorithms.sampling.factors import Factors
+from app.algorithms.slates import ask_tell
 from app.algorithms.types import NO_ROWS
-from app.errors import Invalid
+from app.errors import Invalid, NonFinite
 
 ROOT = Path(__file__).parent.parent.parent
 DIM, ARMS = 4, 30
@@ -126,6 +127,26 @@ def outermost(arms):
     return int(arms[:, 0].argmax()) if len(arms) else None
 
 
+def slate(algorithm, arms, k, seed):
+    """The means are the first column; totals have no noise, so the k best must be found."""
+    if not np.isfinite(arms).all():
+        raise NonFinite("arms must be finite", loc=("arms",))
+    options = {"epsilon": 1e-3, "delta": 0.1, "noise_std": 1e-4, "reach": None, "seed": seed}
+    state = algorithm.run(n=len(arms), k=k, allocation="uniform", bound="certified", **options)
+    while not state.done:
+        state, pulls = ask_tell.ask(state, 50)
+        state = ask_tell.tell(state, [(p.number, float(arms[list(p.slate), 0].sum())) for p in pulls])
+    return by_first_column(arms, state.report.best)
+
+
+def dense(algorithm, arms, k, seed):
+    return by_first_column(arms, algorithm.run(arms @ arms.T + np.eye(len(arms)), k))
+
+
+def by_first_column(arms, rows):
+    return rows[np.argsort(-arms[rows, 0])]
+
+
 @dataclass(frozen=True)
 class Case:
     """``run(algorithm, arms (n, DIM), k, seed)`` returns the chosen rows.
@@ -152,6 +173,11 @@ CASES = {
     ("sampling", "racing_normal"): Case(draws(delta=a_tenth), follows_arms=False, repeats=True),
     ("mips", "bounded_me"): Case(sampled_search),
     ("mips", "racing"): Case(sampled_search),
+    ("slates", "exhaustive"): Case(slate, fewer=False),
+    ("slates", "icb"): Case(slate, fewer=False),
+    ("slates", "saqm"): Case(slate, fewer=False),
+    ("slates", "sa_foa"): Case(slate, fewer=False),
+    ("slates", "densest_k_subgraph"): Case(dense, fewer=False),
     ("kcenter", "naive"): Case(centers, fewer=False),
     ("kcenter", "random"): Case(sampled_centers, fewer=False),
     ("kcenter", "ds_ucb"): Case(sampled_centers, fewer=False),

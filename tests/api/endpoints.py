@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from api_client import Api, Json
 
-Kind = Literal["int", "float", "id", "text", "word", "list", "dict", "exploration"]
+Kind = Literal["int", "float", "bool", "id", "text", "word", "list", "dict", "exploration"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,15 @@ class Endpoint:
         return f"{self.method} {self.template}"
 
 
+SLATES = {
+    "id": "s-new", "arms": ["a", "b", "c"], "k": 2, "method": "saqm", "epsilon": 0.5, "delta": 0.05,
+    "noise_range": 1, "independent_noise": True, "allocation": "g", "bound": "paper", "seed": 1,
+}  # fmt: skip
+SLATES_KINDS: dict[str, Kind] = {
+    "id": "id", "arms": "list", "arms.0": "id", "k": "int", "method": "word", "epsilon": "float",
+    "delta": "float", "noise_range": "float", "noise_std": "float", "independent_noise": "bool",
+    "allocation": "word", "bound": "word", "seed": "int",
+}  # fmt: skip
 ARM = {"id": "new", "features": [1, 2.5, -3e-4], "tags": ["a"], "metadata": {"x": [1, {"y": None}]}}
 ARM_KINDS: dict[str, Kind] = {"id": "id", "features": "list", "tags": "list", "metadata": "dict"}
 CHOOSE = {"k": 2, "exclude": ["a1"], "event_id": "e-1", "seed": 7}
@@ -253,6 +262,15 @@ WRITES = (
         },
         frozenset({"observations.0.key"}),
     ),
+    Endpoint("POST", "/v1/slates", "/v1/slates", SLATES, SLATES_KINDS, frozenset({"noise_std", "seed"})),
+    Endpoint("POST", "/v1/slates/{campaign}/ask", "/v1/slates/s/ask", {"count": 2}, {"count": "int"}),
+    Endpoint(
+        "POST",
+        "/v1/slates/{campaign}/tell",
+        "/v1/slates/s/tell",
+        {"results": [{"pull": "PULL", "total": 1.5}]},
+        {"results": "list", "results.0.pull": "text", "results.0.total": "float"},
+    ),
 )
 IMPORT = Endpoint("POST", "/v1/catalogues/{catalogue}/import", "/v1/catalogues/c/import")
 READS = (
@@ -265,6 +283,8 @@ READS = (
     Endpoint("GET", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/ann"),
     Endpoint("GET", "/v1/centers", "/v1/centers"),
     Endpoint("GET", "/v1/centers/{campaign}", "/v1/centers/s"),
+    Endpoint("GET", "/v1/slates", "/v1/slates"),
+    Endpoint("GET", "/v1/slates/{campaign}", "/v1/slates/s"),
     Endpoint("GET", "/healthz", "/healthz"),
     Endpoint("GET", "/readyz", "/readyz"),
     Endpoint("GET", "/metrics", "/metrics"),
@@ -276,6 +296,7 @@ DELETES = (
     Endpoint("DELETE", "/v1/centers/{campaign}", "/v1/centers/s-unused"),
     Endpoint("DELETE", "/v1/bandits/{bandit}", "/v1/bandits/unused"),
     Endpoint("DELETE", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/bob"),
+    Endpoint("DELETE", "/v1/slates/{campaign}", "/v1/slates/s-unused"),
 )
 ALL = (*WRITES, IMPORT, *READS, *DELETES)
 
@@ -284,7 +305,7 @@ PULLS: dict[str, dict[str, str]] = {}  # of each world, by its token
 
 
 async def build_world(api: Api) -> str:
-    """A catalogue ``c`` of five arms, bandits ``b`` and ``u`` (per key), centers ``s``; a token of ``b``."""
+    """Catalogue ``c`` of five arms, bandits ``b`` and ``u`` (per key), campaigns ``s``; a token of ``b``."""
     await api.catalogue("c", {f"a{i}": [i, 1, 0] for i in range(5)})
     await api.catalogue("unused", {}, dim=2)
     await api.bandit("b", "c", reward={"aggregate": "sum"})
@@ -293,10 +314,13 @@ async def build_world(api: Api) -> str:
     for name in ("s", "s-unused"):
         centers = {"id": name, "points": ["p0", "p1", "p2"], "k": 2, "noise_std": 1}
         await api.ok("POST", "/v1/centers", centers, 201)
-    asked = await api.ok("POST", "/v1/centers/s/ask", {"count": 1})
+        slates = {"id": name, "arms": ["a0", "a1", "a2"], "k": 2, "noise_std": 1}
+        await api.ok("POST", "/v1/slates", slates, 201)
+    queries = (await api.ok("POST", "/v1/centers/s/ask", {"count": 1}))["queries"]
+    pulls = (await api.ok("POST", "/v1/slates/s/ask", {"count": 1}))["pulls"]
     await api.observe("u", {"id": "first", "key": "ann", "arm": "a1", "value": 1})
     token: str = (await api.choose("b", k=5))["decision"]
-    PULLS[token] = {"query": asked["queries"][0]["query"]}
+    PULLS[token] = {"query": queries[0]["query"], "pull": pulls[0]["pull"]}
     return token
 
 

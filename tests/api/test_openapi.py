@@ -43,6 +43,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
             http.put("/v1/bandits/b", json={"catalogue": "c", "policy": "sub_ts"}).raise_for_status()
             centers = {"id": "s", "points": ["p0", "p1", "p2"], "k": 2, "noise_std": 1}
             http.post("/v1/centers", json=centers).raise_for_status()
+            slates = {"id": "s", "arms": ["a0", "a1", "a2"], "k": 2, "noise_std": 1}
+            http.post("/v1/slates", json=slates).raise_for_status()
         yield service
         problems = [line for line in service.records() if line["level"] in {"ERROR", "WARNING"}]
         assert problems == []

@@ -46,6 +46,7 @@ WRONG: dict[Kind, tuple[Any, ...]] = {
     "text": (5, 1.5, True, [], {}, "", Raw(f'"{CANARY}\\ud800"'), Raw(f'"{CANARY}\n"'), *BEYOND),
     "word": (5, 1.5, True, [], {}, *STRINGS, CANARY, "GLOBAL", "exact ", Raw(f'"{CANARY}\\ud800"'), *BEYOND),
     "list": (5, 1.5, True, {}, {"0": 1}, *STRINGS, *BEYOND, [None], [[]], [True], [{CANARY + "!": 1}]),
+    "bool": (5, 0, 1, 1.0, *STRINGS, "true", "false", [], [True], {}, *BEYOND),
     "dict": (5, 1.5, True, [], [[]], *STRINGS, *BEYOND),
 }  # fmt: skip
 

@@ -54,7 +54,7 @@ def slates(design: Design, n: int, k: int, seed: int, pulls: Rows) -> Rows:
         return np.empty((0, k), dtype=np.int64)
     if len(design.counts):
         return _periodic(design, seed, pulls)
-    # DEVIATION (App. D): uniform has no fixed support; see docs/papers.md, "Allocations".
+    # DEVIATION (section 5, uniform allocation): no fixed support; see docs/papers.md, "Allocations".
     return np.sort(_uniform(n, k, seed, pulls), axis=1)
 
 
@@ -68,6 +68,7 @@ def g_design(n: int, k: int, seed: int) -> Design:
         raise InvalidParameter(text, loc=("allocation",))
     support = np.unique(slates(UNIFORM, n, k, seed, np.arange(_SUPPORT * n)), axis=0)
     weights, _ = g_optimal(support, n)
+    # DEVIATION (App. D): rounded for one period, whose order is shuffled anew each time, not for every t.
     return Design(support, rounded(weights, _PERIOD * len(support)))
 
 
@@ -114,8 +115,8 @@ def rounded(weights: Vector, total: int) -> NDArray[np.int64]:
 def basis(n: int, k: int) -> Rows:
     """Return n slates whose vectors are a basis of R^n, for 1 <= k < n. Shape (n, k).
 
-    {0..k-1}; it with j >= k for 0, which gives e_j - e_0; it with n-1 for 0 < i < k, which gives e_(n-1) - e_i.
-    The differences span 1-perp, and the first slate is not in it.
+    {0..k-1}; it with j >= k for 0, which gives e_j - e_0; it with n-1 for 0 < i < k: e_(n-1) - e_i. These
+    differences span 1-perp, and the first slate is not in it.
     """
     made = np.tile(np.arange(k), (n, 1))
     made[1 : n - k + 1, 0] = np.arange(k, n)

@@ -124,24 +124,25 @@ def _mark(told: NDArray[np.uint8], numbers: Rows) -> NDArray[np.uint8]:
 
 
 def _take(state: State, slates: Rows, totals: Vector) -> State:
-    """Add results to the sums: a rank-one update each."""
+    """Count results, and add them to the sums: a rank-one update each."""
+    state = replace(state, observed=state.observed + len(totals), outside=_outside(state, slates, totals))
+    if state.done:
+        return state
     n, k = state.settings.n, state.settings.k
     pairs = (slates[:, :, np.newaxis] * n + slates[:, np.newaxis, :]).ravel()
     A = state.A + np.bincount(pairs, minlength=n * n).reshape(n, n)
     b = state.b.copy()
     np.add.at(b, slates.ravel(), np.repeat(totals, k))
-    outside = 0
-    if state.report is not None and state.report.tolerance is not None:
-        residuals = totals - state.report.theta[slates].sum(axis=1)
-        outside = int((np.abs(residuals) > state.report.tolerance).sum())
-    return replace(
-        state,
-        A=A,
-        b=b,
-        squares=float(np.cumsum(np.append(state.squares, totals**2))[-1]),
-        observed=state.observed + len(totals),
-        outside=state.outside + outside,
-    )
+    squares = float(np.cumsum(np.append(state.squares, totals**2))[-1])
+    return replace(state, A=A, b=b, squares=squares)
+
+
+def _outside(state: State, slates: Rows, totals: Vector) -> int:
+    """How many totals so far were farther from their estimate than noise and estimate can be off."""
+    if state.report is None or state.report.tolerance is None:
+        return state.outside
+    residuals = totals - state.report.theta[slates].sum(axis=1)
+    return state.outside + int((np.abs(residuals) > state.report.tolerance).sum())
 
 
 def _look(state: State) -> State:
@@ -157,7 +158,9 @@ def _look(state: State) -> State:
     else:
         excess = _TESTS[settings.method](found, look)
     report = _report(state, found, look, excess)
-    return replace(moved, report=report, stopped=excess.value <= settings.epsilon)
+    surely = settings.reach is not None and report.spread > settings.reach**2  # some total must be outside
+    outside = max(state.outside, int(surely))
+    return replace(moved, report=report, outside=outside, stopped=excess.value <= settings.epsilon)
 
 
 def _report(state: State, found: Fit, look: Look, excess: Excess) -> Report:

@@ -69,7 +69,7 @@ class Settings:
 class Report:
     """What the last look saw, after ``observed`` results.
 
-    ``best`` (k,) ascending, ``theta`` (n,) estimated means. The mean total of ``best`` lies in [lower, upper];
+    ``best`` (k,) ascending, ``theta`` (n,) estimated means. The mean total of ``best`` is in [lower, upper],
     no slate exceeds it by more than ``excess``; each holds with probability 1 - delta over all looks.
     ``more_pulls`` is about how many results are still missing; ``spread`` the mean squared residual;
     ``tolerance`` the largest residual that the noise can explain, None if the noise may be of any size.
@@ -92,8 +92,8 @@ class State:
 
     Shapes: A (n, n), b (n,); told (bytes,) has bit i % 8 of byte i // 8 set when pull i was told. ``squares``
     is the sum of squared totals, ``looks`` counts looks, ``next_look`` is t_j of the next. ``outside`` counts
-    totals that ``reach`` does not allow. ``stopped`` means that ``report`` is final: results that come later
-    are taken up in A, b and the counts only.
+    totals that ``reach`` does not allow. ``stopped`` means that A, b and ``report`` are final: results that
+    come later are counted, and that is all.
     """
 
     settings: Settings
@@ -153,6 +153,7 @@ def begin(method: Method, **options: object) -> State:
 
 def next_look(look: int) -> int:
     """Return t_(j+1) = ceil(1.1 t_j)."""
+    # DEVIATION (Alg. 2 to 5, stopping condition): looked at after t_1, t_2, ... results, not after each.
     return math.ceil(_GROWTH * look)
 
 

@@ -23,7 +23,10 @@ def densest_k_subgraph(W: Matrix, k: int) -> Rows:
     Cost: O(n^2). Raises: InvalidShape, InvalidParameter (k not in 1..n).
     """
     checks.shape("W", W, (None, W.shape[0]))
+    checks.finite("W", W)
     checks.in_range("k", k, least=1, most=len(W))
+    if k == 1:  # no edges: the paper leaves this case to single-arm bandits
+        return np.array([np.diag(W).argmax()])
     kept: Rows = peel(W, np.ones(1), np.diag(W)[np.newaxis], k)[0]
     return kept
 

@@ -37,7 +37,7 @@ def start(**options: Unpack[Options]) -> State:
 
 def excess(fit: Fit, look: Look) -> Excess:
     """Return the test of one look, with a certified upper bound of Equation 5."""
-    # DEVIATION (Alg. 3, line 12): the first-order approximation is maximised from above, not approximately.
+    # DEVIATION (Eq. 5): the first-order approximation is maximised from above, not approximately.
     gaps, bounds = gap_bounds(fit, exchange_widths(look, len(fit.theta), len(fit.best)))
     worst = int(bounds.argmax())
     return Excess(float(bounds[worst]), float(-gaps[worst]), float(bounds[worst] - gaps[worst]))

@@ -49,5 +49,5 @@ def _largest_norm(fit: Fit, look: Look, k: int) -> float:
     if look.bound == "paper":
         slate = densest_k_subgraph(fit.W, k)
         return math.sqrt(float(fit.W[slate][:, slate].sum()) / theorem_1_ratio(fit.W, k))
-    # DEVIATION (Alg. 2, line 10): a certified upper bound instead of the approximate maximum over its ratio.
+    # DEVIATION (Eq. 4): a certified upper bound instead of the approximate maximum over its ratio.
     return math.sqrt(upper_bound(fit.W, k))

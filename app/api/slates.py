@@ -1,0 +1,116 @@
+"""/v1/slates: campaigns that find the k best arms from totals of slates."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from app.api.schemas import Page, PageLimit
+from app.api.slates_schemas import (
+    AskBody,
+    BoundsView,
+    ProgressView,
+    PullsView,
+    SlateBody,
+    SlateGuaranteeView,
+    SlateName,
+    SlateView,
+    TellBody,
+    ToldView,
+)
+from app.api.strict_json import JsonRoute, reply
+from app.errors import Invalid
+from app.services.slates import SlateCampaign, SlateCampaigns, SlateParameters, standing
+
+
+def router(slates: SlateCampaigns) -> APIRouter:
+    routes = APIRouter(prefix="/v1/slates", tags=["slates"], route_class=JsonRoute)
+
+    @routes.post("", status_code=201, response_model=SlateView)
+    async def create(body: SlateBody) -> Response:
+        """Make a campaign: 201 made, 200 the same one exists, 409 another one exists."""
+        _refuse_repeats(body.arms)
+        parameters = SlateParameters(**body.model_dump(exclude={"id", "seed"}))
+        campaign, new = await slates.create(body.id, parameters, seed=body.seed)
+        return reply(_view(campaign), 201 if new else 200)
+
+    @routes.get("", response_model=Page[SlateName])
+    async def list_all(
+        cursor: Annotated[str | None, Query()] = None, limit: Annotated[PageLimit, Query()] = 100
+    ) -> Page[SlateName]:
+        """All campaigns by id."""
+        page, following = await slates.page(cursor, limit)
+        return Page(items=[SlateName(id=name) for name in page], next=following)
+
+    @routes.get("/{campaign}", response_model=SlateView)
+    async def get(campaign: str) -> SlateView:
+        """Where a campaign stands: what the last look at its results saw."""
+        return _view(await slates.get(campaign))
+
+    @routes.delete("/{campaign}", status_code=204)
+    async def delete(campaign: str) -> Response:
+        """Delete a campaign with its results."""
+        await slates.delete(campaign)
+        return Response(status_code=204)
+
+    @routes.post("/{campaign}/ask", response_model=PullsView)
+    async def ask(campaign: str, body: AskBody) -> Response:
+        """Ask which slates to show next; none when the campaign is done."""
+        found, pulls = await slates.ask(campaign, body.count)
+        arms = found.parameters.arms
+        shown = [{"pull": found.pull_id(p.number), "slate": [arms[arm] for arm in p.slate]} for p in pulls]
+        return reply({"pulls": shown, "done": found.state.done})
+
+    @routes.post("/{campaign}/tell", response_model=ToldView)
+    async def tell(campaign: str, body: TellBody) -> Response:
+        """Tell totals, in any order; of a pull that was told before the first total counts."""
+        results = [(item.pull, item.total) for item in body.results]
+        found, receipt = await slates.tell(campaign, results)
+        answer = {
+            "observed": receipt.observed,
+            "duplicate": receipt.duplicate,
+            "done": found.state.done,
+            "outside": found.state.outside,
+        }
+        return reply(answer)
+
+    return routes
+
+
+def _refuse_repeats(arms: list[str]) -> None:
+    seen: set[str] = set()
+    for position, arm in enumerate(arms):
+        if arm in seen:
+            raise Invalid("an arm must not appear twice", loc=("body", "arms", position))
+        seen.add(arm)
+
+
+def _view(campaign: SlateCampaign) -> SlateView:
+    parameters, state, now = campaign.parameters, campaign.state, standing(campaign)
+    return SlateView(
+        id=campaign.name,
+        state="done" if state.done else "sampling",
+        observed=state.observed,
+        best=now.best,
+        estimates=now.estimates,
+        bounds=BoundsView(lower=now.lower, upper=now.upper),
+        progress=ProgressView(
+            asked=state.issued,
+            looked_at=now.looked_at,
+            next_look=None if state.done else state.next_look,
+            excess=now.excess,
+            more_pulls=now.more_pulls,
+        ),
+        outside=state.outside,
+        warnings=now.warnings,
+        guarantee=SlateGuaranteeView(kind=now.guarantee, epsilon=parameters.epsilon, delta=parameters.delta),
+        k=parameters.k,
+        arms=parameters.arms,
+        method=parameters.method,
+        allocation=parameters.allocation,
+        bound=parameters.bound,
+        noise_range=parameters.noise_range,
+        noise_std=parameters.noise_std,
+        independent_noise=parameters.independent_noise,
+    )

@@ -1,0 +1,225 @@
+"""/v1/slates: a whole campaign over HTTP, and everything that can be wrong with one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from api_client import Api, Json
+
+pytestmark = pytest.mark.anyio
+
+ARMS = [f"a{i}" for i in range(8)]
+MEANS = dict(zip(ARMS, np.linspace(0.0, 2.1, 8), strict=True))
+FIELDS = {
+    "id", "state", "observed", "best", "estimates", "bounds", "progress", "outside", "warnings", "guarantee",
+    "k", "arms", "method", "allocation", "bound", "noise_range", "noise_std", "independent_noise",
+}  # fmt: skip
+
+
+async def make(api: Api, name: str, status: int = 201, **rest: object) -> Json:
+    body = {"id": name, "arms": ARMS, "k": 3, "epsilon": 0.5, "noise_std": 0.3, "seed": 1, **rest}
+    answer: Json = await api.ok(
+        "POST", "/v1/slates", {k: v for k, v in body.items() if v is not None}, status
+    )
+    return answer
+
+
+async def ask(api: Api, name: str, count: int) -> list[Json]:
+    pulls: list[Json] = (await api.ok("POST", f"/v1/slates/{name}/ask", {"count": count}))["pulls"]
+    return pulls
+
+
+async def tell(api: Api, name: str, results: list[Json]) -> Json:
+    answer: Json = await api.ok("POST", f"/v1/slates/{name}/tell", {"results": results})
+    return answer
+
+
+def totals(pulls: list[Json], rng: np.random.Generator, noise: float = 0.3) -> list[Json]:
+    return [
+        {"pull": p["pull"], "total": sum(MEANS[a] for a in p["slate"]) + noise * rng.standard_normal()}
+        for p in pulls
+    ]
+
+
+async def finish(api: Api, name: str, rng: np.random.Generator) -> Json:
+    for _ in range(200):
+        told = await tell(api, name, totals(await ask(api, name, 100), rng))
+        if told["done"]:
+            break
+    answer: Json = await api.ok("GET", f"/v1/slates/{name}")
+    return answer
+
+
+@pytest.mark.parametrize("method", ["saqm", "sa_foa", "icb", "exhaustive"])
+@pytest.mark.parametrize("allocation", ["uniform", "g"])
+async def test_a_campaign_finds_the_best_slate(shared: Api, method: str, allocation: str):
+    name = f"{method}-{allocation}"
+    made = await make(shared, name, method=method, allocation=allocation)
+    assert set(made) == FIELDS
+    assert (made["state"], made["observed"], made["best"], made["estimates"]) == ("sampling", 0, [], {})
+    assert made["bounds"] == {"lower": None, "upper": None}
+    done = await finish(shared, name, np.random.default_rng(1))
+    assert done["state"] == "done"
+    assert done["best"] == ["a7", "a6", "a5"], "the best first"
+    assert done["bounds"]["lower"] <= sum(MEANS[a] for a in done["best"]) <= done["bounds"]["upper"]
+    assert set(done["estimates"]) == set(ARMS)
+    assert done["guarantee"] == {"kind": "pac", "epsilon": 0.5, "delta": 0.05}
+    assert done["progress"]["excess"] <= 0.5
+    assert (done["progress"]["more_pulls"], done["progress"]["next_look"]) == (0, None)
+    assert done["warnings"] == []
+    assert await ask(shared, name, 10) == []
+    assert await shared.ok("GET", f"/v1/slates/{name}") == done
+
+
+async def test_results_come_late_repeated_out_of_order_or_never(shared: Api):
+    await make(shared, "order")
+    rng = np.random.default_rng(2)
+    pulls = await ask(shared, "order", 60)
+    assert len({p["pull"] for p in pulls}) == 60
+    assert all(len(set(p["slate"])) == 3 and set(p["slate"]) <= set(ARMS) for p in pulls)
+    results = totals(pulls, rng)[::-1]
+    told = await tell(shared, "order", results[:10])
+    assert told == {"observed": 10, "duplicate": 0, "done": False, "outside": 0}
+    told = await tell(shared, "order", [*results[5:15], results[12]])
+    assert (told["observed"], told["duplicate"]) == (5, 6)
+    assert (await shared.ok("GET", "/v1/slates/order"))["observed"] == 15
+    later = totals(await ask(shared, "order", 60), rng)
+    await tell(shared, "order", later)
+    view = await shared.ok("GET", "/v1/slates/order")
+    assert view["observed"] == 75
+    assert view["progress"]["asked"] == 120
+    assert view["progress"]["looked_at"] <= 75
+    assert view["progress"]["more_pulls"] >= 0
+
+
+async def test_the_same_seed_asks_the_same_slates(shared: Api):
+    shown = []
+    for name in ("seed-a", "seed-b"):
+        await make(shared, name, seed=5)
+        shown.append([p["slate"] for p in await ask(shared, name, 50)])
+    assert shown[0] == shown[1]
+    await make(shared, "seed-c", seed=6)
+    assert [p["slate"] for p in await ask(shared, "seed-c", 50)] != shown[0]
+
+
+async def test_made_once(shared: Api):
+    first = await make(shared, "once")
+    assert await make(shared, "once", status=200) == first
+    for change in ({"k": 2}, {"seed": 2}, {"arms": ARMS[::-1]}, {"epsilon": 0.4}, {"method": "icb"}):
+        body = {"id": "once", "arms": ARMS, "k": 3, "epsilon": 0.5, "noise_std": 0.3, "seed": 1, **change}
+        await shared.refused("POST", "/v1/slates", body, status=409, code="conflict")
+
+
+async def test_deleted_is_gone(api: Api):
+    await make(api, "gone")
+    pull = (await ask(api, "gone", 1))[0]["pull"]
+    await api.ok("DELETE", "/v1/slates/gone", status=204)
+    results = {"results": [{"pull": pull, "total": 1.0}]}
+    for method, path, body in (
+        ("GET", "", None), ("DELETE", "", None), ("POST", "/ask", {"count": 1}), ("POST", "/tell", results),
+    ):  # fmt: skip
+        await api.refused(method, f"/v1/slates/gone{path}", body, status=404, code="not_found")
+    assert await api.store.keys("*slates:gone*") == []
+    await make(api, "gone")
+    await ask(api, "gone", 1)
+    loc = ["body", "results", 0, "pull"]
+    await api.refused("POST", "/v1/slates/gone/tell", results, loc=loc)
+
+
+async def test_listed(api: Api):
+    for name in ("b", "a", "c"):
+        await make(api, name)
+    assert await api.listed("/v1/slates", limit=2) == [{"id": "a"}, {"id": "b"}, {"id": "c"}]
+
+
+@pytest.mark.parametrize(
+    ("change", "loc"),
+    [
+        ({"k": 0}, ["body", "k"]),
+        ({"k": 8}, ["body", "k"]),
+        ({"k": 9}, ["body", "k"]),
+        ({"k": -1}, ["body", "k"]),
+        ({"arms": [*ARMS, "a0"]}, ["body", "arms", 8]),
+        ({"arms": ["a0"]}, ["body", "arms"]),
+        ({"arms": []}, ["body", "arms"]),
+        ({"method": "best"}, ["body", "method"]),
+        ({"epsilon": 0}, ["body", "epsilon"]),
+        ({"epsilon": -0.5}, ["body", "epsilon"]),
+        ({"delta": 0}, ["body", "delta"]),
+        ({"delta": 1}, ["body", "delta"]),
+        ({"delta": 1.5}, ["body", "delta"]),
+        ({"noise_std": 0}, ["body", "noise_std"]),
+        ({"noise_range": 1.0}, ["body"]),
+        ({"noise_std": None}, ["body"]),
+        ({"independent_noise": True}, ["body"]),
+        ({"allocation": "xy"}, ["body", "allocation"]),
+        ({"bound": "tight"}, ["body", "bound"]),
+        ({"seed": -1}, ["body", "seed"]),
+        ({"arms": [f"x{i}" for i in range(300)], "allocation": "g"}, ["body", "allocation"]),
+        ({"arms": [f"x{i}" for i in range(40)], "k": 10, "method": "exhaustive"}, ["body", "method"]),
+    ],
+)  # fmt: skip
+async def test_what_is_wrong_is_named(shared: Api, change: Json, loc: list[str | int]):
+    body = {"id": "wrong", "arms": ARMS, "k": 3, "epsilon": 0.5, "noise_std": 0.3, **change}
+    await shared.refused("POST", "/v1/slates", {k: v for k, v in body.items() if v is not None}, loc=loc)
+    await shared.refused("GET", "/v1/slates/wrong", status=404, code="not_found")
+
+
+async def test_too_many_arms_or_pulls_are_too_large(shared: Api):
+    await make(shared, "large")
+    body = {"id": "larger", "arms": [f"x{i}" for i in range(1_001)], "k": 3, "noise_std": 0.3}
+    await shared.refused("POST", "/v1/slates", body, status=413, code="too_large")
+    results = [{"pull": "x", "total": 0.0}] * 10_001
+    await shared.refused("POST", "/v1/slates/large/tell", {"results": results}, status=413, code="too_large")
+    await shared.refused("POST", "/v1/slates/large/ask", {"count": 10_001}, loc=["body", "count"])
+
+
+async def test_an_unknown_pull_is_named_and_the_others_are_not_taken(shared: Api):
+    await make(shared, "unknown")
+    await make(shared, "neighbour")
+    pulls = await ask(shared, "unknown", 3)
+    foreign = (await ask(shared, "neighbour", 1))[0]["pull"]
+    own = pulls[0]["pull"]
+    for bad in (foreign, own[:-1] + "3", own[:-1] + "00", "x", own + " ", "\u0660"):
+        results = [{"pull": own, "total": 1.0}, {"pull": bad, "total": 1.0}]
+        loc = ["body", "results", 1, "pull"]
+        await shared.refused("POST", "/v1/slates/unknown/tell", {"results": results}, loc=loc)
+    assert (await shared.ok("GET", "/v1/slates/unknown"))["observed"] == 0
+
+
+async def test_totals_that_the_range_forbids_are_taken_counted_and_warned_of(shared: Api):
+    await make(shared, "wild", noise_std=None, noise_range=0.01, epsilon=0.001)
+    rng = np.random.default_rng(3)
+    results = totals(await ask(shared, "wild", 64), rng, noise=0.001)
+    assert (await tell(shared, "wild", results[:60]))["outside"] == 0
+    told = await tell(shared, "wild", [{**r, "total": r["total"] + 5.0} for r in results[60:]])
+    assert (told["observed"], told["outside"]) == (4, 4)
+    view = await shared.ok("GET", "/v1/slates/wild")
+    assert (view["observed"], view["outside"]) == (64, 4)
+    assert "noise_range" in view["warnings"][0]
+
+
+async def test_noise_that_is_larger_than_it_says_is_warned_of(shared: Api):
+    await make(shared, "loud", noise_std=0.1, epsilon=0.001)
+    noise = 0.3 * np.random.default_rng(4).standard_normal(200)
+    pulls = await ask(shared, "loud", 200)
+    results = [{"pull": p["pull"], "total": float(total)} for p, total in zip(pulls, noise, strict=True)]
+    await tell(shared, "loud", results)
+    assert "noise_std" in (await shared.ok("GET", "/v1/slates/loud"))["warnings"][0]
+
+
+async def test_the_printed_sa_foa_promises_nothing(shared: Api):
+    for method, bound, kind in (("sa_foa", "paper", "none"), ("saqm", "paper", "pac")):
+        made = await make(shared, f"{method}-{bound}", method=method, bound=bound)
+        assert made["guarantee"]["kind"] == kind
+    done = await finish(shared, "sa_foa-paper", np.random.default_rng(5))
+    assert done["state"] == "done"
+
+
+async def test_a_range_is_turned_into_the_noise_of_a_total(shared: Api):
+    """Independent arms need fewer pulls; two arms of one slate that err together need more."""
+    seen = {}
+    for name, rest in (("dependent", {}), ("independent", {"independent_noise": True})):
+        await make(shared, name, noise_std=None, noise_range=0.3, **rest)
+        seen[name] = (await finish(shared, name, np.random.default_rng(6)))["observed"]
+    assert seen["independent"] < seen["dependent"]
