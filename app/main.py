@@ -17,6 +17,7 @@ from app.api import (
     center_campaigns,
     centers,
     choose,
+    decisions,
     documentation,
     imports,
     operations,
@@ -78,6 +79,7 @@ def create_app(settings: Settings) -> FastAPI:
     routers = (
         choose.router(service.bandits, service.choosing),
         rewards.router(service.rewards),
+        decisions.router(service.decisions),
         operations.router(service),
         catalogues.router(service.catalogues),
         imports.router(service.catalogues),
@@ -88,6 +90,7 @@ def create_app(settings: Settings) -> FastAPI:
         slates.router(service.slates),
     )
     # Not included but taken over, before the framework's own: matched once, the hottest first.
+    app.state.service = service
     app.router.routes[:0] = [route for router in routers for route in router.routes]
     problems.install(app)
     documentation.install(app)

@@ -14,6 +14,7 @@ from app.services.campaigns import Campaigns
 from app.services.catalogues import Catalogues
 from app.services.centers import CatalogueCenters
 from app.services.choosing import Choosing
+from app.services.decisions import Decisions
 from app.services.learners import Learners
 from app.services.noisy_centers import CenterCampaigns, NoisyCenters
 from app.services.rewards import Receipt, RemoteWorkers, Rewards
@@ -24,6 +25,7 @@ from app.settings import Settings
 from app.storage.changes import Lag
 from app.storage.redis_store import RedisStore
 from workers import index_maintenance
+from workers.chores import Chores
 from workers.reward_ingestion import RewardWorker, States
 
 POLL_S = 1.0
@@ -43,14 +45,15 @@ class Service:
         index_dir = _folder(settings.data_dir / "indexes")
         self.signer = TokenSigner()
         self.catalogues = Catalogues(store, index_dir=index_dir, keep_ms=token_ttl_ms)
-        self.bandits = Bandits(store, self.catalogues)
+        self.bandits = Bandits(store, self.catalogues, most_wait_s=settings.token_ttl_s)
         self.learners = Learners(
             store,
             capacity_bytes=settings.posterior_cache_mb << 20,
             max_age_s=None if settings.worker else settings.posterior_age_s,
         )
         self._worker = self._make_worker() if settings.worker else None
-        self.choosing = Choosing(store, self.learners, self.signer, token_ttl_ms=token_ttl_ms)
+        self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer)
+        self.choosing = Choosing(store, self.learners, self.signer, self.decisions, token_ttl_ms=token_ttl_ms)
         self.rewards = Rewards(
             store,
             self.catalogues,
@@ -71,6 +74,7 @@ class Service:
         self.sampling = Sampling()
         self._tasks: list[asyncio.Task[None]] = []
         self._maintenance: asyncio.Task[None] | None = None
+        self._chores: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Load everything from the store; afterwards all endpoints answer, exactly until graphs are there."""
@@ -79,14 +83,18 @@ class Service:
         await self.bandits.load()
         if self._worker is not None:
             self._tasks.append(asyncio.create_task(self._worker.run()))
+            chores = Chores(
+                self.store, token_ttl_ms=self.settings.token_ttl_s * 1_000, wake=self._worker.wake
+            )
+            self._chores = asyncio.create_task(chores.run())
         self._maintenance = asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained))
         self.ready = True
 
     async def stop(self) -> None:
         """Finish what is under way and leave; what was acknowledged is in the store."""
         self.ready = False
-        if self._maintenance is not None:
-            self._maintenance.cancel()
+        for task in filter(None, (self._maintenance, self._chores)):
+            task.cancel()
         if self._worker is not None:
             self._worker.stop()
         self.centers.close()

@@ -24,6 +24,7 @@ from app.main import create_app
 from app.settings import Settings
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
+from workers.chores import Chores
 from workers.reward_ingestion import RewardWorker
 
 log = logging.getLogger("shortlist")
@@ -132,6 +133,9 @@ async def _work(settings: Settings, url: str) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
+    chores = Chores(store, token_ttl_ms=settings.token_ttl_s * 1_000, wake=worker.wake)
+    due = asyncio.create_task(chores.run())
     log.info("the worker is ready")
     await worker.run()
+    due.cancel()
     await store.close()

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from app.errors import Unavailable
 from app.services.learners import LearnerId
 from app.services.records import LearnerState, bytes_to_state, state_to_bytes
-from app.services.reducer import fold, reason_of
+from app.services.reducer import fold, learners_of, reason_of
 from app.services.rewards import WAIT_S, entry_order
 from app.storage.protocol import DeadLetter, LogEntry, Store
 
@@ -163,7 +163,7 @@ class RewardWorker:
         """Apply one batch of a partition; it stays due while there may be more."""
         watermark, entries = await self._read(partition)
         if entries:
-            identities = sorted({(entry.bandit_uid, entry.learner) for entry in entries})
+            identities = learners_of(entries)
             stored = await self._store.states(partition, identities)
             done = await self._fold(dict(zip(identities, stored, strict=True)), entries)
             last = entries[-1].entry_id

@@ -7,18 +7,9 @@ from typing import Annotated, Literal
 import msgspec
 from fastapi import APIRouter, Query, Response
 
+from app.api.reward_schemas import ObservationsBody, ReceiptView
 from app.api.rewards import receipt_reply
-from app.api.schemas import (
-    BanditBody,
-    BanditView,
-    Identifier,
-    LearnerKey,
-    LearnerView,
-    ObservationsBody,
-    Page,
-    PageLimit,
-    ReceiptView,
-)
+from app.api.schemas import BanditBody, BanditView, Identifier, LearnerKey, LearnerView, Page, PageLimit
 from app.api.strict_json import JsonRoute, reply
 from app.errors import NotFound
 from app.services.bandits import GLOBAL_LEARNER, Bandit, Bandits

@@ -45,4 +45,4 @@ def router(bandits: Bandits, choosing: Choosing) -> APIRouter:
 
 
 def _request(body: ChooseBody) -> ChooseRequest:
-    return ChooseRequest(body.key, body.k, body.exclude, body.event_id, body.seed)
+    return ChooseRequest(body.key, body.k, body.exclude, body.event_id, body.seed, body.activate)

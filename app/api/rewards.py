@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from app.api.schemas import ReceiptView, RewardsBody
+from app.api.reward_schemas import ReceiptView, RewardsBody
 from app.api.strict_json import JsonRoute, reply
 from app.services.rewards import Receipt, Reward, Rewards
 

@@ -25,13 +25,15 @@ from app.api.limits import (
     MAX_DIM,
     MAX_EXCLUDE,
     MAX_FEATURE,
+    MAX_HALF_LIFE_S,
+    MAX_IDLE_TTL_S,
     MAX_K,
     MAX_METADATA_CHARS,
     MAX_PAGE,
-    MAX_REWARDS,
+    MAX_PRIOR_STRENGTH,
     MAX_TAGS,
-    MAX_TOKEN_CHARS,
     MAX_VALUE,
+    MAX_WAIT_S,
 )
 from app.api.strict_json import StrictModel
 
@@ -142,14 +144,24 @@ class DeletedView(BaseModel):
 
 # Bandits --------------------------------------------------------------------------------------------
 class RewardBody(StrictModel):
+    """With ``wait_s`` a decision that gets no reward counts as ``default``; else it teaches nothing."""
+
     min: Value | None = None
     max: Value | None = None
     aggregate: Literal["first", "sum"] = "first"
+    wait_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] | None = None
+    default: Value | None = None
 
     @model_validator(mode="after")
-    def _ordered(self) -> RewardBody:
+    def _consistent(self) -> RewardBody:
         if self.min is not None and self.max is not None and self.min >= self.max:
             raise ValueError("min must be less than max")
+        if self.default is not None and self.wait_s is None:
+            raise ValueError("default needs wait_s: how long a reward is waited for")
+        default = 0.0 if self.default is None else self.default
+        low = self.min is not None and default < self.min
+        if self.wait_s is not None and (low or (self.max is not None and default > self.max)):
+            raise ValueError("default (0 if absent) must be a reward from min to max")
         return self
 
 
@@ -164,6 +176,16 @@ class BanditBody(StrictModel):
     shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
     eta: Annotated[float, Field(gt=0, lt=1)] | None = None
     reward: RewardBody = RewardBody()
+    prior: Literal["plain", "pooled"] = "plain"
+    prior_strength: Annotated[float, Field(gt=0, le=MAX_PRIOR_STRENGTH)] = 1.0
+    half_life_s: Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None = None
+    idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
+
+    @model_validator(mode="after")
+    def _has_keys_to_pool(self) -> BanditBody:
+        if self.prior == "pooled" and self.scope == "global":
+            raise ValueError("prior: pooled needs scope: per_key; a global bandit has one learner")
+        return self
 
 
 class BanditView(BaseModel):
@@ -178,6 +200,10 @@ class BanditView(BaseModel):
     shortlist: int
     eta: float | None
     reward: dict[str, Any]
+    prior: str
+    prior_strength: float
+    half_life_s: float | None
+    idle_ttl_s: float | None
 
 
 class ChooseBody(StrictModel):
@@ -186,6 +212,7 @@ class ChooseBody(StrictModel):
     exclude: list[Identifier] = Field(default_factory=list, max_length=MAX_EXCLUDE)
     event_id: Identifier | None = None
     seed: Seed | None = None
+    activate: bool = True
 
 
 class ChooseBatchBody(StrictModel):
@@ -216,40 +243,6 @@ class LearnerView(BaseModel):
     observations: int
     theta: list[float]
     precision: list[list[float]] | None = None
-
-
-# Rewards --------------------------------------------------------------------------------------------
-class RewardItem(StrictModel):
-    decision: Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_CHARS)]
-    value: Value
-    arm: Identifier | None = None
-    reward_id: Identifier | None = None
-
-
-class RewardsBody(StrictModel):
-    rewards: Annotated[list[RewardItem], Field(min_length=1, max_length=MAX_REWARDS)]
-
-
-class ObservationItem(StrictModel):
-    id: Identifier
-    arm: Identifier
-    value: Value
-    key: Identifier | None = None
-
-
-class ObservationsBody(StrictModel):
-    observations: Annotated[list[ObservationItem], Field(min_length=1, max_length=MAX_REWARDS)]
-
-
-class RejectedView(BaseModel):
-    index: int
-    code: str
-
-
-class ReceiptView(BaseModel):
-    accepted: int
-    duplicate: int
-    rejected: list[RejectedView]
 
 
 # Operations -----------------------------------------------------------------------------------------

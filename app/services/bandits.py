@@ -58,8 +58,9 @@ def partition_of(uid: str, learner: str, partitions: int) -> int:
 class Bandits:
     """All bandits of the service."""
 
-    def __init__(self, store: Store, catalogues: Catalogues) -> None:
+    def __init__(self, store: Store, catalogues: Catalogues, *, most_wait_s: float) -> None:
         self._store = store
+        self._most_wait_s = most_wait_s
         self._catalogues = catalogues
         self._served: dict[str, Bandit] = {}
         self._by_uid: dict[str, Bandit] = {}
@@ -74,7 +75,12 @@ class Bandits:
             self._serve(Bandit.of(name, uid, record, self._catalogues.get(record.catalogue)))
 
     async def create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
-        """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound (catalogue)."""
+        """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound, Invalid."""
+        if (record.reward.wait_s or 0.0) > self._most_wait_s:
+            raise Invalid(
+                f"wait_s must not be longer than a decision can be rewarded, {self._most_wait_s:g} s",
+                loc=("body", "reward", "wait_s"),
+            )
         async with self._changing:
             return await self._create(name, record)
 

@@ -21,6 +21,7 @@ from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.errors import NoArms
 from app.indexes.live import Snapshot
 from app.services.bandits import Bandit, partition_of
+from app.services.decisions import Decisions
 from app.services.learners import Learners
 from app.services.tokens import Decision, TokenSigner, new_decision_id
 from app.storage.protocol import Store
@@ -38,6 +39,7 @@ class ChooseRequest:
     exclude: Sequence[str] = ()
     event_id: str | None = None
     seed: int | None = None
+    activate: bool = True
 
 
 class ChosenArm(msgspec.Struct, frozen=True):
@@ -92,10 +94,19 @@ def solver_for(bandit: Bandit, view: Snapshot) -> MipsSolver:
 class Choosing:
     """The decisions of all bandits."""
 
-    def __init__(self, store: Store, learners: Learners, signer: TokenSigner, *, token_ttl_ms: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        learners: Learners,
+        signer: TokenSigner,
+        decisions: Decisions,
+        *,
+        token_ttl_ms: int,
+    ) -> None:
         self._store = store
         self._learners = learners
         self._signer = signer
+        self._decisions = decisions
         self._token_ttl_ms = token_ttl_ms
         self._rng = np.random.default_rng()
 
@@ -103,17 +114,23 @@ class Choosing:
         """Choose. Raises NoArms, Invalid (key against scope), Unavailable (a learner not in memory)."""
         name = bandit.learner_for(request.key)
         if request.event_id is None:
-            return await self._choose(bandit, name, request)
-        return await self._choose_once(bandit, name, request, request.event_id)
+            choice = await self._choose(bandit, name, request)
+        else:
+            choice = await self._choose_once(bandit, name, request, request.event_id)
+        if bandit.record.reward.wait_s is not None:
+            await self._decisions.log(bandit, choice.decision)
+        return choice
 
     async def _choose_once(self, bandit: Bandit, name: str, request: ChooseRequest, event_id: str) -> Choice:
         """The choice that was first made for this event, whoever asks again, and with whatever else."""
         partition = partition_of(bandit.uid, name, self._store.partitions)
-        word = f"event/{bandit.uid}/{name}/{event_id}"
-        made = await self._store.get_once(partition, word)
+        learner = f"{bandit.uid}/{name}"
+        made = await self._store.get_event(partition, learner, event_id)
         if made is None:
             choice = msgspec.msgpack.encode(await self._choose(bandit, name, request))
-            made = await self._store.put_once(partition, word, choice, ttl_ms=self._token_ttl_ms)
+            made = await self._store.put_event(
+                partition, learner, event_id, choice, ttl_ms=self._token_ttl_ms
+            )
         return msgspec.msgpack.decode(made, type=Choice)
 
     async def _choose(self, bandit: Bandit, name: str, request: ChooseRequest) -> Choice:
@@ -136,6 +153,7 @@ class Choosing:
                 now_ms + self._token_ttl_ms,
                 ids,
                 [view.revision_of(row) for row in rows],
+                not request.activate,
             )
         )
         arms = list(map(ChosenArm, ids, found.scores.tolist()))

@@ -20,6 +20,7 @@ from app.algorithms.linear import ridge
 from app.algorithms.linear.ridge import Posterior, RidgeSums
 from app.algorithms.types import Matrix, Vector
 from app.services.bandits import Bandit, partition_of
+from app.services.pools import Pools
 from app.services.records import LearnerState, bytes_to_state
 from app.storage.protocol import Store
 
@@ -30,11 +31,11 @@ LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made 
 
 @dataclass(slots=True)
 class Learner:
-    """A cached learner: its sums, until the posterior is first asked for. The prior is kept apart from it."""
+    """A cached learner: its state, until the posterior is first asked for; the prior is kept apart."""
 
     version: int
     bytes: int
-    sums: RidgeSums | None
+    state: LearnerState | None
     posterior: Posterior | None = None
     read_at: float = field(default_factory=time.monotonic)
 
@@ -42,7 +43,7 @@ class Learner:
     def of(cls, state: LearnerState | None) -> Learner:
         if state is None:
             return cls(0, ENTRY_BYTES, None)
-        return cls(state.version, _bytes(state.sums.moment.size), state.sums)
+        return cls(state.version, _bytes(state.sums.moment.size), state)
 
 
 def _bytes(dim: int) -> int:
@@ -67,6 +68,7 @@ class Learners:
         self._store = store
         self._capacity = capacity_bytes
         self._max_age_s = max_age_s
+        self._pools = Pools(store)
         self._cache: OrderedDict[LearnerId, Learner] = OrderedDict()
         self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
         self.bytes = 0
@@ -95,10 +97,10 @@ class Learners:
         """The posterior of a learner of this bandit; made when it is first asked for."""
         if learner.posterior is not None:
             return learner.posterior
-        if learner.sums is None:
+        if learner.state is None:
             return await self._prior(bandit)
-        made = await _factored(learner.sums, bandit.record.ridge)
-        learner.posterior, learner.sums = made, None
+        made = await _factored(await self._sums(bandit, learner.state), bandit.record.ridge)
+        learner.posterior, learner.state = made, None
         return made
 
     async def report(self, bandit: Bandit, name: str) -> LearnerReport:
@@ -107,8 +109,9 @@ class Learners:
         (data,) = await self._store.states(self._partition(identity), [identity])
         dim = bandit.catalogue.dim
         state = LearnerState(0, ridge.empty(dim)) if data is None else bytes_to_state(data)
-        posterior = await _factored(state.sums, bandit.record.ridge)
-        precision = state.sums.gram + posterior.ridge * np.eye(dim)
+        sums = await self._sums(bandit, state)
+        posterior = await _factored(sums, bandit.record.ridge)
+        precision = sums.gram + posterior.ridge * np.eye(dim)
         return LearnerReport(state.version, state.sums.observations, posterior.theta, precision)
 
     def applied(self, states: Mapping[LearnerId, LearnerState | None]) -> None:
@@ -125,13 +128,22 @@ class Learners:
         for identity in [identity for identity in self._loading if self._partition(identity) == partition]:
             del self._loading[identity]
 
+    async def _sums(self, bandit: Bandit, state: LearnerState) -> RidgeSums:
+        """The learner's own sums, with those of the others if they are its prior."""
+        return await self._pools.with_prior(bandit, state) if bandit.record.prior == "pooled" else state.sums
+
     async def _prior(self, bandit: Bandit) -> Posterior:
         """The posterior of all keys without rewards: an entry of the cache like any other."""
         dim, strength = bandit.catalogue.dim, bandit.record.ridge
-        identity = ("prior", f"{dim}/{strength}")
+        identity, version = ("prior", f"{dim}/{strength}"), 0
+        if bandit.record.prior == "pooled" and (pool := await self._pools.get(bandit)):
+            identity, version = ("prior", bandit.uid), pool.version
         shared = self._cache.get(identity)
-        if shared is None or shared.posterior is None:
-            shared = Learner(0, _bytes(dim), None, await _factored(ridge.empty(dim), strength))
+        if shared is None or shared.posterior is None or shared.version != version:
+            sums = ridge.empty(dim)
+            if version:
+                sums = await self._sums(bandit, LearnerState(0, sums))
+            shared = Learner(version, _bytes(dim), None, await _factored(sums, strength))
             self._keep(identity, shared)
         self._cache.move_to_end(identity)
         assert shared.posterior is not None  # noqa: S101 - made above

@@ -19,8 +19,10 @@ from app.algorithms.linear.ridge import RidgeSums
 from app.algorithms.types import Matrix, Vector
 
 UID_LENGTH = 16
-STATE_FORMAT = 1
+STATE_FORMAT, DISCOUNTED_STATE_FORMAT = 1, 2
 _STATE_HEADER = struct.Struct("<BxHxxxxQQ")  # format, dim, version, observations
+_DISCOUNT_HEADER = struct.Struct("<Qd")  # follows in a discounted state: time_ms, half_life_s
+POOL = "_pool"  # the learner that sums all learners of a bandit in one partition
 
 T = TypeVar("T")
 
@@ -33,11 +35,13 @@ class CatalogueRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RewardRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What counts as a reward of a bandit."""
+    """What counts as a reward of a bandit; ``wait_s`` None: a decision without a reward teaches nothing."""
 
     min: float | None = None
     max: float | None = None
     aggregate: Literal["first", "sum"] = "first"
+    wait_s: float | None = None
+    default: float | None = None
 
 
 class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,6 +57,10 @@ class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shortlist: int
     eta: float | None
     reward: RewardRule
+    prior: Literal["plain", "pooled"] = "plain"
+    prior_strength: float = 1.0
+    half_life_s: float | None = None
+    idle_ttl_s: float | None = None
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):
@@ -60,6 +68,18 @@ class ArmDocument(msgspec.Struct, frozen=True, array_like=True):
 
     tags: list[str]
     metadata: dict[str, Any]
+
+
+class RewardTerms(msgspec.Struct, frozen=True, array_like=True):
+    """What the fold must know of a bandit that waits, discounts or pools.
+
+    ``default`` is the reward that an entry replaces if the log says so, ``decided_ms`` the time of choice.
+    """
+
+    default: float = 0.0
+    decided_ms: int = 0
+    half_life_s: float = 0.0
+    pooled: bool = False
 
 
 class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
@@ -70,14 +90,42 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
 
     features: bytes
     value: float = 0.0
+    terms: RewardTerms | None = None
+
+
+class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):
+    """A decision that counts as the default unless it is rewarded in time: all that this takes, per arm."""
+
+    bandit_uid: str
+    learner: str
+    id: str
+    issued_ms: int
+    expires_ms: int
+    arms: list[str]
+    payloads: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerState:
-    """A learner: its sums, and the number of log entries that were folded into them."""
+    """A learner: its sums, and the number of log entries that were folded into them.
+
+    With a ``half_life_s`` the sums are discounted to ``time_ms``, when its newest decision was made.
+    """
 
     version: int
     sums: RidgeSums
+    time_ms: int = 0
+    half_life_s: float = 0.0
+
+
+def reward_payload(record: BanditRecord, features: Vector, value: float, decided_ms: int) -> bytes:
+    """The entry that a reward of this bandit makes; plain bandits carry no terms."""
+    waits, discounts = record.reward.wait_s is not None, record.half_life_s is not None
+    terms = None
+    if waits or discounts or record.prior == "pooled":
+        default = record.reward.default or 0.0
+        terms = RewardTerms(default, decided_ms, record.half_life_s or 0.0, record.prior == "pooled")
+    return pack(RewardPayload(vector_to_bytes(features), value, terms))
 
 
 def pack(record: msgspec.Struct) -> bytes:
@@ -112,26 +160,33 @@ def _triangle(dim: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def state_to_bytes(state: LearnerState) -> bytes:
     """Header, then gram and gram_error (packed lower triangles), moment and moment_error.
 
-    Size: 24 + 8 (d(d+1) + 2d) bytes.
+    Size: 24 + 8 (d(d+1) + 2d) bytes, 16 more when discounted.
     """
     sums = state.sums
     dim = sums.moment.size
     triangle = _triangle(dim)
     numbers = (sums.gram[triangle], sums.gram_error[triangle], sums.moment, sums.moment_error)
-    header = _STATE_HEADER.pack(STATE_FORMAT, dim, state.version, sums.observations)
+    kind = DISCOUNTED_STATE_FORMAT if state.half_life_s else STATE_FORMAT
+    header = _STATE_HEADER.pack(kind, dim, state.version, sums.observations)
+    if state.half_life_s:
+        header += _DISCOUNT_HEADER.pack(state.time_ms, state.half_life_s)
     return header + b"".join(map(vector_to_bytes, numbers))
 
 
 def bytes_to_state(data: bytes) -> LearnerState:
     """Inverse of ``state_to_bytes``, bit for bit."""
-    state_format, dim, version, observations = _STATE_HEADER.unpack_from(data)
-    if state_format != STATE_FORMAT:
-        raise ValueError(f"learner state of unknown format {state_format}")
-    numbers = np.frombuffer(data, dtype="<f8", offset=_STATE_HEADER.size).astype(np.float64)
+    kind, dim, version, observations = _STATE_HEADER.unpack_from(data)
+    offset, discount = _STATE_HEADER.size, (0, 0.0)
+    if kind == DISCOUNTED_STATE_FORMAT:
+        discount = _DISCOUNT_HEADER.unpack_from(data, offset)
+        offset += _DISCOUNT_HEADER.size
+    elif kind != STATE_FORMAT:
+        raise ValueError(f"learner state of unknown format {kind}")
+    numbers = np.frombuffer(data, dtype="<f8", offset=offset).astype(np.float64)
     half = dim * (dim + 1) // 2
     gram, gram_error, moment, moment_error = np.split(numbers, [half, 2 * half, 2 * half + dim])
     sums = RidgeSums(_symmetric(gram, dim), moment, _symmetric(gram_error, dim), moment_error, observations)
-    return LearnerState(version, sums)
+    return LearnerState(version, sums, *discount)
 
 
 def _symmetric(packed: Vector, dim: int) -> Matrix:

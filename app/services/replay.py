@@ -2,7 +2,8 @@
 
 Entries that were left out as dead letters are left out here too, also those that were put back later: they
 are in the log a second time. Where the log was trimmed, a learner is compared if all its entries are still
-there, which its version tells, and counted as older than the log otherwise.
+there, which its version tells, and counted as older than the log otherwise. So is a pool from whose log the
+entries of a forgotten learner were erased.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.services.records import UID_LENGTH, LearnerState, bytes_to_state, state_to_bytes
+from app.services.records import POOL, UID_LENGTH, LearnerState, bytes_to_state, state_to_bytes
 from app.services.reducer import fold
 from app.services.rewards import entry_order
 from app.storage.protocol import LogEntry, Store
@@ -51,15 +52,15 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], fou
         state, data = replayed.get((uid, learner)), stored.get((uid, learner))
         if data == (state_to_bytes(state) if state else None):
             found.equal += 1
-        elif not whole and data is not None and _version(data) > (state.version if state else 0):
+        elif (not whole or learner == POOL) and _version(data) > (state.version if state else 0):
             found.older += 1
         else:
             found.different.append(f"{bandits[uid]}/{learner}")
 
 
-def _version(data: bytes) -> int:
+def _version(data: bytes | None) -> int:
     try:
-        return bytes_to_state(data).version
+        return bytes_to_state(data).version if data is not None else -1
     except ValueError:
         return -1
 

@@ -15,13 +15,15 @@ from typing import Literal, Protocol
 
 from app.services.bandits import GLOBAL_LEARNER, Bandit, Bandits, partition_of
 from app.services.catalogues import Catalogues
-from app.services.records import RewardPayload, RewardRule, pack, vector_to_bytes
+from app.services.decisions import DEDUPE_MARGIN_MS, member_of
+from app.services.records import RewardPayload, RewardRule, pack, reward_payload
 from app.services.tokens import BadToken, Decision, TokenSigner
 from app.storage.protocol import Appended, RewardWrite, Store
 
 RejectCode = Literal[
     "invalid_token",
     "expired",
+    "not_activated",
     "unknown_bandit",
     "arm_required",
     "unknown_arm",
@@ -31,7 +33,6 @@ RejectCode = Literal[
     "key_not_used",
 ]
 APPEND_BATCH = 500
-DEDUPE_MARGIN_MS = 60_000
 WAIT_S = 10.0
 POLL_S = 0.005
 
@@ -135,7 +136,10 @@ class Rewards:
         return await self._append(writes, receipt)
 
     async def forget(self, bandit: Bandit, learner: str) -> None:
-        """Forget a learner, and refuse every reward for a decision it has made so far."""
+        """Forget a learner, refuse every reward for a decision it has made so far, and erase its traces.
+
+        What cannot be erased yet, since no worker runs, is left to the workers' chores.
+        """
         partition = partition_of(bandit.uid, learner, self._store.partitions)
         entry = await self._store.append_forget(
             partition,
@@ -146,7 +150,8 @@ class Rewards:
             ttl_ms=self._token_ttl_ms + DEDUPE_MARGIN_MS,
         )
         self._workers.wake(partition)
-        await self._workers.wait_applied(partition, entry)
+        if await self._workers.wait_applied(partition, entry):
+            await self._store.erase(partition, f"{bandit.uid}/{learner}", entry)
 
     async def wait(self, receipt: Receipt) -> None:
         """Return when everything accepted is applied, or after ``WAIT_S``; ``applied`` says which."""
@@ -167,15 +172,18 @@ class Rewards:
         features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
         if features is None:
             raise Rejected("unknown_arm")
+        partition = partition_of(bandit.uid, decision.learner, self._store.partitions)
+        if decision.deferred and not await self._store.is_active(partition, member_of(decision)):
+            raise Rejected("not_activated")
         word = f"{decision.id}/{arm}"
         return RewardWrite(
             bandit_uid=bandit.uid,
             learner=decision.learner,
             once=f"r/{word}/{reward.reward_id or ''}" if rule.aggregate == "sum" else f"r/{word}",
-            first=word if rule.aggregate == "sum" else None,
+            first=word if rule.aggregate == "sum" or rule.wait_s is not None else None,
             issued_ms=decision.issued_ms,
             ttl_ms=decision.expires_ms - now_ms + DEDUPE_MARGIN_MS,
-            payload=pack(RewardPayload(vector_to_bytes(features), reward.value)),
+            payload=reward_payload(bandit.record, features, reward.value, decision.issued_ms),
         )
 
     def _from_observation(self, bandit: Bandit, observation: Observation, now_ms: int) -> RewardWrite:
@@ -195,7 +203,7 @@ class Rewards:
             first=None,
             issued_ms=now_ms,
             ttl_ms=self._observation_ttl_ms,
-            payload=pack(RewardPayload(vector_to_bytes(features), observation.value)),
+            payload=reward_payload(bandit.record, features, observation.value, now_ms),
         )
 
     async def _append(self, writes: Sequence[tuple[int, RewardWrite]], receipt: Receipt) -> Receipt:
@@ -215,10 +223,21 @@ class Rewards:
     ) -> None:
         for start in range(0, len(items), APPEND_BATCH):
             batch = items[start : start + APPEND_BATCH]
+            await self._touch(partition, [write for _, write in batch])
             outcomes = await self._store.append_rewards(partition, [write for _, write in batch])
             for (position, _), outcome in zip(batch, outcomes, strict=True):
                 _count(receipt, partition, position, outcome)
             self._workers.wake(partition)
+
+    async def _touch(self, partition: int, writes: Sequence[RewardWrite]) -> None:
+        """Before anything is appended: no learner with a time to live may come to be without it."""
+        now_ms = time.time_ns() // 1_000_000
+        learners = {(write.bandit_uid, write.learner) for write in writes}
+        for uid, learner in learners:
+            bandit = self._bandits.by_uid(uid)
+            if bandit is not None and bandit.record.idle_ttl_s is not None:
+                expires_ms = now_ms + round(1_000 * bandit.record.idle_ttl_s)
+                await self._store.touch(partition, f"{uid}/{learner}", expires_ms=expires_ms)
 
 
 class RemoteWorkers:

@@ -21,7 +21,10 @@ RejectCode = Literal["invalid_token", "expired"]
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True):
-    """What a token says: who chose which versions of which arms for whom, and until when it counts."""
+    """What a token says: who chose which versions of which arms for whom, and until when it counts.
+
+    A ``deferred`` decision can be rewarded only once it was activated.
+    """
 
     bandit_uid: str
     learner: str
@@ -30,6 +33,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     expires_ms: int
     arms: list[str]
     revisions: list[int]
+    deferred: bool = False
 
 
 class BadToken(ShortlistError):

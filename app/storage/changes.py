@@ -22,7 +22,10 @@ class StoredArm:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One entry of a reward log, in order; ``origin`` is the id it had when it was a dead letter."""
+    """One entry of a reward log, in order; ``origin`` is the id it had when it was a dead letter.
+
+    ``replaces``: the default was counted in its place, and goes.
+    """
 
     entry_id: str
     bandit_uid: str
@@ -30,6 +33,7 @@ class LogEntry:
     first: bool
     payload: bytes
     origin: str = ""
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

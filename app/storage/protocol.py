@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from app.storage.changes import DeadLetter, Following, LogEntry, StoredArm
+from app.storage.decision_log import DecisionLog
 
 __all__ = [
     "Appended",
@@ -121,7 +122,7 @@ class StoredCampaign:
     events: Sequence[bytes]
 
 
-class Store(Following, Protocol):
+class Store(Following, DecisionLog, Protocol):
     """The store. Implementations: ``app.storage.redis_store.RedisStore``."""
 
     partitions: int

@@ -90,5 +90,6 @@ def stored_arm(id_: bytes, value: bytes) -> StoredArm:
 
 def log_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
     """What somebody else wrote has no field of ours: it is read all the same, and cannot be folded."""
-    bandit, learner, first, origin = (fields.get(n, b"").decode("utf-8", "replace") for n in _WORDS)
-    return LogEntry(entry_id.decode(), bandit, learner, first == "1", fields.get(b"p", b""), origin)
+    bandit, learner, kind, origin = (fields.get(n, b"").decode("utf-8", "replace") for n in _WORDS)
+    payload = fields.get(b"p", b"")
+    return LogEntry(entry_id.decode(), bandit, learner, kind == "1", payload, origin, kind == "r")

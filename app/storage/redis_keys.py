@@ -26,6 +26,13 @@
     {k:<kind>:<name>}:record                     string  record                             with the campaign
     {k:<kind>:<name>}:events                     list    its events, in order               with the campaign
     {k:<kind>:<name>}:snapshot                   string  position (8) + state               with the campaign
+    {p:<n>}:decisions                            hash    member -> logged decision          until due
+    {p:<n>}:due                                  zset    member, when it is due             until due
+    {p:<n>}:active:<member>                      string  empty                              ttl_ms
+    {p:<n>}:idle                                 zset    member, until when it lives        until then
+    {p:<n>}:erase                                hash    member -> entry id                 until it is done
+    {p:<n>}:event:<member>/<event>               string  the choice made for an event       ttl_ms
+    {p:<n>}:events:<member>                      zset    event, until when it is kept       ttl_ms
 
 The part in braces is the hash tag: Redis Cluster keeps all keys with the same tag on one node, and every
 script touches one tag only. <learner> carries its length, so that no two pairs of words share a key.
@@ -33,11 +40,15 @@ script touches one tag only. <learner> carries its length, so that no two pairs 
 Entry ids are "<ms>-<n>" where n numbers the entries of a log without a gap, from 1. The backlog is the
 difference of two such numbers: it needs no counter, no scan, and stays right after trimming.
 
-Fields of an entry: b bandit uid, l learner, f "1" when it is the first of its word else "0", p payload; o, if
-it was a dead letter, the id it had before. A dead letter has the id of its entry, and r: the reason.
+Fields of an entry: b bandit uid, l learner, f "1" when it is the first of its word, "r" when it replaces a
+default, else "0", p payload; o, if it was a dead letter, the id it had before. A dead letter has the id of
+its entry, and r: the reason. seen-first holds "d" while the default stands for a reward.
 
 Changes are logs of which only the last line for each thing is kept, CHANGES_KEPT at most: a process that
 knows a version, or a watermark, reads there what has changed since, and everything when that was long ago.
+
+<member> is "<bandit uid>/<learner>", or that and "/<decision id>". Entries of a forgotten learner are deleted
+from the log once they are folded: what is left is in order, but not without gaps.
 """
 
 from __future__ import annotations
@@ -132,6 +143,34 @@ def campaign_snapshot(kind: str, name: str) -> str:
 
 def _campaign(kind: str, name: str) -> str:
     return f"{PREFIX}{{k:{kind}:{name}}}:"
+
+
+def decisions(partition: int) -> str:
+    return f"{_partition(partition)}decisions"
+
+
+def due(partition: int) -> str:
+    return f"{_partition(partition)}due"
+
+
+def active(partition: int, member: str) -> str:
+    return f"{_partition(partition)}active:{member}"
+
+
+def idle(partition: int) -> str:
+    return f"{_partition(partition)}idle"
+
+
+def erase(partition: int) -> str:
+    return f"{_partition(partition)}erase"
+
+
+def event(partition: int, member: str, name: str) -> str:
+    return f"{_partition(partition)}event:{member}/{name}"
+
+
+def events(partition: int, member: str) -> str:
+    return f"{_partition(partition)}events:{member}"
 
 
 def _catalogue(uid: str) -> str:

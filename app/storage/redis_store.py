@@ -25,11 +25,12 @@ from app.storage.protocol import (
 from app.storage.redis_campaigns import RedisCampaigns
 from app.storage.redis_changes import RedisChanges, log_entry, stored_arm
 from app.storage.redis_client import RedisClient, Word
+from app.storage.redis_decisions import RedisDecisions, forget_keys
 
 _SCAN_BATCH = 1_000
 
 
-class RedisStore(RedisCampaigns, RedisChanges):
+class RedisStore(RedisCampaigns, RedisChanges, RedisDecisions):
     """Implements ``app.storage.protocol.Store`` on one Redis server: redis://, rediss:// or unix://."""
 
     def __init__(
@@ -105,6 +106,7 @@ class RedisStore(RedisCampaigns, RedisChanges):
         if outcome != b"in_use":
             for partition in range(self.partitions):
                 await self._redis.command("UNLINK", keys.states(partition, uid))
+                await self.drop_decisions(partition, f"{uid}/*")
         return bool(outcome == b"deleted")
 
     # Catalogues ---------------------------------------------------------------------------------
@@ -171,11 +173,9 @@ class RedisStore(RedisCampaigns, RedisChanges):
     ) -> str:
         """Repeated with the same ``now_ms`` it appends nothing and returns the id of the first entry."""
         _positive("ttl_ms", ttl_ms)
-        entry_id: bytes = await self._redis.script(
-            "append_forget",
-            [keys.log(partition), keys.watermark(partition), keys.forgotten(partition, bandit_uid, learner)],
-            [bandit_uid, learner, payload, now_ms, ttl_ms],
-        )
+        names = forget_keys(partition, bandit_uid, learner)
+        words: list[Word] = [bandit_uid, learner, payload, now_ms, ttl_ms]
+        entry_id: bytes = await self._redis.script("append_forget", names, words)
         return entry_id.decode()
 
     async def read_log(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:

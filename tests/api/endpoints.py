@@ -42,8 +42,15 @@ SLATES_KINDS: dict[str, Kind] = {
 }  # fmt: skip
 ARM = {"id": "new", "features": [1, 2.5, -3e-4], "tags": ["a"], "metadata": {"x": [1, {"y": None}]}}
 ARM_KINDS: dict[str, Kind] = {"id": "id", "features": "list", "tags": "list", "metadata": "dict"}
-CHOOSE = {"k": 2, "exclude": ["a1"], "event_id": "e-1", "seed": 7}
-CHOOSE_KINDS: dict[str, Kind] = {"key": "id", "k": "int", "exclude": "list", "event_id": "id", "seed": "int"}
+CHOOSE = {"k": 2, "exclude": ["a1"], "event_id": "e-1", "seed": 7, "activate": False}
+CHOOSE_KINDS: dict[str, Kind] = {
+    "key": "id",
+    "k": "int",
+    "exclude": "list",
+    "event_id": "id",
+    "seed": "int",
+    "activate": "bool",
+}
 CHOOSE_NULLABLE = frozenset({"key", "event_id", "seed"})
 REWARD_KINDS: dict[str, Kind] = {"decision": "text", "value": "float", "arm": "id", "reward_id": "id"}
 OBSERVATION_KINDS: dict[str, Kind] = {"id": "id", "arm": "id", "value": "float", "key": "id"}
@@ -112,7 +119,11 @@ WRITES = (
             "horizon": 1000,
             "shortlist": 30,
             "eta": 0.5,
-            "reward": {"min": -1, "max": 1, "aggregate": "sum"},
+            "reward": {"min": -1, "max": 1, "aggregate": "sum", "wait_s": 60, "default": 0},
+            "prior": "pooled",
+            "prior_strength": 5,
+            "half_life_s": 3600,
+            "idle_ttl_s": 86400,
         },
         {
             "catalogue": "id",
@@ -128,8 +139,24 @@ WRITES = (
             "reward.min": "float",
             "reward.max": "float",
             "reward.aggregate": "word",
+            "reward.wait_s": "float",
+            "reward.default": "float",
+            "prior": "word",
+            "prior_strength": "float",
+            "half_life_s": "float",
+            "idle_ttl_s": "float",
         },
-        frozenset({"eta", "reward.min", "reward.max"}),
+        frozenset(
+            {
+                "eta",
+                "reward.min",
+                "reward.max",
+                "reward.wait_s",
+                "reward.default",
+                "half_life_s",
+                "idle_ttl_s",
+            }
+        ),
     ),
     Endpoint(
         "POST",
@@ -253,6 +280,13 @@ WRITES = (
     ),
     Endpoint(
         "POST",
+        "/v1/decisions/activate",
+        "/v1/decisions/activate",
+        {"decisions": ["TOKEN"]},
+        {"decisions": "list", "decisions.0": "text"},
+    ),
+    Endpoint(
+        "POST",
         "/v1/bandits/{bandit}/observations",
         "/v1/bandits/u/observations",
         {"observations": [{"id": "o-1", "arm": "a0", "value": 0.5, "key": "ann"}]},
@@ -330,6 +364,8 @@ def with_token(body: Json, token: str) -> Json:
         reward["decision"] = token
     for result in body.get("results", ()):
         result.update({name: pull for name, pull in PULLS[token].items() if name in result})
+    if "decisions" in body:
+        body["decisions"] = [token]
     return body
 
 

@@ -12,7 +12,8 @@ pytestmark = pytest.mark.anyio
 FULL: Json = {
     "catalogue": "c", "policy": "sub_ts", "scope": "global", "ridge": 1.0, "exploration": 1.0, "delta": 0.05,
     "horizon": 20_000, "shortlist": 30, "eta": None,
-    "reward": {"min": None, "max": None, "aggregate": "first"},
+    "reward": {"min": None, "max": None, "aggregate": "first", "wait_s": None, "default": None},
+    "prior": "plain", "prior_strength": 1.0, "half_life_s": None, "idle_ttl_s": None,
 }  # fmt: skip
 
 
@@ -33,10 +34,13 @@ async def test_a_bandit_is_made_once(world: Api):
     changes: Json = {
         "catalogue": "d", "policy": "linear_ts", "scope": "per_key", "ridge": 2, "exploration": "theory",
         "delta": 0.1, "horizon": 9, "shortlist": 31, "eta": 0.5, "reward": {"min": 0},
+        "prior": "pooled", "prior_strength": 3, "half_life_s": 60, "idle_ttl_s": 60,
     }  # fmt: skip
     assert changes.keys() == FULL.keys()
     for name, value in changes.items():
-        await world.refused("PUT", "/v1/bandits/b", {**FULL, name: value}, status=409, code="conflict")
+        keyed = {"scope": "per_key"} if name == "prior" else {}
+        changed = {**FULL, **keyed, name: value}
+        await world.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
     for rule in ({"max": 1}, {"aggregate": "sum"}):
         await world.refused("PUT", "/v1/bandits/b", {**FULL, "reward": rule}, status=409, code="conflict")
     assert await world.stored() == before
@@ -58,8 +62,14 @@ async def test_of_many_who_make_a_bandit_one_makes_it(world: Api):
         ({"delta": 0}, ["delta"]), ({"delta": 1}, ["delta"]), ({"shortlist": 0}, ["shortlist"]),
         ({"shortlist": 1_001}, ["shortlist"]), ({"eta": 0}, ["eta"]), ({"eta": 1}, ["eta"]),
         ({"exploration": -0.1}, ["exploration"]), ({"reward": {"min": 1, "max": 1}}, ["reward"]),
-        ({"reward": {"min": 2, "max": 1}}, ["reward"]), ({"reward": {"wait_s": 1}}, ["reward", "wait_s"]),
-        ({"reward": {"default": 1}}, ["reward", "default"]),
+        ({"reward": {"min": 2, "max": 1}}, ["reward"]), ({"reward": {"default": 1}}, ["reward"]),
+        ({"reward": {"wait_s": 0}}, ["reward", "wait_s"]),
+        ({"reward": {"wait_s": 86_401}}, ["reward", "wait_s"]),
+        ({"reward": {"wait_s": 1, "min": 1}}, ["reward"]),
+        ({"reward": {"wait_s": 1, "default": 3, "max": 2}}, ["reward"]),
+        ({"prior": "pooled"}, []), ({"prior": "none"}, ["prior"]),
+        ({"prior_strength": 0}, ["prior_strength"]),
+        ({"half_life_s": 0.5}, ["half_life_s"]), ({"idle_ttl_s": 0}, ["idle_ttl_s"]),
     ],
     ids=str,
 )  # fmt: skip

@@ -55,7 +55,7 @@ async def test_the_bytes_are_those_of_the_arrays(world: World):
     for _ in range(2):
         arrays = [
             value
-            for holder in (learner.sums, learner.posterior)
+            for holder in (learner.state and learner.state.sums, learner.posterior)
             if holder is not None
             for value in (getattr(holder, name) for name in holder.__slots__)
             if isinstance(value, np.ndarray)

@@ -94,7 +94,7 @@ async def test_an_event_asked_again_is_the_same_decision(world: World):
     async def ask() -> object:
         return await world.choose(bandit, event_id="e")
 
-    world.store.lose.append("put_once")
+    world.store.lose.append("put_event")
     with pytest.raises(Unavailable):
         await ask()
     first = [await ask() for _ in range(3)]

@@ -1,6 +1,7 @@
 """The table of keys is true: names, types, lifetimes, and one hash tag for each script."""
 
 import re
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from app.storage import redis_keys
+from app.storage.decision_log import DefaultWrite
 from app.storage.protocol import ArmWrite, DeadLetter, RewardWrite
 from app.storage.redis_client import SCRIPTS, RedisClient
 
@@ -51,16 +53,34 @@ async def exercise(store):
     for partition in (None, 0):
         await store.put_once(partition, "short", b"", ttl_ms=TTL_MS)
         await store.put_once(partition, "long", b"", ttl_ms=None)
+    await decide(store)
     await store.create_campaign("slates", "home", UID.encode())
     await store.append_event("slates", "home", uid=UID, position=0, event=b"e")
     await store.save_snapshot("slates", "home", uid=UID, position=1, state=b"s")
+
+
+async def decide(store):
+    """A decision that is logged, one that got its default, one activated; a learner erased, one idle."""
+    forget = partial(store.append_forget, 0, UID, payload=b"", now_ms=1, ttl_ms=TTL_MS)
+    erased = [await forget(f"gone-{number}") for number in range(2)]
+    await store.log_decision(0, f"{UID}/ann/one", b"record", due_ms=1)
+    await store.log_decision(0, f"{UID}/ann/two", b"record", due_ms=2**40)
+    await store.activate(0, f"{UID}/ann/three", ttl_ms=TTL_MS, record=b"record", due_ms=2**40)
+    write = DefaultWrite(f"{UID}/ann/one", UID, "ann", "one/a", 3, TTL_MS, b"p")
+    await store.append_defaults(0, [write.member], [write])
+    for name, expires in (("ann", 2**40), ("bob", 1)):
+        await store.touch(0, f"{UID}/{name}", expires_ms=expires)
+    await store.expire(0, f"{UID}/bob", payload=b"", now_ms=2, ttl_ms=TTL_MS)
+    await store.put_event(0, f"{UID}/ann", "e", b"choice", ttl_ms=TTL_MS)
+    assert await store.apply(0, expected=await store.watermark(0), watermark=erased[1], states={})
+    assert await store.erase(0, f"{UID}/gone-0", erased[0])
 
 
 @pytest.mark.anyio
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 25
+    assert len(rows) == 32
     used = set()
     async with Redis.from_url(store_url) as client:
         async for key in client.scan_iter():
@@ -91,6 +111,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.changed_arms(UID, 0)
     await store.changed_learners(0, "")
     await store.replay_dead(0, await store.dead_letters(0))
+    await store.chores(0, 1, 1)
     await store.read_campaign("slates", "home", uid="", position=0, count=1)
     await store.trim_log(0, 1)
     await store.delete_bandit("b", UID, catalogue="films")

@@ -16,8 +16,18 @@ from redis.asyncio import Redis
 from waiting import until
 
 from app.algorithms.linear import ridge
-from app.services.records import LearnerState, RewardPayload, pack, state_to_bytes, vector_to_bytes
-from app.services.reducer import fold
+from app.algorithms.linear.sum_algebra import plus, scaled, weight
+from app.services.records import (
+    POOL,
+    LearnerState,
+    RewardPayload,
+    RewardTerms,
+    bytes_to_state,
+    pack,
+    state_to_bytes,
+    vector_to_bytes,
+)
+from app.services.reducer import fold, learners_of
 from app.storage.protocol import LogEntry, RewardWrite
 from app.storage.redis_store import RedisStore
 from workers import reward_ingestion
@@ -57,6 +67,17 @@ GARBAGE = (
     pack(RewardPayload(vector_to_bytes(np.full(DIM, 1e200)), 1e200)),
 )  # fmt: skip
 POISON = st.tuples(st.sampled_from("xyz"), st.sampled_from(GARBAGE))
+
+
+def with_terms(number: int, item: Any, half_life_s: float, pooled: bool, replaces: bool) -> LogEntry:
+    """An entry of a bandit that waits, discounts or pools; its decisions are a second apart, out of order."""
+    if isinstance(item, str):
+        return as_entry(number, item)
+    learner, features, value, first = item
+    decided_ms = 1_000 * (number * 7 % 11)
+    terms = RewardTerms(0.5, decided_ms, half_life_s, pooled)
+    data = pack(RewardPayload(vector_to_bytes(np.array(features, dtype=float)), value, terms))
+    return LogEntry(f"1-{number}", UID, learner, first, data, replaces and not first)
 
 
 def as_entry(number: int, item: Any) -> LogEntry:
@@ -149,6 +170,53 @@ def test_batches_cut_anywhere_give_the_same_states_to_the_bit(log: list[Any], cu
     for start, stop in itertools.pairwise(places):
         current.update(fold(current, entries[start:stop]))
     assert {identity: data for identity, data in encoded(current).items() if data} == whole
+
+
+def in_pieces(entries: list[LogEntry], cuts: list[int]) -> dict[tuple[str, str], bytes | None]:
+    """States after folding piece by piece, each stored and read again in between."""
+    current: dict[tuple[str, str], bytes | None] = {}
+    places = [0, *sorted(min(cut, len(entries)) for cut in cuts), len(entries)]
+    for start, stop in itertools.pairwise(places):
+        piece = entries[start:stop]
+        needed = {name: current.get(name) for name in learners_of(piece)}
+        read = {name: bytes_to_state(data) if data else None for name, data in needed.items()}
+        current.update(encoded(fold(read, piece)))
+    return {name: data for name, data in current.items() if data}
+
+
+@SETTINGS
+@given(
+    log=LOG,
+    cuts=st.lists(st.integers(0, 40), max_size=8),
+    half_life_s=st.sampled_from([0.0, 2.5]),
+    pooled=st.booleans(),
+    replaces=st.booleans(),
+)
+def test_waiting_discounting_and_pooling_do_not_depend_on_batches(
+    log: list[Any], cuts: list[int], half_life_s: float, pooled: bool, replaces: bool
+):
+    entries = [with_terms(n, item, half_life_s, pooled, replaces) for n, item in enumerate(log)]
+    assert in_pieces(entries, cuts) == in_pieces(entries, [])
+
+
+@SETTINGS
+@given(log=LOG, half_life_s=st.sampled_from([0.0, 2.5]))
+def test_the_pool_is_the_sum_of_the_learners_that_are_left(log: list[Any], half_life_s: float):
+    entries = [with_terms(n, item, half_life_s, pooled=True, replaces=False) for n, item in enumerate(log)]
+    folded = fold({}, entries)
+    pool = folded.get((UID, POOL))
+    assert (pool is None) == all(isinstance(item, str) for item in log)
+    if pool is None:
+        return
+    total = ridge.empty(DIM)
+    for name, state in folded.items():
+        if name[1] != POOL and state is not None:
+            factor = weight(pool.time_ms - state.time_ms, half_life_s) if half_life_s else 1.0
+            total = plus(total, scaled(state.sums, factor))
+    assert pool.sums.observations == total.observations
+    rows = [item for item in log if not isinstance(item, str)]
+    size = sum(float(np.dot(item[1], item[1])) for item in rows)
+    np.testing.assert_allclose(pool.sums.gram, total.gram, rtol=0, atol=1e-14 * size + 1e-300)
 
 
 @SETTINGS

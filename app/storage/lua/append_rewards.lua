@@ -2,7 +2,8 @@
 -- ARGV   for each reward: bandit uid, learner, '1' when it has a first word else '', issued_ms, ttl_ms, payload
 -- Result for each reward: its entry id, or 'duplicate ' and the id of the newest entry, or 'forgotten'
 -- Effect in one step: every reward whose learner was not forgotten at or after its decision, and whose seen
---        key is new, is appended; its words are then taken for ttl_ms. Repeated, it changes nothing.
+--        key is new, is appended; its words are then taken for ttl_ms. One that comes after its default was
+--        counted ('d') is marked as its replacement ('r'). Repeated, it changes nothing.
 local log = KEYS[1]
 local next, newest = next_id(log, KEYS[2])
 local outcome = {}
@@ -17,10 +18,16 @@ for i = 1, #ARGV / 6 do
   elseif not redis.call('SET', seen, '', 'NX', 'PX', ttl) then
     outcome[i] = 'duplicate ' .. newest
   else
-    local is_first = has_first == '' or redis.call('SET', first, '', 'NX', 'PX', ttl)
+    local kind = '1'
+    if has_first ~= '' and not redis.call('SET', first, '', 'NX', 'PX', ttl) then
+      kind = redis.call('GET', first) == 'd' and 'r' or '0'
+      if kind == 'r' then
+        redis.call('SET', first, '', 'PX', ttl)
+      end
+    end
     newest = next()
     outcome[i] = newest
-    redis.call('XADD', log, newest, 'b', bandit, 'l', learner, 'f', is_first and '1' or '0', 'p', payload)
+    redis.call('XADD', log, newest, 'b', bandit, 'l', learner, 'f', kind, 'p', payload)
   end
 end
 return outcome

@@ -1,0 +1,85 @@
+"""Scaling, adding and subtracting what learners have seen: ridge sums are additive.
+
+Notation
+    a, b        ``RidgeSums`` of the same dimension d; their values are sum - error, entry by entry
+    c           a factor, 0 <= c
+    T, t, h     reference time of the sums, time of a decision, half-life
+
+Discounting
+    Sums at reference time T hold sum w x x^T and sum w r x with w = 2^(-(T - t) / h). Moving T on multiplies
+    both by one factor, so nothing but T needs to be kept, and a term that comes late has a weight of its own:
+    the result does not depend on the order in which rewards arrive.
+
+Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Equation 1, with the weights
+of Russac, Vernade and Cappe, "Weighted Linear Bandits for Non-Stationary Environments" (2019), in time
+instead of rounds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.algorithms import checks
+from app.algorithms.linear.ridge import RidgeSums
+from app.algorithms.types import Matrix, Vector
+
+
+def weight(elapsed_ms: int, half_life_s: float) -> float:
+    """Return 2^(-elapsed / half-life), at most 1. Raises InvalidParameter (half-life <= 0)."""
+    checks.in_range("half_life_s", half_life_s, above=0.0)
+    return float(np.exp2(-max(0, elapsed_ms) / (1_000.0 * half_life_s)))
+
+
+def scaled(sums: RidgeSums, factor: float) -> RidgeSums:
+    """Return c a; the number of observations stays.
+
+    The rounding of one scaling is half a unit in the last place. Cost: 2 d (d + 1) multiplications.
+    Raises: InvalidParameter (factor < 0, not finite).
+    """
+    checks.in_range("factor", factor, least=0.0)
+    if factor == 1.0:
+        return sums
+    return RidgeSums(
+        sums.gram * factor,
+        sums.moment * factor,
+        sums.gram_error * factor,
+        sums.moment_error * factor,
+        sums.observations,
+    )
+
+
+def plus(a: RidgeSums, b: RidgeSums) -> RidgeSums:
+    """Return a + b. Cost: O(d^2). Raises: InvalidShape."""
+    return _combined(a, b, 1.0)
+
+
+def minus(a: RidgeSums, b: RidgeSums) -> RidgeSums:
+    """Return a - b: what ``a`` would be had it never seen ``b``, to the rounding of a.
+
+    Cost: O(d^2). Raises: InvalidShape.
+    """
+    return _combined(a, b, -1.0)
+
+
+def _combined(a: RidgeSums, b: RidgeSums, sign: float) -> RidgeSums:
+    checks.shape("moment", b.moment, a.moment.shape)
+    gram, gram_error = _two_sums(a.gram, a.gram_error, sign * b.gram, sign * b.gram_error)
+    moment, moment_error = _two_sums(a.moment, a.moment_error, sign * b.moment, sign * b.moment_error)
+    observations = a.observations + int(sign) * b.observations
+    return RidgeSums(gram, moment, gram_error, moment_error, observations)
+
+
+def _two_sums(
+    total: Matrix | Vector, error: Matrix | Vector, term: Matrix | Vector, term_error: Matrix | Vector
+) -> tuple[Matrix | Vector, Matrix | Vector]:
+    """(total - error) + (term - term_error), as a sum and its error."""
+    high, low = _two_sum(total, term)
+    total, rest = _two_sum(high, low - error - term_error)
+    return total, -rest
+
+
+def _two_sum(a: Matrix | Vector, b: Matrix | Vector) -> tuple[Matrix | Vector, Matrix | Vector]:
+    """A + b as rounded, and what the rounding took (Knuth): exact, whichever is larger."""
+    total = a + b
+    share = total - a
+    return total, (a - (total - share)) + (b - share)

@@ -1,0 +1,93 @@
+"""Pools: what all keys of a bandit have taught together, summed over the partitions that keep a part each.
+
+The reducer keeps a partition's part exact, and takes a forgotten learner out of it. Here it is read when it
+is first needed and, once it is older than ``MAX_AGE_S``, again in the background.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from functools import reduce
+
+from app.algorithms.linear import sum_algebra
+from app.algorithms.linear.pooled_prior import with_pooled_prior
+from app.algorithms.linear.ridge import RidgeSums
+from app.errors import Unavailable
+from app.services.bandits import Bandit
+from app.services.records import POOL, LearnerState, bytes_to_state
+from app.storage.protocol import Store
+
+MAX_AGE_S = 1.0
+
+
+@dataclass(slots=True)
+class Pool:
+    """``state`` is None before the first reward of any key."""
+
+    state: LearnerState | None
+    read_at: float
+
+
+class Pools:
+    """The pools of the bandits that this process has served with one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pools: dict[str, Pool] = {}
+        self._reading: dict[str, asyncio.Task[Pool]] = {}
+
+    async def with_prior(self, bandit: Bandit, own: LearnerState) -> RidgeSums:
+        """The sums of a key with those of all other keys as its prior."""
+        pool = await self.get(bandit)
+        if pool is None:
+            return own.sums
+        mine = _at(own, pool.time_ms)
+        others = sum_algebra.minus(pool.sums, mine.sums)
+        return with_pooled_prior(own.sums, others, strength=bandit.record.prior_strength)
+
+    async def get(self, bandit: Bandit) -> LearnerState | None:
+        """The pool as it was within the last ``MAX_AGE_S``, or a little earlier while it is read again."""
+        pool = self._pools.get(bandit.uid)
+        if pool is None:
+            pool = await asyncio.shield(self._read(bandit.uid))
+        elif time.monotonic() - pool.read_at > MAX_AGE_S:
+            self._read(bandit.uid)
+        return pool.state
+
+    def _read(self, uid: str) -> asyncio.Task[Pool]:
+        task = self._reading.get(uid)
+        if task is None:
+            task = self._reading[uid] = asyncio.create_task(self._read_now(uid))
+            task.add_done_callback(lambda done: self._finished(uid, done))
+        return task
+
+    async def _read_now(self, uid: str) -> Pool:
+        started = time.monotonic()
+        parts = await asyncio.gather(
+            *(self._store.states(partition, [(uid, POOL)]) for partition in range(self._store.partitions))
+        )
+        states = [bytes_to_state(data) for (data,) in parts if data is not None]
+        newest = max((state.time_ms for state in states), default=0)
+        total = reduce(_plus, (_at(state, newest) for state in states)) if states else None
+        pool = self._pools[uid] = Pool(total, started)
+        return pool
+
+    def _finished(self, uid: str, task: asyncio.Task[Pool]) -> None:
+        """A background read that failed is tried again by the next caller."""
+        del self._reading[uid]
+        if not task.cancelled() and not isinstance(task.exception(), Unavailable | None):
+            raise task.exception()  # type: ignore[misc]  # not None: a mistake, for the loop's log
+
+
+def _at(state: LearnerState, time_ms: int) -> LearnerState:
+    """The state as it counts at a later time."""
+    if not state.half_life_s:
+        return state
+    factor = sum_algebra.weight(time_ms - state.time_ms, state.half_life_s)
+    return LearnerState(state.version, sum_algebra.scaled(state.sums, factor), time_ms, state.half_life_s)
+
+
+def _plus(a: LearnerState, b: LearnerState) -> LearnerState:
+    return LearnerState(a.version + b.version, sum_algebra.plus(a.sums, b.sums), a.time_ms, a.half_life_s)

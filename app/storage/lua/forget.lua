@@ -1,0 +1,17 @@
+-- Put before every script that forgets a learner.
+-- forget(log, watermark, forgotten, erase, bandit, learner, payload, now, ttl) -> the entry id
+--   The entry is appended, rewards of decisions up to now are refused for ttl, and the learner is put on the
+--   list of those of whom nothing is to be kept. Repeated with the same now it gives the same entry: another
+--   one would also wipe what came since. Appending comes first: it is what a server without memory refuses.
+local function forget(log, watermark, forgotten, erase, bandit, learner, payload, now, ttl)
+  local before, entry = string.match(redis.call('GET', forgotten) or '', '^(%d+) (.+)$')
+  if before and tonumber(before) == now then
+    return entry
+  end
+  entry = redis.call('XADD', log, next_id(log, watermark)(), 'b', bandit, 'l', learner, 'f', '1', 'p', payload)
+  local until_ms = math.max(now, tonumber(before or 0))
+  local keep = math.max(ttl, redis.call('PTTL', forgotten))
+  redis.call('SET', forgotten, string.format('%.0f %s', until_ms, entry), 'PX', string.format('%.0f', keep))
+  redis.call('HSET', erase, bandit .. '/' .. learner, entry)
+  return entry
+end

@@ -1,0 +1,336 @@
+"""Defaults for decisions without a reward, activation, discounting, forgetting, idle learners, pools."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from api_client import Api, Json, running
+from waiting import until
+
+from app.services.records import LoggedDecision, unpack
+from app.storage import redis_keys
+from workers import chores
+
+pytestmark = pytest.mark.anyio
+
+ARMS = {f"a{i}": [1.0, float(i), 0.5 * i * i] for i in range(4)}
+WAIT = {"wait_s": 0.05, "default": -1.0}
+
+
+@pytest.fixture
+async def world(api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
+    """Chores are done at once."""
+    monkeypatch.setattr(chores, "EVERY_S", 0.01)
+    await api.catalogue("c", ARMS)
+    return api
+
+
+def theta(*rows: tuple[str, float], weights: list[float] | None = None) -> list[float]:
+    """Equation 1 for these arms and rewards."""
+    X, r = np.array([ARMS[arm] for arm, _ in rows]).reshape(-1, 3), np.array([value for _, value in rows])
+    w = np.ones(len(r)) if weights is None else np.array(weights)
+    return list(np.linalg.solve(np.eye(3) + (X.T * w) @ X, (X.T * w) @ r))
+
+
+async def learned(api: Api, bandit: str, observations: int, key: str = "_global") -> Json:
+    async def there() -> Json | None:
+        learner = await api.learner(bandit, key)
+        return learner if learner["observations"] == observations else None
+
+    found = await until(there, what=f"{bandit} has {observations} observations")
+    assert found is not None
+    return found
+
+
+async def test_a_decision_without_a_reward_counts_as_the_default(world: Api):
+    await world.bandit("b", "c", reward=WAIT)
+    arms = [(await world.choose("b"))["arms"][0]["id"] for _ in range(3)]
+    learner = await learned(world, "b", 3)
+    np.testing.assert_allclose(learner["theta"], theta(*((arm, -1.0) for arm in arms)), rtol=1e-8)
+    stored = await world.stored()
+    assert not [key for key in stored if b":due" in key or b":decisions" in key]
+
+
+async def test_a_late_reward_takes_the_place_of_the_default_exactly(world: Api):
+    """An early one forestalls it, a second one is a duplicate; each arm of a slate is for itself."""
+    await world.bandit("b", "c", reward={"wait_s": 3_600, "default": -1.0})
+    choice = await world.choose("b", k=3)
+    token, arms = choice["decision"], [item["id"] for item in choice["arms"]]
+    await world.reward({"decision": token, "arm": arms[0], "value": 0.3})
+    await due_now(world)
+    learner = await learned(world, "b", 3)
+    before = theta((arms[0], 0.3), (arms[1], -1.0), (arms[2], -1.0))
+    np.testing.assert_allclose(learner["theta"], before, rtol=1e-8)
+    late = {"decision": token, "arm": arms[1], "value": 0.7}
+    assert (await world.reward(late, late))["duplicate"] == 1
+    learner = await world.learner("b", precision=True)
+    after = theta((arms[0], 0.3), (arms[1], 0.7), (arms[2], -1.0))
+    np.testing.assert_allclose(learner["theta"], after, rtol=1e-8)
+    assert learner["observations"] == 3
+    X = np.array([ARMS[arm] for arm in arms])
+    np.testing.assert_allclose(learner["precision"], np.eye(3) + X.T @ X, rtol=1e-12)
+
+
+async def due_now(api: Api) -> None:
+    """As if the waiting time of all logged decisions were over."""
+    for partition in range(16):
+        members = await api.store.zrange(redis_keys.due(partition), 0, -1)
+        for member in members:
+            await api.store.zadd(redis_keys.due(partition), {member: 1})
+
+
+async def test_rewards_that_add_up_replace_the_default_once(world: Api):
+    await world.bandit("b", "c", reward={"aggregate": "sum", **WAIT})
+    choice = await world.choose("b")
+    arm = choice["arms"][0]["id"]
+    await learned(world, "b", 1)
+    rewards = [{"decision": choice["decision"], "value": v, "reward_id": f"r{v}"} for v in (0.5, 2.0)]
+    await world.reward(*rewards)
+    learner = await world.learner("b")
+    np.testing.assert_allclose(learner["theta"], theta((arm, 2.5)), rtol=1e-8)
+    assert learner["observations"] == 1
+
+
+async def test_a_thousand_late_rewards_leave_the_estimate_of_timely_ones(world: Api):
+    await world.bandit("late", "c", reward={"wait_s": 3_600, "default": 1e6})
+    await world.bandit("plain", "c")
+    rows, rewards = [], []
+    for number in range(300):
+        choice = await world.choose("late", seed=number)
+        rewards.append({"decision": choice["decision"], "value": number * 1e-3})
+        rows.append((choice["arms"][0]["id"], number * 1e-3))
+    await due_now(world)
+    await learned(world, "late", 300)
+    order = np.random.default_rng(3).permutation(300)
+    await world.reward(*(rewards[i] for i in order))
+    learner = await world.learner("late")
+    assert learner["observations"] == 300
+    np.testing.assert_allclose(learner["theta"], theta(*rows), rtol=1e-8)
+
+
+async def test_the_same_event_owes_one_default(world: Api):
+    await world.bandit("b", "c", reward=WAIT)
+    choice = await world.choose("b", event_id="e")
+    await learned(world, "b", 1)
+    assert await world.choose("b", event_id="e") == choice
+    await nothing_due(world)
+    assert (await world.learner("b"))["observations"] == 1
+
+
+async def nothing_due(api: Api) -> None:
+    async def idle() -> bool:
+        counts = [await api.store.zcard(redis_keys.due(partition)) for partition in range(16)]
+        return not any(counts)
+
+    await until(idle, what="no decision is waited for")
+    await api.stored()
+
+
+async def test_of_two_workers_one_counts_the_default(world: Api):
+    await world.bandit("b", "c", reward={"wait_s": 3_600})
+    for number in range(20):
+        await world.choose("b", seed=number)
+    await due_now(world)
+    store = world.app.state.service.store
+    sweepers = [chores.Chores(store, token_ttl_ms=86_400_000, wake=lambda n: None) for _ in range(4)]
+    await asyncio.gather(*(sweeper.sweep(p) for sweeper in sweepers for p in range(16)))
+    assert (await learned(world, "b", 20))["version"] == 20
+
+
+async def test_a_decision_that_was_not_shown_teaches_nothing(world: Api):
+    await world.bandit("b", "c", reward=WAIT)
+    hidden = await world.choose("b", activate=False)
+    shown = await world.choose("b", activate=False)
+    tokens = [hidden["decision"], shown["decision"]]
+    refused = await world.ok(
+        "POST", "/v1/rewards", {"rewards": [{"decision": token, "value": 1} for token in tokens]}, 202
+    )
+    assert [item["code"] for item in refused["rejected"]] == ["not_activated"] * 2
+    answer = await world.ok("POST", "/v1/decisions/activate", {"decisions": [tokens[1], "forged"]})
+    assert answer == {
+        "activated": 1,
+        "duplicate": 0,
+        "rejected": [{"index": 1, "code": "invalid_token"}],
+    }
+    await learned(world, "b", 1)  # its default: it is waited for since it was shown
+    again = await world.ok("POST", "/v1/decisions/activate", {"decisions": [tokens[1]]})
+    assert (again["activated"], again["duplicate"]) == (0, 1)
+    await world.reward({"decision": tokens[1], "value": 0.25})
+    await nothing_due(world)
+    learner = await world.learner("b")
+    assert learner["observations"] == 1
+    np.testing.assert_allclose(learner["theta"], theta((shown["arms"][0]["id"], 0.25)), rtol=1e-8)
+
+
+async def test_a_plain_bandit_can_be_activated_later_too(world: Api):
+    """Activating what was active all along is a duplicate; nothing is logged, as it does not wait."""
+    await world.bandit("b", "c")
+    choice, other = await world.choose("b", activate=False), await world.choose("b")
+    body = {"decisions": [choice["decision"], other["decision"], choice["decision"]]}
+    answer = await world.ok("POST", "/v1/decisions/activate", body)
+    assert (answer["activated"], answer["duplicate"]) == (1, 2)
+    assert (await world.reward({"decision": choice["decision"], "value": 1.0}))["accepted"] == 1
+    assert not [key for key in await world.stored() if b":decisions" in key]
+
+
+async def test_bounds_hold_for_defaults_and_rewards(world: Api):
+    await world.bandit("b", "c", reward={"min": 0, "max": 1, "wait_s": 60, "default": 0.5})
+    token = (await world.choose("b"))["decision"]
+    answer = await world.ok("POST", "/v1/rewards", {"rewards": [{"decision": token, "value": 1.5}]}, 202)
+    assert answer["rejected"] == [{"index": 0, "code": "out_of_range"}]
+    await due_now(world)
+    await learned(world, "b", 1)
+
+
+async def test_old_rewards_weigh_less_whatever_their_order(world: Api, monkeypatch: pytest.MonkeyPatch):
+    """Theta = (ridge I + sum w x x^T)^-1 sum w r x w = 2^(-(T - t) / half-life)."""
+    await world.bandit("b", "c", half_life_s=60, reward={"wait_s": 3_600, "default": 5.0})
+    now = {"ns": 1_800_000_000 * 10**9}
+    monkeypatch.setattr("app.services.choosing.time.time_ns", lambda: now["ns"])
+    decided = []
+    for minute in range(5):
+        choice = await world.choose("b", seed=minute)
+        decided.append((choice["decision"], choice["arms"][0]["id"], float(minute)))
+        now["ns"] += 60 * 10**9
+    await due_now(world)
+    await learned(world, "b", 5)
+    for token, _, value in (decided[i] for i in (3, 0, 4, 2, 1)):
+        await world.reward({"decision": token, "value": value})
+    learner = await world.learner("b")
+    weights = [2.0 ** (minute - 4) for minute in range(5)]
+    expected = theta(*((arm, value) for _, arm, value in decided), weights=weights)
+    np.testing.assert_allclose(learner["theta"], expected, rtol=1e-8)
+    assert (learner["observations"], learner["version"]) == (5, 10)
+
+
+async def traces(api: Api, name: bytes) -> list[tuple[bytes, Any]]:
+    """Where in the store a name is to be found, in keys and in what they hold."""
+    found: list[tuple[bytes, Any]] = []
+    async for key in api.store.scan_iter(count=1_000):
+        kind = await api.store.type(key)
+        content: Any = {
+            b"hash": api.store.hgetall, b"string": api.store.get, b"stream": api.store.xrange,
+            b"zset": lambda k: api.store.zrange(k, 0, -1), b"set": api.store.smembers,
+        }[kind](key)  # fmt: skip
+        content = await content
+        if name in key or name in repr(content).encode():
+            found.append((key, content))
+    return found
+
+
+async def test_a_deleted_learner_leaves_no_trace_but_the_refusal(world: Api):
+    """No log entry, logged decision, event or state; what is left expires, and says which ids were seen."""
+    await world.bandit("b", "c", scope="per_key", prior="pooled", reward={"wait_s": 3_600}, idle_ttl_s=3_600)
+    await world.observe("b", *({"id": f"o{i}", "key": "zoe", "arm": "a1", "value": 1.0} for i in range(30)))
+    await world.observe("b", {"id": "x", "key": "max", "arm": "a2", "value": 2.0})
+    choice = await world.choose("b", key="zoe", event_id="e")
+    await world.reward({"decision": choice["decision"], "value": 3.0})
+    await world.choose("b", key="zoe")
+    await world.ok("DELETE", "/v1/bandits/b/learners/zoe", status=204)
+    left = await traces(world, b"zoe")
+    kinds = {key.split(b"}:")[1].split(b":")[0] for key, _ in left}
+    assert kinds == {b"seen", b"seen-first", b"forgotten", b"log", b"changes"}
+    for key, content in left:
+        if key.endswith(b":log"):  # the entry that forgets, and by which the next one is numbered
+            assert [fields[b"l"] for _, fields in content if fields[b"l"] == b"zoe"] == [b"zoe"]
+        elif not key.endswith(b":changes"):
+            assert await world.store.pttl(key) > 0
+    assert (await world.learner("b", "zoe"))["observations"] == 0
+    answer = await world.ok(
+        "POST", "/v1/rewards", {"rewards": [{"decision": choice["decision"], "value": 1}]}, 202
+    )
+    assert answer["rejected"][0]["code"] == "forgotten"
+    assert (await world.choose("b", key="zoe", event_id="e"))["decision"] != choice["decision"]
+
+
+async def test_the_pool_forgets_with_the_learner(world: Api):
+    """A new key starts from what the others taught; nothing of a deleted one is left in it."""
+    await world.bandit("b", "c", scope="per_key", prior="pooled", prior_strength=1e6)
+    await world.observe("b", *({"id": f"m{i}", "key": "max", "arm": "a2", "value": 2.0} for i in range(9)))
+    only_max = theta(*[("a2", 2.0)] * 9)
+    np.testing.assert_allclose((await world.learner("b", "new"))["theta"], only_max, rtol=1e-8)
+    await world.observe("b", *({"id": f"z{i}", "key": "zoe", "arm": "a1", "value": -5.0} for i in range(9)))
+
+    async def pool(expected: list[float]) -> bool:
+        found = await world.learner("b", "new")
+        return bool(np.allclose(found["theta"], expected, rtol=1e-8))
+
+    both = theta(*[("a2", 2.0)] * 9, *[("a1", -5.0)] * 9)
+    await until(lambda: pool(both), what="the pool has both")
+    await world.ok("DELETE", "/v1/bandits/b/learners/zoe", status=204)
+    await until(lambda: pool(only_max), what="the pool is without zoe")
+    assert (await world.learner("b", "new"))["version"] == 0
+
+
+async def test_a_key_of_a_pooled_bandit_learns_for_itself(world: Api):
+    await world.bandit("b", "c", scope="per_key", prior="pooled", prior_strength=4)
+    await world.observe("b", *({"id": f"m{i}", "key": "max", "arm": "a2", "value": 2.0} for i in range(8)))
+    await world.observe("b", *({"id": f"n{i}", "key": "new", "arm": "a1", "value": 1.0} for i in range(3)))
+    rows = [("a2", 2.0)] * 8 + [("a1", 1.0)] * 3
+    learner = await world.learner("b", "new")
+    expected = theta(*rows, weights=[0.5] * 8 + [1.0] * 3)
+    np.testing.assert_allclose(learner["theta"], expected, rtol=1e-8)
+    assert learner["observations"] == 3
+    choice = await world.choose("b", key="other")
+    assert choice["learner_version"] == 0
+
+
+async def test_an_idle_learner_is_forgotten_like_a_deleted_one(world: Api):
+    await world.bandit("b", "c", scope="per_key", idle_ttl_s=1, reward={"wait_s": 3_600})
+    await world.bandit("keeps", "c", scope="per_key")
+    for bandit in ("b", "keeps"):
+        await world.observe(bandit, {"id": "o", "key": "ann", "arm": "a1", "value": 1.0})
+    token = (await world.choose("b", key="bob"))["decision"]
+    await learned(world, "b", 0, "ann")
+    assert (await world.learner("keeps", "ann"))["observations"] == 1
+    assert (await world.reward({"decision": token, "value": 1.0}))["accepted"] == 1  # bob is waited for
+    await world.observe("b", {"id": "p", "key": "ann", "arm": "a1", "value": 1.0})
+    await learned(world, "b", 1, "ann")
+
+
+async def test_a_deleted_bandit_owes_no_default(world: Api):
+    await world.bandit("b", "c", reward={"wait_s": 3_600})
+    await world.choose("b")
+    await world.ok("DELETE", "/v1/bandits/b", status=204)
+    await nothing_due(world)
+    assert not [key for key in await world.stored() if b":states" in key or b":decisions" in key]
+
+
+async def test_what_is_logged_is_what_the_token_says(world: Api):
+    """Only for bandits that wait; the features are those of the choice, also when the arm changes."""
+    await world.bandit("b", "c", reward={"wait_s": 3_600, "default": 0.5})
+    choice = await world.choose("b", k=2)
+    await world.put_arms("c", {arm: [9.0, 9.0, 9.0] for arm in ARMS})
+    records = [
+        unpack(record, LoggedDecision)
+        for partition in range(16)
+        for record in (await world.store.hgetall(redis_keys.decisions(partition))).values()
+    ]
+    assert [record.arms for record in records] == [[item["id"] for item in choice["arms"]]]
+    await due_now(world)
+    learner = await learned(world, "b", 2)
+    np.testing.assert_allclose(
+        learner["theta"], theta(*((item["id"], 0.5) for item in choice["arms"])), rtol=1e-8
+    )
+
+
+async def test_defaults_are_owed_across_restarts(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(chores, "EVERY_S", 0.01)
+    async with running(store_url, tmp_path) as api:
+        await api.catalogue("c", ARMS)
+        await api.bandit("b", "c", reward={"wait_s": 3_600, "default": 1.0})
+        arm = (await api.choose("b"))["arms"][0]["id"]
+        await due_now_later(api)
+    async with running(store_url, tmp_path, empty=False) as api:
+        learner = await learned(api, "b", 1)
+        np.testing.assert_allclose(learner["theta"], theta((arm, 1.0)), rtol=1e-8)
+
+
+async def due_now_later(api: Api) -> None:
+    """The process ends before anything is done about it."""
+    api.app.state.service._chores.cancel()
+    await due_now(api)

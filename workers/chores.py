@@ -1,0 +1,77 @@
+"""What becomes due by the clock: defaults of decisions without a reward, learners that were idle for too
+long, and what is still kept of forgotten ones.
+
+Any number of processes may do it at the same time: every step is one script that looks again before it acts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from app.errors import Unavailable
+from app.services.decisions import DEDUPE_MARGIN_MS, defaults_of
+from app.services.records import RewardPayload, pack
+from app.storage.protocol import Store
+
+log = logging.getLogger("shortlist.chores")
+
+EVERY_S = 1.0
+BATCH = 200
+FORGET = pack(RewardPayload(b""))
+
+
+class Chores:
+    """``wake(partition)`` is called when something was appended; ``done(kind, count)`` counts for metrics."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        token_ttl_ms: int,
+        wake: Callable[[int], None],
+        done: Callable[[str, int], None] = lambda kind, count: None,  # noqa: ARG005
+    ) -> None:
+        self._store = store
+        self._ttl_ms = token_ttl_ms + DEDUPE_MARGIN_MS
+        self._wake = wake
+        self._done = done
+
+    async def run(self) -> None:
+        """Until it is cancelled. An unreachable store is waited for."""
+        while True:
+            try:
+                await asyncio.gather(*map(self.sweep, range(self._store.partitions)))
+            except Unavailable as error:
+                log.warning("the store is not available, chores wait: %s", error.detail)
+            except Exception:
+                log.exception("chores failed, and are tried again")
+            await asyncio.sleep(EVERY_S)
+
+    async def sweep(self, partition: int) -> None:
+        """Do everything that is due in a partition."""
+        more = True
+        while more:
+            now_ms = time.time_ns() // 1_000_000
+            chores = await self._store.chores(partition, now_ms, BATCH)
+            if chores.decisions:
+                members = [member for member, _ in chores.decisions]
+                writes = defaults_of(chores.decisions, now_ms)
+                if await self._store.append_defaults(partition, members, writes):
+                    self._wake(partition)
+                self._done("waited_for", len(members))
+            for member in chores.idle:
+                await self._expire(partition, member, now_ms)
+            for member, entry_id in chores.erase.items():
+                self._done("erased", await self._store.erase(partition, member, entry_id))
+            more = BATCH in (len(chores.decisions), len(chores.idle))
+
+    async def _expire(self, partition: int, member: str, now_ms: int) -> None:
+        entry = await self._store.expire(
+            partition, member, payload=FORGET, now_ms=now_ms, ttl_ms=self._ttl_ms
+        )
+        if entry is not None:
+            self._wake(partition)
+            self._done("expired", 1)
