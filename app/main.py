@@ -86,8 +86,8 @@ def create_app(settings: Settings) -> FastAPI:
         centers.router(service.catalogues, service.centers),
         center_campaigns.router(service.center_campaigns),
         sampling.router(service.catalogues, service.sampling),
-        bandits.router(service.bandits, service.learners, service.rewards),
         slates.router(service.slates),
+        bandits.router(service.bandits, service.learners, service.rewards, service.eliminating),
     )
     # Not included but taken over, before the framework's own: matched once, the hottest first.
     app.state.service = service

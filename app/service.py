@@ -15,6 +15,7 @@ from app.services.catalogues import Catalogues
 from app.services.centers import CatalogueCenters
 from app.services.choosing import Choosing
 from app.services.decisions import Decisions
+from app.services.eliminating import Eliminating
 from app.services.learners import Learners
 from app.services.noisy_centers import CenterCampaigns, NoisyCenters
 from app.services.rewards import Receipt, RemoteWorkers, Rewards
@@ -53,7 +54,15 @@ class Service:
         )
         self._worker = self._make_worker() if settings.worker else None
         self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer)
-        self.choosing = Choosing(store, self.learners, self.signer, self.decisions, token_ttl_ms=token_ttl_ms)
+        self.eliminating = Eliminating(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
+        self.choosing = Choosing(
+            store,
+            self.learners,
+            self.eliminating,
+            self.signer,
+            self.decisions,
+            token_ttl_ms=token_ttl_ms,
+        )
         self.rewards = Rewards(
             store,
             self.catalogues,
@@ -100,6 +109,7 @@ class Service:
         self.centers.close()
         self.sampling.close()
         self.slates.close()
+        self.eliminating.close()
         await asyncio.gather(*self._tasks)
         await self.store.close()
 
@@ -136,6 +146,8 @@ class Service:
 
     def _applied(self, states: States, entries: int) -> None:
         self.learners.applied(states)
+        for identity in [identity for identity, state in states.items() if state is None]:
+            self.eliminating.forget(*identity)
         self.metrics.applied.inc(entries)
 
     def _received(self, receipt: Receipt) -> None:

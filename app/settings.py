@@ -57,6 +57,9 @@ class Settings(BaseSettings):
     campaign_cache_mb: Annotated[int, Field(ge=1)] = Field(
         64, description="Memory for recently used campaigns, of each kind."
     )
+    elimination_cache_mb: Annotated[int, Field(ge=1)] = Field(
+        256, description="Memory for the living arms of recently used learners of elimination policies."
+    )
     posterior_age_s: Annotated[float, Field(gt=0)] = Field(
         0.5, description="With --no-worker: after how long a cached posterior is read again."
     )

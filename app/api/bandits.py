@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
 
 from app.api.reward_schemas import ObservationsBody, ReceiptView
 from app.api.rewards import receipt_reply
@@ -13,12 +14,26 @@ from app.api.schemas import BanditBody, BanditView, Identifier, LearnerKey, Lear
 from app.api.strict_json import JsonRoute, reply
 from app.errors import NotFound
 from app.services.bandits import GLOBAL_LEARNER, Bandit, Bandits
+from app.services.eliminating import Eliminating
 from app.services.learners import Learners
 from app.services.records import BanditRecord, RewardRule
 from app.services.rewards import Observation, Rewards
 
 
-def router(bandits: Bandits, learners: Learners, rewards: Rewards) -> APIRouter:
+class StageView(BaseModel):
+    stage: int
+    size: int
+
+
+class SetsView(BaseModel):
+    """``threshold``: null without arms."""
+
+    stages: list[StageView]
+    eliminated: int
+    threshold: float | None
+
+
+def router(bandits: Bandits, learners: Learners, rewards: Rewards, eliminating: Eliminating) -> APIRouter:
     routes = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
 
     @routes.put("/{bandit}", response_model=BanditView)
@@ -77,12 +92,24 @@ def router(bandits: Bandits, learners: Learners, rewards: Rewards) -> APIRouter:
             answer["precision"] = report.precision.tolist()
         return reply(answer)
 
+    @routes.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
+    async def sets(bandit: str, key: LearnerKey) -> Response:
+        """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
+        owner = bandits.get(bandit)
+        _check_key(owner, key)
+        if not owner.eliminates:
+            raise NotFound(f"no such thing: the policy {owner.record.policy} eliminates no arms")
+        found = await eliminating.sets(owner, key)
+        stages = [{"stage": stage, "size": size} for stage, size in found.stages]
+        return reply({"stages": stages, "eliminated": found.eliminated, "threshold": found.threshold})
+
     @routes.delete("/{bandit}/learners/{key}", status_code=204)
     async def forget(bandit: str, key: LearnerKey) -> Response:
         """Forget a learner; rewards for its decisions so far are refused from now on."""
         owner = bandits.get(bandit)
         _check_key(owner, key)
         await rewards.forget(owner, key)
+        eliminating.forget(owner.uid, key)
         return Response(status_code=204)
 
     return routes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from app.services.bandits import MAX_ELIMINATION_DIM  # noqa: F401 - known to the service too
+
 MAX_DIM = 4_096
 MAX_ARMS = 10_000
 MAX_K = 1_000

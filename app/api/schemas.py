@@ -167,7 +167,7 @@ class RewardBody(StrictModel):
 
 class BanditBody(StrictModel):
     catalogue: Identifier
-    policy: Literal["sub_ts", "linear_ts"]
+    policy: Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim"]
     scope: Literal["global", "per_key"] = "global"
     ridge: Annotated[float, Field(ge=1e-9, le=1e9)] = 1.0
     exploration: Exploration = 1.0

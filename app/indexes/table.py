@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ _ID_BYTES = 200
 _CACHE_LINE = 64
 _DIMENSION_MAJOR = 64
 _FLOAT32 = np.dtype(np.float32)
+_NUMBERS = count()
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +45,10 @@ class ArmView:
     Shapes: features (K, d) float64, working (K, d), norms, revisions, died (K,), dead (tombstones,).
     ``working`` is the float32 copy for scans, or ``features`` when their size leaves float32's range.
     ``died[row]`` is the row's place in ``dead`` or larger than any. ``largest_norm`` bounds all norms.
+    Views of one ``table`` number their arms alike, and a later one's ``dead`` begins with an earlier one's.
     """
 
+    table: int
     ids: Sequence[str]
     dim: int
     features: Matrix
@@ -114,6 +118,7 @@ class ArmTable:
     """See the module. One thread changes it; the views may be read from all."""
 
     def __init__(self, dim: int) -> None:
+        self._number = next(_NUMBERS)
         self._ids: list[str] = []
         self._latest: dict[str, int] = {}
         self._earlier: dict[int, int] = {}
@@ -227,6 +232,7 @@ class ArmTable:
         rows = len(self._ids)
         fits = self._largest_norm <= _FLOAT32_NORM
         return ArmView(
+            table=self._number,
             ids=self._ids,
             dim=self._features.shape[1],
             features=self._features[:rows],

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.algorithms import confidence
+from app.algorithms.linear import elimination
 from app.errors import Conflict, Invalid, NotFound
 from app.services.catalogues import Catalogue, Catalogues
 from app.services.pages import page_by_name
@@ -16,6 +17,8 @@ from app.services.records import BanditRecord, split_uid, with_uid
 from app.storage.protocol import Store
 
 GLOBAL_LEARNER = "_global"
+ELIMINATION = frozenset({"sub_elim", "linear_elim"})
+MAX_ELIMINATION_DIM = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,17 @@ class Bandit:
     record: BanditRecord
     catalogue: Catalogue
     exploration: float
+
+    @property
+    def eliminates(self) -> bool:
+        return self.record.policy in ELIMINATION
+
+    @property
+    def rules(self) -> elimination.Rules:
+        """Of an elimination policy: eta is T^-1/2 unless it is given (Corollary 5.3)."""
+        record = self.record
+        eta = record.eta if record.eta is not None else record.horizon**-0.5
+        return elimination.rules(radius=self.exploration, eta=eta)
 
     @classmethod
     def of(cls, name: str, uid: str, record: BanditRecord, catalogue: Catalogue) -> Bandit:
@@ -44,10 +58,29 @@ class Bandit:
 
 
 def _exploration(record: BanditRecord, dim: int) -> float:
-    """The multiplier of V^-1/2 xi: as given, or the paper's beta(delta / 4T) (Algorithm 4, line 2)."""
+    """The multiplier of V^-1/2 xi, or the radius of elimination: as given, or the paper's.
+
+    beta(delta / 4T) is Algorithm 4, line 2; beta(delta / 2) Algorithm 3, line 3, here for any ridge.
+    """
+    if isinstance(record.exploration, str) and record.policy in ELIMINATION:
+        return confidence.beta(record.delta / 2, dim=dim, horizon=record.horizon, ridge=record.ridge)
     if isinstance(record.exploration, str):
         return confidence.beta(record.delta / (4 * record.horizon), dim=dim, horizon=record.horizon)
     return record.exploration
+
+
+def _check_elimination(record: BanditRecord, dim: int) -> None:
+    if record.policy not in ELIMINATION:
+        return
+    if record.exploration == 0:
+        raise Invalid("exploration must be > 0 for elimination", loc=("body", "exploration"))
+    if record.policy == "sub_elim" and (record.half_life_s is not None or record.prior != "plain"):
+        field = "half_life_s" if record.half_life_s is not None else "prior"
+        message = f"{field}: sub_elim needs a precision that only grows; linear_elim does not"
+        raise Invalid(message, loc=("body", field))
+    if dim > MAX_ELIMINATION_DIM:
+        message = f"elimination needs a catalogue of dimension {MAX_ELIMINATION_DIM} at most"
+        raise Invalid(message, loc=("body", "policy"))
 
 
 def partition_of(uid: str, learner: str, partitions: int) -> int:
@@ -86,6 +119,7 @@ class Bandits:
 
     async def _create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
         catalogue = self._catalogues.get(record.catalogue)
+        _check_elimination(record, catalogue.dim)
         data = with_uid(secrets.token_hex(8), record)
         standing = await self._store.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:

@@ -22,6 +22,7 @@ from app.errors import NoArms
 from app.indexes.live import Snapshot
 from app.services.bandits import Bandit, partition_of
 from app.services.decisions import Decisions
+from app.services.eliminating import Decided, Eliminating
 from app.services.learners import Learners
 from app.services.tokens import Decision, TokenSigner, new_decision_id
 from app.storage.protocol import Store
@@ -98,6 +99,7 @@ class Choosing:
         self,
         store: Store,
         learners: Learners,
+        eliminating: Eliminating,
         signer: TokenSigner,
         decisions: Decisions,
         *,
@@ -105,6 +107,7 @@ class Choosing:
     ) -> None:
         self._store = store
         self._learners = learners
+        self._eliminating = eliminating
         self._signer = signer
         self._decisions = decisions
         self._token_ttl_ms = token_ttl_ms
@@ -134,11 +137,8 @@ class Choosing:
         return msgspec.msgpack.decode(made, type=Choice)
 
     async def _choose(self, bandit: Bandit, name: str, request: ChooseRequest) -> Choice:
-        learner = self._learners.cached(bandit, name) or await self._learners.get(bandit, name)
-        posterior = learner.posterior or await self._learners.posterior(bandit, learner)
-        catalogue_version = bandit.catalogue.version
-        view = bandit.catalogue.index.snapshot()
-        found = await self._search(bandit, posterior, view, request)
+        made = await self._decide(bandit, name, request)
+        found, view = made.found, made.view
         if not len(found.rows):
             raise NoArms("no arm of the catalogue is eligible")
         rows = found.rows.tolist()
@@ -157,13 +157,25 @@ class Choosing:
             )
         )
         arms = list(map(ChosenArm, ids, found.scores.tolist()))
-        return Choice(token, arms, bandit.record.policy, learner.version, catalogue_version, found.exact)
+        versions = made.learner_version, made.catalogue_version
+        return Choice(token, arms, bandit.record.policy, *versions, found.exact)
+
+    async def _decide(self, bandit: Bandit, name: str, request: ChooseRequest) -> Decided:
+        if bandit.eliminates:
+            rng = self._generator(bandit, request)
+            return await self._eliminating.choose(bandit, name, k=request.k, exclude=request.exclude, rng=rng)
+        learner = self._learners.cached(bandit, name) or await self._learners.get(bandit, name)
+        posterior = learner.posterior or await self._learners.posterior(bandit, learner)
+        catalogue_version = bandit.catalogue.version
+        view = bandit.catalogue.index.snapshot()
+        found = await self._search(bandit, posterior, view, request)
+        return Decided(found, view, learner.version, catalogue_version)
 
     async def _search(
         self, bandit: Bandit, posterior: Posterior, view: Snapshot, request: ChooseRequest
     ) -> TopK:
         exclude = view.rows_of(request.exclude) if request.exclude else NO_ROWS
-        rng = self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
+        rng = self._generator(bandit, request)
         choose = partial(
             sub_ts.choose,
             posterior,
@@ -176,6 +188,9 @@ class Choosing:
         if view.expected_us > LONG_SEARCH_US or bandit.catalogue.dim > LONG_DRAW_DIM:
             return await asyncio.to_thread(choose)
         return choose()
+
+    def _generator(self, bandit: Bandit, request: ChooseRequest) -> np.random.Generator:
+        return self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
 
 
 def _seeded(seed: int, bandit: str, key: str | None) -> np.random.Generator:

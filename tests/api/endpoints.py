@@ -319,6 +319,7 @@ READS = (
     Endpoint("GET", "/v1/centers/{campaign}", "/v1/centers/s"),
     Endpoint("GET", "/v1/slates", "/v1/slates"),
     Endpoint("GET", "/v1/slates/{campaign}", "/v1/slates/s"),
+    Endpoint("GET", "/v1/bandits/{bandit}/learners/{key}/sets", "/v1/bandits/v/learners/ann/sets"),
     Endpoint("GET", "/healthz", "/healthz"),
     Endpoint("GET", "/readyz", "/readyz"),
     Endpoint("GET", "/metrics", "/metrics"),
@@ -344,6 +345,7 @@ async def build_world(api: Api) -> str:
     await api.catalogue("unused", {}, dim=2)
     await api.bandit("b", "c", reward={"aggregate": "sum"})
     await api.bandit("u", "c", scope="per_key")
+    await api.bandit("v", "c", policy="sub_elim", scope="per_key")
     await api.bandit("unused", "c")
     for name in ("s", "s-unused"):
         centers = {"id": name, "points": ["p0", "p1", "p2"], "k": 2, "noise_std": 1}

@@ -57,7 +57,9 @@ async def test_of_many_who_make_a_bandit_one_makes_it(world: Api):
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"policy": "sub_elim"}, ["policy"]), ({"policy": "linear_elim"}, ["policy"]),
+        ({"policy": "elim"}, ["policy"]),
+        ({"policy": "sub_elim", "exploration": 0}, ["exploration"]),
+        ({"policy": "linear_elim", "exploration": 0}, ["exploration"]),
         ({"ridge": 0}, ["ridge"]), ({"ridge": -1}, ["ridge"]), ({"horizon": 0}, ["horizon"]),
         ({"delta": 0}, ["delta"]), ({"delta": 1}, ["delta"]), ({"shortlist": 0}, ["shortlist"]),
         ({"shortlist": 1_001}, ["shortlist"]), ({"eta": 0}, ["eta"]), ({"eta": 1}, ["eta"]),

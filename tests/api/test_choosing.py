@@ -25,7 +25,10 @@ def ids(choice: Json) -> list[str]:
     return [item["id"] for item in choice["arms"]]
 
 
-@pytest.mark.parametrize("policy", ["sub_ts", "linear_ts"])
+POLICIES = ["sub_ts", "linear_ts", "sub_elim", "linear_elim"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("k", [1, 2, 39, 40, 41, 1_000])
 async def test_arms_are_distinct_and_the_best_first(api: Api, policy: str, k: int):
     await build(api, policy=policy)
@@ -44,7 +47,7 @@ async def test_a_number_of_arms_that_cannot_be(api: Api, k: int):
     await api.refused("POST", "/v1/bandits/b/choose", {"k": k}, loc=["body", "k"])
 
 
-@pytest.mark.parametrize("policy", ["sub_ts", "linear_ts"])
+@pytest.mark.parametrize("policy", POLICIES)
 async def test_excluded_arms_are_not_chosen(api: Api, policy: str):
     await build(api, policy=policy)
     rng = np.random.default_rng(4)

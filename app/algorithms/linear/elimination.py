@@ -40,7 +40,7 @@ from app.algorithms.types import NO_ROWS, Matrix, Rows, Vector
 
 FeaturesOf = Callable[[Rows], Matrix]
 _BLOCK_ROWS = 8192
-_WATCHED = 256
+WATCHED = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +196,8 @@ def _watching(state: Elimination, rows: Rows, spans: Vector) -> Elimination:
     keep = state.living.mask(state.watched) & ~np.isin(state.watched, rows)
     rows = np.concatenate((state.watched[keep], rows))
     spans = np.concatenate((state.watched_spans[keep], spans))
-    if len(rows) > _WATCHED:
-        widest = np.argpartition(-spans, _WATCHED)[:_WATCHED]
+    if len(rows) > WATCHED:
+        widest = np.argpartition(-spans, WATCHED)[:WATCHED]
         rows, spans = rows[widest], spans[widest]
     return replace(state, watched=rows, watched_spans=spans)
 

@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from app.algorithms.linear.elimination import Elimination, FeaturesOf
+from app.algorithms.linear.elimination import WATCHED, Elimination, FeaturesOf
 from app.algorithms.linear.ridge import Posterior, widths
 from app.algorithms.types import Matrix, MipsSolver, Rows, Vector
 
@@ -65,6 +65,11 @@ class Watched:
 
     every: int = 512
     sample: StageSample = StageSample()
+
+    @property
+    def most(self) -> int:
+        """How many arms it proposes at most."""
+        return max(self.every, WATCHED + self.sample.size)
 
     def __call__(self, posterior: Posterior, state: Elimination, rng: np.random.Generator) -> Rows:
         # DEVIATION (Alg. 2, line 17): no index; the stage is sampled, and an exact pass verifies a null.

@@ -1,0 +1,163 @@
+"""The elimination state of a learner beside a catalogue that changes: how the one follows the other.
+
+Notation
+    K, d            arms of the catalogue, dimension
+    work            multiply-adds of an exact pass over n arms, n d^2
+
+Everything here is a value and may run in any thread. A state counts the rows and the tombstones of the table
+it has seen; rows of one table never move, and after a compaction there is another table and another state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.algorithms.linear import elimination, linear_elimination, sub_elim
+from app.algorithms.linear.elimination import Elimination, Rules
+from app.algorithms.linear.ridge import Posterior
+from app.algorithms.linear.widest_arm import Watched, whole_stage
+from app.algorithms.types import NO_ROWS, Rows, TopK
+from app.indexes.snapshot import Snapshot
+
+FIND = Watched()
+UNBOUNDED = float("inf")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A state, the learner's version at which it was last used, and how much of which table it has seen."""
+
+    state: Elimination
+    version: int
+    table: int
+    rows: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learned:
+    """What a learner knows: its version and its posterior."""
+
+    version: int
+    posterior: Posterior
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picked:
+    """``due``: a pass is to follow; ``broken``: the state is not of this learner, and is to be made anew."""
+
+    found: TopK
+    due: bool
+    broken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """``stages``: (stage, living arms). ``threshold``: None without arms."""
+
+    stages: list[tuple[int, int]]
+    eliminated: int
+    threshold: float | None
+
+
+def rebuilt(learned: Learned, view: Snapshot, rules: Rules) -> Placed:
+    """Place all arms of the catalogue by this posterior. Work: K d^2."""
+    arms = view.view
+    state = elimination.start(learned.posterior, arms.live_rows, view.features_of, rules)
+    return Placed(state, learned.version, arms.table, arms.rows, len(arms.dead))
+
+
+def caught_up(placed: Placed, learned: Learned, view: Snapshot, *, most_work: float = UNBOUNDED) -> Placed:
+    """Take out the arms that were deleted; take in the new ones, unless that is more than ``most_work``."""
+    arms, state, rows = view.view, placed.state, placed.rows
+    if placed.version == learned.version and (rows, placed.dead) == (arms.rows, len(arms.dead)):
+        return placed
+    died = arms.dead[placed.dead :]
+    died = died[died < rows]
+    if len(died):
+        state = elimination.delete(state, died)
+    if rows < arms.rows and (arms.rows - rows) * arms.dim**2 <= most_work:
+        new = np.arange(rows, arms.rows)
+        state = elimination.add(state, learned.posterior, new[arms.is_alive(new)], view.features_of)
+        rows = arms.rows
+    return Placed(state, learned.version, arms.table, rows, len(arms.dead))
+
+
+def refreshed(placed: Placed | None, learned: Learned, view: Snapshot, rules: Rules) -> Placed:
+    """Catch up with everything, and make every pass that is due. Work: up to K d^2 for each stage."""
+    if placed is not None:
+        placed = caught_up(placed, learned, view)
+    if placed is None or placed.state.stale:
+        placed = rebuilt(learned, view, rules)
+    rng = np.random.default_rng(0)  # of no consequence: the whole stage is looked at
+    state, _ = sub_elim.play(placed.state, learned.posterior, view.features_of, whole_stage, k=1, rng=rng)
+    if state.stale:
+        return rebuilt(learned, view, rules)
+    return replace(placed, state=state)
+
+
+def pass_work(placed: Placed, view: Snapshot) -> int:
+    """Work of what is due: of the lowest stage, or of a rebuild."""
+    arms = view.view
+    stages = placed.state.stages
+    rows = arms.live if placed.state.stale or not stages else len(stages[0])
+    return (rows + arms.rows - placed.rows) * arms.dim**2
+
+
+def pick(
+    placed: Placed,
+    learned: Learned,
+    view: Snapshot,
+    *,
+    k: int,
+    rng: np.random.Generator,
+    exclude: Rows = NO_ROWS,
+) -> Picked:
+    """Choose ``k`` arms.
+
+    When fewer than k live, the eliminated ones of largest estimate follow, scored by their widths as well.
+    """
+    state, posterior = placed.state, learned.posterior
+    choice = sub_elim.choose(state, posterior, view.features_of, FIND, k=k, rng=rng, exclude=exclude)
+    found = choice.arms
+    if len(found.rows) < k:
+        taken = np.concatenate((found.rows, exclude))
+        rest = view.search(posterior.theta, k - len(found.rows), taken)
+        _, spans = elimination.measure(posterior, rest.rows, view.features_of, state.rules.radius)
+        found = TopK(
+            np.concatenate((found.rows, rest.rows)),
+            np.concatenate((found.scores, spans)),
+            exact=found.exact and rest.exact,
+        )
+    return Picked(found, choice.due or state.stale or placed.rows < view.view.rows, choice.broken)
+
+
+def sets_of(placed: Placed) -> Sets:
+    state = placed.state
+    threshold = state.threshold if state.present else None
+    return Sets(state.sizes(), state.present - state.living.count, threshold)
+
+
+def pick_exactly(learned: Learned, view: Snapshot, rules: Rules, k: int, exclude: Rows = NO_ROWS) -> TopK:
+    """Choose ``k`` arms by linear elimination. Work: K d^2."""
+    rows = view.view.live_rows
+    found = linear_elimination.choose(
+        learned.posterior,
+        view.features_of(rows),
+        k=k,
+        radius=rules.radius,
+        exclude=np.flatnonzero(np.isin(rows, exclude)) if len(exclude) else NO_ROWS,
+    )
+    return TopK(rows[found.rows], found.scores, exact=True)
+
+
+def exact_sets(learned: Learned, view: Snapshot, rules: Rules) -> Sets:
+    """The stages, by their widths now, of the arms that live for linear elimination. Work: K d^2."""
+    features = view.features_of(view.view.live_rows)
+    survey = linear_elimination.survey(learned.posterior, features, radius=rules.radius)
+    stages = elimination.stage_of(survey.spans[survey.lives], rules.last_stage)
+    counts = zip(*(column.tolist() for column in np.unique(stages, return_counts=True)), strict=True)
+    gone = int(np.count_nonzero(~survey.lives))
+    return Sets(list(counts), gone, survey.threshold if len(features) else None)
