@@ -88,7 +88,6 @@ def create_app(settings: Settings) -> FastAPI:
         center_campaigns.router(service.center_campaigns),
         sampling.router(service.catalogues, service.sampling),
         mips.router(service.catalogues, service.mips),
-        bandits.router(service.bandits, service.learners, service.rewards),
         slates.router(service.slates),
         bandits.router(service.bandits, service.learners, service.rewards, service.eliminating),
     )
