@@ -24,6 +24,11 @@ BENCHMARKS = {
 
 # name -> module and what it shows. The module's run(name, quick, data) prints and returns a record.
 REPRODUCTIONS: dict[str, tuple[str, str]] = {
+    "table1": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: 5,000 and 100,000 arms"),
+    "table2": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: the length of the shortlist"),
+    "table3": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: films for MovieLens users (--data)"),
+    "table4": ("app.experiments.sublinear_tables", "Sub-TS: arms come and go"),
+    "table5": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: 2, 10 and 50 new arms at a time"),
     "table1-sampling": ("app.experiments.sampling_table", "B_Normal beside Table 1 of the racing samplers"),
 }
 
@@ -76,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--quick", action="store_true", help="fewer seeds")
     reproduce.add_argument("--data", type=Path, metavar="DIR", help="a MovieLens directory, if needed")
     reproduce.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions, seed and rows")
+    reproduce.add_argument("--keep", type=Path, metavar="DIR", help="tables 1 to 5: finished runs, to go on")
     reproduce.set_defaults(run=_reproduce)
 
     dead = commands.add_parser("dead-letters", help="rewards that could not be learned from: list, replay")
@@ -163,7 +169,8 @@ def _reproduce(parsed: argparse.Namespace) -> int:
             print(f"{name:24} {text}")
         return 0 if parsed.list else 2
     module, _ = REPRODUCTIONS[parsed.name]
-    _write(parsed.json, import_module(module).run(parsed.name, parsed.quick, parsed.data))
+    options = {"keep": parsed.keep} if parsed.keep is not None else {}
+    _write(parsed.json, import_module(module).run(parsed.name, parsed.quick, parsed.data, **options))
     return 0
 
 

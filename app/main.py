@@ -20,7 +20,6 @@ from app.api import (
     decisions,
     documentation,
     imports,
-    mips,
     operations,
     problems,
     rewards,
@@ -87,7 +86,6 @@ def create_app(settings: Settings) -> FastAPI:
         centers.router(service.catalogues, service.centers),
         center_campaigns.router(service.center_campaigns),
         sampling.router(service.catalogues, service.sampling),
-        mips.router(service.catalogues, service.mips),
         slates.router(service.slates),
         bandits.router(service.bandits, service.learners, service.rewards, service.eliminating),
     )

@@ -1,36 +1,5 @@
-"""Ratings in MovieLens format, generated: users with one of four tastes, who like a quarter of the movies."""
+"""Generated ratings in both MovieLens formats."""
 
-from pathlib import Path
+from movielens_files import movielens_1m, movielens_100k
 
-import numpy as np
-import pytest
-
-USERS, MOVIES, RATINGS = 48, 200, 110
-
-
-@pytest.fixture
-def movielens_100k(tmp_path: Path) -> Path:
-    """A directory with ``u.data``."""
-    folder = tmp_path / "ml-100k"
-    folder.mkdir()
-    (folder / "u.data").write_text("".join("\t".join(row) + "\n" for row in _rows()))
-    return folder
-
-
-@pytest.fixture
-def movielens_1m(tmp_path: Path) -> Path:
-    """A directory with ``ratings.dat``: the same ratings."""
-    folder = tmp_path / "ml-1m"
-    folder.mkdir()
-    (folder / "ratings.dat").write_text("".join("::".join(row) + "\n" for row in _rows()))
-    return folder
-
-
-def _rows() -> list[tuple[str, ...]]:
-    rng = np.random.default_rng(5)
-    rows = []
-    for user in range(USERS):
-        for movie in rng.choice(MOVIES, RATINGS, replace=False):
-            value = 5 if movie % 4 == user % 4 else rng.integers(1, 4)
-            rows.append((str(user + 1), str(3 * movie + 1), str(value), "880000000"))
-    return rows
+__all__ = ["movielens_1m", "movielens_100k"]

@@ -80,22 +80,35 @@ def add(sums: RidgeSums, features: Matrix, values: Vector, first: NDArray[np.boo
     checks.shape("features", features, (None, dim))
     checks.shape("values", values, (len(features),))
     checks.shape("first", first, (len(features),))
-    checks.finite("features", features)
-    checks.finite("values", values)
     left = np.ascontiguousarray(features, dtype=np.float64)
-    right = np.column_stack((np.where(first[:, None], left, 0.0), values))
-    total = np.column_stack((sums.gram, sums.moment))
-    error = np.column_stack((sums.gram_error, sums.moment_error))
+    right = np.empty((len(left), dim + 1))
+    right[:, :dim] = left
+    right[:, dim] = values
+    counted = int(np.count_nonzero(first))
+    if counted < len(left):
+        right[~first, :dim] = 0.0
+    total, error = _side_by_side(sums.gram, sums.moment), _side_by_side(sums.gram_error, sums.moment_error)
     with np.errstate(over="ignore", invalid="ignore"):
         total = _fold(total, error, left, right)
-    checks.finite("features and values", total)
+    if not np.isfinite(total).all():  # which is to blame is looked for only then
+        checks.finite("features", features)
+        checks.finite("values", values)
+        checks.finite("features and values", total)
     return RidgeSums(
-        gram=np.ascontiguousarray(total[:, :dim]),
-        moment=np.ascontiguousarray(total[:, dim]),
-        gram_error=np.ascontiguousarray(error[:, :dim]),
-        moment_error=np.ascontiguousarray(error[:, dim]),
-        observations=sums.observations + int(np.count_nonzero(first)),
+        gram=total[:, :dim].copy(),
+        moment=total[:, dim].copy(),
+        gram_error=error[:, :dim].copy(),
+        moment_error=error[:, dim].copy(),
+        observations=sums.observations + counted,
     )
+
+
+def _side_by_side(matrix: Matrix, vector: Vector) -> Matrix:
+    """A new array (d, d + 1) with the vector as the last column."""
+    both = np.empty((len(vector), len(vector) + 1))
+    both[:, :-1] = matrix
+    both[:, -1] = vector
+    return both
 
 
 def _fold(total: Matrix, error: Matrix, left: Matrix, right: Matrix) -> Matrix:
