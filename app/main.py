@@ -20,6 +20,7 @@ from app.api import (
     decisions,
     documentation,
     imports,
+    mips,
     operations,
     problems,
     rewards,
@@ -86,6 +87,7 @@ def create_app(settings: Settings) -> FastAPI:
         centers.router(service.catalogues, service.centers),
         center_campaigns.router(service.center_campaigns),
         sampling.router(service.catalogues, service.sampling),
+        mips.router(service.catalogues, service.mips),
         slates.router(service.slates),
         bandits.router(service.bandits, service.learners, service.rewards, service.eliminating),
     )

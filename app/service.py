@@ -17,6 +17,7 @@ from app.services.choosing import Choosing
 from app.services.decisions import Decisions
 from app.services.eliminating import Eliminating
 from app.services.learners import Learners
+from app.services.mips import Mips
 from app.services.noisy_centers import CenterCampaigns, NoisyCenters
 from app.services.rewards import Receipt, RemoteWorkers, Rewards
 from app.services.sampling import Sampling
@@ -81,6 +82,7 @@ class Service:
             store, Slates(), capacity_bytes=settings.campaign_cache_mb << 20
         )
         self.sampling = Sampling()
+        self.mips = Mips(cache_bytes=settings.mips_cache_mb << 20)
         self._tasks: list[asyncio.Task[None]] = []
         self._maintenance: asyncio.Task[None] | None = None
         self._chores: asyncio.Task[None] | None = None
@@ -110,6 +112,7 @@ class Service:
         self.sampling.close()
         self.slates.close()
         self.eliminating.close()
+        self.mips.close()
         await asyncio.gather(*self._tasks)
         await self.store.close()
 

@@ -63,6 +63,9 @@ class Settings(BaseSettings):
     posterior_age_s: Annotated[float, Field(gt=0)] = Field(
         0.5, description="With --no-worker: after how long a cached posterior is read again."
     )
+    mips_cache_mb: Annotated[int, Field(ge=1)] = Field(
+        512, description="Memory for blocked copies of catalogues, which one-shot searches sample."
+    )
     max_body_mb: Annotated[int, Field(ge=1, le=1024)] = Field(
         32, description="Largest request body, except for imports, which are streamed."
     )

@@ -306,6 +306,48 @@ WRITES = (
         {"results": "list", "results.0.pull": "text", "results.0.total": "float"},
     ),
 )
+MIPS = {
+    "query": [1, 0.5, -1],
+    "k": 2,
+    "method": "bounded_me",
+    "epsilon": 0.5,
+    "delta": 0.1,
+    "objective": "nearest",
+    "value_range": [0, 100],
+    "seed": 3,
+}
+MIPS_KINDS: dict[str, Kind] = {
+    "query": "list",
+    "query.1": "float",
+    "k": "int",
+    "method": "word",
+    "epsilon": "float",
+    "delta": "float",
+    "objective": "word",
+    "value_range": "list",
+    "value_range.0": "float",
+    "seed": "int",
+}
+MIPS_NULLABLE = frozenset({"value_range", "seed"})
+WRITES = (
+    *WRITES,
+    Endpoint(
+        "POST",
+        "/v1/catalogues/{catalogue}/mips",
+        "/v1/catalogues/c/mips",
+        MIPS,
+        MIPS_KINDS,
+        MIPS_NULLABLE,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/mips",
+        "/v1/mips",
+        {**MIPS, "vectors": [[1, 2, 3], [0, -1, 2.5]]},
+        {**MIPS_KINDS, "vectors": "list", "vectors.0": "list"},
+        MIPS_NULLABLE,
+    ),
+)
 IMPORT = Endpoint("POST", "/v1/catalogues/{catalogue}/import", "/v1/catalogues/c/import")
 READS = (
     Endpoint("GET", "/v1/catalogues", "/v1/catalogues"),

@@ -38,6 +38,8 @@ Single = NDArray[np.float32]
 
 # Sums of products are in float32 over at most SUMMED coordinates, beyond that in float64.
 SUMMED = 1_024
+# How much longer a coordinate takes when arms are picked than when all are read in a row.
+PICKING = 2.5
 _GRAIN = 128
 _GRAINS = 64
 _FIRST_ENTRIES = 2**16

@@ -29,7 +29,7 @@ NOTHING_SAVED = "the schedule would read as much as a scan"
 # Fewer coordinates than this are read faster than they are sampled.
 LEAST_DIM = 128
 # A schedule that takes this share of a scan's time is not worth its randomness.
-_WORTH = 0.95
+WORTH = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +50,11 @@ def bounded_me(rewards: Rewards, *, k: int, epsilon: float, delta: float) -> Ans
     Raises: InvalidParameter (k < 1, epsilon <= 0, delta not in (0, 1)).
     """
     check(k, epsilon, delta)
-    rounds = [
-        Round(rewards.rounded(step.t), step.kept)
-        for step in schedule(
-            rewards.size,
-            rewards.dim,
-            k=k,
-            epsilon=epsilon,
-            delta=delta,
-            spread=rewards.bounds.spread,
-            noise=rewards.noise,
-        )
-    ]
-    if rewards.dim < LEAST_DIM or work(rounds, rewards.size, rewards.dim, rewards.picking) >= _WORTH:
+    steps = rounds(rewards, k=k, epsilon=epsilon, delta=delta)
+    if rewards.dim < LEAST_DIM or work(steps, rewards.size, rewards.dim, rewards.picking) >= WORTH:
         return read_all(rewards, k, NOTHING_SAVED)
     tally = Tally(rewards)
-    for step in rounds:
+    for step in steps:
         tally.read_to(int(step.t))
         if tally.t == rewards.dim:
             break
@@ -79,6 +68,20 @@ def check(k: int, epsilon: float, delta: float) -> None:
     checks.in_range("k", k, least=1)
     checks.in_range("epsilon", epsilon, above=0.0)
     checks.in_range("delta", delta, above=0.0, below=1.0)
+
+
+def rounds(rewards: Rewards, *, k: int, epsilon: float, delta: float) -> list[Round]:
+    """The schedule for these rewards, in numbers of coordinates at which reading can stop."""
+    steps = schedule(
+        rewards.size,
+        rewards.dim,
+        k=k,
+        epsilon=epsilon,
+        delta=delta,
+        spread=rewards.bounds.spread,
+        noise=rewards.noise,
+    )
+    return [Round(rewards.rounded(step.t), step.kept) for step in steps]
 
 
 def schedule(
@@ -103,10 +106,10 @@ def schedule(
         share, rest, left = 0.75 * share, rest / 2.0, kept
 
 
-def work(rounds: list[Round], n: int, dim: int, picking: float) -> float:
+def work(steps: list[Round], n: int, dim: int, picking: float) -> float:
     """The time that the rounds take, in scans of everything."""
     total, before, left = 0.0, 0.0, n
-    for step in rounds:
+    for step in steps:
         total += (step.t - before) * min(n, picking * left)
         before, left = step.t, step.kept
-    return total / (n * dim) if rounds else 1.0
+    return total / (n * dim) if steps else 1.0

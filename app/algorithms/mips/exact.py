@@ -27,6 +27,7 @@ from app.algorithms import checks
 from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 Scores = NDArray[np.floating[Any]]
+Given = NDArray[np.floating[Any]]
 
 _GROUPS_PER_K = 16
 
@@ -51,7 +52,32 @@ def exact(vectors: Matrix, query: Vector, *, k: int, exclude: Rows = NO_ROWS) ->
     return best(approximate, error, k, vectors, query)
 
 
-def row_scores(vectors: Matrix, rows: Rows, query: Vector) -> Vector:
+def nearest(
+    working: Scores, vectors: Given, squares: Vector, query: Vector, *, k: int, exclude: Rows = NO_ROWS
+) -> TopK:
+    """Return the ``k`` rows of least squared distance to ``query``, ties in row order; scores are distances.
+
+    Shapes: working (K, d), a copy of vectors (K, d) in any precision; squares (K,) of their norms, to within
+    rounding of float64; query (d,); exclude (e,). Cost: a scan, and d reads for each row within rounding of
+    the k-th nearest. Raises: NonFinite.
+    """
+    scaled, query_norm = unit_scale(query)
+    factor = float(np.abs(query).max(initial=0.0)) / (float(np.abs(scaled).max(initial=0.0)) or 1.0)
+    products = (working @ scaled.astype(working.dtype, copy=False)).astype(np.float64)
+    largest = math.sqrt(float(squares.max(initial=0.0)))
+    # |q - x|^2 is |q|^2 less this.
+    closeness = (2.0 * factor) * products - squares
+    error = 2.0 * factor * error_bound(len(query), largest, query_norm, working.dtype)
+    error += (len(query) + 8) * 2.0**-51 * (squares.max(initial=0.0) + factor * largest * query_norm)
+    closeness[exclude] = -np.inf
+    rows = candidates(closeness, float(error), k)
+    rows = rows[~np.isin(rows, exclude)] if len(exclude) else rows
+    distances = np.add.reduce((vectors[rows] - query) ** 2, axis=1)
+    order = np.lexsort((rows, distances))[:k]
+    return TopK(rows[order], distances[order], exact=True)
+
+
+def row_scores(vectors: Given, rows: Rows, query: Vector) -> Vector:
     """Inner products of some rows in float64, each as if it were the only one.
 
     Shapes: vectors (K, d) in C order, rows (m,), query (d,) -> (m,).
@@ -90,7 +116,7 @@ def error_line(dim: int, largest_norm: float, dtype: np.dtype[Any]) -> tuple[flo
     return unit / (1.0 - unit) * largest_norm + tiny, tiny * (1.0 + largest_norm)
 
 
-def best(approximate: Scores, error: float, k: int, vectors: Matrix, query: Vector) -> TopK:
+def best(approximate: Scores, error: float, k: int, vectors: Given, query: Vector) -> TopK:
     """Return the best ``k`` rows given scores that are off by at most ``error``; -inf is never returned.
 
     Shapes: approximate (K,), may be overwritten; vectors (K, d); query (d,).
@@ -108,7 +134,7 @@ def best(approximate: Scores, error: float, k: int, vectors: Matrix, query: Vect
     return ranked(candidates(approximate, error, k), k, vectors, query)
 
 
-def ranked(rows: Rows, k: int, vectors: Matrix, query: Vector, *, exact: bool = True) -> TopK:
+def ranked(rows: Rows, k: int, vectors: Given, query: Vector, *, exact: bool = True) -> TopK:
     """Return the best ``k`` of ``rows`` by their float64 scores, ties in row order."""
     scores = row_scores(vectors, rows, query)
     order = np.lexsort((rows, -scores))[:k]

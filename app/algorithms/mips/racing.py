@@ -40,7 +40,7 @@ Width = Literal["second_moment", "empirical_bernstein"]
 
 FEW_COORDINATES = "there are too few coordinates to sample"
 ALL_READ = "no arm could be told apart before everything was read"
-_LEAST_DIM = 256
+LEAST_DIM = 256
 _SQUARED_SHARE = 1.0 / 30.0
 _LOOKS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 
@@ -57,7 +57,7 @@ def racing(
     check(k, epsilon, delta)
     if width not in {"second_moment", "empirical_bernstein"}:
         raise InvalidParameter("width must be second_moment or empirical_bernstein", loc=("width",))
-    if rewards.dim < _LEAST_DIM or rewards.size <= k:
+    if rewards.dim < LEAST_DIM or rewards.size <= k:
         return read_all(rewards, k, FEW_COORDINATES)
     times = looks(rewards)
     level = math.log(2.0 * rewards.size * len(times) / delta)

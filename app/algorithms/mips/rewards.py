@@ -17,7 +17,7 @@ import numpy as np
 
 from app.algorithms.mips import columns
 from app.algorithms.mips.answer import Objective
-from app.algorithms.mips.blocked import SUMMED, BlockedArms, Single
+from app.algorithms.mips.blocked import PICKING, SUMMED, BlockedArms, Single
 from app.algorithms.mips.columns import Bounds
 from app.algorithms.types import Rows, Vector
 
@@ -83,7 +83,7 @@ class BlockedRewards:
     root_peak: float
     noise: float
     sum_noise: float
-    picking: float = field(default=2.5, init=False)
+    picking: float = field(default=PICKING, init=False)
 
     @property
     def size(self) -> int:

@@ -1,0 +1,283 @@
+"""POST /v1/catalogues/{c}/mips and /v1/mips: the arms of largest inner product, or the nearest ones.
+
+Vectors of a request come as JSON, or as ``application/octet-stream``: little-endian float32, first the query
+(dim numbers) and then the vectors (n x dim), with everything else as query parameters. The query may also be
+a parameter, as numbers between commas; then the body is the vectors alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Query, Request
+from numpy.typing import NDArray
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from app.api.limits import MAX_DIM, MAX_FEATURE, MAX_K, MAX_TERM, MAX_VECTOR_DIM, MAX_VECTORS
+from app.api.schemas import Feature, Identifier, Seed
+from app.api.strict_json import JsonRoute, StrictModel, invalid
+from app.errors import DimensionMismatch, Invalid, Location, NonFinite, TooLarge
+from app.services.catalogues import Catalogues
+from app.services.mips import Found, MethodName, Mips, MipsRequest
+
+RAW = "application/octet-stream"
+Numbers = NDArray[np.floating[Any]]
+
+
+def _ordered(value: list[float]) -> list[float]:
+    if len(value) != 2 or value[0] > value[1]:
+        raise ValueError("must be two numbers, the lower one first")
+    return value
+
+
+def _text(pattern: str, message: str) -> BeforeValidator:
+    """Query parameters are text; not all that Python would read as a number is one here."""
+
+    def check(text: object) -> object:
+        if isinstance(text, str) and not re.fullmatch(pattern, text):
+            raise ValueError(message)
+        return text
+
+    return BeforeValidator(check)
+
+
+_NUMBER = r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][-+]?[0-9]{1,3})?"
+_WHOLE = _text(r"[0-9]{1,19}", "must be a whole number")
+_REAL = _text(_NUMBER, "must be a number")
+_REALS = _text(f"{_NUMBER}(,{_NUMBER})*", "must be numbers between commas")
+
+Term = Annotated[float, Field(ge=-MAX_TERM, le=MAX_TERM)]
+Count = Annotated[int, Field(ge=1, le=MAX_K)]
+Epsilon = Annotated[float, Field(gt=0, le=MAX_TERM)]
+Delta = Annotated[float, Field(gt=0, lt=1)]
+Objective = Literal["inner_product", "nearest"]
+ValueRange = Annotated[list[Term], AfterValidator(_ordered)]
+
+
+class MipsBody(StrictModel):
+    """``epsilon`` is in units of the mean over coordinates: of an inner product (or squared distance) / dim.
+
+    ``value_range`` bounds every coordinate's product, or (q - x)^2 for ``nearest``. ``seed`` fixes the order
+    in which coordinates are sampled.
+    """
+
+    query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_DIM)]
+    k: Count = 1
+    method: MethodName = "bounded_me"
+    epsilon: Epsilon = 0.1
+    delta: Delta = 0.05
+    objective: Objective = "inner_product"
+    value_range: ValueRange | None = None
+    seed: Seed | None = None
+
+
+class VectorsMipsBody(MipsBody):
+    """Without ``value_range`` finding the range reads everything, so the answer is exact."""
+
+    query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_VECTOR_DIM)]
+    vectors: Annotated[
+        list[Annotated[list[Feature], Field(min_length=1, max_length=MAX_VECTOR_DIM)]],
+        Field(min_length=1, max_length=MAX_VECTORS),
+    ]
+
+
+class MipsCostView(BaseModel):
+    """Coordinates of arms that the search read, and what reading all of them would be: arms x dimension.
+
+    ``reads`` is null for a graph, which does not count them.
+    """
+
+    reads: int | None
+    exhaustive_reads: int
+
+
+class MipsGuaranteeView(BaseModel):
+    """``exact``: the best arms. ``pac``: with probability at least 1 - delta the k-th best arm returned is
+    within epsilon of the k-th best. ``none``: no promise. ``reason`` explains a kind that was not asked for.
+    """
+
+    kind: Literal["exact", "pac", "none"]
+    epsilon: float | None
+    delta: float | None
+    reason: str | None
+
+
+class MipsArmView(BaseModel):
+    """``value``: the inner product, or the squared distance."""
+
+    id: str
+    value: float
+
+
+class MipsVectorView(BaseModel):
+    """``value``: the inner product, or the squared distance."""
+
+    index: int
+    value: float
+
+
+class MipsView(BaseModel):
+    """The best arm first."""
+
+    arms: list[MipsArmView]
+    method: str
+    guarantee: MipsGuaranteeView
+    cost: MipsCostView
+    catalogue_version: int
+    elapsed_ms: float
+
+
+class VectorsMipsView(BaseModel):
+    """The best vector first."""
+
+    arms: list[MipsVectorView]
+    method: str
+    guarantee: MipsGuaranteeView
+    cost: MipsCostView
+    elapsed_ms: float
+
+
+def router(catalogues: Catalogues, mips: Mips) -> APIRouter:
+    routes = APIRouter(tags=["mips"], route_class=JsonRoute)
+
+    @routes.post("/v1/catalogues/{catalogue}/mips", response_model=MipsView)
+    async def search(catalogue: Identifier, body: MipsBody) -> MipsView:
+        """Find the arms of largest inner product with a query, or the nearest ones."""
+        found = await mips.search(catalogues.get(catalogue), _request(body))
+        values = found.answer.values.tolist()
+        arms = [MipsArmView(id=arm, value=value) for arm, value in zip(found.ids, values, strict=True)]
+        return MipsView(arms=arms, catalogue_version=found.catalogue_version, **_common(found, body.method))
+
+    @routes.post("/v1/mips", response_model=VectorsMipsView, openapi_extra={"requestBody": _documented()})
+    async def search_vectors(
+        request: Request,
+        *,
+        n: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_VECTORS)] | None, Query()] = None,
+        dim: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_VECTOR_DIM)] | None, Query()] = None,
+        k: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_K)], Query()] = 1,
+        method: Annotated[MethodName, Query()] = "bounded_me",
+        epsilon: Annotated[Annotated[float, _REAL, Field(gt=0, le=MAX_TERM)], Query()] = 0.1,
+        delta: Annotated[Annotated[float, _REAL, Field(gt=0, lt=1)], Query()] = 0.05,
+        objective: Annotated[Objective, Query()] = "inner_product",
+        value_range: Annotated[Annotated[str, _REALS] | None, Query()] = None,
+        seed: Annotated[Annotated[int, _WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,
+        query: Annotated[Annotated[str, _REALS] | None, Query()] = None,
+    ) -> VectorsMipsView:
+        """Find the vectors of a request of largest inner product with its query, or the nearest ones.
+
+        As JSON, everything is in the body. As octet-stream, the body is little-endian float32: the query and
+        then the n x dim vectors, row after row, or the vectors alone when the query is a parameter; all else
+        are query parameters, with value_range as "low,high".
+        """
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != RAW:
+            if request.query_params:
+                name = next(iter(request.query_params))
+                raise Invalid("belongs into the JSON body", loc=("query", name))
+            return await _json(mips, await request.body())
+        given = None if value_range is None else _split(value_range, ValueRange, "value_range")
+        asked = None if query is None else _split(query, list[Feature], "query")
+        vectors, row = _raw(await request.body(), n, dim, asked)
+        options = MipsRequest(
+            row, k, method, epsilon, delta, objective, None if given is None else (given[0], given[1]), seed
+        )
+        return _view(await mips.search_vectors(vectors, options), method)
+
+    return routes
+
+
+async def _json(mips: Mips, data: bytes) -> VectorsMipsView:
+    try:
+        body = VectorsMipsBody.model_validate_json(data)
+    except ValidationError as error:
+        raise invalid(error, ("body",)) from None
+    for place, row in enumerate(body.vectors):
+        if len(row) != len(body.vectors[0]):
+            raise DimensionMismatch("all vectors must have as many numbers", loc=("body", "vectors", place))
+
+    def vectors() -> Numbers:
+        return np.array(body.vectors, dtype=np.float64)
+
+    return _view(await mips.search_vectors(vectors, _request(body)), body.method)
+
+
+def _raw(
+    data: bytes, n: int | None, dim: int | None, query: list[float] | None
+) -> tuple[Callable[[], Numbers], Numbers]:
+    """The vectors, once they are asked for, and the query. Raises Invalid, DimensionMismatch."""
+    if n is None or dim is None:
+        missing = "n" if n is None else "dim"
+        raise Invalid("must be given with an octet-stream", loc=("query", missing))
+    if query is not None and len(query) != dim:
+        raise DimensionMismatch(f"query must have {dim} numbers, not {len(query)}", loc=("query", "query"))
+    rows = n + (query is None)
+    if len(data) != 4 * rows * dim:
+        what = "the query and n vectors" if query is None else "n vectors"
+        raise Invalid(f"must be {what}: {4 * rows * dim} bytes, not {len(data)}", loc=("body",))
+    numbers = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False).reshape(rows, dim)
+    row = numbers[0] if query is None else np.array(query)
+    _check(row)
+
+    def vectors() -> Numbers:
+        given = numbers if query is not None else numbers[1:]
+        _check(given)
+        return given
+
+    return vectors, row
+
+
+def _check(numbers: Numbers) -> None:
+    """Raise NonFinite or Invalid, as a feature in JSON would."""
+    largest = max(float(numbers.max()), -float(numbers.min()))
+    if not np.isfinite(largest):
+        raise NonFinite("every number must be finite", loc=("body",))
+    if largest > MAX_FEATURE:
+        raise Invalid(f"no number may be larger than {MAX_FEATURE:.0f} in magnitude", loc=("body",))
+
+
+def _split(text: str, kind: Any, name: str) -> list[float]:
+    if text.count(",") >= MAX_VECTOR_DIM:
+        raise TooLarge(f"at most {MAX_VECTOR_DIM} numbers", loc=("query", name))
+    place: Location = ("query", name)
+    try:
+        found: list[float] = TypeAdapter(kind).validate_python([float(part) for part in text.split(",")])
+    except ValidationError as error:
+        raise invalid(error, place) from None
+    return found
+
+
+def _request(body: MipsBody) -> MipsRequest:
+    given = None if body.value_range is None else (body.value_range[0], body.value_range[1])
+    return MipsRequest(
+        body.query, body.k, body.method, body.epsilon, body.delta, body.objective, given, body.seed
+    )
+
+
+def _view(found: Found, method: str) -> VectorsMipsView:
+    pairs = zip(found.answer.rows.tolist(), found.answer.values.tolist(), strict=True)
+    arms = [MipsVectorView(index=index, value=value) for index, value in pairs]
+    return VectorsMipsView(arms=arms, **_common(found, method))
+
+
+def _common(found: Found, method: str) -> dict[str, Any]:
+    answer, promise = found.answer, found.answer.guarantee
+    return {
+        "method": method,
+        "guarantee": MipsGuaranteeView(
+            kind=promise.kind, epsilon=promise.epsilon, delta=promise.delta, reason=promise.reason
+        ),
+        "cost": MipsCostView(reads=answer.reads, exhaustive_reads=answer.exhaustive_reads),
+        "elapsed_ms": found.elapsed_ms,
+    }
+
+
+def _documented() -> dict[str, Any]:
+    return {
+        "required": True,
+        "content": {
+            "application/json": {"schema": VectorsMipsBody.model_json_schema()},
+            RAW: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }

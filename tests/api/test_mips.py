@@ -1,0 +1,305 @@
+"""One-shot searches over HTTP: every method, catalogues and vectors of a request, JSON and raw."""
+
+import numpy as np
+import pytest
+from api_client import Api, Json
+
+from app.api import mips as mips_api
+from app.services import layouts
+from app.services.mips import METHODS
+
+pytestmark = pytest.mark.anyio
+
+DIM, ARMS = 2_048, 60
+EASY: Json = {"k": 3, "epsilon": 0.5, "delta": 0.1}
+
+
+def spread_out(n: int = ARMS, dim: int = DIM, seed: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Arms whose means differ by up to 1 under a query of signs, exact in float32."""
+    rng = np.random.default_rng(seed)
+    query = rng.choice((-1.0, 1.0), size=dim)
+    vectors = rng.choice((-1.0, 1.0), size=(n, dim)) + np.linspace(0, 1, n)[:, None] * query
+    return vectors.astype(np.float32)[rng.permutation(n)], query
+
+
+async def stored(api: Api, name: str, vectors: np.ndarray) -> None:
+    await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": vectors.shape[1]}, 201)
+    for start in range(0, len(vectors), 50):
+        rows = vectors[start : start + 50].astype(float).tolist()
+        await api.put_arms(name, {f"a{start + i}": row for i, row in enumerate(rows)})
+
+
+def by_value(vectors: np.ndarray, query: np.ndarray, objective: str) -> np.ndarray:
+    wide = vectors.astype(float)
+    values: np.ndarray = (
+        (wide * query).sum(axis=1) if objective == "inner_product" else ((wide - query) ** 2).sum(axis=1)
+    )
+    return values
+
+
+def hold(answer: Json, values: np.ndarray, objective: str, *, k: int, epsilon: float, dim: int) -> None:
+    """The values are true, in order, and as good as promised."""
+    name = "index" if "index" in answer["arms"][0] else "id"
+    rows = [int(str(arm[name]).removeprefix("a")) for arm in answer["arms"]]
+    assert len(set(rows)) == len(rows) == min(k, len(values))
+    np.testing.assert_allclose([arm["value"] for arm in answer["arms"]], values[rows], rtol=1e-9)
+    sign = 1 if objective == "inner_product" else -1
+    assert (np.diff(sign * values[rows]) <= 0).all()
+    gap = np.sort(sign * values)[-len(rows)] - (sign * values[rows]).min()
+    assert gap <= (epsilon * dim if answer["guarantee"]["kind"] == "pac" else 0.0)
+    cost = answer["cost"]
+    assert cost["exhaustive_reads"] == len(values) * dim
+    assert cost["reads"] is None or 0 < cost["reads"] <= cost["exhaustive_reads"]
+    assert answer["elapsed_ms"] > 0
+
+
+@pytest.mark.parametrize("objective", ["inner_product", "nearest"])
+@pytest.mark.parametrize("method", ["bounded_me", "racing", "exact"])
+async def test_a_catalogue_is_searched_as_promised(api: Api, method: str, objective: str):
+    vectors, query = spread_out()
+    await stored(api, "c", vectors)
+    body = {**EASY, "query": query.tolist(), "method": method, "objective": objective}
+    values = by_value(vectors, query, objective)
+    for options in ({}, {"seed": 7}, {"value_range": [-4, 4] if objective == "inner_product" else [0, 9]}):
+        answer = await api.ok("POST", "/v1/catalogues/c/mips", {**body, **options})
+        hold(answer, values, objective, k=3, epsilon=0.5, dim=DIM)
+        assert answer["method"] == method
+        assert answer["catalogue_version"] == 2
+        promise = answer["guarantee"]
+        if method == "exact":
+            assert promise == {"kind": "exact", "epsilon": 0, "delta": 0, "reason": None}
+        elif objective == "inner_product":
+            assert promise == {"kind": "pac", "epsilon": 0.5, "delta": 0.1, "reason": None}
+            assert answer["cost"]["reads"] < 0.9 * answer["cost"]["exhaustive_reads"]
+
+
+async def test_a_seed_gives_the_same_answer(api: Api):
+    vectors, query = spread_out()
+    await stored(api, "c", vectors)
+    for path, rest in (("/v1/catalogues/c/mips", {}), ("/v1/mips", {"vectors": vectors.tolist()})):
+        body = {**EASY, "query": query.tolist(), "value_range": [-4, 4], "seed": 11, **rest}
+        answers = [await api.ok("POST", path, {**body, "method": "racing"}) for _ in range(2)]
+        assert answers[0]["arms"] == answers[1]["arms"]
+        assert answers[0]["cost"] == answers[1]["cost"]
+
+
+async def test_the_layout_follows_every_change_of_the_catalogue(api: Api):
+    vectors, query = spread_out()
+    await stored(api, "c", vectors)
+    body = {**EASY, "query": query.tolist(), "k": 1}
+    first = (await api.ok("POST", "/v1/catalogues/c/mips", body))["arms"][0]["id"]
+    await api.ok("DELETE", f"/v1/catalogues/c/arms/{first}", status=204)
+    await api.put_arms("c", {"new": (1.5 * query).tolist()})
+    answer = await api.ok("POST", "/v1/catalogues/c/mips", body)
+    assert answer["arms"] == [{"id": "new", "value": 1.5 * DIM}]
+
+
+@pytest.mark.parametrize("method", ["bounded_me", "racing"])
+async def test_few_coordinates_are_compared_exactly_and_it_says_so(api: Api, method: str):
+    rng = np.random.default_rng(0)
+    vectors, query = rng.standard_normal((200, 16)), rng.standard_normal(16)
+    await stored(api, "c", vectors)
+    body = {"query": query.tolist(), "method": method, "k": 5, "epsilon": 0.3}
+    for path, rest in (
+        ("/v1/catalogues/c/mips", {}),
+        ("/v1/mips", {"vectors": vectors.tolist()}),
+        ("/v1/mips", {"vectors": vectors.tolist(), "value_range": [-30, 30]}),
+    ):
+        answer = await api.ok("POST", path, {**body, **rest})
+        hold(answer, by_value(vectors, query, "inner_product"), "inner_product", k=5, epsilon=0.0, dim=16)
+        assert answer["guarantee"]["kind"] == "exact"
+        assert answer["guarantee"]["reason"]
+        assert answer["cost"]["reads"] == 200 * 16
+
+
+@pytest.mark.parametrize("dim", [4, DIM])
+@pytest.mark.parametrize("method", ["bounded_me", "racing"])
+async def test_a_range_that_does_not_hold_withdraws_the_guarantee(api: Api, method: str, dim: int):
+    vectors, query = spread_out(20, dim)
+    await stored(api, "c", vectors)
+    body = {**EASY, "query": query.tolist(), "method": method, "value_range": [-0.1, 0.1]}
+    for path, rest in (("/v1/catalogues/c/mips", {}), ("/v1/mips", {"vectors": vectors.tolist()})):
+        promise = (await api.ok("POST", path, {**body, **rest}))["guarantee"]
+        assert (promise["kind"], promise["epsilon"], promise["delta"]) == ("none", None, None)
+        assert "value_range" in promise["reason"]
+
+
+@pytest.mark.parametrize("objective", ["inner_product", "nearest"])
+@pytest.mark.parametrize("method", ["bounded_me", "racing", "exact"])
+@pytest.mark.parametrize("where", ["body", "parameter"])
+async def test_raw_vectors_are_searched_as_those_in_json(api: Api, method: str, objective: str, where: str):
+    dim = DIM if where == "body" else 300
+    vectors, query = spread_out(dim=dim)
+    values = by_value(vectors, query, objective)
+    span = (-1.0, 2.0) if objective == "inner_product" else (0.0, 9.0)
+    options = {"k": 3, "epsilon": 0.5, "delta": 0.1, "method": method, "objective": objective, "seed": 1}
+    given = await api.ok(
+        "POST",
+        "/v1/mips",
+        {**options, "query": query.tolist(), "vectors": vectors.tolist(), "value_range": span},
+    )
+    raw = vectors.astype("<f4").tobytes()
+    params = {**options, "n": ARMS, "dim": dim, "value_range": f"{span[0]},{span[1]}"}
+    if where == "parameter":
+        params["query"] = ",".join(map(str, query.tolist()))
+    else:
+        raw = query.astype("<f4").tobytes() + raw
+    headers = {"content-type": "application/octet-stream"}
+    answer = await api.ok("POST", "/v1/mips", params=params, content=raw, headers=headers)
+    hold(answer, values, objective, k=3, epsilon=0.5, dim=dim)
+    assert answer["arms"] == given["arms"]
+    assert answer["cost"] == given["cost"]
+    assert answer["guarantee"] == given["guarantee"]
+    if (method, objective, where) == ("bounded_me", "inner_product", "body"):
+        assert answer["guarantee"]["kind"] == "pac"
+        assert answer["cost"]["reads"] < answer["cost"]["exhaustive_reads"]
+
+
+async def test_without_a_range_vectors_are_compared_exactly_and_it_says_so(api: Api):
+    vectors, query = spread_out()
+    body = {**EASY, "query": query.tolist(), "vectors": vectors.tolist()}
+    answer = await api.ok("POST", "/v1/mips", body)
+    hold(answer, by_value(vectors, query, "inner_product"), "inner_product", k=3, epsilon=0.0, dim=DIM)
+    assert answer["guarantee"]["kind"] == "exact"
+    assert "value_range" in answer["guarantee"]["reason"]
+    assert answer["cost"]["reads"] == vectors.size
+
+
+async def test_a_graph_says_what_it_is(api: Api):
+    rng = np.random.default_rng(0)
+    vectors, query = rng.standard_normal((300, 8)), rng.standard_normal(8)
+    await stored(api, "c", vectors)
+    values = by_value(vectors, query, "inner_product")
+    body = {"query": query.tolist(), "k": 2, "method": "hnsw"}
+    plain = await api.ok("POST", "/v1/catalogues/c/mips", body)
+    hold(plain, values, "inner_product", k=2, epsilon=0.0, dim=8)
+    assert plain["guarantee"]["kind"] == "exact"
+    built = await api.ok("POST", "/v1/mips", {**body, "vectors": vectors.tolist()})
+    assert built["guarantee"]["kind"] == "none"
+    assert built["cost"] == {"reads": None, "exhaustive_reads": 300 * 8}
+    rows = [arm["index"] for arm in built["arms"]]
+    np.testing.assert_allclose([arm["value"] for arm in built["arms"]], values[rows], rtol=1e-9)
+    for path, rest in (("/v1/catalogues/c/mips", {}), ("/v1/mips", {"vectors": vectors.tolist()})):
+        near = {**body, **rest, "objective": "nearest"}
+        await api.refused("POST", path, near, loc=["body", "objective"])
+
+
+async def test_more_arms_than_there_are_and_none_at_all(api: Api):
+    await api.catalogue("c", {"a0": [1.0, 2.0], "a1": [3.0, 4.0]})
+    await api.catalogue("empty", {}, dim=2)
+    body = {"query": [1, 1], "k": 9}
+    for method in METHODS:
+        answer = await api.ok("POST", "/v1/catalogues/c/mips", {**body, "method": method})
+        assert [arm["id"] for arm in answer["arms"]] == ["a1", "a0"]
+        await api.refused(
+            "POST", "/v1/catalogues/empty/mips", {**body, "method": method}, status=409, code="no_arms"
+        )
+    await api.refused("POST", "/v1/catalogues/none/mips", body, status=404, code="not_found")
+
+
+async def test_equal_arms_come_in_their_order(api: Api):
+    await api.catalogue("c", {f"a{i}": [1.0, 1.0] for i in range(5)})
+    for objective in ("inner_product", "nearest"):
+        for method in ("bounded_me", "racing", "exact"):
+            body = {"query": [1, 2], "k": 3, "method": method, "objective": objective}
+            answer = await api.ok("POST", "/v1/catalogues/c/mips", body)
+            assert [arm["id"] for arm in answer["arms"]] == ["a0", "a1", "a2"]
+
+
+GOOD: Json = {"query": [1, 2], "vectors": [[1, 2], [3, 4]]}
+
+
+@pytest.mark.parametrize(
+    ("change", "loc", "code"),
+    [
+        ({"epsilon": 0}, ["body", "epsilon"], "invalid"),
+        ({"epsilon": -0.1}, ["body", "epsilon"], "invalid"),
+        ({"delta": 0}, ["body", "delta"], "invalid"),
+        ({"delta": 1}, ["body", "delta"], "invalid"),
+        ({"k": 0}, ["body", "k"], "invalid"),
+        ({"k": 1001}, ["body", "k"], "invalid"),
+        ({"method": "adaptive_maybe"}, ["body", "method"], "invalid"),
+        ({"objective": "cosine"}, ["body", "objective"], "invalid"),
+        ({"value_range": [1, 0]}, ["body", "value_range"], "invalid"),
+        ({"value_range": [1]}, ["body", "value_range"], "invalid"),
+        ({"value_range": [1, 2, 3]}, ["body", "value_range"], "invalid"),
+        ({"query": []}, ["body", "query"], "invalid"),
+        ({"query": [1, 2, 3]}, ["body", "query"], "dimension_mismatch"),
+        ({"query": [1, 1e7]}, ["body", "query", 1], "invalid"),
+        ({"vectors": []}, ["body", "vectors"], "invalid"),
+        ({"vectors": [[]]}, ["body", "vectors", 0], "invalid"),
+        ({"vectors": [[1, 2], [3]]}, ["body", "vectors", 1], "dimension_mismatch"),
+        ({"vectors": [[1, 2], [3, "4"]]}, ["body", "vectors", 1, 1], "invalid"),
+        ({"vectors": [[1, 2], [3, None]]}, ["body", "vectors", 1, 1], "invalid"),
+    ],
+)
+async def test_bad_json_is_named(shared: Api, change: Json, loc: list[str | int], code: str):
+    await shared.refused("POST", "/v1/mips", {**GOOD, **change}, loc=loc, code=code)
+
+
+@pytest.mark.parametrize(
+    ("params", "size", "loc"),
+    [
+        ({"dim": 2}, 24, ["query", "n"]),
+        ({"n": 2}, 24, ["query", "dim"]),
+        ({"n": 0, "dim": 2}, 8, ["query", "n"]),
+        ({"n": "2.0", "dim": 2}, 24, ["query", "n"]),
+        ({"n": 2, "dim": 2}, 23, ["body"]),
+        ({"n": 2, "dim": 2}, 25, ["body"]),
+        ({"n": 2, "dim": 2}, 16, ["body"]),
+        ({"n": 2, "dim": 2}, 0, ["body"]),
+        ({"n": 10**6, "dim": 10**6}, 24, ["body"]),
+        ({"n": 2, "dim": 2, "query": "1,2"}, 24, ["body"]),
+        ({"n": 2, "dim": 2, "query": "1"}, 16, ["query", "query"]),
+        ({"n": 2, "dim": 2, "query": "1,nan"}, 16, ["query", "query"]),
+        ({"n": 2, "dim": 2, "query": "1,1e9"}, 16, ["query", "query", 1]),
+        ({"n": 2, "dim": 2, "epsilon": "nan"}, 24, ["query", "epsilon"]),
+        ({"n": 2, "dim": 2, "epsilon": "0"}, 24, ["query", "epsilon"]),
+        ({"n": 2, "dim": 2, "delta": "1_0"}, 24, ["query", "delta"]),
+        ({"n": 2, "dim": 2, "delta": "1"}, 24, ["query", "delta"]),
+        ({"n": 2, "dim": 2, "method": "best"}, 24, ["query", "method"]),
+        ({"n": 2, "dim": 2, "value_range": "2,1"}, 24, ["query", "value_range"]),
+        ({"n": 2, "dim": 2, "value_range": "1"}, 24, ["query", "value_range"]),
+        ({"n": 2, "dim": 2, "value_range": "[0,1]"}, 24, ["query", "value_range"]),
+        ({"n": 2, "dim": 2, "seed": "-1"}, 24, ["query", "seed"]),
+        ({"n": 2, "dim": 2, "k": "1", "extra": "1"}, 24, ["query", "extra"]),
+    ],
+)
+async def test_a_bad_raw_request_is_named(
+    shared: Api, params: dict[str, object], size: int, loc: list[str | int]
+):
+    headers = {"content-type": "application/octet-stream"}
+    answer = await shared.call("POST", "/v1/mips", params=params, content=b"\0" * size, headers=headers)
+    assert answer.status_code == 422
+    assert loc in [error["loc"] for error in answer.json()["errors"]], answer.text
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e7])
+@pytest.mark.parametrize("place", [0, 3])
+async def test_a_raw_number_is_finite_and_no_larger_than_a_feature(shared: Api, bad: float, place: int):
+    numbers = np.ones(6, dtype="<f4")
+    numbers[place] = bad
+    headers = {"content-type": "application/octet-stream"}
+    for method in METHODS:
+        params = {"n": 2, "dim": 2, "method": method, "value_range": "0,9"}
+        await shared.refused(
+            "POST", "/v1/mips", params=params, content=numbers.tobytes(), headers=headers, loc=["body"]
+        )
+
+
+async def test_parameters_of_a_raw_request_are_no_parameters_of_json(shared: Api):
+    await shared.refused("POST", "/v1/mips", GOOD, params={"k": 1}, loc=["query", "k"])
+
+
+async def test_a_body_above_the_limit_is_too_large(shared: Api):
+    headers = {"content-type": "application/octet-stream"}
+    params = {"n": 9_000, "dim": 1_000}
+    content = bytes(4 * 9_001 * 1_000)
+    await shared.refused(
+        "POST", "/v1/mips", params=params, content=content, headers=headers, status=413, code="too_large"
+    )
+
+
+def test_the_methods_of_the_contract_are_those_of_the_table():
+    assert set(mips_api.MethodName.__args__) == set(METHODS)  # type: ignore[attr-defined]
+    assert layouts.REDRAW > 0
