@@ -44,6 +44,12 @@ class Metrics:
             "shortlist_reward_lag_seconds", "Age of the oldest entry not yet folded.", registry=registry
         )
         self.dead = Gauge("shortlist_dead_letters", "Entries that could not be folded.", registry=registry)
+        self.chores = Counter(
+            "shortlist_chores",
+            "Decisions waited for to the end, idle learners forgotten, forgotten ones erased.",
+            ["kind"],
+            registry=registry,
+        )
         self.learners = Gauge("shortlist_cached_learners", "Learners in memory.", registry=registry)
         self.learner_bytes = Gauge("shortlist_cached_learner_bytes", "Memory they take.", registry=registry)
         self.arms = Gauge("shortlist_arms", "Arms of all catalogues.", registry=registry)

@@ -95,7 +95,10 @@ class Service:
         if self._worker is not None:
             self._tasks.append(asyncio.create_task(self._worker.run()))
             chores = Chores(
-                self.store, token_ttl_ms=self.settings.token_ttl_s * 1_000, wake=self._worker.wake
+                self.store,
+                token_ttl_ms=self.settings.token_ttl_s * 1_000,
+                wake=self._worker.wake,
+                done=lambda kind, count: self.metrics.chores.labels(kind).inc(count),
             )
             self._chores = asyncio.create_task(chores.run())
         self._maintenance = asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained))

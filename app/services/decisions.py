@@ -9,7 +9,6 @@ Life of a decision
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from app.services.bandits import Bandit, Bandits, partition_of
 from app.services.catalogues import Catalogues
 from app.services.records import LoggedDecision, pack, reward_payload, unpack
 from app.services.tokens import BadToken, Decision, TokenSigner
-from app.storage.decision_log import DefaultWrite
+from app.storage.decision_log import Activated, DefaultWrite
 from app.storage.protocol import Store
 
 log = logging.getLogger("shortlist.decisions")
@@ -57,10 +56,8 @@ class Decisions:
         if decision.deferred:
             return
         record, due_ms = await self._record(bandit, decision, decision.issued_ms)
-        await asyncio.gather(
-            self._store.log_decision(self._partition(decision), member_of(decision), record, due_ms=due_ms),
-            self._touch(bandit, decision, due_ms),
-        )
+        await self._touch(bandit, decision, due_ms)
+        await self._store.log_decision(self._partition(decision), member_of(decision), record, due_ms=due_ms)
 
     async def activate(self, tokens: Sequence[str]) -> Activation:
         """Say that deferred decisions were shown: from now on they can be rewarded, and are waited for."""
@@ -73,15 +70,18 @@ class Decisions:
                 outcome.rejected.append((position, bad.reason))
                 continue
             bandit = self._bandits.by_uid(decision.bandit_uid)
-            if bandit is None:
-                outcome.rejected.append((position, "unknown_bandit"))
-            elif decision.deferred and await self._activate(bandit, decision, now_ms):
+            became = "unknown_bandit" if bandit is None else await self._activate(bandit, decision, now_ms)
+            if became == "activated":
                 outcome.activated += 1
-            else:
+            elif became == "duplicate":
                 outcome.duplicate += 1
+            else:
+                outcome.rejected.append((position, became))
         return outcome
 
-    async def _activate(self, bandit: Bandit, decision: Decision, now_ms: int) -> bool:
+    async def _activate(self, bandit: Bandit, decision: Decision, now_ms: int) -> Activated:
+        if not decision.deferred:
+            return "duplicate"
         record, due_ms = None, 0
         if bandit.record.reward.wait_s is not None:
             record, due_ms = await self._record(bandit, decision, now_ms)
@@ -89,6 +89,7 @@ class Decisions:
         return await self._store.activate(
             self._partition(decision),
             member_of(decision),
+            issued_ms=decision.issued_ms,
             ttl_ms=decision.expires_ms - now_ms + DEDUPE_MARGIN_MS,
             record=record,
             due_ms=due_ms,

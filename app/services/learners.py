@@ -68,7 +68,7 @@ class Learners:
         self._store = store
         self._capacity = capacity_bytes
         self._max_age_s = max_age_s
-        self._pools = Pools(store)
+        self._pools = Pools(store, capacity_bytes=capacity_bytes // 4)
         self._cache: OrderedDict[LearnerId, Learner] = OrderedDict()
         self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
         self.bytes = 0

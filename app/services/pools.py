@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import reduce
 
@@ -29,13 +30,19 @@ class Pool:
     state: LearnerState | None
     read_at: float
 
+    @property
+    def bytes(self) -> int:
+        dim = 0 if self.state is None else self.state.sums.moment.size
+        return 400 + 16 * (dim * dim + dim)
+
 
 class Pools:
     """The pools of the bandits that this process has served with one."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, capacity_bytes: int) -> None:
         self._store = store
-        self._pools: dict[str, Pool] = {}
+        self._capacity = capacity_bytes
+        self._pools: OrderedDict[str, Pool] = OrderedDict()
         self._reading: dict[str, asyncio.Task[Pool]] = {}
 
     async def with_prior(self, bandit: Bandit, own: LearnerState) -> RidgeSums:
@@ -52,7 +59,9 @@ class Pools:
         pool = self._pools.get(bandit.uid)
         if pool is None:
             pool = await asyncio.shield(self._read(bandit.uid))
-        elif time.monotonic() - pool.read_at > MAX_AGE_S:
+        else:
+            self._pools.move_to_end(bandit.uid)
+        if time.monotonic() - pool.read_at > MAX_AGE_S:
             self._read(bandit.uid)
         return pool.state
 
@@ -71,8 +80,17 @@ class Pools:
         states = [bytes_to_state(data) for (data,) in parts if data is not None]
         newest = max((state.time_ms for state in states), default=0)
         total = reduce(_plus, (_at(state, newest) for state in states)) if states else None
-        pool = self._pools[uid] = Pool(total, started)
+        pool = Pool(total, started)
+        self._keep(uid, pool)
         return pool
+
+    def _keep(self, uid: str, pool: Pool) -> None:
+        """The least recently used ones go when all together take more memory than they may."""
+        self._pools[uid] = pool
+        self._pools.move_to_end(uid)
+        taken = sum(kept.bytes for kept in self._pools.values())
+        while taken > self._capacity and len(self._pools) > 1:
+            taken -= self._pools.popitem(last=False)[1].bytes
 
     def _finished(self, uid: str, task: asyncio.Task[Pool]) -> None:
         """A background read that failed is tried again by the next caller."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
+
+Activated = Literal["activated", "duplicate", "forgotten"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +45,9 @@ class DecisionLog(Protocol):
         """Remember the decision until its defaults are appended. Repeated before that, it changes nothing."""
 
     async def activate(
-        self, partition: int, member: str, *, ttl_ms: int, record: bytes | None, due_ms: int
-    ) -> bool:
-        """Say that the decision was shown, and log it if there is a record; False when it was said before."""
+        self, partition: int, member: str, *, issued_ms: int, ttl_ms: int, record: bytes | None, due_ms: int
+    ) -> Activated:
+        """Say that the decision was shown, and log it if there is a record."""
         ...
 
     async def is_active(self, partition: int, member: str) -> bool: ...

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from app.storage import redis_keys as keys
-from app.storage.decision_log import Chores, DefaultWrite
+from app.storage.decision_log import Activated, Chores, DefaultWrite
 from app.storage.redis_client import RedisClient, Word
 
 _ERASE_STEP = 1_000
@@ -22,10 +22,14 @@ class RedisDecisions:
         await self._redis.script("log_decision", names, [member, record, due_ms])
 
     async def activate(
-        self, partition: int, member: str, *, ttl_ms: int, record: bytes | None, due_ms: int
-    ) -> bool:
+        self, partition: int, member: str, *, issued_ms: int, ttl_ms: int, record: bytes | None, due_ms: int
+    ) -> Activated:
+        bandit_uid, learner, _ = member.split("/")
         names = [keys.active(partition, member), keys.decisions(partition), keys.due(partition)]
-        return bool(await self._redis.script("activate", names, [member, ttl_ms, record or b"", due_ms]))
+        names.append(keys.forgotten(partition, bandit_uid, learner))
+        words: list[Word] = [member, ttl_ms, record or b"", due_ms, issued_ms]
+        outcome: Activated = (await self._redis.script("activate", names, words)).decode()
+        return outcome
 
     async def is_active(self, partition: int, member: str) -> bool:
         return bool(await self._redis.command("EXISTS", keys.active(partition, member)))

@@ -65,7 +65,7 @@ async def decide(store):
     erased = [await forget(f"gone-{number}") for number in range(2)]
     await store.log_decision(0, f"{UID}/ann/one", b"record", due_ms=1)
     await store.log_decision(0, f"{UID}/ann/two", b"record", due_ms=2**40)
-    await store.activate(0, f"{UID}/ann/three", ttl_ms=TTL_MS, record=b"record", due_ms=2**40)
+    await store.activate(0, f"{UID}/ann/three", issued_ms=2, ttl_ms=TTL_MS, record=b"record", due_ms=2**40)
     write = DefaultWrite(f"{UID}/ann/one", UID, "ann", "one/a", 3, TTL_MS, b"p")
     await store.append_defaults(0, [write.member], [write])
     for name, expires in (("ann", 2**40), ("bob", 1)):

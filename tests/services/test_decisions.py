@@ -1,0 +1,176 @@
+"""Logged decisions and chores over a store that loses replies: each default is counted once."""
+
+import asyncio
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from waiting import until
+from world import World
+
+from app.algorithms.linear import ridge
+from app.errors import Unavailable
+from app.services import pools
+from app.services.bandits import Bandit, partition_of
+from app.services.pools import Pool, Pools
+from app.services.records import LearnerState, RewardRule
+from app.services.replay import compare
+from workers.chores import Chores
+
+pytestmark = pytest.mark.anyio
+
+WAITS = RewardRule(wait_s=3_600.0, default=-1.0)
+
+
+def sweeper(world: World) -> Chores:
+    return Chores(world.store, token_ttl_ms=86_400_000, wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
+
+
+async def due(world: World, bandit: Bandit, key: str = "ann") -> int:
+    """The partition of the learner; the waiting time of all its decisions is over, and nobody else looks."""
+    world.service._chores.cancel()  # type: ignore[union-attr]
+    partition = partition_of(bandit.uid, key, world.store.partitions)
+    later = time.time_ns() // 1_000_000 + 2**40
+    assert (await world.store.chores(partition, later, 100)).decisions
+    original = world.store.chores
+
+    async def all_due(number: int, now_ms: int, count: int) -> Any:
+        return await original(number, now_ms + 3_600_000, count)
+
+    world.store.chores = all_due  # type: ignore[attr-defined]
+    return partition
+
+
+async def observations(world: World, bandit: Bandit, expected: int, key: str = "ann") -> None:
+    async def there() -> bool:
+        report = await world.service.learners.report(bandit, key)
+        assert report.observations <= expected, "a default was counted twice"
+        return report.observations == expected
+
+    await until(there, what=f"{expected} observations")
+
+
+@pytest.mark.parametrize("call", ["log_decision", "append_defaults"])
+async def test_a_lost_reply_changes_nothing(world: World, call: str):
+    bandit = await world.bandit(reward=WAITS)
+    if call == "log_decision":
+        world.store.lose.append(call)
+        with pytest.raises(Unavailable):
+            await world.choose(bandit, event_id="e")
+    await world.choose(bandit, event_id="e")
+    partition = await due(world, bandit)
+    if call == "append_defaults":
+        world.store.lose.append(call)
+        with pytest.raises(Unavailable):
+            await sweeper(world).sweep(partition)
+    for _ in range(3):
+        await sweeper(world).sweep(partition)
+    await observations(world, bandit, 1)
+
+
+async def test_an_activation_whose_reply_was_lost_is_a_duplicate(world: World):
+    bandit = await world.bandit(reward=WAITS)
+    token = (await world.choose(bandit, activate=False)).decision
+    world.store.lose.append("activate")
+    with pytest.raises(Unavailable):
+        await world.service.decisions.activate([token])
+    again = await world.service.decisions.activate([token])
+    assert (again.activated, again.duplicate) == (0, 1)
+    await sweeper(world).sweep(await due(world, bandit))
+    await observations(world, bandit, 1)
+
+
+async def test_what_was_not_shown_before_its_learner_was_forgotten_never_was(world: World):
+    bandit = await world.bandit(reward=WAITS)
+    token = (await world.choose(bandit, activate=False)).decision
+    await world.service.rewards.forget(bandit, "ann")
+    outcome = await world.service.decisions.activate([token])
+    assert outcome.rejected == [(0, "forgotten")]
+    partition = partition_of(bandit.uid, "ann", world.store.partitions)
+    assert not (await world.store.chores(partition, 2**52, 10)).decisions
+
+
+async def test_a_default_of_a_forgotten_learner_is_not_counted(world: World):
+    """Also when it was logged, and the learner forgotten, before its traces could be erased."""
+    bandit = await world.bandit(reward=WAITS)
+    await world.choose(bandit)
+    world.store.refuse.add("erase")
+    with pytest.raises(Unavailable):
+        await world.service.rewards.forget(bandit, "ann")
+    world.store.refuse.clear()
+    partition = await due(world, bandit)
+    await sweeper(world).sweep(partition)
+    await observations(world, bandit, 0)
+    chores = await world.store.chores(partition, 0, 10)
+    assert not chores.erase
+    assert not chores.decisions
+
+
+async def test_choosing_for_a_bandit_that_waits_needs_the_store_and_others_do_not(world: World):
+    plain, waits = await world.bandit("plain"), await world.bandit("waits", reward=WAITS)
+    await world.choose(plain)
+    await world.choose(waits)
+    world.store.refuse |= {"log_decision", "states"}
+    await world.choose(plain)
+    with pytest.raises(Unavailable):
+        await world.choose(waits)
+
+
+async def test_a_plain_bandit_makes_no_call_to_choose(world: World):
+    bandit = await world.bandit()
+    await world.choose(bandit)
+    before = {name: count for name, count in world.store.calls.items() if name not in {"chores", "watermark"}}
+    for _ in range(5):
+        await world.choose(bandit)
+    quiet = {"chores", "watermark", "read_log", "backlog", "lag", "changed_learners", "changed_arms"}
+    after = {name: count for name, count in world.store.calls.items() if name not in quiet}
+    assert {name: count for name, count in before.items() if name not in quiet} == after
+
+
+async def test_a_replay_agrees_with_pools_waiting_and_forgetting(world: World):
+    bandit = await world.bandit(prior="pooled", half_life_s=60.0, reward=WAITS)
+    for number in range(30):
+        key = f"key-{number % 7}"
+        choice = await world.choose(bandit, key)
+        await world.observe(bandit, f"o{number}", key=key)
+        if number % 3 == 0:
+            await world.reward(choice.decision)
+        if number % 10 == 9:
+            await world.service.rewards.forget(bandit, key)
+    found = await compare(world.service.store)
+    assert found.different == []
+    assert found.equal > 0
+
+
+async def test_pools_keep_within_their_memory(world: World):
+    state = LearnerState(1, ridge.empty(50))
+    size = Pool(state, 0.0).bytes
+    assert size >= state.sums.gram.nbytes + state.sums.gram_error.nbytes
+    kept = Pools(world.store, capacity_bytes=3 * size)  # type: ignore[arg-type]
+    for number in range(10):
+        kept._keep(f"uid-{number}", Pool(state, 0.0))
+    assert list(kept._pools) == ["uid-7", "uid-8", "uid-9"]
+
+
+async def test_a_pool_that_cannot_be_read_is_read_again(world: World, monkeypatch: pytest.MonkeyPatch):
+    """An old pool goes on serving while the store is away."""
+    monkeypatch.setattr(pools, "MAX_AGE_S", 0.0)
+    bandit = await world.bandit(prior="pooled", prior_strength=100.0)
+    await world.observe(bandit, "o1", key="bob")
+    first = await world.service.learners.report(bandit, "ann")
+    assert first.theta.any()
+    bob = partition_of(bandit.uid, "bob", world.store.partitions)
+    await world.choose(bandit, "ann")
+    world.store.refuse.add("states")
+    await world.choose(bandit, "ann")
+    await asyncio.sleep(0)
+    world.store.refuse.clear()
+    await world.observe(bandit, "o2", "o3", key="bob")
+    assert await world.store.watermark(bob) != "0-0"
+
+    async def moved() -> bool:
+        found = await world.service.learners.report(bandit, "ann")
+        return not np.array_equal(found.theta, first.theta)
+
+    await until(moved, what="the pool has moved on")
