@@ -40,6 +40,8 @@ def router(bandits: Bandits, learners: Learners, rewards: Rewards, eliminating: 
     async def create(bandit: Identifier, body: BanditBody) -> Response:
         """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
         settings = body.model_dump(exclude={"reward"})
+        if body.policy == "softmax" and body.temperature is None:
+            settings["temperature"] = 1.0
         record = BanditRecord(**settings, reward=RewardRule(**body.reward.model_dump()))
         made, new = await bandits.create(bandit, record)
         return reply(_view(made), 201 if new else 200)

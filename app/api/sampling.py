@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from app.api.limits import MAX_DIM, MAX_DRAWS, MAX_FACTORS, MAX_LOG_FACTOR, MAX_STATES
-from app.api.schemas import Feature, Identifier, Seed
+from app.api.schemas import Feature, Identifier, Seed, Temperature
 from app.api.strict_json import JsonRoute, StrictModel
 from app.services.catalogues import Catalogues
 from app.services.sampling import LogFactor as Given
@@ -69,7 +69,7 @@ class SampleBody(_HowBody):
 
 class CatalogueSampleBody(_HowBody):
     query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_DIM)]
-    temperature: Annotated[float, Field(ge=1e-9, le=1e9)] = 1.0
+    temperature: Temperature = 1.0
 
 
 class SampleCostView(BaseModel):

@@ -14,8 +14,10 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    field_validator,
     model_validator,
 )
 
@@ -42,6 +44,7 @@ Identifier = Annotated[str, StringConstraints(pattern=f"^{_IDENTIFIER}$")]
 LearnerKey = Annotated[str, StringConstraints(pattern=f"^(_global|{_IDENTIFIER})$")]
 Feature = Annotated[float, Field(ge=-MAX_FEATURE, le=MAX_FEATURE)]
 Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
+Temperature = Annotated[float, Field(ge=1e-9, le=1e9)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -167,7 +170,7 @@ class RewardBody(StrictModel):
 
 class BanditBody(StrictModel):
     catalogue: Identifier
-    policy: Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim"]
+    policy: Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax"]
     scope: Literal["global", "per_key"] = "global"
     ridge: Annotated[float, Field(ge=1e-9, le=1e9)] = 1.0
     exploration: Exploration = 1.0
@@ -180,6 +183,14 @@ class BanditBody(StrictModel):
     prior_strength: Annotated[float, Field(gt=0, le=MAX_PRIOR_STRENGTH)] = 1.0
     half_life_s: Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None = None
     idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
+    temperature: Temperature | None = None
+
+    @field_validator("temperature")
+    @classmethod
+    def _used(cls, temperature: float | None, body: ValidationInfo) -> float | None:
+        if temperature is not None and body.data.get("policy", "softmax") != "softmax":
+            raise ValueError("temperature is used by policy softmax alone")
+        return temperature
 
     @model_validator(mode="after")
     def _has_keys_to_pool(self) -> BanditBody:
@@ -204,18 +215,16 @@ class BanditView(BaseModel):
     prior_strength: float
     half_life_s: float | None
     idle_ttl_s: float | None
+    temperature: float | None
 
 
 class ChooseBody(StrictModel):
-    """``baseline`` names a finished slate campaign, whose slate is served instead of a draw."""
-
     key: Identifier | None = None
     k: Annotated[int, Field(ge=1, le=MAX_K)] = 1
     exclude: list[Identifier] = Field(default_factory=list, max_length=MAX_EXCLUDE)
     event_id: Identifier | None = None
     seed: Seed | None = None
     activate: bool = True
-    baseline: Identifier | None = None
 
 
 class ChooseBatchBody(StrictModel):
@@ -223,8 +232,11 @@ class ChooseBatchBody(StrictModel):
 
 
 class ChosenArmView(BaseModel):
+    """``propensity``: of policy softmax alone, the probability of this arm given those before it."""
+
     id: str
     score: float
+    propensity: float | None = None
 
 
 class ChoiceView(BaseModel):

@@ -74,6 +74,11 @@ class Snapshot:
         """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""
         return self.view.features[rows]
 
+    def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
+        """All rows of this snapshot but those excluded, by revision. Shapes: exclude (e,) -> (m,)."""
+        rows, _ = self.view.by_revision
+        return rows[~np.isin(rows, exclude)] if len(exclude) else rows
+
     def scores_of(self, rows: Rows, query: Vector) -> Vector:
         """Inner products with the query. Shapes: rows (m,), query (d,) -> (m,) float64."""
         checks.shape("query", query, (self.view.dim,))

@@ -20,15 +20,18 @@ from app.algorithms.linear.ridge import Posterior
 from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.errors import NoArms
 from app.indexes.live import Snapshot
+from app.services import softmax
 from app.services.bandits import Bandit, partition_of
 from app.services.decisions import Decisions
 from app.services.eliminating import Decided, Eliminating
 from app.services.learners import Learners
+from app.services.softmax import Drawn
 from app.services.tokens import Decision, TokenSigner, new_decision_id
 from app.storage.protocol import Store
 
 LONG_SEARCH_US = 2_000.0
 LONG_DRAW_DIM = 1_024
+LONG_SCAN = 200_000  # numbers: a millisecond, with what is drawn for every arm
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +44,18 @@ class ChooseRequest:
     event_id: str | None = None
     seed: int | None = None
     activate: bool = True
-    arms: Sequence[str] | None = None  # these, in this order, instead of a search: a baseline
 
 
-class ChosenArm(msgspec.Struct, frozen=True):
+class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``propensity`` where it is known: of softmax, given the arms before this one."""
+
     id: str
     score: float
+    propensity: float | None = None
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The answer to a ChooseRequest; the best arm first."""
+    """The answer to a ChooseRequest; the best arm first, of softmax in the order drawn."""
 
     decision: str
     arms: list[ChosenArm]
@@ -157,27 +162,47 @@ class Choosing:
                 not request.activate,
             )
         )
-        arms = list(map(ChosenArm, ids, found.scores.tolist()))
+        scores = found.scores.tolist()
+        if made.propensities is None:
+            arms = list(map(ChosenArm, ids, scores))
+        else:
+            arms = list(map(ChosenArm, ids, scores, made.propensities))
         versions = made.learner_version, made.catalogue_version
         return Choice(token, arms, bandit.record.policy, *versions, found.exact)
 
     async def _decide(self, bandit: Bandit, name: str, request: ChooseRequest) -> Decided:
-        if bandit.eliminates and request.arms is None:
+        if bandit.eliminates:
             rng = self._generator(bandit, request)
             return await self._eliminating.choose(bandit, name, k=request.k, exclude=request.exclude, rng=rng)
         learner = self._learners.cached(bandit, name) or await self._learners.get(bandit, name)
         posterior = learner.posterior or await self._learners.posterior(bandit, learner)
         catalogue_version = bandit.catalogue.version
         view = bandit.catalogue.index.snapshot()
+        if bandit.record.policy == "softmax":
+            drawn = await self._draw(bandit, posterior, view, request)
+            propensities = drawn.propensities.tolist()
+            return Decided(drawn.found, view, learner.version, catalogue_version, propensities)
         found = await self._search(bandit, posterior, view, request)
         return Decided(found, view, learner.version, catalogue_version)
+
+    async def _draw(
+        self, bandit: Bandit, posterior: Posterior, view: Snapshot, request: ChooseRequest
+    ) -> Drawn:
+        draw = partial(
+            softmax.draw,
+            view,
+            posterior.theta,
+            k=request.k,
+            temperature=bandit.record.temperature or 1.0,
+            rng=self._generator(bandit, request),
+            exclude=view.rows_of(request.exclude) if request.exclude else NO_ROWS,
+        )
+        return await asyncio.to_thread(draw) if view.size * view.view.dim > LONG_SCAN else draw()
 
     async def _search(
         self, bandit: Bandit, posterior: Posterior, view: Snapshot, request: ChooseRequest
     ) -> TopK:
         exclude = view.rows_of(request.exclude) if request.exclude else NO_ROWS
-        if request.arms is not None:
-            return _given(posterior, view, request, exclude)
         rng = self._generator(bandit, request)
         choose = partial(
             sub_ts.choose,
@@ -194,14 +219,6 @@ class Choosing:
 
     def _generator(self, bandit: Bandit, request: ChooseRequest) -> np.random.Generator:
         return self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
-
-
-def _given(posterior: Posterior, view: Snapshot, request: ChooseRequest, exclude: Rows) -> TopK:
-    """The arms that were asked for, as far as they are there, with their estimated rewards."""
-    each = [view.rows_of([arm]) for arm in request.arms or ()]
-    there = np.concatenate([NO_ROWS, *each])
-    rows = there[~np.isin(there, exclude)][: request.k]
-    return TopK(rows, view.features_of(rows) @ posterior.theta, exact=True)
 
 
 def _seeded(seed: int, bandit: str, key: str | None) -> np.random.Generator:

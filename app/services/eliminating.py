@@ -53,6 +53,7 @@ class Decided:
     view: Snapshot
     learner_version: int
     catalogue_version: int
+    propensities: Sequence[float] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

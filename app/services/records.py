@@ -61,6 +61,7 @@ class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prior_strength: float = 1.0
     half_life_s: float | None = None
     idle_ttl_s: float | None = None
+    temperature: float | None = None
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):

@@ -116,8 +116,7 @@ class Sampling:
             raise NoArms("the catalogue has no arms")
         weights = np.array(query, dtype=np.float64) / temperature
         found = await self._work.run(lambda: draw_arms(view, weights, request))
-        rows = view.page(-1, view.size)[found.rows].tolist()
-        ids = [view.id_of(row) for row in rows]
+        ids = [view.id_of(row) for row in view.eligible()[found.rows].tolist()]
         elapsed_ms = (time.perf_counter() - started) * 1e3
         return Sample(ids, found, guarantee(request, found), elapsed_ms, version)
 
@@ -173,8 +172,8 @@ def draw_rows(log_factors: Matrix, log_prior: Vector, request: SampleRequest) ->
 
 
 def draw_arms(view: Snapshot, weights: Vector, request: SampleRequest) -> Draws:
-    """Draw places in the order of revisions. Shapes: weights (d,), the query over the temperature."""
-    rows = view.page(-1, view.size)
+    """Draw places among the rows of the snapshot. Shapes: weights (d,), the query over the temperature."""
+    rows = view.eligible()
     rng = np.random.default_rng(request.seed)
     most = len(rows) * len(weights)
     return Draws(from_weights(view.scores_of(rows, weights), draws=request.draws, rng=rng), most, most, 0)
