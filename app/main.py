@@ -78,7 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
         telemetry=telemetry(spans),
     )
     routers = (
-        choose.router(service.bandits, service.choosing),
+        choose.router(service.bandits, service.choosing, service.slates),
         rewards.router(service.rewards),
         decisions.router(service.decisions),
         operations.router(service),
@@ -88,7 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
         center_campaigns.router(service.center_campaigns),
         sampling.router(service.catalogues, service.sampling),
         mips.router(service.catalogues, service.mips),
-        slates.router(service.slates),
+        slates.router(service.slates, service.bandits, service.teaching),
         bandits.router(service.bandits, service.learners, service.rewards, service.eliminating),
     )
     # Not included but taken over, before the framework's own: matched once, the hottest first.

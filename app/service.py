@@ -22,6 +22,7 @@ from app.services.noisy_centers import CenterCampaigns, NoisyCenters
 from app.services.rewards import Receipt, RemoteWorkers, Rewards
 from app.services.sampling import Sampling
 from app.services.slates import SlateCampaigns, Slates
+from app.services.teaching import Teaching
 from app.services.tokens import TokenSigner
 from app.settings import Settings
 from app.storage.changes import Lag
@@ -81,6 +82,7 @@ class Service:
         self.slates: SlateCampaigns = Campaigns(
             store, Slates(), capacity_bytes=settings.campaign_cache_mb << 20
         )
+        self.teaching = Teaching(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
         self.sampling = Sampling()
         self.mips = Mips(cache_bytes=settings.mips_cache_mb << 20)
         self._tasks: list[asyncio.Task[None]] = []

@@ -11,17 +11,22 @@ from app.api.strict_json import JsonRoute, reply
 from app.errors import ShortlistError
 from app.services.bandits import Bandits
 from app.services.choosing import Choice, ChooseRequest, Choosing
+from app.services.slates import SlateCampaigns, best_slate
 
 PAUSE_EVERY = 16
 
 
-def router(bandits: Bandits, choosing: Choosing) -> APIRouter:
+def router(bandits: Bandits, choosing: Choosing, slates: SlateCampaigns) -> APIRouter:
     routes = APIRouter(prefix="/v1/bandits", tags=["choices"], route_class=JsonRoute)
+
+    async def request(body: ChooseBody) -> ChooseRequest:
+        arms = None if body.baseline is None else await best_slate(slates, body.baseline)
+        return ChooseRequest(body.key, body.k, body.exclude, body.event_id, body.seed, body.activate, arms)
 
     @routes.post("/{bandit}/choose", response_model=ChoiceView)
     async def choose(bandit: str, body: ChooseBody) -> Response:
         """Choose up to k arms, the best first, and return the token to reward them with."""
-        return reply(await choosing.choose(bandits.get(bandit), _request(body)))
+        return reply(await choosing.choose(bandits.get(bandit), await request(body)))
 
     @routes.post("/{bandit}/choose/batch", response_model=ChoicesView)
     async def choose_batch(bandit: str, body: ChooseBatchBody) -> Response:
@@ -32,7 +37,7 @@ def router(bandits: Bandits, choosing: Choosing) -> APIRouter:
             if position % PAUSE_EVERY == PAUSE_EVERY - 1:
                 await asyncio.sleep(0)  # others have their turn: a choice from memory awaits nothing
             try:
-                results.append(await choosing.choose(owner, _request(item)))
+                results.append(await choosing.choose(owner, await request(item)))
             except ShortlistError as error:
                 error.errors = [
                     (("body", "requests", position, *loc[1:]), text)
@@ -42,7 +47,3 @@ def router(bandits: Bandits, choosing: Choosing) -> APIRouter:
         return reply({"results": results})
 
     return routes
-
-
-def _request(body: ChooseBody) -> ChooseRequest:
-    return ChooseRequest(body.key, body.k, body.exclude, body.event_id, body.seed, body.activate)

@@ -52,6 +52,7 @@ _CAN_CONFLICT = {
     ("delete", "/v1/catalogues/{catalogue}"),
     ("put", "/v1/bandits/{bandit}"),
     ("post", "/v1/slates"),
+    ("post", "/v1/slates/{campaign}/teach"),
     ("post", "/v1/bandits/{bandit}/choose"),
     ("post", "/v1/bandits/{bandit}/choose/batch"),
     ("post", "/v1/catalogues/{catalogue}/centers"),
@@ -63,6 +64,7 @@ _TWINS = {
     ("put", "/v1/bandits/{bandit}"): ("200", "201"),
     ("post", "/v1/centers"): ("201", "200"),
     ("post", "/v1/slates"): ("201", "200"),
+    ("post", "/v1/slates/{campaign}/teach"): ("202", "200"),
     ("post", "/v1/rewards"): ("202", "200"),
     ("post", "/v1/bandits/{bandit}/observations"): ("202", "200"),
 }

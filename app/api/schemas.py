@@ -219,12 +219,15 @@ class BanditView(BaseModel):
 
 
 class ChooseBody(StrictModel):
+    """``baseline`` names a finished slate campaign, whose slate is served instead of a draw."""
+
     key: Identifier | None = None
     k: Annotated[int, Field(ge=1, le=MAX_K)] = 1
     exclude: list[Identifier] = Field(default_factory=list, max_length=MAX_EXCLUDE)
     event_id: Identifier | None = None
     seed: Seed | None = None
     activate: bool = True
+    baseline: Identifier | None = None
 
 
 class ChooseBatchBody(StrictModel):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
+from app.api.reward_schemas import ReceiptView
+from app.api.rewards import receipt_reply
 from app.api.schemas import Page, PageLimit
 from app.api.slates_schemas import (
     AskBody,
@@ -16,15 +18,18 @@ from app.api.slates_schemas import (
     SlateGuaranteeView,
     SlateName,
     SlateView,
+    TeachBody,
     TellBody,
     ToldView,
 )
 from app.api.strict_json import JsonRoute, reply
 from app.errors import Invalid
+from app.services.bandits import Bandits
 from app.services.slates import SlateCampaign, SlateCampaigns, SlateParameters, standing
+from app.services.teaching import Teaching
 
 
-def router(slates: SlateCampaigns) -> APIRouter:
+def router(slates: SlateCampaigns, bandits: Bandits, teaching: Teaching) -> APIRouter:
     routes = APIRouter(prefix="/v1/slates", tags=["slates"], route_class=JsonRoute)
 
     @routes.post("", status_code=201, response_model=SlateView)
@@ -74,6 +79,14 @@ def router(slates: SlateCampaigns) -> APIRouter:
             "outside": found.state.outside,
         }
         return reply(answer)
+
+    @routes.post("/{campaign}/teach", status_code=202, response_model=ReceiptView)
+    async def teach(
+        campaign: str, body: TeachBody, wait: Annotated[Literal["applied"] | None, Query()] = None
+    ) -> Response:
+        """Teach a learner, once, all that the totals of a finished campaign say about the arms' features."""
+        receipt = await teaching.teach(await slates.get(campaign), bandits.get(body.bandit), body.key)
+        return await receipt_reply(teaching.rewards, receipt, wait)
 
     return routes
 

@@ -54,6 +54,13 @@ class TellBody(StrictModel):
     results: Annotated[list[ResultItem], Field(min_length=1, max_length=MAX_ASKED)]
 
 
+class TeachBody(StrictModel):
+    """``key`` is required by a bandit of scope per_key, and refused by others."""
+
+    bandit: Identifier
+    key: Identifier | None = None
+
+
 class SlateName(BaseModel):
     id: str
 

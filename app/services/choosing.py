@@ -44,6 +44,7 @@ class ChooseRequest:
     event_id: str | None = None
     seed: int | None = None
     activate: bool = True
+    arms: Sequence[str] | None = None  # these, in this order, instead of a search: a baseline
 
 
 class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -171,7 +172,7 @@ class Choosing:
         return Choice(token, arms, bandit.record.policy, *versions, found.exact)
 
     async def _decide(self, bandit: Bandit, name: str, request: ChooseRequest) -> Decided:
-        if bandit.eliminates:
+        if bandit.eliminates and request.arms is None:
             rng = self._generator(bandit, request)
             return await self._eliminating.choose(bandit, name, k=request.k, exclude=request.exclude, rng=rng)
         learner = self._learners.cached(bandit, name) or await self._learners.get(bandit, name)
@@ -203,6 +204,8 @@ class Choosing:
         self, bandit: Bandit, posterior: Posterior, view: Snapshot, request: ChooseRequest
     ) -> TopK:
         exclude = view.rows_of(request.exclude) if request.exclude else NO_ROWS
+        if request.arms is not None:
+            return _given(posterior, view, request, exclude)
         rng = self._generator(bandit, request)
         choose = partial(
             sub_ts.choose,
@@ -219,6 +222,14 @@ class Choosing:
 
     def _generator(self, bandit: Bandit, request: ChooseRequest) -> np.random.Generator:
         return self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
+
+
+def _given(posterior: Posterior, view: Snapshot, request: ChooseRequest, exclude: Rows) -> TopK:
+    """The arms that were asked for, as far as they are there, with their estimated rewards."""
+    each = [view.rows_of([arm]) for arm in request.arms or ()]
+    there = np.concatenate([NO_ROWS, *each])
+    rows = there[~np.isin(there, exclude)][: request.k]
+    return TopK(rows, view.features_of(rows) @ posterior.theta, exact=True)
 
 
 def _seeded(seed: int, bandit: str, key: str | None) -> np.random.Generator:

@@ -121,7 +121,7 @@ class Rewards:
                 writes.append((position, await self._from_decision(item, now_ms)))
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
-        return await self._append(writes, receipt)
+        return await self.append(writes, receipt)
 
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
         """Append history to the log of one bandit, once per observation id."""
@@ -133,7 +133,7 @@ class Rewards:
                 writes.append((position, self._from_observation(bandit, item, now_ms)))
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
-        return await self._append(writes, receipt)
+        return await self.append(writes, receipt)
 
     async def forget(self, bandit: Bandit, learner: str) -> None:
         """Forget a learner, refuse every reward for a decision it has made so far, and erase its traces.
@@ -206,7 +206,8 @@ class Rewards:
             payload=reward_payload(bandit.record, features, observation.value, now_ms),
         )
 
-    async def _append(self, writes: Sequence[tuple[int, RewardWrite]], receipt: Receipt) -> Receipt:
+    async def append(self, writes: Sequence[tuple[int, RewardWrite]], receipt: Receipt) -> Receipt:
+        """Append entries, each once, and note on the receipt what became of the one at each position."""
         by_partition: dict[int, list[tuple[int, RewardWrite]]] = defaultdict(list)
         for position, write in writes:
             partition = partition_of(write.bandit_uid, write.learner, self._store.partitions)

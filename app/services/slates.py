@@ -14,6 +14,7 @@ from app.algorithms.slates import ask_tell, exhaustive, icb, sa_foa, saqm
 from app.algorithms.slates.ask_tell import Pull
 from app.algorithms.slates.campaign_state import Allocation, Method, Report, State
 from app.algorithms.slates.widths import Bound
+from app.errors import Conflict
 from app.services.campaign_fold import Campaign
 from app.services.campaigns import Campaigns
 
@@ -78,6 +79,18 @@ class Slates:
 
     def tell(self, state: State, results: Sequence[tuple[int, float]]) -> State:
         return ask_tell.tell(state, results)
+
+
+async def best_slate(slates: SlateCampaigns, name: str) -> list[str]:
+    """The slate that a campaign has found. Raises NotFound, Conflict (it is still sampling)."""
+    return standing(finished(await slates.get(name))).best
+
+
+def finished(campaign: SlateCampaign) -> SlateCampaign:
+    """The campaign itself. Raises Conflict while it is sampling."""
+    if not campaign.state.done:
+        raise Conflict("the slate campaign is still sampling")
+    return campaign
 
 
 @dataclass(frozen=True, slots=True)

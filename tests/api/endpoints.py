@@ -42,7 +42,7 @@ SLATES_KINDS: dict[str, Kind] = {
 }  # fmt: skip
 ARM = {"id": "new", "features": [1, 2.5, -3e-4], "tags": ["a"], "metadata": {"x": [1, {"y": None}]}}
 ARM_KINDS: dict[str, Kind] = {"id": "id", "features": "list", "tags": "list", "metadata": "dict"}
-CHOOSE = {"k": 2, "exclude": ["a1"], "event_id": "e-1", "seed": 7, "activate": False}
+CHOOSE = {"k": 2, "exclude": ["a1"], "event_id": "e-1", "seed": 7, "activate": False, "baseline": "s-done"}
 CHOOSE_KINDS: dict[str, Kind] = {
     "key": "id",
     "k": "int",
@@ -50,8 +50,9 @@ CHOOSE_KINDS: dict[str, Kind] = {
     "event_id": "id",
     "seed": "int",
     "activate": "bool",
+    "baseline": "id",
 }
-CHOOSE_NULLABLE = frozenset({"key", "event_id", "seed"})
+CHOOSE_NULLABLE = frozenset({"key", "event_id", "seed", "baseline"})
 REWARD_KINDS: dict[str, Kind] = {"decision": "text", "value": "float", "arm": "id", "reward_id": "id"}
 OBSERVATION_KINDS: dict[str, Kind] = {"id": "id", "arm": "id", "value": "float", "key": "id"}
 SAMPLE = {
@@ -300,6 +301,13 @@ WRITES = (
         frozenset({"observations.0.key"}),
     ),
     Endpoint("POST", "/v1/slates", "/v1/slates", SLATES, SLATES_KINDS, frozenset({"noise_std", "seed"})),
+    Endpoint(
+        "POST",
+        "/v1/slates/{campaign}/teach",
+        "/v1/slates/s-done/teach",
+        {"bandit": "u", "key": "ann"},
+        {"bandit": "id", "key": "id"},
+    ),
     Endpoint("POST", "/v1/slates/{campaign}/ask", "/v1/slates/s/ask", {"count": 2}, {"count": "int"}),
     Endpoint(
         "POST",
@@ -397,6 +405,11 @@ async def build_world(api: Api) -> str:
         await api.ok("POST", "/v1/centers", centers, 201)
         slates = {"id": name, "arms": ["a0", "a1", "a2"], "k": 2, "noise_std": 1}
         await api.ok("POST", "/v1/slates", slates, 201)
+    done = {"id": "s-done", "arms": ["a0", "a1", "a2"], "k": 2, "noise_std": 1e-3}
+    await api.ok("POST", "/v1/slates", done, 201)
+    shown = (await api.ok("POST", "/v1/slates/s-done/ask", {"count": 20}))["pulls"]
+    results = [{"pull": p["pull"], "total": 2.0 - ("a0" in p["slate"])} for p in shown]
+    assert (await api.ok("POST", "/v1/slates/s-done/tell", {"results": results}))["done"]
     queries = (await api.ok("POST", "/v1/centers/s/ask", {"count": 1}))["queries"]
     pulls = (await api.ok("POST", "/v1/slates/s/ask", {"count": 1}))["pulls"]
     await api.observe("u", {"id": "first", "key": "ann", "arm": "a1", "value": 1})

@@ -223,3 +223,78 @@ async def test_a_range_is_turned_into_the_noise_of_a_total(shared: Api):
         await make(shared, name, noise_std=None, noise_range=0.3, **rest)
         seen[name] = (await finish(shared, name, np.random.default_rng(6)))["observed"]
     assert seen["independent"] < seen["dependent"]
+
+
+FEATURES = {arm: [1.0, float(i), float(i * i % 5)] for i, arm in enumerate(ARMS)}
+
+
+async def finished(api: Api, name: str) -> Json:
+    await make(api, name)
+    return await finish(api, name, np.random.default_rng(8))
+
+
+async def test_a_finished_campaign_teaches_a_learner_all_that_its_totals_say(api: Api):
+    """As many observations as features; V and theta are those of all totals, at the weight 1/k of a slate."""
+    await api.catalogue("c", FEATURES)
+    await api.bandit("b", "c", ridge=0.5)
+    await make(api, "s", method="icb")
+    rng, told = np.random.default_rng(8), []
+    while (view := await api.ok("GET", "/v1/slates/s"))["state"] == "sampling":
+        pulls = await ask(api, "s", 20)
+        results = totals(pulls, rng)
+        told += [(p["slate"], r["total"]) for p, r in zip(pulls, results, strict=True)]
+        await tell(api, "s", results)
+    told = told[: view["progress"]["looked_at"]]
+    path = "/v1/slates/s/teach?wait=applied"
+    receipt = await api.ok("POST", path, {"bandit": "b"})
+    assert receipt == {"accepted": 3, "duplicate": 0, "rejected": []}
+    sums = np.array([np.sum([FEATURES[arm] for arm in slate], axis=0) for slate, _ in told]) / np.sqrt(3.0)
+    values = np.array([total for _, total in told]) / np.sqrt(3.0)
+    learner = await api.learner("b", precision=True)
+    V = 0.5 * np.eye(3) + sums.T @ sums
+    np.testing.assert_allclose(learner["precision"], V, rtol=1e-9)
+    np.testing.assert_allclose(learner["theta"], np.linalg.solve(V, sums.T @ values), rtol=1e-8)
+    assert await api.ok("POST", path, {"bandit": "b"}) == {"accepted": 0, "duplicate": 3, "rejected": []}
+    assert await api.learner("b", precision=True) == learner
+
+
+@pytest.mark.parametrize("policy", ["sub_ts", "linear_elim"])
+async def test_a_finished_slate_is_served_as_a_baseline_and_learned_from(api: Api, policy: str):
+    await api.catalogue("c", FEATURES)
+    await api.bandit("b", "c", policy=policy)
+    done = await finished(api, "s")
+    choice = await api.choose("b", k=3, baseline="s")
+    assert [arm["id"] for arm in choice["arms"]] == done["best"]
+    assert choice["exact"]
+    assert [arm["id"] for arm in (await api.choose("b", k=2, baseline="s"))["arms"]] == done["best"][:2]
+    fewer = await api.choose("b", k=3, baseline="s", exclude=[done["best"][0]])
+    assert [arm["id"] for arm in fewer["arms"]] == done["best"][1:]
+    reward = {"decision": choice["decision"], "arm": done["best"][1], "value": 1.0}
+    assert (await api.reward(reward))["accepted"] == 1
+    assert (await api.learner("b"))["observations"] == 1
+    after = await api.choose("b", k=3, baseline="s")
+    assert [arm["id"] for arm in after["arms"]] == done["best"], "the order is the campaign's"
+    assert after["arms"][0]["score"] != 0.0
+    await api.ok("DELETE", f"/v1/catalogues/c/arms/{done['best'][0]}", status=204)
+    gone = await api.choose("b", k=3, baseline="s")
+    assert [arm["id"] for arm in gone["arms"]] == done["best"][1:]
+
+
+async def test_a_campaign_that_is_sampling_teaches_nothing_and_is_no_baseline(api: Api):
+    await api.catalogue("c", FEATURES)
+    await api.bandit("b", "c")
+    await api.bandit("u", "c", scope="per_key")
+    await make(api, "s")
+    await api.refused("POST", "/v1/slates/s/teach", {"bandit": "b"}, status=409, code="conflict")
+    body = {"k": 3, "baseline": "s"}
+    await api.refused("POST", "/v1/bandits/b/choose", body, status=409, code="conflict")
+    await finish(api, "s", np.random.default_rng(8))
+    for name in ("none", "b"):
+        missing = {"k": 3, "baseline": name}
+        await api.refused("POST", "/v1/bandits/b/choose", missing, status=404, code="not_found")
+    await api.refused("POST", "/v1/slates/s/teach", {"bandit": "none"}, status=404, code="not_found")
+    await api.refused("POST", "/v1/slates/s/teach", {"bandit": "u"}, loc=["body", "key"])
+    await api.refused("POST", "/v1/slates/s/teach", {"bandit": "b", "key": "ann"}, loc=["body", "key"])
+    await api.ok("POST", "/v1/slates/s/teach", {"bandit": "u", "key": "ann"}, status=202)
+    await api.ok("DELETE", "/v1/catalogues/c/arms/a0", status=204)
+    await api.refused("POST", "/v1/slates/s/teach", {"bandit": "b"}, loc=["body", "bandit"])

@@ -16,8 +16,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
+from app.algorithms import checks
 from app.algorithms.types import Matrix, Rows, Vector
 
 _LEAST_RECIPROCAL_CONDITION = 1e-10
@@ -47,6 +48,25 @@ class Fit:
     def norm(self) -> float:
         """||chi_M^||_W."""
         return math.sqrt(max(float(self.W[np.ix_(self.best, self.best)].sum()), 0.0))
+
+
+def as_observations(A: Matrix, b: Vector, features: Matrix, k: int) -> tuple[Matrix, Vector]:
+    """Return observations (x, y) of single arms that weigh as much as all totals: sum x x' = X'AX / k, and
+    sum y x = X'b / k, for features X of the arms. A total has the noise of k arms, so its weight is 1/k.
+
+    With A = LL' they are the rows of L'X and of L^-1 b, over sqrt(k); when they are more than d, a QR
+    factorisation leaves d. Shapes: A (n, n), b (n,), features (n, d) -> (m, d), (m,) with m = min(n, d).
+    Cost: O(n^2 (n + d)). A must be positive definite.
+    """
+    checks.shape("features", features, (len(b), None))
+    checks.in_range("k", k, least=1)
+    lower = np.linalg.cholesky(A)
+    rows = lower.T @ features / math.sqrt(k)
+    values: Vector = solve_triangular(lower, b, lower=True) / math.sqrt(k)
+    if len(rows) > features.shape[1]:
+        basis, rows = np.linalg.qr(rows)
+        values = basis.T @ values
+    return rows, values
 
 
 def fit(A: Matrix, b: Vector, k: int) -> Fit | None:

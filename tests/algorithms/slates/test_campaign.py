@@ -8,6 +8,7 @@ from slate_instances import METHODS, lost, means, play, start
 
 from app.algorithms.slates import ask_tell, campaign_state
 from app.algorithms.slates.campaign_state import next_look
+from app.algorithms.slates.least_squares import as_observations
 from app.errors import Invalid, InvalidParameter, NonFinite
 from app.services.campaign_records import pack_state, unpack_state
 
@@ -216,3 +217,14 @@ def test_a_total_must_be_finite(bad):
     state, _ = ask_tell.ask(start("icb"), 5)
     with pytest.raises(NonFinite):
         ask_tell.tell(state, [(0, bad)])
+
+
+@pytest.mark.parametrize(("n", "d"), [(6, 2), (6, 6), (5, 9), (2, 1)])
+def test_a_few_observations_carry_all_that_the_totals_say(n, d):
+    rng = np.random.default_rng(n * d)
+    state = told(start("icb", n=n, k=1 if n == 2 else 2, epsilon=1e-6), rng.standard_normal(80))
+    X, k = rng.standard_normal((n, d)), state.settings.k
+    rows, values = as_observations(state.A, state.b, X, k)
+    assert rows.shape == (min(n, d), d)
+    np.testing.assert_allclose(rows.T @ rows, X.T @ state.A @ X / k, atol=1e-9)
+    np.testing.assert_allclose(rows.T @ values, X.T @ state.b / k, atol=1e-9)
