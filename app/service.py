@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from app.services.rewards import Receipt, RemoteWorkers, Rewards
 from app.services.sampling import Sampling
 from app.services.slates import SlateCampaigns, Slates
 from app.services.teaching import Teaching
+from app.services.token_secrets import TokenSecrets
 from app.services.tokens import TokenSigner
 from app.settings import Settings
 from app.storage.changes import Lag
@@ -32,7 +32,6 @@ from workers.chores import Chores
 from workers.reward_ingestion import RewardWorker, States
 
 POLL_S = 1.0
-SECRET_WORD = "token-secret"  # noqa: S105 - the name of the word, not the secret
 
 
 class Service:
@@ -47,6 +46,9 @@ class Service:
         token_ttl_ms = settings.token_ttl_s * 1_000
         index_dir = _folder(settings.data_dir / "indexes")
         self.signer = TokenSigner()
+        self.secrets = TokenSecrets(
+            store, self.signer, period_ms=settings.token_secret_s * 1_000, token_ttl_ms=token_ttl_ms
+        )
         self.catalogues = Catalogues(store, index_dir=index_dir, keep_ms=token_ttl_ms)
         self.bandits = Bandits(store, self.catalogues, most_wait_s=settings.token_ttl_s)
         self.learners = Learners(
@@ -87,11 +89,12 @@ class Service:
         self.mips = Mips(cache_bytes=settings.mips_cache_mb << 20)
         self._tasks: list[asyncio.Task[None]] = []
         self._maintenance: asyncio.Task[None] | None = None
-        self._chores: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Load everything from the store; afterwards all endpoints answer, exactly until graphs are there."""
-        self.signer.use(await self.store.put_once(None, SECRET_WORD, os.urandom(32), ttl_ms=None))
+        await self.secrets.refresh()
+        self._background.append(asyncio.create_task(self.secrets.run()))
         await self.catalogues.load()
         await self.bandits.load()
         if self._worker is not None:
@@ -102,14 +105,14 @@ class Service:
                 wake=self._worker.wake,
                 done=lambda kind, count: self.metrics.chores.labels(kind).inc(count),
             )
-            self._chores = asyncio.create_task(chores.run())
+            self._background.append(asyncio.create_task(chores.run()))
         self._maintenance = asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained))
         self.ready = True
 
     async def stop(self) -> None:
         """Finish what is under way and leave; what was acknowledged is in the store."""
         self.ready = False
-        for task in filter(None, (self._maintenance, self._chores)):
+        for task in filter(None, (self._maintenance, *self._background)):
             task.cancel()
         if self._worker is not None:
             self._worker.stop()

@@ -45,6 +45,10 @@ class Settings(BaseSettings):
     token_ttl_s: Annotated[int, Field(ge=1, le=31 * 86_400)] = Field(
         86_400, description="How long a decision token can be rewarded."
     )
+    token_secret_s: Annotated[int, Field(ge=60)] = Field(
+        7 * 86_400,
+        description="How long one secret signs tokens; then the next one does. Changing it ends all tokens.",
+    )
     observation_ttl_s: Annotated[int, Field(ge=1)] = Field(
         90 * 86_400, description="How long the id of an observation is remembered as seen."
     )

@@ -1,7 +1,7 @@
 """Decision tokens: what was chosen, signed, so that nothing needs to be stored per choice.
 
-A token is base64url(payload || tag): the payload is a msgpack array, the tag the first 16 bytes of
-HMAC-SHA256 over it. Verifying needs no store.
+A token is base64url(number || payload || tag): the number of the secret (4 bytes, big-endian), a msgpack
+array, and the first 16 bytes of HMAC-SHA256 over both. Verifying needs no store.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import base64
 import binascii
 import hmac
 import os
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from app.errors import ShortlistError
 
 TAG_LENGTH = 16
+NUMBER_LENGTH = 4
 RejectCode = Literal["invalid_token", "expired"]
 
 
@@ -50,19 +52,24 @@ def new_decision_id() -> str:
 
 
 class TokenSigner:
-    """Makes and checks tokens; the secret comes from the store when the service starts."""
+    """Makes and checks tokens, with secrets by number: see ``token_secrets``."""
 
-    def __init__(self, secret: bytes = b"") -> None:
-        self._secret = secret
+    def __init__(self) -> None:
+        self._secrets: Mapping[bytes, bytes] = {}
+        self._number = b""
+        self._secret = b""
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Decision).decode
 
-    def use(self, secret: bytes) -> None:
-        self._secret = secret
+    def use(self, secrets: Mapping[int, bytes], *, current: int) -> None:
+        """Sign with the ``current`` secret from now on, and accept all of these."""
+        self._secrets = {_number(number): secret for number, secret in secrets.items()}
+        self._number = _number(current)
+        self._secret = secrets[current]
 
     def sign(self, decision: Decision) -> str:
-        payload = self._encode(decision)
-        return _text(payload + self._tag(payload))
+        signed = self._number + self._encode(decision)
+        return _text(signed + _tag(self._secret, signed))
 
     def verify(self, token: str, *, now_ms: int) -> Decision:
         """Return what was signed. Raises BadToken: ``invalid_token`` (forged, damaged) or ``expired``."""
@@ -70,20 +77,27 @@ class TokenSigner:
             raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         except (ValueError, binascii.Error):
             raise BadToken("invalid_token") from None
-        payload, tag = raw[:-TAG_LENGTH], raw[-TAG_LENGTH:]
+        signed, tag = raw[:-TAG_LENGTH], raw[-TAG_LENGTH:]
+        secret = self._secrets.get(signed[:NUMBER_LENGTH])
         # Base64 has several spellings of the same bytes: only ours is a token.
-        if _text(raw) != token or not payload or not hmac.compare_digest(tag, self._tag(payload)):
+        if secret is None or _text(raw) != token or not hmac.compare_digest(tag, _tag(secret, signed)):
             raise BadToken("invalid_token")
         try:
-            decision = self._decode(payload)
+            decision = self._decode(signed[NUMBER_LENGTH:])
         except msgspec.DecodeError:
             raise BadToken("invalid_token") from None
         if decision.expires_ms <= now_ms:
             raise BadToken("expired")
         return decision
 
-    def _tag(self, payload: bytes) -> bytes:
-        return hmac.digest(self._secret, payload, "sha256")[:TAG_LENGTH]
+
+def _number(number: int) -> bytes:
+    """Its last 32 bits: no two secrets that are kept at the same time share them."""
+    return (number % 2**32).to_bytes(NUMBER_LENGTH, "big")
+
+
+def _tag(secret: bytes, signed: bytes) -> bytes:
+    return hmac.digest(secret, signed, "sha256")[:TAG_LENGTH]
 
 
 def _text(raw: bytes) -> str:

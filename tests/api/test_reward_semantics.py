@@ -332,5 +332,6 @@ async def test_defaults_are_owed_across_restarts(
 
 async def due_now_later(api: Api) -> None:
     """The process ends before anything is done about it."""
-    api.app.state.service._chores.cancel()
+    for task in api.app.state.service._background:
+        task.cancel()
     await due_now(api)

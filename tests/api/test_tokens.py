@@ -73,8 +73,13 @@ async def test_pieces_of_two_tokens_make_no_third(world: Api):
 async def test_a_token_signed_with_another_secret(world: Api, store_url: str, tmp_path: Path):
     token = (await world.choose("b"))["decision"]
     raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))[:-16]
-    decision = msgspec.msgpack.decode(raw, type=Decision)
-    forgeries = [TokenSigner(secret).sign(decision) for secret in (b"", b"\x00" * 32, b"secret")]
+    decision, number = msgspec.msgpack.decode(raw[4:], type=Decision), int.from_bytes(raw[:4], "big")
+    forgeries = []
+    for secret in (b"", b"\x00" * 32, b"secret"):
+        for claimed in (number, number - 1, number + 1, 0):
+            signer = TokenSigner()
+            signer.use({claimed: secret}, current=claimed)
+            forgeries.append(signer.sign(decision))
     assert await codes(world, forgeries) == {"invalid_token"}
 
 

@@ -29,7 +29,8 @@ def sweeper(world: World) -> Chores:
 
 async def due(world: World, bandit: Bandit, key: str = "ann") -> int:
     """The partition of the learner; the waiting time of all its decisions is over, and nobody else looks."""
-    world.service._chores.cancel()  # type: ignore[union-attr]
+    for task in world.service._background:
+        task.cancel()
     partition = partition_of(bandit.uid, key, world.store.partitions)
     later = time.time_ns() // 1_000_000 + 2**40
     assert (await world.store.chores(partition, later, 100)).decisions
