@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   ?=
 
-.PHONY: help install serve test test-slow lint format demo load lock clean
+.PHONY: help install serve test test-slow lint format demo load lock audit clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-slow             the longer statistical and crash runs"
 	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
+	@echo "make audit                 look up known vulnerabilities of the pinned versions"
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -55,6 +56,10 @@ lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
 	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[test,load]'
 	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist > constraints.txt
+
+audit:
+	$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/python -m pip install --quiet pip-audit
+	$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info

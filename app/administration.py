@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 from app.errors import StartupError
+from app.services.api_keys import new_key
 from app.services.records import UID_LENGTH
 from app.services.replay import compare
 from app.settings import Settings
@@ -29,6 +30,13 @@ def check_replay(settings: Settings) -> int:
     """Compare every learner with a replay of the log, and print what was found; status 1 when one differs."""
     with _url(settings) as url:
         return asyncio.run(_check_replay(url, settings.partitions))
+
+
+def make_key(name: str, scopes: Sequence[str]) -> None:
+    """Print a new API key and what to configure for it. Raises StartupError."""
+    key, entry = new_key(name, scopes)
+    print(f"key, for the client (shown this once): {key}")
+    print(f"entry, for SHORTLIST_API_KEYS or its file: {entry}")
 
 
 def copy_to(settings: Settings, target: str) -> int:

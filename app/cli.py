@@ -94,6 +94,11 @@ def _parser() -> argparse.ArgumentParser:
     _flags(replay, "data_dir", "redis_url", "partitions")
     replay.set_defaults(run=_replay)
 
+    key = commands.add_parser("key", help="make an API key: print it, and the entry to configure")
+    key.add_argument("name", help="what the key is called in logs and settings")
+    key.add_argument("--scopes", required=True, help="choose, reward, read, admin; separated by commas")
+    key.set_defaults(run=_key)
+
     copy = commands.add_parser("copy", help="copy a stopped store to another server, whatever its kind")
     _flags(copy, "data_dir", "redis_url")
     copy.add_argument("--to", required=True, metavar="URL", help="the empty server to copy to")
@@ -146,6 +151,12 @@ def _replay(parsed: argparse.Namespace) -> int:
     from app.administration import check_replay  # noqa: PLC0415 - as above
 
     return check_replay(_settings(parsed))
+
+
+def _key(parsed: argparse.Namespace) -> None:
+    from app.administration import make_key  # noqa: PLC0415 - as above
+
+    make_key(parsed.name, parsed.scopes.split(","))
 
 
 def _copy(parsed: argparse.Namespace) -> int:

@@ -9,6 +9,8 @@
     │   ├── InvalidShape          invalid             an array of the wrong shape (algorithms)
     │   ├── InvalidParameter      invalid             a parameter outside its range (algorithms)
     │   └── NonFinite             invalid             NaN or infinity in an array (algorithms)
+    ├── Unauthorized         401  unauthorized        an API key is needed, or this one is not known
+    ├── Forbidden            403  forbidden           the key has not the scope, or the origin is not listed
     ├── TooLarge             413  too_large           a body or a batch above its stated limit
     ├── Unavailable          503  unavailable         the store does not answer; safe to try again
     └── StartupError          -                       the service cannot start; the message says why
@@ -74,6 +76,14 @@ class InvalidParameter(Invalid):
 
 class NonFinite(Invalid):
     pass
+
+
+class Unauthorized(ShortlistError):
+    status, code, title = 401, "unauthorized", "Unauthorized"
+
+
+class Forbidden(ShortlistError):
+    status, code, title = 403, "forbidden", "Forbidden"
 
 
 class TooLarge(ShortlistError):

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp
 
@@ -28,6 +29,7 @@ from app.api import (
     slates,
 )
 from app.api.gateway import Gateway
+from app.api.guard import Guard
 from app.metrics import Metrics
 from app.service import Service
 from app.settings import Settings
@@ -56,6 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
     store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions)
     metrics = Metrics()
     spans = provider(enabled=settings.tracing)
+    guard = Guard(settings)
     service = Service(settings, store, metrics)
 
     @asynccontextmanager
@@ -63,7 +66,9 @@ def create_app(settings: Settings) -> FastAPI:
         await store.open()
         try:
             await service.start()
+            following = asyncio.create_task(guard.follow())
             yield
+            following.cancel()
         finally:
             await service.stop()
             if spans is not None:
@@ -96,8 +101,17 @@ def create_app(settings: Settings) -> FastAPI:
     app.router.routes[:0] = [route for router in routers for route in router.routes]
     problems.install(app)
     documentation.install(app)
+    if settings.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.origins,
+            allow_methods=["POST"],
+            allow_headers=["authorization", "content-type", "x-request-id"],
+            expose_headers=["x-request-id", "retry-after"],
+        )
     app.add_middleware(
         Gateway,
+        guard=guard,
         metrics=metrics,
         max_body_bytes=settings.max_body_mb << 20,
         access_log=settings.access_log,

@@ -19,7 +19,7 @@ from pythonjsonlogger.json import JsonFormatter
 from threadpoolctl import threadpool_limits
 
 from app.errors import StartupError
-from app.http_protocol import OneWriteProtocol
+from app.http_protocol import ShortlistProtocol
 from app.main import create_app
 from app.settings import Settings
 from app.storage.embedded_server import EmbeddedServer
@@ -85,7 +85,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     app = create_app(settings)
     config = uvicorn.Config(
         app,
-        http=OneWriteProtocol,
+        http=ShortlistProtocol,
         proxy_headers=False,
         lifespan="off",
         access_log=False,

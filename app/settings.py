@@ -7,6 +7,7 @@ Units are part of the names.
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +15,8 @@ from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.errors import StartupError
+
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 
 
 def _lower(value: object) -> object:
@@ -28,13 +31,23 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="SHORTLIST_", extra="ignore")
 
-    host: str = Field("127.0.0.1", description="Address to listen on. Only loopback addresses for now.")
+    host: str = Field("127.0.0.1", description="Address to listen on. Beyond loopback only with API keys.")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8080, description="Port to listen on.")
     data_dir: Path = Field(
         Path(".data"), description="Folder of the embedded store and of the index files (a cache)."
     )
     redis_url: SecretStr | None = Field(
         None, description="External store: redis://, rediss:// or unix://. Absent: the embedded store."
+    )
+    api_keys: SecretStr | None = Field(
+        None,
+        description="API keys as `shortlist key` prints them, separated by spaces.",
+    )
+    api_keys_file: Path | None = Field(
+        None, description="File of such keys, one a line; read again when it changes."
+    )
+    cors_origins: str | None = Field(
+        None, description="Origins whose pages may call, separated by spaces: `https://shop.example`."
     )
     worker: bool = Field(
         True, description="Apply rewards inside this process. Off: `shortlist worker` does (--no-worker)."
@@ -84,11 +97,20 @@ class Settings(BaseSettings):
 
     def check(self) -> None:
         """Raise StartupError when the settings cannot be served safely."""
-        if not is_loopback(self.host):
+        if not is_loopback(self.host) and self.api_keys is None and self.api_keys_file is None:
             raise StartupError(
-                f"refusing to listen on {self.host}: it is not a loopback address, and this version has no "
-                "API keys to protect the service with. Put a proxy that authenticates in front of it."
+                f"refusing to listen on {self.host}: it is not a loopback address, and no API key is "
+                "configured. Make one with `shortlist key`, and set SHORTLIST_API_KEYS."
             )
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise StartupError(
+                    "SHORTLIST_CORS_ORIGINS must list origins such as https://shop.example, without path or *"
+                )
+
+    @property
+    def origins(self) -> list[str]:
+        return (self.cors_origins or "").split()
 
 
 def is_loopback(host: str) -> bool:

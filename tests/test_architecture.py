@@ -38,7 +38,7 @@ LAYERS = {
     },
     "administration": {"services", "storage", "errors", "settings"},
     "doctor": {"indexes", "storage", "errors", "settings"},
-    "http_protocol": set(),
+    "http_protocol": {"api"},
     "serving": {"main", "http_protocol", "storage", "workers", "errors", "settings"},
     "cli": {"serving", "administration", "doctor", "bench", "experiments", "errors", "settings"},
     "tracing": {"errors"},

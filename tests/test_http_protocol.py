@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
-from app.http_protocol import HeldWrites, OneWriteProtocol
+from app import http_protocol
+from app.api import limits
+from app.http_protocol import HeldWrites, ShortlistProtocol
 
 
 class Recorder:
@@ -76,9 +78,17 @@ def test_two_writes_of_one_turn_are_one() -> None:
     assert transport.get_extra_info("peername") == "the peername"
 
 
+SLOW_S = 2.0
+
+
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    body = (await receive())["body"]
-    parts = {b"short": [b"x"], b"long": [b"y" * 3_000_000], b"many": [b"z" * 70_000] * 20}[body]
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    if scope["path"] == "/slow":
+        await asyncio.wait([asyncio.ensure_future(receive())], timeout=SLOW_S)
+    parts = {b"long": [b"y" * 3_000_000], b"many": [b"z" * 70_000] * 20}.get(body, [b"x"])
     await send({"type": "http.response.start", "status": 200, "headers": []})
     for part in parts:
         await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -88,7 +98,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture
 async def address() -> AsyncIterator[tuple[str, int]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(application, http=OneWriteProtocol, lifespan="off", log_config=None)
+        config = uvicorn.Config(application, http=ShortlistProtocol, lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server._serve([listener]))
         yield listener.getsockname()
@@ -111,3 +121,86 @@ async def test_a_server_with_it_answers_whole(address: tuple[str, int], body: by
         assert received == size
     writer.close()
     await writer.wait_closed()
+
+
+# Slow clients ---------------------------------------------------------------------------------------
+HEADERS = b"host: x\r\ncontent-length: 100\r\n"
+CLOSE = b"connection: close\r\n\r\n"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that a test can wait for."""
+    monkeypatch.setattr(http_protocol, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(limits, "MAX_HEAD_S", 0.6)
+    monkeypatch.setattr(limits, "MAX_SILENCE_S", 0.6)
+    monkeypatch.setattr(limits, "MAX_BODY_S", 1.0)
+
+
+async def dripped(address: tuple[str, int], start: bytes, drop: bytes) -> bytes:
+    """What comes back when ``drop`` follows ``start`` every 20 ms until the other side closes."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(start)
+    answer = asyncio.create_task(reader.read())
+    while drop and not answer.done():
+        writer.write(drop)
+        await asyncio.wait([answer], timeout=0.02)
+    async with asyncio.timeout(10):
+        found = await answer
+    writer.close()
+    return found
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("start", "drop"),
+    [
+        (b"", b""),
+        (b"GET / HTTP/1.1\r\nhost: x\r\n", b"x: y\r\n"),  # a head that never ends
+        (b"POST / HTTP/1.1\r\n" + HEADERS + b"\r\n", b""),  # a body that does not come
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n", b"x"),  # or takes for ever
+        (b"POST /v1/catalogues/c/import HTTP/1.1\r\n" + HEADERS + b"\r\nx", b""),  # streamed, and silent
+    ],
+)
+async def test_who_sends_slowly_is_told_so_and_cut_off(
+    address: tuple[str, int], start: bytes, drop: bytes
+) -> None:
+    answer = await dripped(address, start, drop)
+    assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/problem+json\r\n")
+    assert b'"code":"timeout"' in answer
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("impatient")
+async def test_a_streamed_body_may_take_longer_than_others(address: tuple[str, int]) -> None:
+    """100 pieces of 20 ms: twice the time that another body has, and never silent."""
+    head = b"POST /v1/catalogues/c/import HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n" + CLOSE
+    assert (await dripped(address, head, b"x")).startswith(b"HTTP/1.1 200 OK")
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("impatient")
+async def test_an_answer_that_takes_long_is_not_cut_off(address: tuple[str, int]) -> None:
+    answer = await dripped(address, b"GET /slow HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", b"")
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+
+
+@pytest.mark.anyio
+async def test_one_connection_too_many_is_told_so(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 2)
+    streams = [await asyncio.open_connection(*address) for _ in range(2)]
+    for reader, writer in streams:  # both are in use, and stay
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nshort")
+        await reader.readuntil(b"\r\n0\r\n\r\n")
+    answer = await dripped(address, b"", b"")
+    assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    streams[0][1].close()
+    await streams[0][1].wait_closed()
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nshort")
+    assert b"200 OK" in await reader.readuntil(b"\r\n")
+    for _, other in (*streams[1:], (reader, writer)):
+        other.close()

@@ -1,4 +1,4 @@
-"""What every request passes: request id, body limit, metrics, log, and the last net for errors.
+"""What every request passes: request id, guard, body limit, metrics, log, and the last net for errors.
 
 One plain ASGI layer: a framework middleware would cost more than the rest of a request.
 """
@@ -15,8 +15,9 @@ from prometheus_client import Counter, Histogram
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.guard import Guard
 from app.api.problems import PROBLEM, problem, problem_of
-from app.errors import TooLarge
+from app.errors import Forbidden, TooLarge, Unauthorized
 from app.metrics import Metrics
 
 log = logging.getLogger("shortlist.http")
@@ -31,8 +32,11 @@ DIGITS = 18  # more than any body has, and less than Python takes long to read
 class Gateway:
     """Wraps the application. ``max_body_bytes`` holds for all but streamed bodies."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, max_body_bytes: int, access_log: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, *, guard: Guard, metrics: Metrics, max_body_bytes: int, access_log: bool
+    ) -> None:
         self._app = app
+        self._guard = guard
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
         self._access_log = access_log
@@ -54,7 +58,11 @@ class Gateway:
             await send(message)
 
         try:
+            self._guard.check(scope)
             await self._app(scope, self._limited(scope, receive), send_with_id)
+        except (Unauthorized, Forbidden) as error:
+            headers = self._guard.refusal_headers(scope, error)
+            await _send(send_with_id, error.status, problem_of(error), *headers)
         except TooLarge as error:  # raised by the limited receive, through whoever was reading
             await _send(send_with_id, error.status, problem_of(error))
         except ClientDisconnect:  # nobody is there to answer, and nothing went wrong here
@@ -128,7 +136,7 @@ def _content_length(scope: Scope) -> int:
     return 0
 
 
-async def _send(send: Send, status: int, body: bytes) -> None:
-    headers = [(b"content-type", PROBLEM.encode()), (b"content-length", str(len(body)).encode())]
+async def _send(send: Send, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
+    headers = [(b"content-type", PROBLEM.encode()), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

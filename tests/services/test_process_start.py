@@ -41,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_it_listens_to_this_machine_only(here: Path, capsys: pytest.CaptureFixture[str], host: str):
     assert main([*SERVE, "--host", host]) == 1
-    told(capsys.readouterr().err, ["not a loopback address"])
+    told(capsys.readouterr().err, ["not a loopback address", "shortlist key"])
     assert list(here.iterdir()) == [], "refused before anything was made"
 
 

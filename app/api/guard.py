@@ -1,0 +1,117 @@
+"""Who is let in: API keys by scope, and pages of other origins only where they are listed.
+
+A page that any site shows can send requests to addresses that only its visitor reaches, this machine's
+loopback among them. So a request that names an origin is refused unless the origin is listed, or is this
+service itself; without keys, itself must be on loopback, for any name can be made to lead there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.types import Scope
+
+from app.errors import Forbidden, StartupError, Unauthorized
+from app.services.api_keys import ApiKeys, configured, scope_of
+from app.settings import Settings, is_loopback
+
+log = logging.getLogger("shortlist.http")
+
+FOLLOW_EVERY_S = 1.0
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Guard:
+    """``check`` every request; ``follow`` the file of keys while the service runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._inline = settings.api_keys.get_secret_value() if settings.api_keys else ""
+        self._file: Path | None = settings.api_keys_file
+        self._stamp = self._stamp_now()
+        self._keys = configured(self._inline, self._file)
+        self._origins = frozenset(settings.origins)
+
+    @property
+    def keys(self) -> ApiKeys:
+        return self._keys
+
+    def check(self, scope: Scope) -> None:
+        """Raise Unauthorized or Forbidden unless the request may pass."""
+        origin = host = authorization = b""
+        for name, value in scope["headers"]:
+            if name == b"origin":
+                origin = value
+            elif name == b"host":
+                host = value
+            elif name == b"authorization":
+                authorization = value
+        listed = self._is_listed(origin)
+        if listed and scope["method"] == "OPTIONS":
+            return  # a page's browser asks what it may send, without a key
+        if origin and not listed and not self._is_own(origin.decode("latin-1"), host.decode("latin-1")):
+            raise Forbidden("this origin is not listed in SHORTLIST_CORS_ORIGINS")
+        if self._keys:
+            self._check_key(scope, authorization, from_page=listed)
+
+    def refusal_headers(self, scope: Scope, error: Unauthorized | Forbidden) -> Headers:
+        """What the answer must carry beside the problem: a listed page may read why it was refused."""
+        headers = [(b"www-authenticate", b"Bearer")] if isinstance(error, Unauthorized) else []
+        origin = next((value for name, value in scope["headers"] if name == b"origin"), b"")
+        if self._is_listed(origin):
+            headers += [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
+        return headers
+
+    async def follow(self) -> None:
+        """Read the file of keys again when it has changed, until cancelled; a bad one changes nothing."""
+        while self._file is not None:
+            await asyncio.sleep(FOLLOW_EVERY_S)
+            stamp = self._stamp_now()
+            if stamp == self._stamp:
+                continue
+            self._stamp = stamp
+            try:
+                self._keys = configured(self._inline, self._file)
+            except StartupError:
+                log.exception("API keys stay as they were")
+            else:
+                log.info("API keys were read again")
+
+    def _check_key(self, scope: Scope, authorization: bytes, *, from_page: bool) -> None:
+        needed = scope_of(scope["method"], scope["path"])
+        if needed is None:
+            return
+        kind, _, text = authorization.partition(b" ")
+        if kind.lower() != b"bearer" or not text:
+            raise Unauthorized("an API key is needed: Authorization: Bearer <key>")
+        key = self._keys.find(text.strip())
+        if key is None:
+            raise Unauthorized("the API key is not known")
+        if not key.allows(needed):
+            raise Forbidden(f"the API key has not the scope {needed}")
+        if from_page and not key.is_browser_safe:
+            raise Forbidden(
+                "from a page, only API keys are accepted that can choose and reward, nothing else"
+            )
+
+    def _is_listed(self, origin: bytes) -> bool:
+        return bool(self._origins) and origin.decode("latin-1") in self._origins
+
+    def _is_own(self, origin: str, host: str) -> bool:
+        try:
+            parts = urlsplit(origin)
+            return parts.netloc == host and (bool(self._keys) or is_loopback(parts.hostname or ""))
+        except ValueError:
+            return False
+
+    def _stamp_now(self) -> tuple[int, int] | None:
+        if self._file is None:
+            return None
+        try:
+            status = self._file.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size

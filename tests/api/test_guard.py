@@ -1,0 +1,268 @@
+"""API keys, scopes and origins: nobody gets in who should not, and every route says what it needs."""
+
+import hashlib
+import re
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_client import Api, running
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import until
+
+from app import cli
+from app.errors import StartupError
+from app.main import create_app
+from app.services.api_keys import SCOPES, ApiKeys, configured, new_key, scope_of
+from app.settings import Settings
+
+pytestmark = pytest.mark.anyio
+
+KEYS = {scope: new_key(scope, [scope]) for scope in SCOPES} | {"both": new_key("both", ["choose", "reward"])}
+SHOP = "https://shop.example"
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {KEYS[name][0]}"}
+
+
+@pytest.fixture(scope="module")
+async def guarded(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    """An application with a key for every scope, and one listed origin."""
+    entries = " ".join(entry for _, entry in KEYS.values())
+    folder = tmp_path_factory.mktemp("guarded")
+    async with running(store_url, folder, api_keys=entries, cors_origins=SHOP) as api:
+        await api.ok("PUT", "/v1/catalogues/c", {"dim": 2}, 201, headers=bearer("admin"))
+        await api.ok(
+            "PUT",
+            "/v1/catalogues/c/arms",
+            {"arms": [{"id": "a", "features": [1, 2]}]},
+            headers=bearer("admin"),
+        )
+        await api.ok(
+            "PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201, headers=bearer("admin")
+        )
+        yield api
+
+
+def documented() -> list[tuple[str, str]]:
+    """(method, path) of every route, with names filled in."""
+    app = create_app(Settings(redis_url="unix:///none", data_dir=Path(tempfile.mkdtemp())))
+    paths = app.openapi()["paths"]
+    return sorted(
+        (method.upper(), re.sub(r"{\w+}", "x", path)) for path, methods in paths.items() for method in methods
+    )
+
+
+EXPECTED = {
+    "choose": {"/v1/bandits/x/choose", "/v1/bandits/x/choose/batch", "/v1/slates/x/ask", "/v1/centers/x/ask"},
+    "reward": {
+        "/v1/rewards", "/v1/decisions/activate", "/v1/bandits/x/observations", "/v1/slates/x/tell",
+        "/v1/centers/x/tell",
+    },
+}  # fmt: skip
+QUESTIONS = {"mips", "sample", "centers"}
+
+
+@pytest.mark.parametrize(("method", "path"), documented())
+def test_every_endpoint_needs_the_scope_that_its_purpose_says(method: str, path: str):
+    scope = scope_of(method, path)
+    if path in {"/healthz", "/readyz"}:
+        assert scope is None
+    elif method == "GET":
+        assert scope == "read"
+    elif path in EXPECTED["choose"]:
+        assert scope == "choose"
+    elif path in EXPECTED["reward"]:
+        assert scope == "reward"
+    elif method == "POST" and path.rsplit("/", maxsplit=1)[-1] in QUESTIONS and path != "/v1/centers":
+        assert scope == "read"
+    else:
+        assert scope == "admin"
+
+
+@given(
+    st.text("/v1abcdefgh.%{}\n ", max_size=40),
+    st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]),
+)
+def test_what_is_not_known_needs_admin_or_is_only_read(path: str, method: str):
+    assert scope_of(method, path) in {None, "admin", "read"}
+    assert scope_of(method, path) != "read" or (method == "GET" and path.startswith(("/v1/", "/metrics")))
+    assert scope_of(method, path) is not None or path in {"/healthz", "/readyz", "/docs", "/openapi.json"}
+
+
+CALLS: list[tuple[str, str, Any, str]] = [
+    ("POST", "/v1/bandits/b/choose", {}, "choose"),
+    ("POST", "/v1/rewards", {"rewards": [{"decision": "x", "value": 1}]}, "reward"),
+    ("GET", "/v1/catalogues/c", None, "read"),
+    ("GET", "/metrics", None, "read"),
+    ("PUT", "/v1/catalogues/c", {"dim": 2}, "admin"),
+    ("DELETE", "/v1/bandits/nobody", None, "admin"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "needed"), CALLS)
+async def test_a_key_does_what_its_scopes_say_and_nothing_else(
+    guarded: Api, method: str, path: str, body: Any, needed: str
+):
+    for name in KEYS:
+        scopes = {"both": {"choose", "reward"}, "admin": set(SCOPES)}.get(name, {name})
+        if needed in scopes:
+            answer = await guarded.call(method, path, body, headers=bearer(name))
+            assert answer.status_code not in {401, 403}
+        else:
+            await guarded.refused(method, path, body, status=403, code="forbidden", headers=bearer(name))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None, "", "Bearer", "Bearer ", "Basic eDp5", "Bearer sl_wrong", f"Bearer {KEYS['admin'][1]}",
+        KEYS["admin"][0], f"Bearer {KEYS['admin'][0]}x", f"Bearer {KEYS['admin'][0][:-1]}",
+        f"Bearer {hashlib.sha256(KEYS['admin'][0].encode()).hexdigest()}",
+    ],
+)  # fmt: skip
+async def test_without_a_known_key_nothing_is_told_or_done(guarded: Api, header: str | None):
+    headers = {} if header is None else {"authorization": header}
+    for method, path, body, _ in CALLS:
+        problem = await guarded.call(method, path, body, headers=headers)
+        assert (problem.status_code, problem.json()["code"]) == (401, "unauthorized")
+        assert problem.headers["www-authenticate"] == "Bearer"
+    await guarded.ok("GET", "/healthz", headers=headers)
+    await guarded.ok("GET", "/readyz", headers=headers)
+    await guarded.ok("GET", "/openapi.json", headers=headers)
+    await guarded.refused("GET", "/v1/no/such/thing", status=401, code="unauthorized", headers=headers)
+
+
+async def test_a_listed_page_may_choose_and_reward_with_a_key_that_can_do_nothing_else(guarded: Api):
+    choose = ("POST", "/v1/bandits/b/choose", {})
+    page = {"origin": SHOP}
+    answer = await guarded.call(*choose, headers=page | bearer("both"))
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == SHOP
+    for name in ("admin", "read"):
+        refused = await guarded.call("GET", "/v1/catalogues", headers=page | bearer(name))
+        assert refused.json()["code"] == "forbidden"
+        assert refused.headers["access-control-allow-origin"] == SHOP  # the page can read why
+    preflight = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+    allowed = await guarded.call("OPTIONS", "/v1/bandits/b/choose", headers=page | preflight)
+    assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, SHOP)
+    preflight["access-control-request-method"] = "DELETE"
+    refused = await guarded.call("OPTIONS", "/v1/bandits/b", headers=page | preflight)
+    assert refused.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["https://evil.example", "http://shop.example", f"{SHOP}.evil.example", "null", f"{SHOP}:444", "//["],
+)
+async def test_a_page_that_is_not_listed_can_do_nothing(guarded: Api, origin: str):
+    headers = {"origin": origin} | bearer("both")
+    problem = await guarded.refused(
+        "POST", "/v1/bandits/b/choose", {}, status=403, code="forbidden", headers=headers
+    )
+    assert "SHORTLIST_CORS_ORIGINS" in problem["detail"]
+
+
+async def test_without_keys_only_pages_of_the_service_on_loopback_may_call(api: Api):
+    body = {"dim": 2}
+    own = {"origin": "http://127.0.0.1:8080", "host": "127.0.0.1:8080"}
+    await api.ok("PUT", "/v1/catalogues/c", body, 201, headers=own)
+    for headers in (
+        {"origin": "http://evil.example", "host": "127.0.0.1:8080"},
+        {"origin": "http://evil.example:8080", "host": "evil.example:8080"},  # a name led to loopback
+        {"origin": "http://127.0.0.1:9090", "host": "127.0.0.1:8080"},
+    ):
+        await api.refused("PUT", "/v1/catalogues/d", body, status=403, code="forbidden", headers=headers)
+    answer = await api.call("PUT", "/v1/catalogues/c", body)
+    assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_keys_are_replaced_while_the_service_runs(store_url: str, tmp_path: Path):
+    file = tmp_path / "keys"
+    old, old_entry = new_key("app", ["read"])
+    new, new_entry = new_key("app", ["read"])
+
+    def write(*lines: str) -> None:
+        (tmp_path / "next").write_text("\n".join(lines))
+        (tmp_path / "next").replace(file)
+
+    write("# keys of the app", old_entry)
+    async with running(store_url, tmp_path, api_keys_file=file) as api:
+
+        async def statuses() -> tuple[int, int]:
+            answers = [
+                await api.call("GET", "/v1/catalogues", headers={"authorization": f"Bearer {key}"})
+                for key in (old, new)
+            ]
+            return answers[0].status_code, answers[1].status_code
+
+        assert await statuses() == (200, 401)
+        for lines, expected in [
+            ((old_entry, new_entry), (200, 200)),
+            ((new_entry,), (401, 200)),
+        ]:
+            write(*lines)
+
+            async def changed(expected: tuple[int, int] = expected) -> bool:
+                return await statuses() == expected
+
+            await until(changed, what="the keys are read again")
+        for broken in ("", "app:read:short", "app:everything:" + "0" * 64):
+            write(broken)
+        # What cannot be used changes nothing; the next good file counts again.
+        write(new_entry, old_entry)
+
+        async def both() -> bool:
+            return await statuses() == (200, 200)
+
+        await until(both, what="the good file is read")
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("nothing", "scopes"), ("_:read:" + "0" * 64, "name:scope"), ("app::" + "0" * 64, "scopes"),
+        ("app:chose:" + "0" * 64, "scopes of the API key app"), ("app:read:" + "0" * 63, "64 hexadecimal"),
+        ("app:read", "64 hexadecimal"), (":read:" + "0" * 64, "name"), ("app:read:" + "G" * 64, "64 hexadec"),
+    ],
+)  # fmt: skip
+def test_an_entry_that_is_none_is_named_without_its_secret(entry: str, words: str):
+    with pytest.raises(StartupError, match=words) as caught:
+        configured(entry, None)
+    assert "0000" not in caught.value.detail
+
+
+def test_a_file_that_is_missing_or_empty_lets_nobody_in_by_mistake(tmp_path: Path):
+    with pytest.raises(StartupError, match="cannot be read"):
+        configured("", tmp_path / "none")
+    (tmp_path / "empty").write_text("# nothing yet\n")
+    with pytest.raises(StartupError, match="holds no key"):
+        configured("", tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    "origins", ["*", "shop.example", "https://shop.example/", "https://a https://b/c", "null"]
+)
+def test_origins_must_be_origins(origins: str):
+    with pytest.raises(StartupError, match="SHORTLIST_CORS_ORIGINS"):
+        Settings(cors_origins=origins).check()
+
+
+def test_beyond_loopback_a_key_is_needed():
+    with pytest.raises(StartupError, match="shortlist key"):
+        Settings(host="0.0.0.0").check()
+    Settings(host="0.0.0.0", api_keys=KEYS["admin"][1]).check()
+
+
+def test_the_command_prints_a_key_that_its_entry_lets_in(capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["key", "web", "--scopes", "choose,reward"]) == 0
+    key, entry = (line.rpartition(": ")[2] for line in capsys.readouterr().out.splitlines())
+    found = ApiKeys([entry]).find(key.encode())
+    assert found is not None
+    assert (found.name, found.scopes, found.is_browser_safe) == ("web", {"choose", "reward"}, True)
+    assert key not in entry
+    assert cli.main(["key", "web", "--scopes", "everything"]) == 1
