@@ -19,6 +19,7 @@ from app.settings import Settings
 BENCHMARKS = {
     "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
     "churn": "queries while 200 % of the arms are replaced",
+    "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
 }
 

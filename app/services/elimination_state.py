@@ -17,7 +17,7 @@ import numpy as np
 from app.algorithms.linear import elimination, linear_elimination, sub_elim
 from app.algorithms.linear.elimination import Elimination, Rules
 from app.algorithms.linear.ridge import Posterior
-from app.algorithms.linear.widest_arm import Watched, whole_stage
+from app.algorithms.linear.widest_arm import Watched
 from app.algorithms.types import NO_ROWS, Rows, TopK
 from app.indexes.snapshot import Snapshot
 
@@ -91,8 +91,8 @@ def refreshed(placed: Placed | None, learned: Learned, view: Snapshot, rules: Ru
         placed = caught_up(placed, learned, view)
     if placed is None or placed.state.stale:
         placed = rebuilt(learned, view, rules)
-    rng = np.random.default_rng(0)  # of no consequence: the whole stage is looked at
-    state, _ = sub_elim.play(placed.state, learned.posterior, view.features_of, whole_stage, k=1, rng=rng)
+    rng = np.random.default_rng(0)  # no choice is made here
+    state, _ = sub_elim.play(placed.state, learned.posterior, view.features_of, FIND, k=1, rng=rng)
     if state.stale:
         return rebuilt(learned, view, rules)
     return replace(placed, state=state)

@@ -12,7 +12,7 @@ from app.algorithms.linear.widest_arm import StageSample, Watched
 DIM, ARMS, STEPS, RUNS, DELTA = 3, 60, 250, 60, 0.05
 LATE = 2_000
 FALSE_ALARM = 1e-6
-FIND = Watched(every=4, sample=StageSample(4))
+FIND = Watched(StageSample(4))
 
 
 def lost(seed: int, radius: float) -> bool:
@@ -27,7 +27,7 @@ def lost(seed: int, radius: float) -> bool:
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     theta = rng.standard_normal(DIM)
     values = features @ (theta / np.linalg.norm(theta))
-    limits = elimination.rules(radius=radius, eta=STEPS**-0.5 / 8)
+    limits = elimination.rules(radius=radius, eta=STEPS**-0.5 / 8, few=4)
     sums, present, used = ridge.empty(DIM), list(range(ARMS)), ARMS
     posterior = ridge.posterior(sums, ridge=1.0)
     state = elimination.start(posterior, np.arange(ARMS), features.__getitem__, limits)

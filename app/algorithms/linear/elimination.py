@@ -9,7 +9,7 @@ Notation
     r, setter       the threshold, max over placed arms of x.theta^ - w, and the row of the arm that set it
     living          the arms not eliminated; a row of the catalogue is never used for a second arm
 
-    watched         the widest arms when they were placed, at most 256, for ``widest_arm``
+    watched         the widest arms when they were placed, at most 128, for ``widest_arm``
 
 A state is a value: every function returns another one, so an exact pass may run in a thread while choices
 go on from the last state. Its size is K bits, and 16 to 32 bytes for each living arm.
@@ -40,7 +40,7 @@ from app.algorithms.types import NO_ROWS, Matrix, Rows, Vector
 
 FeaturesOf = Callable[[Rows], Matrix]
 _BLOCK_ROWS = 8192
-WATCHED = 256
+WATCHED = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +48,26 @@ class Rules:
     """What does not change while a learner learns.
 
     ``radius`` multiplies the widths; from ``last_stage`` (s_max) on, the width no longer counts; an answer
-    of the lowest stage s is good when it is as wide as ``share`` 2^-s.
+    of the lowest stage s is good when it is as wide as ``share`` 2^-s. When no more than ``few`` arms live,
+    all are compared.
     """
 
     radius: float
     last_stage: int
     share: float
+    few: int
 
 
-def rules(*, radius: float, eta: float, share: float = 0.5) -> Rules:
+def rules(*, radius: float, eta: float, share: float = 0.5, few: int = 256) -> Rules:
     """Return the rules with s_max = ceil(log2(1 / (8 eta))). ``share`` 1/4 is the paper's c = 1/4 of r.
 
-    Raises: InvalidParameter (radius <= 0, eta not in (0, 1], share not in (0, 1/2]).
+    Raises: InvalidParameter (radius <= 0, eta not in (0, 1], share not in (0, 1/2], few < 0).
     """
     checks.in_range("radius", radius, above=0.0)
     checks.in_range("eta", eta, above=0.0, most=1.0)
     checks.in_range("share", share, above=0.0, most=0.5)
-    return Rules(radius, math.ceil(-math.log2(8 * eta)), share)
+    checks.in_range("few", few, least=0)
+    return Rules(radius, math.ceil(-math.log2(8 * eta)), share, few)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +76,8 @@ class Elimination:
 
     ``stages`` ascend, the lowest with a living arm if there is any. ``present``: arms in the catalogue.
     ``stale``: r is not to be trusted, because its arm was deleted, or because it would eliminate every arm.
-    ``buried`` bounds the entries of deleted arms that are still in a stage.
+    ``buried`` bounds the entries of deleted arms that are still in a stage. ``few``: all living arms,
+    ascending, if they are few.
     """
 
     rules: Rules
@@ -84,6 +88,7 @@ class Elimination:
     setter: int = -1
     stale: bool = False
     buried: int = 0
+    few: Rows = field(default_factory=lambda: NO_ROWS)
     watched: Rows = field(default_factory=lambda: NO_ROWS)
     watched_spans: Vector = field(default_factory=lambda: np.empty(0))
 
@@ -146,6 +151,8 @@ def advance(state: Elimination, posterior: Posterior, features_of: FeaturesOf) -
     if not state.stages or state.capped:
         return state
     rows = state.living.among(state.stages[0].rows)
+    if (rows[1:] < rows[:-1]).any():
+        rows = np.sort(rows)  # in the order of memory
     return _placed(replace(state, stages=state.stages[1:]), posterior, rows, features_of)
 
 
@@ -215,10 +222,13 @@ def _eliminated(state: Elimination) -> Elimination:
 def _tidied(state: Elimination) -> Elimination:
     """Remove the entries of deleted arms when they may fill the lowest stage, or are many."""
     lowest = len(state.stages[0]) if state.stages else 0
-    many = state.buried >= lowest or state.buried**2 > state.living.count
-    return _unburied(state) if state.buried and many else state
+    if state.buried and (state.buried >= lowest or state.buried**2 > state.living.count):
+        cleaned = (heap.kept(state.living) for heap in state.stages)
+        state = replace(state, stages=tuple(heap for heap in cleaned if len(heap)), buried=0)
+    return replace(state, few=_few(state))
 
 
-def _unburied(state: Elimination) -> Elimination:
-    cleaned = (heap.kept(state.living) for heap in state.stages)
-    return replace(state, stages=tuple(heap for heap in cleaned if len(heap)), buried=0)
+def _few(state: Elimination) -> Rows:
+    if not 0 < state.living.count <= state.rules.few:
+        return NO_ROWS
+    return np.sort(state.living.among(np.concatenate([heap.rows for heap in state.stages])))

@@ -6,9 +6,14 @@ Notation
     r               elimination threshold: an arm whose bound is below r cannot be the best
     n               number of entries; those of deleted arms stay until the set is rebuilt (lazy deletion)
 
-A sorted array is a heap whose pops are one slice. Most entries are in a large run that is never changed,
-so states of a learner share it; what is pushed goes to a small second run, which is merged into the first
-once it is longer than the square root of it: a push costs O(sqrt n) amortised, in one vector operation.
+What a heap is for is to pop what is below r without looking at the rest. An array that knows its least bound
+does so as long as nothing is popped; each of the first pops filters the array, and then it is sorted, so that
+every later pop is a slice. Most arrays are never sorted, because r rises rarely; and rows that stay in the
+order of the catalogue are read from memory ten times as fast.
+
+Most entries are in a large run that is never changed, so states of a learner share it; what is pushed goes to
+a small second run, which is joined to the first once it is longer than the square root of it: a push costs
+O(sqrt n) amortised, in one vector operation.
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 2. Its query
 (lines 15 to 18) is ``sub_elim.choose``: one index serves all stages, so a set has no index of its own.
@@ -16,39 +21,75 @@ Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.algorithms.linear.living_arms import LivingArms
-from app.algorithms.types import Rows, Vector
+from app.algorithms.types import NO_ROWS, Rows, Vector
+
+_FILTERS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Entries in ascending order of bound. Shapes: bounds (n,), rows (n,)."""
+    """Entries, in ascending order of bound after ``_FILTERS`` eliminations. Shapes: bounds, rows (n,)."""
 
     bounds: Vector
     rows: Rows
+    least: float = math.inf
+    eliminations: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def merged(self, bounds: Vector, rows: Rows) -> Run:
-        order = np.argsort(bounds, kind="stable")
-        places = np.searchsorted(self.bounds, bounds[order])
-        return Run(np.insert(self.bounds, places, bounds[order]), np.insert(self.rows, places, rows[order]))
+    @property
+    def is_sorted(self) -> bool:
+        return self.eliminations >= _FILTERS
+
+    def joined(self, other: Run) -> Run:
+        """Return the entries of both. Cost: O(n)."""
+        least = min(self.least, other.least)
+        if not self.is_sorted:
+            bounds, rows = (self.bounds, other.bounds), (self.rows, other.rows)
+            return Run(np.concatenate(bounds), np.concatenate(rows), least, self.eliminations)
+        order = np.argsort(other.bounds, kind="stable")
+        places = np.searchsorted(self.bounds, other.bounds[order])
+        merged = np.insert(self.bounds, places, other.bounds[order])
+        return Run(merged, np.insert(self.rows, places, other.rows[order]), least, self.eliminations)
 
     def split(self, threshold: float) -> tuple[Rows, Run]:
         """Return the rows of bound below ``threshold``, and the rest."""
-        first = int(np.searchsorted(self.bounds, threshold))
+        if not self.least < threshold:
+            return NO_ROWS, self
+        if self.is_sorted:
+            return self._sliced(int(np.searchsorted(self.bounds, threshold)))
+        low = self.bounds < threshold
+        rest = self._with(self.bounds[~low], self.rows[~low], self.eliminations + 1)
+        return self.rows[low], rest._sorted() if rest.is_sorted else rest
+
+    def kept(self, stay: NDArray[np.bool_]) -> Run:
+        """Return the entries where ``stay`` is true. Shape: (n,)."""
+        return self._with(self.bounds[stay], self.rows[stay], self.eliminations)
+
+    def _sliced(self, first: int) -> tuple[Rows, Run]:
         bounds, rows = self.bounds[first:], self.rows[first:]
         base = bounds.base
         if isinstance(base, np.ndarray) and 2 * len(bounds) < len(
             base
-        ):  # else a few arms hold many in memory
+        ):  # else few entries hold many in memory
             bounds, rows = bounds.copy(), rows.copy()
-        return self.rows[:first], Run(bounds, rows)
+        return self.rows[:first], self._with(bounds, rows, self.eliminations)
+
+    def _sorted(self) -> Run:
+        order = np.argsort(self.bounds, kind="stable")
+        return Run(self.bounds[order], self.rows[order], self.least, self.eliminations)
+
+    @staticmethod
+    def _with(bounds: Vector, rows: Rows, eliminations: int) -> Run:
+        return Run(bounds, rows, float(bounds.min(initial=math.inf)), eliminations)
 
 
 _EMPTY = Run(np.empty(0), np.empty(0, dtype=np.int64))
@@ -81,16 +122,19 @@ class HeapArms:
     def draw(self, size: int, rng: np.random.Generator) -> Rows:
         """Draw the rows of ``size`` entries with replacement. Shape: (size,)."""
         places = rng.integers(0, len(self), size)
+        if not len(self.pushed):
+            return self.settled.rows[places]
         late = places - len(self.settled)
         return np.concatenate((self.settled.rows[places[late < 0]], self.pushed.rows[late[late >= 0]]))
 
     def push(self, rows: Rows, estimates: Vector) -> HeapArms:
         """Add arms with the bounds ``estimates`` + 2^-s (lines 5 to 8). Shapes: (m,), (m,)."""
-        # DEVIATION (Alg. 2, line 8): two sorted runs, whose pops are slices, stand for a binary heap.
-        pushed = self.pushed.merged(estimates + 2.0**-self.stage, rows)
+        # DEVIATION (Alg. 2, line 8): two runs, sorted when they have been filtered often, for a binary heap.
+        bounds = estimates + 2.0**-self.stage
+        pushed = self.pushed.joined(Run(bounds, rows, float(bounds.min(initial=math.inf))))
         if len(pushed) ** 2 <= len(self.settled):
             return replace(self, pushed=pushed)
-        return replace(self, settled=self.settled.merged(pushed.bounds, pushed.rows), pushed=_EMPTY)
+        return replace(self, settled=self.settled.joined(pushed), pushed=_EMPTY)
 
     def eliminate(self, threshold: float) -> tuple[Rows, HeapArms]:
         """Return the rows whose bound is below ``threshold``, and the set without them (lines 9 to 14)."""
@@ -102,8 +146,5 @@ class HeapArms:
 
     def kept(self, living: LivingArms) -> HeapArms:
         """Return the set with only the entries of living arms (lazy deletion, carried out)."""
-        runs = []
-        for run in (self.settled, self.pushed):
-            stay = living.mask(run.rows)
-            runs.append(Run(run.bounds[stay], run.rows[stay]))
+        runs = (run.kept(living.mask(run.rows)) for run in (self.settled, self.pushed))
         return HeapArms(self.stage, *runs)

@@ -29,9 +29,10 @@ class LivingArms:
 
     def mask(self, rows: Rows) -> NDArray[np.bool_]:
         """Say of each of ``rows`` whether it lives. Shapes: (m,) -> (m,)."""
-        near = np.minimum(rows >> 3, len(self.bits) - 1)
-        lives = (self.bits[near] >> (rows & 7).astype(np.uint8)) & 1
-        found: NDArray[np.bool_] = (lives == 1) & (rows < 8 * len(self.bits))
+        lives = self.bits.take(rows >> 3, mode="clip") >> (rows & 7).astype(np.uint8)
+        found: NDArray[np.bool_] = (lives & 1).view(np.bool_)
+        if len(rows) and rows.max() >= 8 * len(self.bits):
+            found &= rows < 8 * len(self.bits)
         return found
 
     def among(self, rows: Rows) -> Rows:

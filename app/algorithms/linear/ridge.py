@@ -171,6 +171,10 @@ def widths(posterior: Posterior, features: Matrix) -> Vector:
     block. Raises: InvalidShape.
     """
     checks.shape("features", features, (None, len(posterior.theta)))
+    if len(features) <= _BLOCK_ROWS:
+        turned = features @ posterior.root
+        short: Vector = np.sqrt(np.einsum("ij,ij->i", turned, turned))
+        return short
     found = np.empty(len(features))
     for start in range(0, len(features), _BLOCK_ROWS):
         block = features[start : start + _BLOCK_ROWS] @ posterior.root

@@ -49,7 +49,7 @@ def choose(
     rng: np.random.Generator,
     exclude: Rows = NO_ROWS,
 ) -> Choice:
-    """Return the ``k`` widest living arms among those that ``find`` proposes (lines 14 to 18).
+    """Return the ``k`` widest living arms among those that ``find`` proposes (lines 14 to 18), or of all few.
 
     With a null the widest that was found is returned all the same, so a service may play it while the pass
     runs: a living arm costs at most 4 * 2^-s more than the best. Proposals fewer than k are filled up at
@@ -65,7 +65,8 @@ def choose(
     if state.capped:
         rows = _at_random(state, k, exclude, rng)
         return Choice(TopK(rows, _spans(state, posterior, features_of, rows), exact=True), False, False)
-    proposed = np.unique(state.living.among(find(posterior, state, rng)))
+    few = len(state.few) > 0
+    proposed = state.few if few else _distinct(state.living.among(find(posterior, state, rng)))
     spans = _spans(state, posterior, features_of, proposed)
     largest, ceiling = float(spans.max(initial=0.0)), 2.0 ** -state.stages[0].stage
     found = _ranked(proposed, spans, k, exclude, exact=len(proposed) == state.living.count)
@@ -93,10 +94,22 @@ def play(
     """
     choice = choose(state, posterior, features_of, find, k=k, rng=rng, exclude=exclude)
     while choice.due:
-        # A null of the whole stage is exact, and then the pass moves every arm of it: the loop ends.
+        # What a pass leaves in the lowest stage is wide enough, or that stage is a later one: it ends.
         state = advance(state, posterior, features_of)
-        choice = choose(state, posterior, features_of, whole_stage, k=k, rng=rng, exclude=exclude)
+        choice = choose(state, posterior, features_of, find, k=k, rng=rng, exclude=exclude)
+        if choice.due:
+            choice = choose(state, posterior, features_of, whole_stage, k=k, rng=rng, exclude=exclude)
     return state, choice.arms
+
+
+def _distinct(rows: Rows) -> Rows:
+    """Return ``rows`` ascending, each once: what np.unique does, ten times as fast for few."""
+    rows = np.sort(rows)
+    new = np.empty(len(rows), dtype=bool)
+    new[:1] = True
+    np.not_equal(rows[1:], rows[:-1], out=new[1:])
+    distinct: Rows = rows[new]
+    return distinct
 
 
 def _spans(state: Elimination, posterior: Posterior, features_of: FeaturesOf, rows: Rows) -> Vector:
@@ -107,6 +120,9 @@ def _ranked(rows: Rows, spans: Vector, k: int, exclude: Rows, *, exact: bool) ->
     if len(exclude):
         kept = ~np.isin(rows, exclude)
         rows, spans = rows[kept], spans[kept]
+    if k == 1 and len(rows):
+        best = int(spans.argmax())  # rows ascend: the first of equal widths
+        return TopK(rows[best : best + 1], spans[best : best + 1], exact=exact)
     order = np.lexsort((rows, -spans))[:k]
     return TopK(rows[order], spans[order], exact=exact)
 

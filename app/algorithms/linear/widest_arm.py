@@ -48,7 +48,7 @@ class StageSample:
     If a share p of the stage is still wide enough, it misses with probability (1 - p)^size.
     """
 
-    size: int = 64
+    size: int = 32
 
     def __call__(self, _posterior: Posterior, state: Elimination, rng: np.random.Generator) -> Rows:
         lowest = state.stages[0]
@@ -59,22 +59,19 @@ class StageSample:
 class Watched:
     """Proposes the arms that were widest when they were placed, and a sample of the lowest stage.
 
-    If no more than ``every`` live, all are proposed. It needs no index, and its cost does not grow with K:
-    the stage is the approximate answer, because its arms had widths within a factor of 2 when they came.
+    It needs no index, and its cost does not grow with K: the stage is the approximate answer, because its
+    arms had widths within a factor of 2 when they came.
     """
 
-    every: int = 512
     sample: StageSample = StageSample()
 
     @property
     def most(self) -> int:
         """How many arms it proposes at most."""
-        return max(self.every, WATCHED + self.sample.size)
+        return WATCHED + self.sample.size
 
     def __call__(self, posterior: Posterior, state: Elimination, rng: np.random.Generator) -> Rows:
         # DEVIATION (Alg. 2, line 17): no index; the stage is sampled, and an exact pass verifies a null.
-        if state.living.count <= self.every:
-            return every_arm(posterior, state, rng)
         return np.concatenate((state.watched, self.sample(posterior, state, rng)))
 
 

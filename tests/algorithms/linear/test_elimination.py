@@ -22,7 +22,7 @@ class World:
         self.features = self.rng.standard_normal((500, DIM)) * self.rng.lognormal(0, 1, (500, 1))
         self.features[::17] = 0.0
         self.theta = self.rng.standard_normal(DIM)
-        self.rules = rules(radius=radius, eta=0.02)
+        self.rules = rules(radius=radius, eta=0.02, few=8)
         self.sums = ridge.empty(DIM)
         self.present = set(range(arms))
         self.used = arms
@@ -86,7 +86,8 @@ class World:
         found = {}
         for heap in self.state.stages:
             for run in (heap.settled, heap.pushed):
-                assert (np.diff(run.bounds) >= 0).all()
+                assert run.least == run.bounds.min(initial=np.inf)
+                assert not run.is_sorted or (np.diff(run.bounds) >= 0).all()
                 for row, bound in zip(run.rows.tolist(), run.bounds.tolist(), strict=True):
                     if row in self.living():
                         assert row not in found
@@ -99,6 +100,7 @@ class World:
         spans = self.rules.radius * ridge.widths(posterior, self.features)
         estimates = self.features @ posterior.theta
         assert set(entries) == self.living() <= self.present
+        assert state.few.tolist() == (sorted(entries) if len(entries) <= state.rules.few else [])
         assert state.present == len(self.present)
         assert state.living.count == len(entries) == sum(size for _, size in state.sizes())
         for row, entry in entries.items():
@@ -254,7 +256,7 @@ def test_a_state_is_a_value_and_small():
     advance(state, ridge.prior(DIM, ridge=1.0), lambda rows: features[rows])
     assert state.sizes() == sizes
     assert state.living.count == arms
-    assert state.nbytes <= arms / 8 + 16 * arms + 16 * 256 + 8
+    assert state.nbytes <= arms / 8 + 16 * arms + 24 * 128 + 8
 
 
 def test_a_state_shrinks_with_its_arms():
@@ -267,7 +269,7 @@ def test_a_state_shrinks_with_its_arms():
     everything = np.arange(arms)
     state = start(known, everything, lambda rows: features[rows], rules(radius=0.5, eta=0.001))
     assert state.living.count < arms / 4
-    assert state.nbytes <= arms / 8 + 32 * state.living.count + 16 * 256 + 8
+    assert state.nbytes <= arms / 8 + 32 * state.living.count + 24 * 128 + 8
 
 
 def test_the_widest_placed_are_watched():
@@ -276,11 +278,11 @@ def test_the_widest_placed_are_watched():
     state = start(prior, np.arange(1_000), lambda rows: features[rows], rules(radius=1.0, eta=0.01))
     state = add(state, prior, np.arange(1_000, 2_000), lambda rows: features[rows])
     widest = np.argsort(-ridge.widths(prior, features))[: len(state.watched)]
-    assert len(state.watched) == 256
+    assert len(state.watched) == 128
     assert set(state.watched.tolist()) == set(widest.tolist())
-    state = delete(state, widest[:100])
+    state = delete(state, widest[:50])
     state = advance(state, prior, lambda rows: features[rows])
-    assert not set(state.watched.tolist()) & set(widest[:100].tolist())
+    assert not set(state.watched.tolist()) & set(widest[:50].tolist())
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -26,8 +26,13 @@ def entries(heap):
 
 
 @settings(max_examples=150, deadline=None)
-@given(batches=pushes, thresholds=st.lists(st.floats(-6, 8), max_size=5), stage=st.integers(-4, 4))
-def test_pushing_and_eliminating_is_that_of_a_sorted_list(batches, thresholds, stage):
+@given(
+    batches=pushes,
+    thresholds=st.lists(st.floats(-6, 8), max_size=9),
+    stage=st.integers(-4, 4),
+    data=st.data(),
+)
+def test_pushing_and_eliminating_is_that_of_a_sorted_list(batches, thresholds, stage, data):
     heap, mirror, used = HeapArms(stage), {}, 0
     for batch in batches:
         heap, new = pushed(heap, batch, used)
@@ -37,13 +42,19 @@ def test_pushing_and_eliminating_is_that_of_a_sorted_list(batches, thresholds, s
         assert sorted(heap.rows.tolist()) == sorted(mirror)
         assert len(heap) == len(mirror)
         for run in (heap.settled, heap.pushed):
-            assert (np.diff(run.bounds) >= 0).all()
+            assert run.least == run.bounds.min(initial=np.inf)
         assert len(heap.pushed) ** 2 <= len(heap.settled)
     for threshold in thresholds:
         before = entries(heap)
         low, heap = heap.eliminate(threshold)
         assert set(low.tolist()) == {row for row, bound in before.items() if bound < threshold}
         assert entries(heap) == {row: bound for row, bound in before.items() if bound >= threshold}
+        for run in (heap.settled, heap.pushed):
+            assert run.least == run.bounds.min(initial=np.inf)
+            assert not run.is_sorted or (np.diff(run.bounds) >= 0).all()
+        more = data.draw(st.lists(st.floats(-5, 5, allow_subnormal=False), max_size=3))
+        heap, _ = pushed(heap, more, used)
+        used += len(more)
 
 
 @settings(max_examples=60, deadline=None)

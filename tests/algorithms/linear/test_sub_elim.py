@@ -40,7 +40,7 @@ def finders(features):
         "every_arm": every_arm,
         "whole_stage": whole_stage,
         "sample": StageSample(4),
-        "watched": Watched(every=2, sample=StageSample(2)),
+        "watched": Watched(StageSample(2)),
         "alternating": AlternatingSearch(Scan(features), lambda rows: features[rows], shortlist=2),
         "quadratic": QuadraticSearch(Scan(packed_squares(features)), shortlist=2),
         "nothing": lambda *_: NO_ROWS,
@@ -58,7 +58,7 @@ def simulate(features, theta, finder, *, radius, steps, seed, eta=0.02):
     sums = ridge.empty(features.shape[1])
     posterior = ridge.posterior(sums, ridge=1.0)
     state = start(
-        posterior, np.arange(len(features)), lambda rows: features[rows], rules(radius=radius, eta=eta)
+        posterior, np.arange(len(features)), lambda rows: features[rows], rules(radius=radius, eta=eta, few=0)
     )
     for _ in range(steps):
         if state.stale:
@@ -104,7 +104,7 @@ def test_with_every_arm_compared_it_plays_the_widest():
 def test_a_null_is_followed_by_a_pass_and_the_lowest_stage_rises():
     features = np.eye(2)
     old = ridge.prior(2, ridge=1.0)
-    state = start(old, np.arange(2), lambda rows: features[rows], rules(radius=1.0, eta=0.001))
+    state = start(old, np.arange(2), lambda rows: features[rows], rules(radius=1.0, eta=0.001, few=0))
     known = posterior_of(np.repeat(features, 400, axis=0), np.zeros(800))
     options = {"k": 1, "rng": np.random.default_rng(0)}
     null = choose(state, known, lambda rows: features[rows], whole_stage, **options)
@@ -120,7 +120,10 @@ def test_in_the_last_stage_the_choice_is_uniform():
     """False alarm at most 1e-6 (chi-square), seed fixed."""
     features = np.ones((6, 1)) * 0.001
     state = start(
-        ridge.prior(1, ridge=1.0), np.arange(6), lambda rows: features[rows], rules(radius=1.0, eta=0.01)
+        ridge.prior(1, ridge=1.0),
+        np.arange(6),
+        lambda rows: features[rows],
+        rules(radius=1.0, eta=0.01, few=0),
     )
     assert state.capped
     rng = np.random.default_rng(0)
@@ -146,7 +149,7 @@ def test_k_distinct_living_arms_outside_the_excluded_come_widest_first(seed, arm
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((arms, DIM))
     posterior = posterior_of(features[rng.integers(0, arms, 10)], rng.standard_normal(10))
-    state = start(posterior, np.arange(arms), lambda rows: features[rows], rules(radius=1.0, eta=0.01))
+    state = start(posterior, np.arange(arms), lambda rows: features[rows], rules(radius=1.0, eta=0.01, few=0))
     exclude = np.array(sorted(data.draw(st.sets(st.integers(0, arms - 1)))), dtype=np.int64)
     eligible = set(state.living.rows().tolist()) - set(exclude.tolist())
     options = {"k": k, "rng": rng, "exclude": exclude}
@@ -160,7 +163,7 @@ def test_k_distinct_living_arms_outside_the_excluded_come_widest_first(seed, arm
 def test_no_k_is_refused_and_no_arm_is_an_empty_answer():
     features = np.ones((2, 1))
     posterior = ridge.prior(1, ridge=1.0)
-    state = start(posterior, np.arange(2), lambda rows: features[rows], rules(radius=1.0, eta=0.01))
+    state = start(posterior, np.arange(2), lambda rows: features[rows], rules(radius=1.0, eta=0.01, few=0))
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidParameter, match="k"):
         choose(state, posterior, lambda rows: features[rows], every_arm, k=0, rng=rng)
@@ -189,7 +192,9 @@ def test_the_searches_find_what_they_promise(dim, skewed):
     features = rng.standard_normal((3000, dim)) * (rng.lognormal(0, 1, (3000, 1)) if skewed else 1.0)
     played = features[rng.integers(0, 3000, 5 * dim)]
     posterior = posterior_of(played, rng.standard_normal(len(played)))
-    state = start(posterior, np.arange(3000), lambda rows: features[rows], rules(radius=1.0, eta=0.001))
+    state = start(
+        posterior, np.arange(3000), lambda rows: features[rows], rules(radius=1.0, eta=0.001, few=0)
+    )
     spans = ridge.widths(posterior, features)
     living = spans[state.living.rows()].max()
     quadratic = finders(features)["quadratic"](posterior, state, rng)
@@ -219,7 +224,7 @@ def test_every_eigenvector_as_a_start_gives_the_proven_share():
 def test_new_arms_are_played_before_narrower_ones():
     features = np.vstack((np.eye(DIM) * 0.1, np.eye(DIM)[:1] * 8))
     posterior = ridge.prior(DIM, ridge=1.0)
-    state = start(posterior, np.arange(DIM), lambda rows: features[rows], rules(radius=1.0, eta=0.001))
+    state = start(posterior, np.arange(DIM), lambda rows: features[rows], rules(radius=1.0, eta=0.001, few=0))
     state = add(state, posterior, np.array([DIM]), lambda rows: features[rows])
     for find in finders(features).values():
         rng = np.random.default_rng(0)
@@ -268,7 +273,7 @@ def test_a_finder_that_lies_changes_nothing_but_the_cost():
     rng = np.random.default_rng(2)
     features = rng.standard_normal((30, DIM))
     posterior = posterior_of(features, 3 * features[:, 0])
-    state = start(posterior, np.arange(30), lambda rows: features[rows], rules(radius=0.3, eta=0.001))
+    state = start(posterior, np.arange(30), lambda rows: features[rows], rules(radius=0.3, eta=0.001, few=0))
     dead = np.setdiff1d(np.arange(30), state.living.rows())
     assert len(dead)
     found = choose(
