@@ -200,7 +200,7 @@ def _placed(state: Elimination, posterior: Posterior, rows: Rows, features_of: F
 
 def _watching(state: Elimination, rows: Rows, spans: Vector) -> Elimination:
     """Keep the widest of what was watched and of what has just been placed."""
-    keep = state.living.mask(state.watched) & ~np.isin(state.watched, rows)
+    keep = state.living.mask(state.watched) & ~np.isin(state.watched, rows, kind="table")
     rows = np.concatenate((state.watched[keep], rows))
     spans = np.concatenate((state.watched_spans[keep], spans))
     if len(rows) > WATCHED:
