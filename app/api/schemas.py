@@ -193,9 +193,11 @@ class BanditBody(StrictModel):
         return temperature
 
     @model_validator(mode="after")
-    def _has_keys_to_pool(self) -> BanditBody:
+    def _consistent(self) -> BanditBody:
         if self.prior == "pooled" and self.scope == "global":
             raise ValueError("prior: pooled needs scope: per_key; a global bandit has one learner")
+        if self.policy in {"sub_elim", "linear_elim"} and (self.prior == "pooled" or self.half_life_s):
+            raise ValueError("elimination is for good: it needs prior: plain and no half_life_s")
         return self
 
 

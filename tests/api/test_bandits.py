@@ -72,6 +72,8 @@ async def test_of_many_who_make_a_bandit_one_makes_it(world: Api):
         ({"reward": {"wait_s": 1, "default": 3, "max": 2}}, ["reward"]),
         ({"prior": "pooled"}, []), ({"prior": "none"}, ["prior"]),
         ({"prior_strength": 0}, ["prior_strength"]),
+        ({"policy": "sub_elim", "half_life_s": 60}, []),
+        ({"policy": "linear_elim", "scope": "per_key", "prior": "pooled"}, []),
         ({"half_life_s": 0.5}, ["half_life_s"]), ({"idle_ttl_s": 0}, ["idle_ttl_s"]),
     ],
     ids=str,
