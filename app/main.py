@@ -94,7 +94,9 @@ def create_app(settings: Settings) -> FastAPI:
         sampling.router(service.catalogues, service.sampling),
         mips.router(service.catalogues, service.mips),
         slates.router(service.slates, service.bandits, service.teaching),
-        bandits.router(service.bandits, service.learners, service.rewards, service.eliminating),
+        bandits.router(
+            service.bandits, service.learners, service.rewards, service.eliminating, service.choosing
+        ),
     )
     # Not included but taken over, before the framework's own: matched once, the hottest first.
     app.state.service = service

@@ -14,9 +14,10 @@ from app.api.schemas import BanditBody, BanditView, Identifier, LearnerKey, Lear
 from app.api.strict_json import JsonRoute, reply
 from app.errors import NotFound
 from app.services.bandits import GLOBAL_LEARNER, Bandit, Bandits
+from app.services.choosing import Choosing
 from app.services.eliminating import Eliminating
 from app.services.learners import Learners
-from app.services.records import BanditRecord, RewardRule
+from app.services.records import BanditRecord, ExploreRule, RewardRule
 from app.services.rewards import Observation, Rewards
 
 
@@ -33,16 +34,19 @@ class SetsView(BaseModel):
     threshold: float | None
 
 
-def router(bandits: Bandits, learners: Learners, rewards: Rewards, eliminating: Eliminating) -> APIRouter:
+def router(
+    bandits: Bandits, learners: Learners, rewards: Rewards, eliminating: Eliminating, choosing: Choosing
+) -> APIRouter:
     routes = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
 
     @routes.put("/{bandit}", response_model=BanditView)
     async def create(bandit: Identifier, body: BanditBody) -> Response:
         """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
-        settings = body.model_dump(exclude={"reward"})
+        settings = body.model_dump(exclude={"reward", "explore"})
         if body.policy == "softmax" and body.temperature is None:
             settings["temperature"] = 1.0
-        record = BanditRecord(**settings, reward=RewardRule(**body.reward.model_dump()))
+        explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
+        record = BanditRecord(**settings, reward=RewardRule(**body.reward.model_dump()), explore=explore)
         made, new = await bandits.create(bandit, record)
         return reply(_view(made), 201 if new else 200)
 
@@ -112,6 +116,7 @@ def router(bandits: Bandits, learners: Learners, rewards: Rewards, eliminating: 
         _check_key(owner, key)
         await rewards.forget(owner, key)
         eliminating.forget(owner.uid, key)
+        await choosing.forget(owner, key)
         return Response(status_code=204)
 
     return routes

@@ -6,17 +6,45 @@ import asyncio
 import platform
 import time
 from importlib.metadata import version
+from typing import Literal
 
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
 
-from app.api.schemas import HealthView, ReadyView, StatusView
 from app.api.strict_json import JsonRoute
 from app.errors import Unavailable
 from app.service import Service
 
 PROBE_S = 2.0
+
+
+class HealthView(BaseModel):
+    status: Literal["ok"]
+
+
+class ReadyView(BaseModel):
+    status: Literal["ready"]
+    backlog: int
+    lag_s: float
+
+
+class StatusView(BaseModel):
+    """``store``: when its writes reach the disk, as ``appendfsync`` says."""
+
+    version: str
+    python: str
+    uptime_s: float
+    ready: bool
+    store: str
+    worker: bool
+    backlog: int
+    catalogues: int
+    arms: int
+    bandits: int
+    cached_learners: int
+    cached_learner_bytes: int
 
 
 def router(service: Service) -> APIRouter:

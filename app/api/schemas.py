@@ -1,4 +1,4 @@
-"""Request and response bodies: the parts that all share, catalogues, bandits, rewards, operations."""
+"""Request and response bodies: the parts that all share, catalogues, bandits, rewards."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from app.api.limits import (
     MAX_BATCH,
     MAX_DIM,
     MAX_EXCLUDE,
+    MAX_EXPLORE_CENTERS,
     MAX_FEATURE,
     MAX_HALF_LIFE_S,
     MAX_IDLE_TTL_S,
@@ -168,6 +169,12 @@ class RewardBody(StrictModel):
         return self
 
 
+class ExploreBody(StrictModel):
+    """A new key is shown this many arms first, which cover the catalogue."""
+
+    centers: Annotated[int, Field(ge=1, le=MAX_EXPLORE_CENTERS)]
+
+
 class BanditBody(StrictModel):
     catalogue: Identifier
     policy: Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax"]
@@ -184,6 +191,7 @@ class BanditBody(StrictModel):
     half_life_s: Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None = None
     idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
     temperature: Temperature | None = None
+    explore: ExploreBody | None = None
 
     @field_validator("temperature")
     @classmethod
@@ -191,6 +199,13 @@ class BanditBody(StrictModel):
         if temperature is not None and body.data.get("policy", "softmax") != "softmax":
             raise ValueError("temperature is used by policy softmax alone")
         return temperature
+
+    @field_validator("explore")
+    @classmethod
+    def _explores(cls, explore: ExploreBody | None, body: ValidationInfo) -> ExploreBody | None:
+        if explore is not None and body.data.get("policy", "sub_ts") not in {"sub_ts", "linear_ts"}:
+            raise ValueError("explore goes with sub_ts and linear_ts alone")
+        return explore
 
     @model_validator(mode="after")
     def _consistent(self) -> BanditBody:
@@ -218,6 +233,7 @@ class BanditView(BaseModel):
     half_life_s: float | None
     idle_ttl_s: float | None
     temperature: float | None
+    explore: dict[str, Any] | None
 
 
 class ChooseBody(StrictModel):
@@ -263,31 +279,3 @@ class LearnerView(BaseModel):
     observations: int
     theta: list[float]
     precision: list[list[float]] | None = None
-
-
-# Operations -----------------------------------------------------------------------------------------
-class HealthView(BaseModel):
-    status: Literal["ok"]
-
-
-class ReadyView(BaseModel):
-    status: Literal["ready"]
-    backlog: int
-    lag_s: float
-
-
-class StatusView(BaseModel):
-    """``store``: when its writes reach the disk, as ``appendfsync`` says."""
-
-    version: str
-    python: str
-    uptime_s: float
-    ready: bool
-    store: str
-    worker: bool
-    backlog: int
-    catalogues: int
-    arms: int
-    bandits: int
-    cached_learners: int
-    cached_learner_bytes: int

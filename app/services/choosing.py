@@ -24,6 +24,7 @@ from app.services import softmax
 from app.services.bandits import Bandit, partition_of
 from app.services.decisions import Decisions
 from app.services.eliminating import Decided, Eliminating
+from app.services.exploring import CentersFirst, Exploring
 from app.services.learners import Learners
 from app.services.softmax import Drawn
 from app.services.tokens import Decision, TokenSigner, new_decision_id
@@ -118,6 +119,7 @@ class Choosing:
         self._signer = signer
         self._decisions = decisions
         self._token_ttl_ms = token_ttl_ms
+        self._exploring = Exploring(store, ttl_ms=token_ttl_ms)
         self._rng = np.random.default_rng()
 
     async def choose(self, bandit: Bandit, request: ChooseRequest) -> Choice:
@@ -183,7 +185,13 @@ class Choosing:
             drawn = await self._draw(bandit, posterior, view, request)
             propensities = drawn.propensities.tolist()
             return Decided(drawn.found, view, learner.version, catalogue_version, propensities)
-        found = await self._search(bandit, posterior, view, request)
+        solver = solver_for(bandit, view)
+        if bandit.record.explore is not None and request.arms is None:
+            centers = await self._exploring.turn(
+                bandit, name, learner.version, view, count=request.k, claim=request.event_id
+            )
+            solver = CentersFirst(view, solver, centers)
+        found = await self._search(bandit, posterior, solver, view, request)
         return Decided(found, view, learner.version, catalogue_version)
 
     async def _draw(
@@ -200,8 +208,17 @@ class Choosing:
         )
         return await asyncio.to_thread(draw) if view.size * view.view.dim > LONG_SCAN else draw()
 
+    async def forget(self, bandit: Bandit, name: str) -> None:
+        """Forget what a learner was shown; what it has learned is for ``Rewards.forget``."""
+        await self._exploring.forget(bandit, name)
+
     async def _search(
-        self, bandit: Bandit, posterior: Posterior, view: Snapshot, request: ChooseRequest
+        self,
+        bandit: Bandit,
+        posterior: Posterior,
+        solver: MipsSolver,
+        view: Snapshot,
+        request: ChooseRequest,
     ) -> TopK:
         exclude = view.rows_of(request.exclude) if request.exclude else NO_ROWS
         if request.arms is not None:
@@ -210,7 +227,7 @@ class Choosing:
         choose = partial(
             sub_ts.choose,
             posterior,
-            solver_for(bandit, view),
+            solver,
             k=request.k,
             exploration=bandit.exploration,
             rng=rng,

@@ -44,6 +44,12 @@ class RewardRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     default: float | None = None
 
 
+class ExploreRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What new keys of a bandit are shown first."""
+
+    centers: int
+
+
 class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a bandit is made with."""
 
@@ -62,6 +68,7 @@ class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     half_life_s: float | None = None
     idle_ttl_s: float | None = None
     temperature: float | None = None
+    explore: ExploreRule | None = None
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):

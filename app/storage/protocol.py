@@ -214,6 +214,26 @@ class Store(Following, DecisionLog, Protocol):
         """Drop entries that are both older than ``before_ms`` and at or below the watermark."""
         ...
 
+    # Turns --------------------------------------------------------------------------------------
+    async def take_turns(
+        self,
+        partition: int,
+        bandit_uid: str,
+        learner: str,
+        *,
+        count: int,
+        most: int,
+        claim: str,
+        ttl_ms: int,
+    ) -> int:
+        """Take the next ``count`` turns of a learner; return the first, at least ``most`` if all are taken.
+
+        The same ``claim``, unless it is empty, gets the same turns. Forgotten ``ttl_ms`` after the last one.
+        """
+        ...
+
+    async def drop_turns(self, partition: int, bandit_uid: str, learner: str) -> None: ...
+
     # Words written once -------------------------------------------------------------------------
     async def put_once(self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None) -> bytes:
         """Store ``value`` under ``name`` unless something is there; return what now stands."""

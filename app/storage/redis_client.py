@@ -71,6 +71,7 @@ SCRIPTS = {
     "replay_dead": ("log_tail", "replay_dead"),
     "read_campaign": ("read_campaign",),
     "save_snapshot": ("save_snapshot",),
+    "take_turns": ("take_turns",),
     "trim_log": ("trim_log",),
     "upsert_arms": ("changes", "upsert_arms"),
 }

@@ -22,6 +22,7 @@
     {p:<n>}:seen:<bandit uid>:<learner>:<once>   string  empty                              ttl_ms
     {p:<n>}:seen-first:<bandit uid>:<learner>:<first>  string  empty                        ttl_ms
     {p:<n>}:forgotten:<bandit uid>:<learner>     string  "<ms> <entry id>"                  ttl_ms
+    {p:<n>}:turns:<bandit uid>:<learner>         hash    taken -> number, claim -> first   ttl_ms
     {p:<n>}:word:<name>                          string  a word written once                ttl_ms or for ever
     {k:<kind>:<name>}:record                     string  record                             with the campaign
     {k:<kind>:<name>}:events                     list    its events, in order               with the campaign
@@ -123,6 +124,10 @@ def seen_first(partition: int, bandit_uid: str, learner: str, first: str) -> str
 
 def forgotten(partition: int, bandit_uid: str, learner: str) -> str:
     return f"{_partition(partition)}forgotten:{bandit_uid}:{learner}"
+
+
+def turns(partition: int, bandit_uid: str, learner: str) -> str:
+    return f"{_partition(partition)}turns:{bandit_uid}:{learner}"
 
 
 def campaigns(kind: str) -> str:

@@ -239,6 +239,26 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisDecisions):
         standing: bytes | None = await self._redis.command("GET", keys.word(partition, name))
         return standing
 
+    # Turns --------------------------------------------------------------------------------------
+    async def take_turns(
+        self,
+        partition: int,
+        bandit_uid: str,
+        learner: str,
+        *,
+        count: int,
+        most: int,
+        claim: str,
+        ttl_ms: int,
+    ) -> int:
+        _positive("count", count)
+        _positive("ttl_ms", ttl_ms)
+        name = keys.turns(partition, bandit_uid, learner)
+        return int(await self._redis.script("take_turns", [name], [count, most, claim, ttl_ms]))
+
+    async def drop_turns(self, partition: int, bandit_uid: str, learner: str) -> None:
+        await self._redis.command("DEL", keys.turns(partition, bandit_uid, learner))
+
 
 def _positive(name: str, value: int) -> None:
     # A script that fails half way keeps what it wrote, so what Redis would refuse must not reach one.

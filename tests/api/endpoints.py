@@ -259,6 +259,14 @@ WRITES = (
         frozenset({"seed"}),
     ),
     Endpoint(
+        "PUT",
+        "/v1/bandits/{bandit}",
+        "/v1/bandits/explorer",
+        {"catalogue": "c", "policy": "sub_ts", "explore": {"centers": 3}},
+        {"catalogue": "id", "policy": "word", "explore": "dict", "explore.centers": "int"},
+        frozenset({"explore"}),
+    ),
+    Endpoint(
         "POST",
         "/v1/bandits/{bandit}/choose",
         "/v1/bandits/b/choose",

@@ -14,7 +14,7 @@ FULL: Json = {
     "horizon": 20_000, "shortlist": 30, "eta": None,
     "reward": {"min": None, "max": None, "aggregate": "first", "wait_s": None, "default": None},
     "prior": "plain", "prior_strength": 1.0, "half_life_s": None, "idle_ttl_s": None,
-    "temperature": None,
+    "temperature": None, "explore": None,
 }  # fmt: skip
 
 
@@ -36,6 +36,7 @@ async def test_a_bandit_is_made_once(world: Api):
         "catalogue": "d", "policy": "linear_ts", "scope": "per_key", "ridge": 2, "exploration": "theory",
         "delta": 0.1, "horizon": 9, "shortlist": 31, "eta": 0.5, "reward": {"min": 0},
         "prior": "pooled", "prior_strength": 3, "half_life_s": 60, "idle_ttl_s": 60,
+        "explore": {"centers": 2},
     }  # fmt: skip
     assert changes.keys() == FULL.keys() - {"temperature"}  # of policy softmax, which has its own tests
     for name, value in changes.items():

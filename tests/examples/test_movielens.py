@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from examples import movielens, tuning
+from examples import exploring, movielens, tuning
 
 
 def test_both_formats_give_the_same_ratings(movielens_100k: Path, movielens_1m: Path) -> None:
@@ -65,3 +65,13 @@ def test_the_simulation_of_the_tuning_learns(movielens_100k: Path) -> None:
     learned = tuning.mean_regret(game, ridge=0.3, exploration=0.05, seed=2)
     blind = tuning.mean_regret(game, ridge=1e9, exploration=1.0, seed=2)
     assert learned < 0.5 * blind
+
+
+def test_exploring_is_compared_with_plain_choices(
+    movielens_100k: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exploring, "CENTERS", (0, 3))
+    assert exploring.main(["--data", str(movielens_100k), "--users", "6", "--seeds", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("mean of 6 users")
+    assert [line.split()[0] for line in lines[2:]] == ["0", "3"]

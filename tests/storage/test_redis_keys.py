@@ -54,6 +54,7 @@ async def exercise(store):
         await store.put_once(partition, "short", b"", ttl_ms=TTL_MS)
         await store.put_once(partition, "long", b"", ttl_ms=None)
     await decide(store)
+    await store.take_turns(0, UID, "ann", count=1, most=3, claim="e", ttl_ms=TTL_MS)
     await store.create_campaign("slates", "home", UID.encode())
     await store.append_event("slates", "home", uid=UID, position=0, event=b"e")
     await store.save_snapshot("slates", "home", uid=UID, position=1, state=b"s")
@@ -80,7 +81,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 32
+    assert len(rows) == 33
     used = set()
     async with Redis.from_url(store_url) as client:
         async for key in client.scan_iter():
