@@ -85,8 +85,8 @@ class Service:
             store, Slates(), capacity_bytes=settings.campaign_cache_mb << 20
         )
         self.teaching = Teaching(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
-        self.sampling = Sampling()
         self.mips = Mips(cache_bytes=settings.mips_cache_mb << 20)
+        self.sampling = Sampling(self.mips.layouts)
         self._tasks: list[asyncio.Task[None]] = []
         self._maintenance: asyncio.Task[None] | None = None
         self._background: list[asyncio.Task[None]] = []

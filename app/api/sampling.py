@@ -81,12 +81,14 @@ class SampleCostView(BaseModel):
 
 class SampleGuaranteeView(BaseModel):
     """``exact``: drawn from p. ``pac``: each draw is within ``delta`` of p in total variation; ``assumes``
-    names a condition of that. ``none``: no promise.
+    names a condition of that. ``none``: no promise. ``reason`` explains a kind
+    that was not asked for.
     """
 
     kind: Literal["exact", "pac", "none"]
     delta: float
     assumes: Literal["normal_means"] | None
+    reason: str | None
 
 
 class SampleView(BaseModel):
@@ -139,7 +141,7 @@ def _common(answer: Sample[Any]) -> dict[str, Any]:
     guarantee, found = answer.guarantee, answer.found
     return {
         "guarantee": SampleGuaranteeView(
-            kind=guarantee.kind, delta=guarantee.delta, assumes=guarantee.assumes
+            kind=guarantee.kind, delta=guarantee.delta, assumes=guarantee.assumes, reason=guarantee.reason
         ),
         "cost": SampleCostView(reads=found.reads, exhaustive_reads=found.exhaustive_reads),
         "elapsed_ms": answer.elapsed_ms,

@@ -79,15 +79,6 @@ class Snapshot:
         rows, _ = self.view.by_revision
         return rows[~np.isin(rows, exclude)] if len(exclude) else rows
 
-    def scores_of(self, rows: Rows, query: Vector) -> Vector:
-        """Inner products with the query. Shapes: rows (m,), query (d,) -> (m,) float64."""
-        checks.shape("query", query, (self.view.dim,))
-        if 2 * len(rows) < self.view.rows:
-            scattered: Vector = self.view.features.take(rows, axis=0) @ query
-            return scattered
-        scores: Vector = (self.view.features @ query)[rows]
-        return scores
-
     def page(self, after_revision: int, limit: int) -> Rows:
         """The first ``limit`` rows of larger revision, in ascending revision order."""
         rows, revisions = self.view.by_revision
@@ -99,6 +90,16 @@ class Snapshot:
             checks.shape("query", query, (self.view.dim,))
         if k < 1:
             checks.in_range("k", k, least=1)
+
+
+def scores_of(view: ArmView, rows: Rows, query: Vector) -> Vector:
+    """Inner products with the query. Shapes: rows (m,), query (d,) -> (m,) float64."""
+    checks.shape("query", query, (view.dim,))
+    if 2 * len(rows) < view.rows:
+        scattered: Vector = view.features.take(rows, axis=0) @ query
+        return scattered
+    scores: Vector = (view.features @ query)[rows]
+    return scores
 
 
 def merged(one: TopK, other: TopK, k: int) -> TopK:

@@ -14,6 +14,7 @@ import numpy as np
 from app.algorithms.linear import softmax
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.live import Snapshot
+from app.indexes.snapshot import scores_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +36,7 @@ def draw(
 ) -> Drawn:
     """Draw min(k, K) arms. Cost: K d multiplications and O(K) more: a scan, whatever the index."""
     rows = view.eligible(exclude)
-    scores = view.scores_of(rows, theta)
+    scores = scores_of(view.view, rows, theta)
     drawn = softmax.choose(scores, k=k, temperature=temperature, rng=rng)
     found = TopK(rows[drawn.places], scores[drawn.places], exact=True)
     return Drawn(found, drawn.propensities)

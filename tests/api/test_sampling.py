@@ -17,6 +17,8 @@ pytestmark = pytest.mark.anyio
 
 ALARM = 1e-7
 METHODS = ("racing_normal", "racing_ebs", "lil_ucb", "exact")
+PAC = {"kind": "pac", "delta": 0.02, "assumes": None, "reason": None}
+SUMMED = "all sums were computed, which reads no more"
 P = np.array([0.45, 0.3, 0.2, 0.05])
 
 
@@ -42,12 +44,15 @@ async def test_rows_are_drawn_as_their_factors_say(shared: Api, method: str):
 @pytest.mark.parametrize(
     ("rest", "guarantee"),
     [
-        ({"method": "racing_normal"}, {"kind": "pac", "delta": 0.02, "assumes": "normal_means"}),
-        ({"method": "racing_ebs"}, {"kind": "pac", "delta": 0.02, "assumes": None}),
-        ({"method": "lil_ucb"}, {"kind": "pac", "delta": 0.02, "assumes": None}),
-        ({"method": "lil_ucb", "setting": "heuristic"}, {"kind": "none", "delta": 0.02, "assumes": None}),
-        ({"method": "exact"}, {"kind": "exact", "delta": 0.0, "assumes": None}),
-        ({"draws": 1_000}, {"kind": "exact", "delta": 0.0, "assumes": None}),
+        ({"method": "racing_normal"}, PAC | {"assumes": "normal_means"}),
+        ({"method": "racing_ebs"}, PAC),
+        ({"method": "lil_ucb"}, PAC),
+        (
+            {"method": "lil_ucb", "setting": "heuristic"},
+            PAC | {"kind": "none", "reason": "setting: heuristic"},
+        ),
+        ({"method": "exact"}, PAC | {"kind": "exact", "delta": 0.0}),
+        ({"draws": 1_000}, PAC | {"kind": "exact", "delta": 0.0, "reason": SUMMED}),
     ],
 )
 async def test_the_guarantee_is_that_of_what_was_done(shared: Api, rest, guarantee):
@@ -212,3 +217,60 @@ async def test_no_arms_and_no_catalogue(shared: Api):
     body = {"query": [1, 2, 3]}
     await shared.refused("POST", "/v1/catalogues/empty-sample/sample", body, status=409, code="no_arms")
     await shared.refused("POST", "/v1/catalogues/nowhere/sample", body, status=404, code="not_found")
+
+
+# Races over coordinates -----------------------------------------------------------------------------
+@pytest.fixture
+async def wide(shared: Api) -> dict[str, list[float]]:
+    """A catalogue of 40 arms with 1,024 coordinates, one of them far ahead for the query of ones."""
+    rng = np.random.default_rng(7)
+    arms = {f"w{i}": row.round(4).tolist() for i, row in enumerate(rng.standard_normal((40, 1_024)))}
+    arms["ahead"] = (rng.standard_normal(1_024) + 1.0).round(4).tolist()
+    if (await shared.call("GET", "/v1/catalogues/wide")).status_code == 404:
+        await shared.catalogue("wide", arms)
+    return arms
+
+
+@pytest.mark.parametrize("method", ["racing_normal", "racing_ebs", "lil_ucb"])
+async def test_many_coordinates_are_raced(shared: Api, wide, method: str):
+    body = {"query": [1.0] * 1_024, "temperature": 10.0, "method": method, "delta": 0.01}
+    answer = await shared.ok("POST", "/v1/catalogues/wide/sample", body)
+    assert answer["draws"] == ["ahead"]
+    assert answer["guarantee"]["kind"] == "pac"
+    assert answer["cost"]["reads"] <= answer["cost"]["exhaustive_reads"] == 41 * 1_024
+    if method == "racing_normal":
+        assert answer["cost"]["reads"] < 0.6 * 41 * 1_024
+
+
+async def test_draws_of_races_follow_the_softmax(shared: Api, wide):
+    """Total variation at most delta = 0.01, and the noise of 400 draws (false alarm below 1e-7)."""
+    scores = np.array([np.sum(row) for row in wide.values()])
+    temperature = 400.0
+    p = np.exp(scores / temperature - (scores / temperature).max())
+    p /= p.sum()
+    body = {"query": [1.0] * 1_024, "temperature": temperature, "delta": 0.01}
+    draws = []
+    for _ in range(400):
+        answer = await shared.ok("POST", "/v1/catalogues/wide/sample", body)
+        assert answer["guarantee"]["assumes"] == "normal_means"
+        draws += answer["draws"]
+    share = np.array([draws.count(arm) for arm in wide]) / 400
+    ahead = share[-1] - p[-1]
+    assert abs(ahead) <= 0.01 + math.sqrt(math.log(2 / ALARM) / (2 * 400))
+    assert len(set(draws)) > 5
+
+
+@pytest.mark.parametrize(
+    ("rest", "reason"),
+    [
+        ({"draws": 3}, "several draws are made from all scores"),
+        ({"seed": 1}, "with a seed all arms are scored: the order of a race is not the caller's"),
+        ({"temperature": 1e-9}, "the query over the temperature is too large to race"),
+        ({"method": "exact"}, None),
+    ],
+)
+async def test_what_is_scored_completely_says_why(shared: Api, wide, rest, reason):
+    body = {"query": [2.0] * 1_024, **rest}
+    answer = await shared.ok("POST", "/v1/catalogues/wide/sample", body)
+    assert answer["guarantee"] == {"kind": "exact", "delta": 0.0, "assumes": None, "reason": reason}
+    assert set(answer["draws"]) == {"ahead"}

@@ -158,7 +158,8 @@ def draw(
         row, read = decide(factors, log_prior + rng.gumbel(size=factors.arms), rng)
         rows.append(row)
         reads += read
-    return Draws(np.array(rows, dtype=np.int64), min(reads, most), most, raced=draws)
+    raced = draws if least < factors.size else 0  # a first look at everything decides nothing early
+    return Draws(np.array(rows, dtype=np.int64), min(reads, most), most, raced)
 
 
 def check_race(delta: float, first: int) -> None:
