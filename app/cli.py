@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from app.errors import ShortlistError
 from app.settings import Settings
 
+MOST_PROCESSES = 64
+
 BENCHMARKS = {
     "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
     "churn": "queries while 200 % of the arms are replaced",
@@ -59,7 +61,12 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", help="start the service")
     _flags(serve, "host", "port", "data_dir", "redis_url", "log_level")
-    serve.add_argument("--workers", type=int, default=1, help="Service processes. This version runs 1.")
+    serve.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="Service processes on the one address, each with all arms in memory. Default: 1.",
+    )
     serve.add_argument(
         "--no-worker", action="store_const", const=False, dest="worker", help=_description("worker")
     )
@@ -129,11 +136,16 @@ def _settings(parsed: argparse.Namespace) -> Settings:
 
 
 def _serve(parsed: argparse.Namespace) -> None:
-    from app.serving import serve  # noqa: PLC0415 - other commands need not load the server
+    if not 1 <= parsed.workers <= MOST_PROCESSES:
+        raise ShortlistError(f"--workers: from 1 to {MOST_PROCESSES} processes")
+    if parsed.workers == 1:
+        from app.serving import serve  # noqa: PLC0415 - other commands need not load the server
 
-    if parsed.workers != 1:
-        raise ShortlistError("--workers: this version serves from one process")
-    serve(_settings(parsed))
+        serve(_settings(parsed))
+    else:
+        from app.serving_group import serve_group  # noqa: PLC0415 - as above
+
+        serve_group(_settings(parsed), parsed.workers)
 
 
 def _work(parsed: argparse.Namespace) -> None:

@@ -51,15 +51,15 @@ class Application(FastAPI):
         return app
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """Return the application over the store at ``settings.redis_url``."""
+def create_app(settings: Settings, *, name: str | None = None) -> FastAPI:
+    """Return the application over the store at ``settings.redis_url``; ``name`` as in ``Service``."""
     if settings.redis_url is None:
         raise ValueError("redis_url must be set: `shortlist serve` starts the embedded store and sets it")
     store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions)
     metrics = Metrics()
     spans = provider(enabled=settings.tracing)
     guard = Guard(settings)
-    service = Service(settings, store, metrics)
+    service = Service(settings, store, metrics, name=name)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001
@@ -98,6 +98,7 @@ def create_app(settings: Settings) -> FastAPI:
             service.bandits, service.learners, service.rewards, service.eliminating, service.choosing
         ),
     )
+    app.state.look_further = service.following.look_further
     # Not included but taken over, before the framework's own: matched once, the hottest first.
     app.state.service = service
     app.router.routes[:0] = [route for router in routers for route in router.routes]

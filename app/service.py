@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import secrets
 import time
 from pathlib import Path
 
@@ -15,48 +17,63 @@ from app.services.centers import CatalogueCenters
 from app.services.choosing import Choosing
 from app.services.decisions import Decisions
 from app.services.eliminating import Eliminating
+from app.services.following import Following
 from app.services.learners import Learners
 from app.services.mips import Mips
 from app.services.noisy_centers import CenterCampaigns, NoisyCenters
-from app.services.rewards import Receipt, RemoteWorkers, Rewards
+from app.services.remote_workers import RemoteWorkers
+from app.services.rewards import Receipt, Rewards
 from app.services.sampling import Sampling
 from app.services.slates import SlateCampaigns, Slates
 from app.services.teaching import Teaching
 from app.services.token_secrets import TokenSecrets
 from app.services.tokens import TokenSigner
 from app.settings import Settings
-from app.storage.changes import Lag
+from app.storage.changes import Lag, LearnerChanges
+from app.storage.directory_lock import try_lock
 from app.storage.redis_store import RedisStore
 from workers import index_maintenance
 from workers.chores import Chores
-from workers.reward_ingestion import RewardWorker, States
+from workers.leases import Leases
+from workers.reward_ingestion import RewardWorker, Step
+from workers.sharing import SharedWorker
 
 POLL_S = 1.0
 
 
 class Service:
-    """All services of one process, over one store. ``start`` before use, ``stop`` afterwards."""
+    """All services of one process, over one store. ``start`` before use, ``stop`` afterwards.
 
-    def __init__(self, settings: Settings, store: RedisStore, metrics: Metrics) -> None:
+    ``name`` is that of its worker among all workers of the store.
+    """
+
+    def __init__(
+        self, settings: Settings, store: RedisStore, metrics: Metrics, *, name: str | None = None
+    ) -> None:
         self.settings = settings
         self.store = store
         self.metrics = metrics
         self.ready = False
         self.started_at = time.time()
         token_ttl_ms = settings.token_ttl_s * 1_000
-        index_dir = _folder(settings.data_dir / "indexes")
+        index_dir = _folder(settings.data_dir)
         self.signer = TokenSigner()
         self.secrets = TokenSecrets(
             store, self.signer, period_ms=settings.token_secret_s * 1_000, token_ttl_ms=token_ttl_ms
         )
         self.catalogues = Catalogues(store, index_dir=index_dir, keep_ms=token_ttl_ms)
         self.bandits = Bandits(store, self.catalogues, most_wait_s=settings.token_ttl_s)
-        self.learners = Learners(
+        self.learners = Learners(store, capacity_bytes=settings.posterior_cache_mb << 20)
+        remote = RemoteWorkers(self.learners.follow)
+        self._worker = self._make_worker(name or secrets.token_hex(8), remote) if settings.worker else None
+        self.following = Following(
             store,
-            capacity_bytes=settings.posterior_cache_mb << 20,
-            max_age_s=None if settings.worker else settings.posterior_age_s,
+            self.catalogues,
+            self.bandits,
+            self.learners,
+            every_s=settings.follow_s,
+            moved=self._moved,
         )
-        self._worker = self._make_worker() if settings.worker else None
         self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer)
         self.eliminating = Eliminating(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
         self.choosing = Choosing(
@@ -65,6 +82,7 @@ class Service:
             self.eliminating,
             self.signer,
             self.decisions,
+            self.following,
             token_ttl_ms=token_ttl_ms,
         )
         self.rewards = Rewards(
@@ -72,10 +90,11 @@ class Service:
             self.catalogues,
             self.bandits,
             self.signer,
-            self._worker or RemoteWorkers(store),
+            self._worker or remote,
             token_ttl_ms=token_ttl_ms,
             observation_ttl_ms=settings.observation_ttl_s * 1_000,
             received=self._received,
+            look=self.following.look_further,
         )
         self.centers = CatalogueCenters()
         self.center_campaigns: CenterCampaigns = Campaigns(
@@ -88,7 +107,6 @@ class Service:
         self.mips = Mips(cache_bytes=settings.mips_cache_mb << 20)
         self.sampling = Sampling(self.mips.layouts)
         self._tasks: list[asyncio.Task[None]] = []
-        self._maintenance: asyncio.Task[None] | None = None
         self._background: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -97,8 +115,9 @@ class Service:
         self._background.append(asyncio.create_task(self.secrets.run()))
         await self.catalogues.load()
         await self.bandits.load()
+        await self.following.look()
         if self._worker is not None:
-            self._tasks.append(asyncio.create_task(self._worker.run()))
+            await self._worker.start()
             chores = Chores(
                 self.store,
                 token_ttl_ms=self.settings.token_ttl_s * 1_000,
@@ -106,22 +125,25 @@ class Service:
                 done=lambda kind, count: self.metrics.chores.labels(kind).inc(count),
             )
             self._background.append(asyncio.create_task(chores.run()))
-        self._maintenance = asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained))
+        self._background += [
+            asyncio.create_task(self.following.run()),
+            asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained)),
+        ]
         self.ready = True
 
     async def stop(self) -> None:
         """Finish what is under way and leave; what was acknowledged is in the store."""
         self.ready = False
-        for task in filter(None, (self._maintenance, *self._background)):
+        for task in self._background:
             task.cancel()
         if self._worker is not None:
-            self._worker.stop()
+            await self._worker.stop()
         self.centers.close()
         self.sampling.close()
         self.slates.close()
         self.eliminating.close()
         self.mips.close()
-        await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._background, return_exceptions=True)
         await self.store.close()
 
     async def backlog(self) -> int:
@@ -146,20 +168,27 @@ class Service:
         self.metrics.lag.set(lag.age_s)
         self.metrics.dead.set(lag.dead)
 
-    def _make_worker(self) -> RewardWorker:
-        return RewardWorker(
+    def _make_worker(self, name: str, remote: RemoteWorkers) -> SharedWorker:
+        leases = Leases(self.store, name, lease_s=self.settings.lease_s)
+        worker = RewardWorker(
             self.store,
             applied=self._applied,
-            overtaken=self.learners.overtaken,
+            overtaken=self.learners.follow,
             poll_s=POLL_S,
             reward_log_s=self.settings.reward_log_s,
+            owns=leases.owns,
         )
+        return SharedWorker(worker, leases, remote)
 
-    def _applied(self, states: States, entries: int) -> None:
-        self.learners.applied(states)
-        for identity in [identity for identity, state in states.items() if state is None]:
+    def _applied(self, step: Step) -> None:
+        self.learners.applied(step.partition, step.before, step.after, step.states)
+        for identity in [identity for identity, state in step.states.items() if state is None]:
             self.eliminating.forget(*identity)
-        self.metrics.applied.inc(entries)
+        self.metrics.applied.inc(step.entries)
+
+    def _moved(self, partition: int, changes: LearnerChanges) -> None:
+        if self._worker is not None:
+            self._worker.moved(partition, changes)
 
     def _received(self, receipt: Receipt) -> None:
         outcomes = self.metrics.rewards
@@ -172,9 +201,14 @@ class Service:
         self.metrics.index_builds.labels(outcome).inc()
 
 
-def _folder(path: Path) -> Path:
-    try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise StartupError(f"the folder {path} cannot be made: {error.strerror}") from None
-    return path
+def _folder(data_dir: Path) -> Path:
+    """A folder for index files that no other process uses."""
+    for number in itertools.count(1):
+        path = data_dir / ("indexes" if number == 1 else f"indexes-{number}")
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StartupError(f"the folder {path} cannot be made: {error.strerror}") from None
+        if try_lock(path) is not None:
+            return path
+    raise AssertionError

@@ -1,4 +1,7 @@
-"""`shortlist serve` and `shortlist worker`: one process, from its settings to its clean end."""
+"""`shortlist serve` and `shortlist worker`: one process, from its settings to its clean end.
+
+Several service processes on one address: ``app.serving_group``.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import asyncio
 import contextlib
 import gc
 import logging
+import secrets
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
 import uvicorn
@@ -25,6 +29,7 @@ from app.settings import Settings
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
 from workers.chores import Chores
+from workers.leases import Leases
 from workers.reward_ingestion import RewardWorker
 
 log = logging.getLogger("shortlist")
@@ -76,13 +81,31 @@ def serve(settings: Settings) -> None:
     settings.check()
     set_up_logging(settings.log_level)
     threadpool_limits(1)  # one request, one core: searches run side by side, not each on all cores
-    with _listen(settings) as listener, store_url(settings) as url:
-        uvloop.run(_serve(settings.model_copy(update={"redis_url": url}), listener))
+    name = worker_name(settings, 1)
+    with listen(settings) as listener, store_url(settings) as url:
+        settings = settings.model_copy(update={"redis_url": url})
+        uvloop.run(serve_on(settings, listener, name=name, ready=lambda server: log_ready(listener)))  # noqa: ARG005
     log.info("stopped")
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> None:
-    app = create_app(settings)
+def worker_name(settings: Settings, number: int) -> str | None:
+    """An embedded store has one service: its processes keep their names, and leases, over restarts."""
+    return f"serve-{number}" if settings.redis_url is None else None
+
+
+def log_ready(listener: socket.socket) -> None:
+    """Say where the service is; whoever started it waits for this."""
+    host, port = listener.getsockname()[:2]
+    address = f"[{host}]" if ":" in host else host
+    place = {"host": host, "port": port}
+    log.info("Shortlist %s is ready on http://%s:%d", version("shortlist"), address, port, extra=place)
+
+
+async def serve_on(
+    settings: Settings, listener: socket.socket, *, name: str | None, ready: Callable[[Server], None]
+) -> None:
+    """Serve over the store at ``redis_url``; ``ready`` is called when requests are answered from now on."""
+    app = create_app(settings, name=name)
     config = uvicorn.Config(
         app,
         http=ShortlistProtocol,
@@ -97,14 +120,13 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         gc.freeze()  # what was loaded stays: no collection needs to look at it again
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        host, port = listener.getsockname()[:2]
-        address = f"[{host}]" if ":" in host else host
-        place = {"host": host, "port": port}
-        log.info("Shortlist %s is ready on http://%s:%d", version("shortlist"), address, port, extra=place)
-        await Server(config).serve(sockets=[listener])
+        server = Server(config)
+        ready(server)
+        await server.serve(sockets=[listener])
 
 
-def _listen(settings: Settings) -> socket.socket:
+def listen(settings: Settings) -> socket.socket:
+    """A socket on the address of the settings. Raises StartupError."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
@@ -123,19 +145,24 @@ def work(settings: Settings) -> None:
 async def _work(settings: Settings, url: str) -> None:
     store = RedisStore(url, partitions=settings.partitions)
     await store.open()
+    leases = Leases(store, secrets.token_hex(8), lease_s=settings.lease_s)
     worker = RewardWorker(
         store,
-        applied=lambda states, entries: log.debug("applied %d entries of %d learners", entries, len(states)),
-        overtaken=lambda partition: log.debug("partition %d was written by another worker", partition),
+        applied=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition),
+        overtaken=store.watermark,
         poll_s=WORKER_POLL_S,
         reward_log_s=settings.reward_log_s,
+        owns=leases.owns,
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     chores = Chores(store, token_ttl_ms=settings.token_ttl_s * 1_000, wake=worker.wake)
-    due = asyncio.create_task(chores.run())
+    await leases.renew()
+    tasks = [asyncio.create_task(chores.run()), asyncio.create_task(leases.run())]
     log.info("the worker is ready")
     await worker.run()
-    due.cancel()
+    for task in tasks:
+        task.cancel()
+    await leases.leave()
     await store.close()

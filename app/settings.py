@@ -77,8 +77,11 @@ class Settings(BaseSettings):
     elimination_cache_mb: Annotated[int, Field(ge=1)] = Field(
         256, description="Memory for the living arms of recently used learners of elimination policies."
     )
-    posterior_age_s: Annotated[float, Field(gt=0)] = Field(
-        0.5, description="With --no-worker: after how long a cached posterior is read again."
+    follow_s: Annotated[float, Field(gt=0, le=0.5)] = Field(
+        0.1, description="How often a process looks for what others have changed."
+    )
+    lease_s: Annotated[float, Field(gt=0, le=60)] = Field(
+        2.0, description="After how long without a sign of life a worker's partitions go to the others."
     )
     mips_cache_mb: Annotated[int, Field(ge=1)] = Field(
         512, description="Memory for blocked copies of catalogues, which one-shot searches sample."

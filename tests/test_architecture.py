@@ -40,7 +40,17 @@ LAYERS = {
     "doctor": {"indexes", "storage", "errors", "settings"},
     "http_protocol": {"api"},
     "serving": {"main", "http_protocol", "storage", "workers", "errors", "settings"},
-    "cli": {"serving", "administration", "doctor", "bench", "experiments", "errors", "settings"},
+    "serving_group": {"serving", "errors", "settings"},
+    "cli": {
+        "serving",
+        "serving_group",
+        "administration",
+        "doctor",
+        "bench",
+        "experiments",
+        "errors",
+        "settings",
+    },
     "tracing": {"errors"},
     "main": {"api", "service", "storage", "metrics", "tracing", "settings"},
 }

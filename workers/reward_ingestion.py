@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.errors import Unavailable
@@ -81,23 +81,40 @@ def _decoded(before: Encoded) -> tuple[dict[LearnerId, LearnerState | None], dic
     return states, broken
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one ``apply`` has done to a partition, between two watermarks."""
+
+    partition: int
+    before: str
+    after: str
+    states: States
+    entries: int
+
+
 class RewardWorker:
-    """Applies rewards of every partition as soon as it is woken, and looks by itself every ``poll_s``."""
+    """Applies rewards of every partition as soon as it is woken, and looks by itself every ``poll_s``.
+
+    Partitions that it does not own are left alone: another worker has them (``leases``). That saves work;
+    what keeps two from applying the same is the watermark alone.
+    """
 
     def __init__(
         self,
         store: Store,
         *,
-        applied: Callable[[States, int], None],
-        overtaken: Callable[[int], None],
+        applied: Callable[[Step], None],
+        overtaken: Callable[[int], Awaitable[object]],
         poll_s: float,
         reward_log_s: int,
+        owns: Callable[[int], bool] = lambda partition: True,  # noqa: ARG005
     ) -> None:
         self._store = store
         self._applied = applied
         self._overtaken = overtaken
         self._poll_s = poll_s
         self._reward_log_s = reward_log_s
+        self._owns = owns
         self._awake = asyncio.Event()
         self._folding = asyncio.Lock()
         self._due = set(range(store.partitions))
@@ -146,7 +163,7 @@ class RewardWorker:
     async def drain(self) -> None:
         """Apply everything that is in the log of the partitions that are due, all of them side by side."""
         while self._due and not self._stopping:
-            due, self._due = self._due, set()
+            due, self._due = set(filter(self._owns, self._due)), set()
             outcomes = await asyncio.gather(*map(self._try_to_advance, due), return_exceptions=True)
             for failure in filter(None, outcomes):
                 raise failure
@@ -170,11 +187,12 @@ class RewardWorker:
             if await self._store.apply(
                 partition, expected=watermark, watermark=last, states=done.encoded, dead=done.dead
             ):
-                self._applied(done.states, len(entries))
+                self._applied(Step(partition, watermark, last, done.states, len(entries)))
                 watermark = last
             if watermark != last or len(entries) == BATCH:
                 self._due.add(partition)
-        self._reached(partition, watermark)
+        self._watermarks[partition] = watermark
+        self.reached(partition, watermark)
 
     async def _read(self, partition: int) -> tuple[str, Sequence[LogEntry]]:
         """The watermark as it stands, and the entries after it: read together, if it is where it was left."""
@@ -183,7 +201,7 @@ class RewardWorker:
             self._store.watermark(partition), self._store.read_log(partition, known, BATCH)
         )
         if partition not in self._watermarks or watermark != known:
-            self._overtaken(partition)
+            await self._overtaken(partition)
         if watermark != known:
             entries = await self._store.read_log(partition, watermark, BATCH)
         return watermark, entries
@@ -205,8 +223,10 @@ class RewardWorker:
         except TimeoutError:
             self._due.update(range(self._store.partitions))
 
-    def _reached(self, partition: int, watermark: str) -> None:
-        self._watermarks[partition] = watermark
+    def reached(self, partition: int, watermark: str) -> None:
+        """Whoever waits for an entry up to there need not wait any longer, whoever applied it."""
+        if partition not in self._waiting:
+            return
         order = entry_order(watermark)
         still = []
         for wanted, future in self._waiting.pop(partition, []):

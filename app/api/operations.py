@@ -65,6 +65,8 @@ def router(service: Service) -> APIRouter:
                 lag = await service.lag()
         except (TimeoutError, Unavailable):
             raise Unavailable("the store does not answer") from None
+        if await service.following.confirm(PROBE_S):
+            raise Unavailable("this process is behind the store")
         if not service.ready:
             raise Unavailable("catalogues are being loaded, or the service is stopping")
         if backlog > service.settings.max_backlog:

@@ -267,6 +267,7 @@ class ChoiceView(BaseModel):
     learner_version: int
     catalogue_version: int
     exact: bool
+    stale_s: float | None = None
 
 
 class ChoicesView(BaseModel):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Container, Coroutine
+from collections.abc import Callable, Container, Coroutine, Mapping
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from app.api.problems import problem_response
-from app.errors import Invalid, Location, ShortlistError, TooLarge
+from app.errors import Invalid, Location, NoArms, NotFound, ShortlistError, TooLarge
 
 JSON = "application/json"
 FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
@@ -85,12 +85,25 @@ class JsonRoute(APIRoute):
                 if strict and request.scope["query_string"]:
                     _check_query(request, readers)
                 arguments = {name: await read(request) for name, read in readers.items()}
-                result = await endpoint(**arguments)
+                try:
+                    result = await endpoint(**arguments)
+                except (NotFound, NoArms):
+                    if not await _look_further(request, arguments):
+                        raise
+                    result = await endpoint(**arguments)
             except ShortlistError as error:
                 return problem_response(error)
             return result if isinstance(result, Response) else reply(result, status)
 
         return handle
+
+
+async def _look_further(request: Request, arguments: Mapping[str, Any]) -> bool:
+    """What is not there may have been made by another process just now; not if the body was read in part."""
+    if request in arguments.values() and request._stream_consumed:
+        return False
+    look = getattr(request.app.state, "look_further", None)
+    return look is not None and bool(await look())
 
 
 Reader = Callable[[Request], Coroutine[Any, Any, Any]]

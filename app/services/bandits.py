@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.algorithms import confidence
@@ -97,15 +97,25 @@ class Bandits:
         self._catalogues = catalogues
         self._served: dict[str, Bandit] = {}
         self._by_uid: dict[str, Bandit] = {}
-        self._changing = asyncio.Lock()  # one change at a time: what is served is what is stored
+        self.changing = asyncio.Lock()  # one change at a time: what is served is what is stored
 
     def __len__(self) -> int:
         return len(self._served)
 
     async def load(self) -> None:
-        for name, data in (await self._store.registry()).bandits.items():
+        async with self.changing:
+            self.replace((await self._store.registry()).bandits)
+
+    def replace(self, records: Mapping[str, bytes]) -> None:
+        """Serve exactly these bandits, whose catalogues are served. The caller holds ``changing``."""
+        for name, data in records.items():
             uid, record = split_uid(data, BanditRecord)
-            self._serve(Bandit.of(name, uid, record, self._catalogues.get(record.catalogue)))
+            served = self._served.get(name)
+            if served is None or served.uid != uid:
+                self._drop(name)
+                self._serve(Bandit.of(name, uid, record, self._catalogues.get(record.catalogue)))
+        for name in self._served.keys() - records.keys():
+            self._drop(name)
 
     async def create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
         """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound, Invalid."""
@@ -114,7 +124,7 @@ class Bandits:
                 f"wait_s must not be longer than a decision can be rewarded, {self._most_wait_s:g} s",
                 loc=("body", "reward", "wait_s"),
             )
-        async with self._changing:
+        async with self.changing:
             return await self._create(name, record)
 
     async def _create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
@@ -146,15 +156,19 @@ class Bandits:
 
     async def delete(self, name: str) -> None:
         """Delete the bandit and all that it has learned. Its tokens are worth nothing from now on."""
-        async with self._changing:
+        async with self.changing:
             bandit = self.get(name)
-            self._served.pop(name, None)
-            self._by_uid.pop(bandit.uid, None)
+            self._drop(name)
             try:
                 await self._store.delete_bandit(name, bandit.uid, catalogue=bandit.record.catalogue)
             except BaseException:
                 self._serve(bandit)
                 raise
+
+    def _drop(self, name: str) -> None:
+        bandit = self._served.pop(name, None)
+        if bandit is not None:
+            self._by_uid.pop(bandit.uid, None)
 
     def _serve(self, bandit: Bandit) -> Bandit:
         self._served[bandit.name] = bandit

@@ -1,14 +1,15 @@
 """Catalogues: arms in the store, and beside them the index of this process.
 
 A write goes to the store first and is durable before it touches the index; writes to one catalogue are
-serialised by its lock, so the index sees them in the order of the store.
+serialised by its lock, so the index sees them in the order of the store. What other processes write is read
+from the catalogue's log of changes (``follow``), under the same lock.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from app.algorithms.types import Vector
 from app.errors import Conflict, DimensionMismatch, NotFound
 from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.table import ArmView
 from app.services.pages import decode_number, encode_cursor, page_by_name
 from app.services.records import (
     ArmDocument,
@@ -29,10 +31,11 @@ from app.services.records import (
     vector_to_bytes,
     with_uid,
 )
-from app.storage.protocol import ArmWrite, Deleted, Store, Upserted
+from app.storage.protocol import ArmWrite, Deleted, Store, StoredArm, Upserted
 
 KEEP_MARGIN_MS = 60_000
 LOAD_ARMS = 50_000
+FOLLOW_NUMBERS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +77,43 @@ class Catalogues:
         self._index_dir = index_dir
         self._keep_ms = keep_ms + KEEP_MARGIN_MS
         self._served: dict[str, Catalogue] = {}
-        self._changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
+        self.changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
 
     def __iter__(self) -> Iterator[Catalogue]:
         return iter(tuple(self._served.values()))
 
     async def load(self) -> None:
         """Read every catalogue from the store; afterwards all answers are exact until graphs are there."""
-        registry = await self._store.registry()
-        for name, data in registry.catalogues.items():
-            uid, record = split_uid(data, CatalogueRecord)
-            catalogue = self._serve(name, uid, record)
-            await self._load_arms(catalogue)
+        async with self.changing:
+            await self.replace((await self._store.registry()).catalogues)
         self._sweep_files()
+
+    async def replace(self, records: Mapping[str, bytes]) -> None:
+        """Serve exactly these catalogues. The caller holds ``changing``."""
+        for name, data in records.items():
+            uid, record = split_uid(data, CatalogueRecord)
+            served = self._served.get(name)
+            if served is None or served.uid != uid:
+                self._served[name] = await self._open(name, uid, record)
+        for name in self._served.keys() - records.keys():
+            self._index_file(self._served.pop(name).uid).unlink(missing_ok=True)
+
+    async def follow(self, catalogue: Catalogue) -> None:
+        """Do to the index what other processes have done to the catalogue."""
+        async with catalogue.lock:
+            await self._follow(catalogue)
 
     async def create(self, name: str, record: CatalogueRecord) -> tuple[Catalogue, bool]:
         """Make the catalogue; (it, False) when the same one exists. Raises Conflict when another one does."""
         data = with_uid(secrets.token_hex(8), record)
-        async with self._changing:
+        async with self.changing:
             standing = await self._store.create_catalogue(name, data)
             uid, existing = split_uid(standing, CatalogueRecord)
             if existing != record:
                 raise Conflict("a catalogue of this name exists with another dim or index")
             catalogue = self._served.get(name)
             if catalogue is None or catalogue.uid != uid:
-                catalogue = self._serve(name, uid, existing)
+                catalogue = self._served[name] = await self._open(name, uid, existing)
         return catalogue, standing == data
 
     def get(self, name: str) -> Catalogue:
@@ -112,7 +127,7 @@ class Catalogues:
 
     async def delete(self, name: str) -> None:
         catalogue = self.get(name)
-        async with self._changing, catalogue.lock:
+        async with self.changing, catalogue.lock:
             outcome = await self._store.delete_catalogue(name, catalogue.uid)
             if outcome == "in_use":
                 raise Conflict("a bandit uses this catalogue; delete the bandit first")
@@ -131,7 +146,7 @@ class Catalogues:
             self._still_served(catalogue)
             done = await self._store.upsert_arms(catalogue.uid, writes, keep_ms=self._keep_ms)
             catalogue.index.upsert([arm.id for arm in arms], features, done.revisions)
-            catalogue.version = done.version
+            await self._wrote(catalogue, done.version, changed=done.changed)
         return done
 
     async def remove(self, catalogue: Catalogue, ids: Sequence[str]) -> Deleted:
@@ -140,7 +155,7 @@ class Catalogues:
             self._still_served(catalogue)
             done = await self._store.delete_arms(catalogue.uid, ids, keep_ms=self._keep_ms)
             catalogue.index.remove(ids)  # those that are missing too: an earlier reply may have been lost
-            catalogue.version = done.version
+            await self._wrote(catalogue, done.version, changed=bool(done.deleted))
         return done
 
     async def arms(
@@ -190,15 +205,41 @@ class Catalogues:
             arms.append(Arm(arm_id, row.tolist(), document.tags, document.metadata))
         return arms
 
-    def _serve(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
+    async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
         options = IndexOptions(**record.index)  # type: ignore[arg-type]  # checked when it was made
         index = LiveIndex(record.dim, options, cache=self._index_file(uid), seed=int(uid[:8], 16))
         catalogue = Catalogue(name, uid, record, index)
-        self._served[name] = catalogue
+        await self._load_arms(catalogue)
+        await self._follow(catalogue)  # what was written while the arms were read
         return catalogue
+
+    async def _wrote(self, catalogue: Catalogue, version: int, *, changed: bool) -> None:
+        """Note the version that a write has made; those in between, of other processes, are read."""
+        if version == catalogue.version + changed:
+            catalogue.version = version
+        else:
+            await self._follow(catalogue)
+
+    async def _follow(self, catalogue: Catalogue) -> None:
+        changes = await self._store.changed_arms(catalogue.uid, catalogue.version)
+        if changes.ids is None:
+            await self._load_arms(catalogue)
+            return
+        arms: list[StoredArm] = []
+        some = max(1, FOLLOW_NUMBERS // catalogue.dim)
+        for start in range(0, len(changes.ids), some):
+            found = await self._store.arms(catalogue.uid, changes.ids[start : start + some])
+            arms += filter(None, found)
+        catalogue.index.remove(sorted(set(changes.ids) - {arm.id for arm in arms}))
+        arms.sort(key=lambda arm: arm.revision)
+        if arms:
+            features = np.array([bytes_to_vector(arm.features) for arm in arms])
+            catalogue.index.upsert([arm.id for arm in arms], features, [arm.revision for arm in arms])
+        catalogue.version = changes.version
 
     async def _load_arms(self, catalogue: Catalogue) -> None:
         """Oldest first, so that ties are broken as before; in slices, so that little is held twice."""
+        version = await self._store.catalogue_version(catalogue.uid)  # first: what follows is at least as new
         ids: list[str] = []
         revisions: list[int] = []
         numbers = bytearray()
@@ -207,6 +248,9 @@ class Catalogues:
             revisions.extend(arm.revision for arm in batch)
             numbers += b"".join(arm.features for arm in batch)
         features = np.frombuffer(numbers, dtype="<f8").reshape(len(ids), catalogue.dim)
+        catalogue.index.remove(
+            _strangers(catalogue.index.snapshot().view, dict(zip(ids, revisions, strict=True)))
+        )
         order = np.argsort(np.array(revisions, dtype=np.int64))
         for start in range(0, len(ids), LOAD_ARMS):
             some = order[start : start + LOAD_ARMS]
@@ -215,7 +259,7 @@ class Catalogues:
                 features[some].astype(np.float64, copy=False),
                 [revisions[i] for i in some],
             )
-        catalogue.version = await self._store.catalogue_version(catalogue.uid)
+        catalogue.version = version
 
     def _matrix(self, catalogue: Catalogue, arms: Sequence[Arm]) -> np.ndarray[Any, np.dtype[np.float64]]:
         for position, arm in enumerate(arms):
@@ -239,6 +283,12 @@ class Catalogues:
         for path in self._index_dir.glob("*.index"):
             if path.name not in wanted:
                 path.unlink(missing_ok=True)
+
+
+def _strangers(view: ArmView, stored: Mapping[str, int]) -> list[str]:
+    """Arms that the store does not have, or not so new: it may have come back from an older copy."""
+    rows = view.live_rows.tolist()
+    return [view.ids[row] for row in rows if stored.get(view.ids[row], -1) < view.revisions[row]]
 
 
 def _document(arm: Arm) -> bytes:

@@ -25,6 +25,7 @@ from app.services.bandits import Bandit, partition_of
 from app.services.decisions import Decisions
 from app.services.eliminating import Decided, Eliminating
 from app.services.exploring import CentersFirst, Exploring
+from app.services.following import Following
 from app.services.learners import Learners
 from app.services.softmax import Drawn
 from app.services.tokens import Decision, TokenSigner, new_decision_id
@@ -56,8 +57,11 @@ class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True):
     propensity: float | None = None
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """The answer to a ChooseRequest; the best arm first, of softmax in the order drawn."""
+class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer to a ChooseRequest; the best arm first, of softmax in the order drawn.
+
+    ``stale_s`` is left out unless nothing was heard of the store for so long: what it holds may be newer.
+    """
 
     decision: str
     arms: list[ChosenArm]
@@ -65,6 +69,7 @@ class Choice(msgspec.Struct, frozen=True):
     learner_version: int
     catalogue_version: int
     exact: bool
+    stale_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,7 @@ class Choosing:
         eliminating: Eliminating,
         signer: TokenSigner,
         decisions: Decisions,
+        following: Following,
         *,
         token_ttl_ms: int,
     ) -> None:
@@ -118,6 +124,7 @@ class Choosing:
         self._eliminating = eliminating
         self._signer = signer
         self._decisions = decisions
+        self._following = following
         self._token_ttl_ms = token_ttl_ms
         self._exploring = Exploring(store, ttl_ms=token_ttl_ms)
         self._rng = np.random.default_rng()
@@ -146,6 +153,7 @@ class Choosing:
         return msgspec.msgpack.decode(made, type=Choice)
 
     async def _choose(self, bandit: Bandit, name: str, request: ChooseRequest) -> Choice:
+        stale_s = self._following.stale_s() and await self._following.confirm()
         made = await self._decide(bandit, name, request)
         found, view = made.found, made.view
         if not len(found.rows):
@@ -171,7 +179,7 @@ class Choosing:
         else:
             arms = list(map(ChosenArm, ids, scores, made.propensities))
         versions = made.learner_version, made.catalogue_version
-        return Choice(token, arms, bandit.record.policy, *versions, found.exact)
+        return Choice(token, arms, bandit.record.policy, *versions, found.exact, round(stale_s, 3) or None)
 
     async def _decide(self, bandit: Bandit, name: str, request: ChooseRequest) -> Decided:
         if bandit.eliminates and request.arms is None:

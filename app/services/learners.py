@@ -1,31 +1,33 @@
 """Learners: the posterior of every key, cached by this process within a bound on memory.
 
 A key without rewards has no state anywhere: it starts from the prior, which all such keys share. The worker
-of this process hands over the states it has just written (``applied``), so the cache is never behind it, and
-says which partition somebody else has written (``overtaken``). Without a worker, an entry older than
-``max_age_s`` is still used, and read again in the background.
+of this process hands over the states it has just written (``applied``), so the cache is never behind it. What
+others write is followed (``follow``): learners that they changed are outdated, and read again when they are
+needed; an outdated one serves only while the store does not answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from app.algorithms.linear import ridge
 from app.algorithms.linear.ridge import Posterior, RidgeSums
 from app.algorithms.types import Matrix, Vector
+from app.errors import Unavailable
 from app.services.bandits import Bandit, partition_of
 from app.services.pools import Pools
 from app.services.records import LearnerState, bytes_to_state
+from app.storage.changes import LearnerChanges
 from app.storage.protocol import Store
 
 LearnerId = tuple[str, str]
 ENTRY_BYTES = 600
+PATIENCE_S = 0.2  # how long an outdated learner waits to be read, before it serves
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
 
 
@@ -37,7 +39,7 @@ class Learner:
     bytes: int
     state: LearnerState | None
     posterior: Posterior | None = None
-    read_at: float = field(default_factory=time.monotonic)
+    outdated: bool = False
 
     @classmethod
     def of(cls, state: LearnerState | None) -> Learner:
@@ -64,10 +66,10 @@ class LearnerReport:
 class Learners:
     """Least-recently-used cache of learners, bounded in bytes."""
 
-    def __init__(self, store: Store, *, capacity_bytes: int, max_age_s: float | None) -> None:
+    def __init__(self, store: Store, *, capacity_bytes: int) -> None:
         self._store = store
         self._capacity = capacity_bytes
-        self._max_age_s = max_age_s
+        self._known: dict[int, str] = {}  # partition -> watermark up to which nothing here is behind
         self._pools = Pools(store, capacity_bytes=capacity_bytes // 4)
         self._cache: OrderedDict[LearnerId, Learner] = OrderedDict()
         self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
@@ -77,21 +79,27 @@ class Learners:
         return len(self._cache)
 
     def cached(self, bandit: Bandit, name: str) -> Learner | None:
-        """The learner if it is in memory: awaits nothing."""
+        """The learner if it is in memory and not outdated: awaits nothing."""
         identity = (bandit.uid, name)
         learner = self._cache.get(identity)
-        if learner is not None:
-            self._cache.move_to_end(identity)
-            if self._max_age_s is not None and time.monotonic() - learner.read_at > self._max_age_s:
-                self._read(identity)
+        if learner is None or learner.outdated:
+            return None
+        self._cache.move_to_end(identity)
         return learner
 
     async def get(self, bandit: Bandit, name: str) -> Learner:
         """The learner, from memory or from the store; concurrent callers share one read."""
         learner = self.cached(bandit, name)
-        if learner is None:
-            learner = await asyncio.shield(self._read((bandit.uid, name)))
-        return learner
+        if learner is not None:
+            return learner
+        reading = asyncio.shield(self._read((bandit.uid, name)))
+        outdated = self._cache.get((bandit.uid, name))
+        if outdated is None:
+            return await reading
+        try:
+            return await asyncio.wait_for(reading, PATIENCE_S)
+        except (TimeoutError, Unavailable):
+            return outdated
 
     async def posterior(self, bandit: Bandit, learner: Learner) -> Posterior:
         """The posterior of a learner of this bandit; made when it is first asked for."""
@@ -114,19 +122,34 @@ class Learners:
         precision = sums.gram + posterior.ridge * np.eye(dim)
         return LearnerReport(state.version, state.sums.observations, posterior.theta, precision)
 
-    def applied(self, states: Mapping[LearnerId, LearnerState | None]) -> None:
-        """Take over states that the worker of this process has just written."""
+    def applied(
+        self, partition: int, before: str, after: str, states: Mapping[LearnerId, LearnerState | None]
+    ) -> None:
+        """Take over states that the worker of this process has just written, between these watermarks."""
+        if self._known.get(partition) == before:
+            self._known[partition] = after
         for identity, state in states.items():
             reading = self._loading.pop(identity, None)
             if reading is not None or identity in self._cache:
                 self._keep(identity, Learner.of(state))
 
-    def overtaken(self, partition: int) -> None:
-        """Another worker has written this partition: what is cached of it is read again when it is needed."""
-        for identity in [identity for identity in self._cache if self._partition(identity) == partition]:
-            self.bytes -= self._cache.pop(identity).bytes
-        for identity in [identity for identity in self._loading if self._partition(identity) == partition]:
-            del self._loading[identity]
+    async def follow(self, partition: int) -> LearnerChanges:
+        """Outdate what others have written; return where the partition stands."""
+        known = self._known.get(partition, "")
+        changes = await self._store.changed_learners(partition, known)
+        if changes.watermark != known and self._known.get(partition, "") == known:
+            self._known[partition] = changes.watermark
+            self._outdate(partition, changes.learners)
+        return changes
+
+    def _outdate(self, partition: int, learners: Sequence[LearnerId] | None) -> None:
+        if learners is None:
+            here = {*self._cache, *self._loading}
+            learners = [identity for identity in here if self._partition(identity) == partition]
+        for identity in learners:
+            self._loading.pop(identity, None)
+            if identity in self._cache:
+                self._cache[identity].outdated = True
 
     async def _sums(self, bandit: Bandit, state: LearnerState) -> RidgeSums:
         """The learner's own sums, with those of the others if they are its prior."""
@@ -166,7 +189,8 @@ class Learners:
             if not overtaken:
                 del self._loading[identity]
         if overtaken:  # the learner was written while it was read: what is there now is newer
-            return self._cache.get(identity) or await self._read(identity)
+            newer = self._cache.get(identity)
+            return newer if newer is not None and not newer.outdated else await self._read(identity)
         learner = Learner.of(None if data is None else bytes_to_state(data))
         self._keep(identity, learner)
         return learner

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -34,7 +34,6 @@ RejectCode = Literal[
 ]
 APPEND_BATCH = 500
 WAIT_S = 10.0
-POLL_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +100,7 @@ class Rewards:
         token_ttl_ms: int,
         observation_ttl_ms: int,
         received: Callable[[Receipt], None],
+        look: Callable[[], Awaitable[object]],
     ) -> None:
         self._store = store
         self._catalogues = catalogues
@@ -110,6 +110,7 @@ class Rewards:
         self._token_ttl_ms = token_ttl_ms
         self._observation_ttl_ms = observation_ttl_ms
         self._received = received
+        self._look = look  # at what other processes have made
 
     async def reward(self, rewards: Sequence[Reward]) -> Receipt:
         """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code."""
@@ -125,6 +126,9 @@ class Rewards:
 
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
         """Append history to the log of one bandit, once per observation id."""
+        arms = {item.arm for item in observations}
+        if len(bandit.catalogue.index.snapshot().rows_of(arms)) < len(arms):
+            await self._look()
         now_ms = time.time_ns() // 1_000_000
         receipt = Receipt()
         writes: list[tuple[int, RewardWrite]] = []
@@ -164,6 +168,9 @@ class Rewards:
         except BadToken as bad:
             raise Rejected(bad.reason) from None
         bandit = self._bandits.by_uid(decision.bandit_uid)
+        if bandit is None:
+            await self._look()
+            bandit = self._bandits.by_uid(decision.bandit_uid)
         if bandit is None:
             raise Rejected("unknown_bandit")
         arm, revision = _arm_of(decision, reward.arm)
@@ -239,24 +246,6 @@ class Rewards:
             if bandit is not None and bandit.record.idle_ttl_s is not None:
                 expires_ms = now_ms + round(1_000 * bandit.record.idle_ttl_s)
                 await self._store.touch(partition, f"{uid}/{learner}", expires_ms=expires_ms)
-
-
-class RemoteWorkers:
-    """Rewards are applied by other processes: nothing to wake, and the watermark tells when it is done."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def wake(self, partition: int) -> None:
-        """Workers look by themselves."""
-
-    async def wait_applied(self, partition: int, entry_id: str) -> bool:
-        deadline = time.monotonic() + WAIT_S
-        while entry_order(await self._store.watermark(partition)) < entry_order(entry_id):
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(POLL_S)
-        return True
 
 
 def entry_order(entry_id: str) -> tuple[int, int]:

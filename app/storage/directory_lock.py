@@ -38,6 +38,15 @@ def lock_directory(directory: Path, *, wait_s: float = 10.0) -> int:
     return descriptor
 
 
+def try_lock(directory: Path) -> int | None:
+    """The descriptor that holds the lock on a folder that is there, until the process ends; None if taken."""
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if _try_lock(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
 def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -51,8 +51,9 @@ def test_it_listens_to_this_machine_only(here: Path, capsys: pytest.CaptureFixtu
         ("PORT", "http"), ("PORT", "-1"), ("PORT", "65536"), ("PORT", ""), ("WORKER", "perhaps"),
         ("PARTITIONS", "0"), ("PARTITIONS", "many"), ("TOKEN_TTL_S", "0"), ("TOKEN_TTL_S", "1.5"),
         ("OBSERVATION_TTL_S", "-3"), ("REWARD_LOG_S", "-1"), ("POSTERIOR_CACHE_MB", "0"),
-        ("POSTERIOR_AGE_S", "0"), ("POSTERIOR_AGE_S", "nan"), ("MAX_BODY_MB", "0"), ("MAX_BODY_MB", "1025"),
-        ("MAX_BACKLOG", "0"), ("LOG_LEVEL", "loud"), ("LOG_LEVEL", ""), ("ACCESS_LOG", "2"),
+        ("FOLLOW_S", "0"), ("FOLLOW_S", "nan"), ("LEASE_S", "0"), ("MAX_BODY_MB", "0"),
+        ("MAX_BODY_MB", "1025"), ("MAX_BACKLOG", "0"), ("LOG_LEVEL", "loud"), ("LOG_LEVEL", ""),
+        ("ACCESS_LOG", "2"),
     ],
 )  # fmt: skip
 def test_a_bad_setting_is_named(
@@ -95,8 +96,8 @@ def test_a_command_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], 
     assert "usage: shortlist" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", ["0", "2"])
-def test_one_process_serves(here: Path, capsys: pytest.CaptureFixture[str], number: str):
+@pytest.mark.parametrize("number", ["0", "-1", "65"])
+def test_a_number_of_processes_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], number: str):
     assert main([*SERVE, "--workers", number]) == 1
     told(capsys.readouterr().err, ["--workers"])
 

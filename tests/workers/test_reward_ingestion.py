@@ -31,7 +31,7 @@ from app.services.reducer import fold, learners_of
 from app.storage.protocol import LogEntry, RewardWrite
 from app.storage.redis_store import RedisStore
 from workers import reward_ingestion
-from workers.reward_ingestion import RewardWorker, States
+from workers.reward_ingestion import RewardWorker, States, Step
 
 pytestmark = pytest.mark.anyio
 
@@ -101,16 +101,17 @@ class Seen:
     entries: int = 0
     overtaken: list[int] = field(default_factory=list)
 
-    def applied(self, states: States, entries: int) -> None:
-        self.states.update(states)
-        self.entries += entries
+    def applied(self, step: Step) -> None:
+        self.states.update(step.states)
+        self.entries += step.entries
+
+    async def note(self, partition: int) -> None:
+        self.overtaken.append(partition)
 
 
 def worker(store: Any, seen: Seen | None = None, poll_s: float = 0.01) -> RewardWorker:
     seen = seen or Seen()
-    return RewardWorker(
-        store, applied=seen.applied, overtaken=seen.overtaken.append, poll_s=poll_s, reward_log_s=600
-    )
+    return RewardWorker(store, applied=seen.applied, overtaken=seen.note, poll_s=poll_s, reward_log_s=600)
 
 
 @pytest.fixture

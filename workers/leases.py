@@ -1,0 +1,56 @@
+"""Who of several workers folds which partition.
+
+    >>> # workers a, b and c hold a lease; partitions 0..15
+    >>> # a: 0, 3, 6, ...   b: 1, 4, 7, ...   c: 2, 5, 8, ...
+
+A lease is renewed every quarter of its time. A worker that is killed or paused loses its own when the time is
+over; then the others share its partitions. While they do not agree, a partition may be folded by two or by
+none: the watermark keeps that from being wrong, and the next renewal from lasting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from app.errors import Unavailable
+from app.storage.protocol import Store
+
+log = logging.getLogger("shortlist.worker")
+
+RENEWALS = 4
+
+
+class Leases:
+    """The lease of the worker ``name``."""
+
+    def __init__(self, store: Store, name: str, *, lease_s: float) -> None:
+        self._store = store
+        self._name = name
+        self._lease_s = lease_s
+        self._owned: frozenset[int] = frozenset()
+
+    def owns(self, partition: int) -> bool:
+        return partition in self._owned
+
+    async def run(self) -> None:
+        """Hold the lease until cancelled. Without the store, what is owned stays so."""
+        while True:
+            with contextlib.suppress(Unavailable):
+                await self.renew()
+            await asyncio.sleep(self._lease_s / RENEWALS)
+
+    async def renew(self) -> None:
+        names = sorted(await self._store.join_workers(self._name, round(1_000 * self._lease_s)))
+        mine = names.index(self._name)
+        owned = frozenset(range(mine, self._store.partitions, len(names)))
+        if owned != self._owned:
+            self._owned = owned
+            log.info("%d workers; this one has partitions %s", len(names), sorted(owned))
+
+    async def leave(self) -> None:
+        """Let the others have them at once."""
+        self._owned = frozenset()
+        with contextlib.suppress(Unavailable):
+            await self._store.leave_workers(self._name)

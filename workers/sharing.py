@@ -1,0 +1,48 @@
+"""One of several workers: what this process accepts is applied here, or by whoever has the partition."""
+
+from __future__ import annotations
+
+import asyncio
+
+from app.services.remote_workers import RemoteWorkers
+from app.storage.changes import LearnerChanges
+from workers.leases import Leases
+from workers.reward_ingestion import RewardWorker
+
+
+class SharedWorker:
+    """Implements ``app.services.rewards.Workers``. ``start`` before use, ``stop`` afterwards."""
+
+    def __init__(self, worker: RewardWorker, leases: Leases, remote: RemoteWorkers) -> None:
+        self._worker = worker
+        self._leases = leases
+        self._remote = remote
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        await self._leases.renew()
+        self._tasks = [asyncio.create_task(self._worker.run()), asyncio.create_task(self._leases.run())]
+
+    async def stop(self) -> None:
+        """Finish the batch at hand, and leave the rest to the others."""
+        if self._tasks:
+            working, holding = self._tasks
+            self._worker.stop()
+            await working
+            holding.cancel()
+            await self._leases.leave()
+
+    def wake(self, partition: int) -> None:
+        self._worker.wake(partition)
+
+    def moved(self, partition: int, changes: LearnerChanges) -> None:
+        """A look at the partition, by whoever follows it."""
+        if changes.newest != changes.watermark:
+            self._worker.wake(partition)
+        self._worker.reached(partition, changes.watermark)
+
+    async def wait_applied(self, partition: int, entry_id: str) -> bool:
+        """True once the entry is applied; False when it is not in time."""
+        if self._leases.owns(partition):
+            return await self._worker.wait_applied(partition, entry_id)
+        return await self._remote.wait_applied(partition, entry_id)
