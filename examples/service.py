@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -34,21 +34,28 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def temporary_service() -> Iterator[Server]:
-    """A new, empty service on a free port of this machine. It and its data are gone afterwards."""
+def temporary_service(*arguments: str, **settings: str) -> Iterator[Server]:
+    """A new, empty service on a free port of this machine. It and its data are gone afterwards.
+
+    ``arguments`` are further ones of `shortlist serve`, ``settings`` its variables.
+    """
     with tempfile.TemporaryDirectory(prefix="shortlist-") as folder:
-        command = ["-c", SHORTLIST, "serve", "--port", "0", "--log-level", "info"]
-        with running([*command, "--data-dir", f"{folder}/data"], log=Path(folder, "service.log")) as server:
+        command = ["-c", SHORTLIST, "serve", "--port", "0", "--log-level", "info", *arguments]
+        log = Path(folder, "service.log")
+        with running([*command, "--data-dir", f"{folder}/data"], log=log, settings=settings) as server:
             yield server
 
 
 @contextmanager
-def running(arguments: Sequence[str], *, log: Path) -> Iterator[Server]:
+def running(
+    arguments: Sequence[str], *, log: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """This interpreter with ``arguments``, a server that writes its host and port to its log as JSON.
 
     Settings in the environment are not handed on: they could name a store with somebody's data.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SHORTLIST_")}
+    environment.update(settings or {})
     with _termination_raises():
         with log.open("wb") as errors:
             process = subprocess.Popen(

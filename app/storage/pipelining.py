@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
 IN_FLIGHT = 4
 
@@ -26,7 +26,7 @@ class Pipeliner:
     its command behind: it is sent, or was already. Commands are not ordered among each other.
     """
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis | RedisCluster) -> None:
         self._redis = redis
         self._execute: Callable[..., Awaitable[Any]] = redis.execute_command
         self._waiting: list[Command] = []

@@ -1,22 +1,24 @@
-"""One Redis server: its connections, its scripts, and one error for all that can go wrong with them."""
+"""One Redis server or Redis Cluster: its connections, its scripts, one error for all that can go wrong."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.resources import files
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from redis import exceptions as driver
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from app.errors import StartupError, Unavailable
-from app.storage.pipelining import Pipeliner
+from app.storage.pipelining import IN_FLIGHT, Pipeliner
 
 _LOG = logging.getLogger("shortlist.store")
 
@@ -110,6 +112,9 @@ class Script(NamedTuple):
 class RedisClient:
     """Commands, transactions and scripts on one server. All raise Unavailable and nothing else.
 
+    A server that is a node of a cluster stands for the whole cluster, from ``check`` on: each script and each
+    transaction goes to the node that has its keys, which all have one hash tag (``redis_keys``).
+
     Nothing is retried here: a reply that was lost may stand for a write that was made, and only the caller
     knows what its own repetition means. Waiting for a free connection ends after ``pool_timeout_s``.
     """
@@ -117,17 +122,16 @@ class RedisClient:
     def __init__(
         self, url: str, *, max_connections: int, pool_timeout_s: float, socket_timeout_s: float
     ) -> None:
+        options = {
+            "max_connections": max_connections,
+            "socket_timeout": socket_timeout_s,
+            "socket_connect_timeout": socket_timeout_s,
+            "retry": Retry(NoBackoff(), 0),
+            "decode_responses": False,
+            "protocol": 2,  # the one protocol whose answers have the same shape on every server
+        }
         try:
-            pool = BlockingConnectionPool.from_url(
-                url,
-                max_connections=max_connections,
-                timeout=pool_timeout_s,
-                socket_timeout=socket_timeout_s,
-                socket_connect_timeout=socket_timeout_s,
-                retry=Retry(NoBackoff(), 0),
-                decode_responses=False,
-                protocol=2,  # the one protocol whose answers have the same shape on every server
-            )
+            pool = BlockingConnectionPool.from_url(url, timeout=pool_timeout_s, **options)
             parts = urlsplit(url)
             port = f":{parts.port}" if parts.port else ""
         except ValueError:
@@ -136,7 +140,11 @@ class RedisClient:
                 "the store's URL must be redis://, rediss:// or unix:// and well formed"
             ) from None
         self.address = f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
-        self._redis = Redis.from_pool(pool)
+        # The cluster's client does not wait for a free connection: so the others do.
+        self._transactions = asyncio.Semaphore(max(1, max_connections - IN_FLIGHT))
+        self._patience_s = pool_timeout_s
+        self._open_cluster = partial(RedisCluster.from_url, url, **options)
+        self._redis: Redis | RedisCluster = Redis.from_pool(pool)
         self._pipeliner = Pipeliner(self._redis)
         self._scripts = {name: Script.named(name) for name in SCRIPTS}
 
@@ -153,10 +161,15 @@ class RedisClient:
     async def transaction(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
         """Answers to commands that run as one."""
         with translated():
-            pipeline = self._redis.pipeline(transaction=True)
-            for words in commands:
-                pipeline.execute_command(*words)
-            return await pipeline.execute()
+            async with asyncio.timeout(self._patience_s):
+                await self._transactions.acquire()
+            try:
+                pipeline = self._redis.pipeline(transaction=True)
+                for words in commands:
+                    pipeline.execute_command(*words)
+                return await pipeline.execute()
+            finally:
+                self._transactions.release()
 
     async def script(self, name: str, keys: Sequence[str], args: Sequence[Word] = ()) -> Any:
         """Result of the script ``lua/<name>.lua``; the server is sent its text when it does not know it."""
@@ -170,6 +183,8 @@ class RedisClient:
     async def check(self) -> None:
         """Raise StartupError unless this is a primary that knows our commands; warn when it may drop keys."""
         facts = await self.command("INFO")
+        if facts.get("cluster_enabled"):
+            await self._use_cluster()
         if facts.get("role") not in {"master", None}:
             raise StartupError(f"the store at {self.address} is a replica: writes need the primary")
         version = str(facts.get("redis_version", "6.2"))
@@ -179,6 +194,12 @@ class RedisClient:
             _LOG.warning(
                 "the store may drop keys when its memory is full: set maxmemory-policy to noeviction"
             )
+
+    async def _use_cluster(self) -> None:
+        await self.close()
+        with translated():
+            self._redis = await self._open_cluster().initialize()
+        self._pipeliner = Pipeliner(self._redis)
 
     async def durability(self) -> str:
         """When writes reach the disk: "always", "everysec", "no", "off" (no append-only file), "unknown"."""

