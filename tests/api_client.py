@@ -15,6 +15,7 @@ from waiting import until
 
 from app.main import create_app
 from app.settings import Settings
+from app.storage import redis_keys
 
 PROBLEM = "application/problem+json"
 PROBLEM_FIELDS = {"type", "title", "status", "detail", "code", "errors"}
@@ -126,13 +127,17 @@ class Api:
         return sent
 
     async def stored(self) -> dict[bytes, Any]:
-        """All that the store holds, to the byte, once the rewards that were accepted are applied."""
+        """All that the store holds, to the byte, once the rewards that were accepted are applied.
+
+        But for the lease of the worker, which is renewed all the time.
+        """
 
         async def settled() -> bool:
             return bool((await self.ok("GET", "/readyz"))["backlog"] == 0)
 
         await until(settled, what="rewards are applied")
-        names = sorted([name async for name in self.store.scan_iter(count=1_000)])
+        found = [name async for name in self.store.scan_iter(count=1_000)]
+        names = sorted(name for name in found if name != redis_keys.WORKERS.encode())
         async with self.store.pipeline(transaction=True) as pipeline:
             for name in names:
                 pipeline.dump(name)

@@ -17,7 +17,7 @@ from waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
 SHORTLIST = (sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())")
-STOP_S = 20.0
+STOP_S = 60.0
 
 
 def environment(**settings: str) -> dict[str, str]:

@@ -1,0 +1,229 @@
+"""Two service processes over one store, and `serve --workers N`: what one does, the other knows."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from dropping_proxy import DroppingProxy
+from service_process import serving
+from waiting import until
+
+from app.storage.embedded_server import EmbeddedServer
+
+pytestmark = pytest.mark.anyio
+
+ARMS = {"arms": [{"id": f"a{i}", "features": [1.0, i / 10]} for i in range(6)]}
+BANDIT = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[EmbeddedServer]:
+    binary = shutil.which("redis-server")
+    with EmbeddedServer(tmp_path / "redis", binary=Path(binary) if binary else None) as server:
+        yield server
+
+
+async def ok(http: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
+    answer = await http.request(method, path, json=body)
+    assert answer.status_code < 300, (path, answer.text)
+    return answer.json() if answer.content else None
+
+
+async def build(http: httpx.AsyncClient) -> None:
+    await ok(http, "PUT", "/v1/catalogues/c", {"dim": 2})
+    await ok(http, "PUT", "/v1/catalogues/c/arms", ARMS)
+    await ok(http, "PUT", "/v1/bandits/b", BANDIT)
+
+
+async def test_everything_done_by_one_is_known_to_the_other(tmp_path: Path, redis: EmbeddedServer):
+    """What is new is found at once, for who is asked for it looks; what has changed is followed."""
+    with (
+        serving(tmp_path / "1", "--redis-url", redis.url) as first,
+        serving(tmp_path / "2", "--redis-url", redis.url) as second,
+    ):
+        async with first.client() as one, second.client() as two:
+            await build(one)
+            choice = await ok(two, "POST", "/v1/bandits/b/choose", {"key": "ann"})
+            reward = {"rewards": [{"decision": choice["decision"], "value": 1}]}
+            assert (await ok(one, "POST", "/v1/rewards?wait=applied", reward))["accepted"] == 1
+            assert (await ok(two, "POST", "/v1/rewards", reward))["duplicate"] == 1
+
+            async def learned() -> bool:
+                again = await ok(two, "POST", "/v1/bandits/b/choose", {"key": "ann"})
+                return bool(again["learner_version"] == 1)
+
+            await until(learned, what="the learner is followed")
+            await ok(one, "POST", "/v1/catalogues/c/arms/delete", {"ids": ["a0", "a1"]})
+            await ok(two, "PUT", "/v1/catalogues/c/arms", {"arms": [{"id": "new", "features": [2, 2]}]})
+            for http in (one, two):
+
+                async def complete(http: httpx.AsyncClient = http) -> bool:
+                    page = await ok(http, "GET", "/v1/catalogues/c/arms")
+                    return {arm["id"] for arm in page["items"]} == {"a2", "a3", "a4", "a5", "new"}
+
+                await until(complete, what="the arms are followed")
+            await ok(one, "DELETE", "/v1/bandits/b/learners/ann")
+
+            async def forgotten() -> bool:
+                again = await ok(two, "POST", "/v1/bandits/b/choose", {"key": "ann"})
+                return bool(again["learner_version"] == 0)
+
+            await until(forgotten, what="the deletion of the learner is followed")
+            await ok(two, "DELETE", "/v1/bandits/b")
+
+            async def gone() -> bool:
+                return (await one.get("/v1/bandits/b")).status_code == 404
+
+            await until(gone, what="the deletion of the bandit is followed")
+            await ok(one, "DELETE", "/v1/catalogues/c")
+            assert first.process.poll() is second.process.poll() is None
+            for process in (first, second):
+                assert [r for r in process.records() if r["level"] in {"ERROR", "WARNING"}] == []
+
+
+async def test_a_paused_process_catches_up_before_it_answers(tmp_path: Path, redis: EmbeddedServer):
+    """Its first answers after the pause are of what was done meanwhile, or say how old they are."""
+    with (
+        serving(tmp_path / "1", "--redis-url", redis.url) as first,
+        serving(tmp_path / "2", "--redis-url", redis.url) as second,
+    ):
+        async with first.client() as one, second.client() as two:
+            await build(one)
+            await ok(two, "POST", "/v1/bandits/b/choose", {"key": "ann"})
+            os.kill(second.pid, signal.SIGSTOP)
+            try:
+                for number in range(20):
+                    arm = {"id": f"n{number}", "features": [3, number]}
+                    await ok(one, "PUT", "/v1/catalogues/c/arms", {"arms": [arm]})
+                items = [{"id": f"o{i}", "key": "ann", "arm": f"n{i}", "value": 1} for i in range(20)]
+                await ok(one, "POST", "/v1/bandits/b/observations?wait=applied", {"observations": items})
+                await asyncio.sleep(1.2)  # longer than the bound: what is known now is old
+                version = (await ok(one, "GET", "/v1/catalogues/c"))["version"]
+                asking = [
+                    asyncio.create_task(two.post("/v1/bandits/b/choose", json={"key": "ann"}))
+                    for _ in range(5)
+                ]
+                await asyncio.sleep(0.1)
+            finally:
+                os.kill(second.pid, signal.SIGCONT)
+            for answer in await asyncio.gather(*asking):
+                choice = answer.json()
+                fresh = (choice["catalogue_version"], choice["learner_version"]) == (version, 20)
+                assert fresh or choice["stale_s"] > 1.0
+
+            async def current() -> bool:
+                ready = await two.get("/readyz")
+                if ready.status_code != 200:
+                    return False
+                assert (await ok(two, "GET", "/v1/catalogues/c"))["version"] == version
+                return True
+
+            await until(current, what="it is ready, and then it is up to date")
+
+
+async def test_a_process_that_is_cut_off_says_so_and_catches_up(tmp_path: Path, redis: EmbeddedServer):
+    """Choices go on and tell their age, rewards are refused, it is not ready; then all is as it should be."""
+    with (
+        DroppingProxy(str(redis.socket_path)) as proxy,
+        serving(tmp_path / "1", "--redis-url", redis.url) as first,
+        serving(tmp_path / "2", "--redis-url", proxy.url) as second,
+    ):
+        async with first.client() as one, second.client() as two:
+            await build(one)
+            before = await ok(two, "POST", "/v1/bandits/b/choose", {"key": "ann"})
+            assert "stale_s" not in before
+            proxy.sever()
+            await ok(one, "PUT", "/v1/catalogues/c/arms", {"arms": [{"id": "n", "features": [9, 9]}]})
+
+            async def told() -> bool:
+                choice = await ok(two, "POST", "/v1/bandits/b/choose", {"key": "ann"})
+                return bool(choice.get("stale_s"))
+
+            await until(told, what="choices say that they are old")
+            reward = {"rewards": [{"decision": before["decision"], "value": 1}]}
+            answer = await two.post("/v1/rewards", json=reward)
+            assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+            assert (await two.get("/readyz")).status_code == 503
+            assert (await two.get("/healthz")).status_code == 200
+            proxy.mend()
+
+            async def ready() -> bool:
+                return (await two.get("/readyz")).status_code == 200
+
+            await until(ready, what="it is ready again")
+            assert (await ok(two, "GET", "/v1/catalogues/c/arms/n"))["features"] == [9, 9]
+            assert (await ok(two, "POST", "/v1/rewards?wait=applied", reward))["accepted"] == 1
+            assert "stale_s" not in await ok(two, "POST", "/v1/bandits/b/choose", {"key": "ann"})
+
+
+def children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    command = ["ps", "-ww", "-o", "pid=,args=", "-p", ",".join(found.stdout.split()) or "0"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    return [int(line.split()[0]) for line in lines if "serve_child" in line]
+
+
+async def test_several_processes_on_one_address(tmp_path: Path):
+    """Each request may meet another process; one is killed, and another takes its place."""
+    with serving(tmp_path, "--workers", "2") as service:
+        assert len(children(service.pid)) == 2
+        accepted = 0
+        async with service.client() as http:
+            await build(http)
+        for _ in range(2):
+            for number in range(30):
+                async with service.client() as http:  # a new connection: any process may answer
+                    body = {"key": f"u{number}"}
+                    choice = await ok(http, "POST", "/v1/bandits/b/choose", body)
+                    reward = {"rewards": [{"decision": choice["decision"], "value": 1}]}
+                    accepted += (await ok(http, "POST", "/v1/rewards?wait=applied", reward))["accepted"]
+            victim, *others = children(service.pid)
+            os.kill(victim, signal.SIGKILL)
+
+            async def replaced(victim: int = victim) -> bool:
+                now = children(service.pid)
+                return len(now) == 2 and victim not in now
+
+            await until(replaced, what="the killed process is replaced")
+            assert set(others) <= set(children(service.pid))
+        assert accepted == 60
+        async with service.client() as http:
+            for number in range(30):
+                learner = await ok(http, "GET", f"/v1/bandits/b/learners/u{number}")
+                assert learner["observations"] == 2
+        service.send(signal.SIGTERM)
+        assert await asyncio.to_thread(service.wait) == 0
+        assert service.records()[-1]["message"] == "stopped"
+
+
+async def test_the_processes_end_with_their_parent(tmp_path: Path):
+    with serving(tmp_path, "--workers", "2") as service:
+        pids = children(service.pid)
+        assert len(pids) == 2
+        service.kill()
+
+        async def ended() -> bool:
+            return not any(map(_is_alive, pids))
+
+        await until(ended, what="the processes end")
+
+
+def _is_alive(pid: int) -> bool:
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
+    return bool(state.strip()) and not state.startswith("Z")
+
+
+def test_a_process_that_cannot_start_ends_the_service(tmp_path: Path):
+    """It says why, and the parent does not try for ever."""
+    store = ("--redis-url", "redis://127.0.0.1:1")
+    with pytest.raises(AssertionError, match="does not answer"), serving(tmp_path, "--workers", "2", *store):
+        pass
