@@ -82,7 +82,7 @@ class Service:
             self.eliminating,
             self.signer,
             self.decisions,
-            self.following,
+            following=self.following,
             token_ttl_ms=token_ttl_ms,
         )
         self.rewards = Rewards(
@@ -187,6 +187,10 @@ class Service:
         self.metrics.applied.inc(step.entries)
 
     def _moved(self, partition: int, changes: LearnerChanges) -> None:
+        if changes.learners is None:
+            self.eliminating.forget_all()
+        for identity in changes.removed:
+            self.eliminating.forget(*identity)
         if self._worker is not None:
             self._worker.moved(partition, changes)
 

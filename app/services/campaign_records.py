@@ -93,6 +93,10 @@ class SizedCache(Generic[T]):
         while self.bytes > self._capacity and len(self._held) > 1:
             self.bytes -= self._held.popitem(last=False)[1][1]
 
+    def clear(self) -> None:
+        self._held.clear()
+        self.bytes = 0
+
     def drop(self, name: str) -> None:
         self.bytes -= self._held.pop(name, (None, 0))[1]
 

@@ -115,8 +115,8 @@ class Choosing:
         eliminating: Eliminating,
         signer: TokenSigner,
         decisions: Decisions,
-        following: Following,
         *,
+        following: Following,
         token_ttl_ms: int,
     ) -> None:
         self._store = store

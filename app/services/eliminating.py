@@ -119,6 +119,11 @@ class Eliminating:
         """Drop all that was made from what a learner knew."""
         self._drop(f"{uid}/{name}")
 
+    def forget_all(self) -> None:
+        """It is not known who was forgotten."""
+        self._states.clear()
+        self._passes.clear()
+
     def close(self) -> None:
         for task in self._passes.values():
             task.cancel()

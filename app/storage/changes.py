@@ -54,11 +54,15 @@ class ArmChanges:
 
 @dataclass(frozen=True, slots=True)
 class LearnerChanges:
-    """Watermark and newest entry of a partition, and the learners changed since; None: not known which."""
+    """Watermark and newest entry of a partition, and the learners changed since; None: not known which.
+
+    ``removed`` are those that were removed in between, whatever became of them afterwards.
+    """
 
     watermark: str
     newest: str
     learners: Sequence[tuple[str, str]] | None = ()
+    removed: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,11 @@ class RedisChanges:
         if not listed:
             return LearnerChanges(watermark.decode(), newest.decode())
         words: Sequence[bytes] | None = listed[0]
-        learners = None if words is None else [(w[:_UID].decode(), w[_UID:].decode()) for w in words]
-        return LearnerChanges(watermark.decode(), newest.decode(), learners)
+        if words is None:
+            return LearnerChanges(watermark.decode(), newest.decode(), None)
+        learners = [_learner(word) for word in words if not word.startswith(b"-")]
+        removed = [_learner(word[1:]) for word in words if word.startswith(b"-")]
+        return LearnerChanges(watermark.decode(), newest.decode(), learners, removed)
 
     async def all_states(
         self, partition: int, uids: Sequence[str]
@@ -82,6 +85,10 @@ class RedisChanges:
 
     async def leave_workers(self, name: str) -> None:
         await self._redis.command("ZREM", keys.WORKERS, name)
+
+
+def _learner(word: bytes) -> tuple[str, str]:
+    return word[:_UID].decode(), word[_UID:].decode()
 
 
 def stored_arm(id_: bytes, value: bytes) -> StoredArm:

@@ -122,6 +122,7 @@ async def test_changed_learners_are_those_applied_since(store: Store, monkeypatc
     assert await learners(store, ids[2]) == (ids[3], {ann}), "a removal is a change"
     assert await learners(store, ids[3]) == (ids[3], set())
     assert await learners(store, LOST) == (ids[3], None)
+    assert (await store.changed_learners(0, ids[2])).removed == [ann]
     assert (await store.changed_learners(0, ids[3])).newest == ids[5]
     assert await store.apply(0, expected="0-0", watermark=ids[4], states={bob: b"2"}) is False
     assert await learners(store, ids[3]) == (ids[3], set())

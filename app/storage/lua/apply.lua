@@ -23,6 +23,7 @@ for s = a, #ARGV, 4 do
     redis.call('HSET', states, learner, ARGV[s + 3])
   else
     redis.call('HDEL', states, learner)
+    note(KEYS[4], number, '-' .. string.sub(states, -16) .. learner)
   end
   note(KEYS[4], number, string.sub(states, -16) .. learner)
 end
