@@ -19,6 +19,7 @@ from app.settings import Settings
 MOST_PROCESSES = 64
 
 BENCHMARKS = {
+    "bounded-me": "one-shot search: BoundedME and racing beside a scan, faiss and a graph",
     "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
     "churn": "queries while 200 % of the arms are replaced",
     "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
@@ -32,6 +33,11 @@ REPRODUCTIONS: dict[str, tuple[str, str]] = {
     "table3": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: films for MovieLens users (--data)"),
     "table4": ("app.experiments.sublinear_tables", "Sub-TS: arms come and go"),
     "table5": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: 2, 10 and 50 new arms at a time"),
+    "figure1-bounded-me": ("app.experiments.bounded_me_guarantee", "BoundedME's suboptimality below epsilon"),
+    "figures2to4-bounded-me": (
+        "app.bench.bounded_me_figures",
+        "precision against speed-up of one-shot search",
+    ),
     "table1-sampling": ("app.experiments.sampling_table", "B_Normal beside Table 1 of the racing samplers"),
 }
 

@@ -63,7 +63,7 @@ INTERFACES = {
     "workers": {"app.storage.protocol", "app.storage.changes"},
     "experiments": {"app.bench.report"},
 }
-ONLY_IN = {"hnswlib": "app/indexes/hnsw.py", "redis": "app/storage/"}
+ONLY_IN = {"hnswlib": ("app/indexes/hnsw.py", "app/bench/bounded_me.py"), "redis": "app/storage/"}
 GENERATOR_TYPES = {"Generator", "SeedSequence"}
 
 

@@ -193,10 +193,9 @@ def _saves_nothing(rewards: Rewards, request: MipsRequest, least_dim: int) -> st
     if rewards.dim < least_dim or rewards.size <= request.k:
         return racing.FEW_COORDINATES
     if request.method == "bounded_me":
-        seeded = request.seed is not None
-        rounds = bounded_me.rounds(rewards, k=request.k, epsilon=request.epsilon, delta=request.delta)
-        picking = rewards.picking if seeded else blocked.PICKING
-        if bounded_me.work(rounds, rewards.size, rewards.dim, picking) >= bounded_me.WORTH:
+        picking = blocked.PICKING if request.seed is None else rewards.picking
+        steps = bounded_me.rounds(rewards, k=request.k, epsilon=request.epsilon, delta=request.delta)
+        if not bounded_me.saves(steps, rewards, picking=picking):
             return bounded_me.NOTHING_SAVED
     return None
 

@@ -14,7 +14,7 @@ Source: Liu, Wu, Mozafari, "A Bandit Approach to Maximum Inner Product Search", 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +28,11 @@ from app.algorithms.mips.tally import Tally, read_all
 NOTHING_SAVED = "the schedule would read as much as a scan"
 # Fewer coordinates than this are read faster than they are sampled.
 LEAST_DIM = 128
+# What a round costs beside its reads, in coordinates of a scan. Where a scan takes a millisecond or two, time
+# is no object, and reads decide.
+_ROUND, _LARGE = 1_500_000, 2**24
 # A schedule that takes this share of a scan's time is not worth its randomness.
-WORTH = 0.95
+_WORTH = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,13 @@ def bounded_me(rewards: Rewards, *, k: int, epsilon: float, delta: float) -> Ans
     """
     check(k, epsilon, delta)
     steps = rounds(rewards, k=k, epsilon=epsilon, delta=delta)
-    if rewards.dim < LEAST_DIM or work(steps, rewards.size, rewards.dim, rewards.picking) >= WORTH:
+    if not saves(steps, rewards):
         return read_all(rewards, k, NOTHING_SAVED)
     tally = Tally(rewards)
     for step in steps:
         tally.read_to(int(step.t))
+        if tally.few_are_left():
+            tally.read_to(rewards.dim)
         if tally.t == rewards.dim:
             break
         least = len(tally.sums) - step.kept
@@ -68,6 +73,15 @@ def check(k: int, epsilon: float, delta: float) -> None:
     checks.in_range("k", k, least=1)
     checks.in_range("epsilon", epsilon, above=0.0)
     checks.in_range("delta", delta, above=0.0, below=1.0)
+
+
+def saves(steps: Sequence[Round], rewards: Rewards, *, picking: float | None = None) -> bool:
+    """Whether the rounds take less time than a scan; ``picking`` in place of that of the rewards."""
+    total = rewards.size * rewards.dim
+    cost = work(steps, rewards.size, rewards.dim, rewards.picking if picking is None else picking)
+    if total >= _LARGE:
+        cost += len(steps) * _ROUND / total
+    return rewards.dim >= LEAST_DIM and cost < _WORTH
 
 
 def rounds(rewards: Rewards, *, k: int, epsilon: float, delta: float) -> list[Round]:
@@ -106,7 +120,7 @@ def schedule(
         share, rest, left = 0.75 * share, rest / 2.0, kept
 
 
-def work(steps: list[Round], n: int, dim: int, picking: float) -> float:
+def work(steps: Sequence[Round], n: int, dim: int, picking: float) -> float:
     """The time that the rounds take, in scans of everything."""
     total, before, left = 0.0, 0.0, n
     for step in steps:

@@ -125,7 +125,7 @@ def term_range(value_range: tuple[float, float], objective: Objective) -> tuple[
     return (low - slack, high + slack) if objective == "inner_product" else (-high - slack, -low + slack)
 
 
-def check_query(query: Vector, dim: int, objective: Objective) -> Vector:
+def check_query(query: Given, dim: int, objective: Objective) -> Vector:
     """Return the query in float64. Raises: InvalidShape, NonFinite, InvalidParameter."""
     checks.shape("query", query, (dim,))
     checks.finite("query", query)

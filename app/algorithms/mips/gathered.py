@@ -33,7 +33,7 @@ class GatheredRewards:
     def __init__(
         self,
         vectors: Given,
-        query: Vector,
+        query: Given,
         *,
         rng: np.random.Generator,
         objective: Objective = "inner_product",

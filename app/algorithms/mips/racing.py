@@ -32,7 +32,7 @@ from app.algorithms.finite_population import (
 from app.algorithms.mips.answer import Answer, Guarantee, exactly
 from app.algorithms.mips.bounded_me import check
 from app.algorithms.mips.rewards import Rewards
-from app.algorithms.mips.tally import Tally, read_all
+from app.algorithms.mips.tally import Tally, largest, read_all
 from app.algorithms.types import Rows, Vector
 from app.errors import InvalidParameter
 
@@ -63,19 +63,39 @@ def racing(
     level = math.log(2.0 * rewards.size * len(times) / delta)
     tally, budget = Tally(rewards), _SQUARED_SHARE * rewards.size * rewards.dim
     roots: Vector = np.full(rewards.size, np.inf)
+    done = False
     for t in times:
+        squares = width == "empirical_bernstein" or (
+            tally.squared == tally.t and len(tally.places) * (t - tally.t) <= budget
+        )
+        if not squares and not may_decide(tally, t, roots, level, k=k, epsilon=epsilon):
+            continue
         budget -= len(tally.places) * (t - tally.t)
-        tally.read_to(t, squares=width != "second_moment" or budget >= 0.0)
+        tally.read_to(t, squares=squares)
         radius, roots = radii(tally, roots, level, width)
         left, done = decided(tally.sums / t, radius + rewards.noise, k, epsilon)
         tally.keep(left)
         roots = roots[left]
-        if done:
+        if done or tally.few_are_left():
             break
     sampled = done or len(tally.places) < rewards.size
     if not done:
         tally.read_to(rewards.dim)
     return tally.answer(k, Guarantee("pac", epsilon, delta) if sampled else exactly(ALL_READ))
+
+
+def may_decide(tally: Tally, t: int, roots: Vector, level: float, *, k: int, epsilon: float) -> bool:
+    """Whether a look at t can drop an arm or end the race, were the means to stay as they are.
+
+    It is not worth its time otherwise. Leaving out a look takes nothing from what the others promise.
+    """
+    largest = tally.rewards.bounds.largest
+    least = bernstein_serfling(
+        t, tally.rewards.dim, root=roots.min(keepdims=True), largest=largest, level=level
+    )
+    means = tally.sums / tally.t
+    kth = np.partition(means, len(means) - k)[len(means) - k]
+    return 2.0 * float(least[0]) <= max(epsilon, float(kth - means.min()))
 
 
 def looks(rewards: Rewards) -> list[int]:
@@ -104,7 +124,7 @@ def decided(means: Vector, radius: Vector, k: int, epsilon: float) -> tuple[Rows
     lower, upper = means - radius, means + radius
     kth = np.partition(lower, len(lower) - k)[len(lower) - k]
     left = np.flatnonzero(upper >= kth)
-    best = np.argpartition(means, len(means) - k)[len(means) - k :]
+    best = largest(means, k)
     others = upper.copy()
     others[best] = -np.inf
     return left, bool(others.max() - lower[best].min() <= epsilon)

@@ -139,7 +139,7 @@ class BlockedRewards:
 
 def blocked_rewards(
     arms: BlockedArms,
-    query: Vector,
+    query: columns.Given,
     *,
     objective: Objective = "inner_product",
     value_range: tuple[float, float] | None = None,

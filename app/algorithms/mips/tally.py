@@ -9,6 +9,9 @@ from app.algorithms.mips.exact import candidates
 from app.algorithms.mips.rewards import Rewards
 from app.algorithms.types import Rows, Vector
 
+# What a round costs beside its reads, in coordinates of a scan.
+_DECISION = 250_000
+
 
 class Tally:
     """Shapes: places (m,) of the arms that are left, ascending; sums, squares (m,) of their rewards so far.
@@ -43,6 +46,12 @@ class Tally:
         self.reads += len(sums) * (t - self.t)
         self.t = t
 
+    def few_are_left(self) -> bool:
+        """Whether reading all of the arms that are left takes no longer than deciding what to read next."""
+        rewards = self.rewards
+        rest = len(self.places) * (rewards.dim - self.t) * rewards.picking
+        return rest <= min(_DECISION, rewards.size * rewards.dim / 64.0)
+
     def keep(self, which: Rows) -> None:
         """Keep the arms at these positions of ``places``, ascending."""
         self.places, self.sums, self.squares = self.places[which], self.sums[which], self.squares[which]
@@ -50,16 +59,23 @@ class Tally:
     def answer(self, k: int, guarantee: Guarantee) -> Answer:
         """Return the best ``k`` of the arms that are left: by their sums, and exactly if all was read."""
         rewards, dim = self.rewards, self.rewards.dim
-        if self.t == dim:
-            close = candidates(self.sums.copy(), rewards.sum_noise, k)
-        else:
-            close = np.sort(np.argsort(-self.sums, kind="stable")[:k])
+        read = self.t == dim
+        close = candidates(self.sums.copy(), rewards.sum_noise, k) if read else largest(self.sums, k)
         rows, scores = rewards.scores(self.places[close])
         order = np.lexsort((rows, -scores))[:k]
         exhaustive = rewards.size * dim
         reads = min(self.reads + len(close) * (dim - self.t), exhaustive)
         values = scores[order] if rewards.objective == "inner_product" else np.abs(scores[order])
         return Answer(rows[order], values, reads, exhaustive, VIOLATED if rewards.violated else guarantee)
+
+
+def largest(values: Vector, k: int) -> Rows:
+    """Positions of the ``k`` largest values, ascending; of equal ones the first. All if there are fewer."""
+    if len(values) <= k:
+        return np.arange(len(values))
+    kth = np.partition(values, len(values) - k)[len(values) - k]
+    above, equal = np.flatnonzero(values > kth), np.flatnonzero(values == kth)
+    return np.sort(np.concatenate((above, equal[: k - len(above)])))
 
 
 def scans(left: int, rewards: Rewards) -> bool:

@@ -1,0 +1,221 @@
+"""`shortlist bench bounded-me`: BoundedME and racing beside a scan, a graph and faiss, on one core.
+
+Notation
+    n, N, k     vectors, coordinates, vectors to find
+    R           range of the rewards of a query, see app/algorithms/mips/columns.py
+    reads       coordinates read, as a share of n N
+    time        of a search, over that of the scan: the top k of one float32 BLAS product
+    follows     speed-up times reads: 1 when time follows reads
+
+Every query is answered by the scan and by a method in turn, the best of ``REPEATS`` times each, so that both
+see the machine in one state. Where the schedule saves nothing the method is the scan, as in the service.
+``for_1``, ``for_100``, ``for_10000``: speed-up over the scan when that many queries share the preparation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from app.algorithms.mips import blocked
+from app.algorithms.mips.answer import Answer
+from app.algorithms.mips.blocked import BlockedArms
+from app.algorithms.mips.bounded_me import bounded_me, rounds, saves
+from app.algorithms.mips.racing import racing
+from app.algorithms.mips.rewards import blocked_rewards
+from app.bench.report import report
+from app.experiments.coordinates import Data, Single, make
+
+SEED = 11
+ARMS = 10_000
+DIMS = (4_096, 16_384, 65_536)
+QUICK_DIMS = (4_096,)
+DATA: tuple[Data, ...] = ("gaussian", "uniform", "low_rank")
+KS = (5, 10)
+# Epsilon as a share of R: from a schedule that reads everything to one that reads next to nothing.
+SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0)
+DELTA = 0.05
+REPEATS = 5
+# Peers hold a copy of their own, and a graph takes minutes to build beyond this.
+MOST_PEER_NUMBERS = 200_000_000
+EF_SEARCH = (16, 64, 256)
+
+Rows = NDArray[np.int64]
+Find = Callable[[Single, int], "Result"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Rows found, coordinates read (None: not counted), guarantee and R in units of a mean."""
+
+    rows: Rows
+    reads: int | None
+    kind: Literal["exact", "pac", "none"]
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way to search, after a preparation of ``build_s`` seconds; ``setting`` is what is swept."""
+
+    name: str
+    setting: float | None
+    build_s: float
+    find: Find
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Run every case (quick: the smallest N) with 3 or 5 queries; print and return the rows."""
+    rows: list[dict[str, Any]] = []
+    dims = QUICK_DIMS if quick else DIMS
+    cases = [(data, dim) for dim in dims for data in DATA]
+    with threadpool_limits(1):
+        for data, dim in tqdm(cases, desc="cases", disable=None):
+            rows += case(data, ARMS, dim, 3 if quick else 5)
+    if find_spec("faiss") is None:
+        print("faiss is not installed (pip install 'shortlist[peers]'): it has no rows")
+    return report("bounded-me", rows, seed=SEED)
+
+
+def case(data: Data, n: int, dim: int, queries: int) -> list[dict[str, Any]]:
+    """All methods on one set of vectors."""
+    rng = np.random.default_rng((SEED, dim, DATA.index(data)))
+    vectors, asked = make(data, n, dim, queries, rng)
+    started = time.perf_counter()
+    arms = blocked.build(vectors, rng=rng)
+    build_s = time.perf_counter() - started
+    found = []
+    for method in (*_sampled(vectors, arms, build_s), *_peers(vectors)):
+        for k in KS:
+            row = _measure(vectors, asked, method, k)
+            found.append({"data": data, "n": n, "N": dim, "k": k, **row})
+    return found
+
+
+def _measure(vectors: Single, asked: Single, method: Method, k: int) -> dict[str, Any]:
+    """Medians over the queries."""
+    columns: dict[str, list[float]] = {
+        "precision": [],
+        "suboptimality": [],
+        "reads": [],
+        "time": [],
+        "scan": [],
+    }
+    kinds = set()
+    epsilon = None
+    for query in asked:
+        scan_s, (best, means) = _timed(partial(scan, vectors, query, k))
+        search_s, result = _timed(partial(method.find, query, k))
+        columns["precision"].append(len(set(best.tolist()) & set(result.rows.tolist())) / k)
+        columns["suboptimality"].append(float(means[best].min() - means[result.rows].min()) / len(query))
+        columns["reads"].append(np.nan if result.reads is None else result.reads / vectors.size)
+        columns["time"].append(search_s / scan_s)
+        columns["scan"].append(scan_s)
+        kinds.add(result.kind)
+        epsilon = result.epsilon
+    middle = {name: float(np.median(values)) for name, values in columns.items()}
+    reads = None if np.isnan(middle["reads"]) else middle["reads"]
+    scan_s = middle["scan"]
+    return {
+        "method": method.name,
+        "setting": method.setting,
+        "epsilon": epsilon,
+        "guarantee": "/".join(sorted(kinds)),
+        "precision": float(np.mean(columns["precision"])),
+        "suboptimality": float(np.max(columns["suboptimality"])),
+        "reads": reads,
+        "time": middle["time"],
+        "follows": None if reads is None else reads / middle["time"],
+        "scan_ms": 1e3 * scan_s,
+        "build_s": method.build_s,
+        **{
+            f"for_{count}": count * scan_s / (method.build_s + count * scan_s * middle["time"])
+            for count in (1, 100, 10_000)
+        },
+    }
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    least, result = np.inf, None
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        result = work()
+        least = min(least, time.perf_counter() - started)
+    return float(least), result
+
+
+def scan(vectors: Single, query: Single, k: int) -> tuple[Rows, Single]:
+    """The best k rows, and all products: what an expert would write."""
+    products = vectors @ query
+    return np.argpartition(products, len(products) - k)[len(products) - k :], products
+
+
+def _sampled(vectors: Single, arms: BlockedArms, build_s: float) -> Iterator[Method]:
+    def find(search: Callable[..., Answer], share: float) -> Find:
+        def found(query: Single, k: int) -> Result:
+            rewards = blocked_rewards(arms, query)
+            epsilon = share * rewards.bounds.spread
+            steps = rounds(rewards, k=k, epsilon=epsilon, delta=DELTA)
+            if search is bounded_me and not saves(steps, rewards):
+                return Result(scan(vectors, query, k)[0], vectors.size, "exact", epsilon)
+            answer = search(rewards, k=k, epsilon=epsilon, delta=DELTA)
+            return Result(answer.rows, answer.reads, answer.guarantee.kind, epsilon)
+
+        return found
+
+    for search in (bounded_me, racing):
+        for share in SHARES:
+            yield Method(search.__name__, share, build_s, find(search, share))
+
+
+def _peers(vectors: Single) -> Iterator[Method]:
+    if vectors.size > MOST_PEER_NUMBERS:
+        return
+    yield from _faiss(vectors)
+    yield from _hnsw(vectors)
+
+
+def _faiss(vectors: Single) -> Iterator[Method]:
+    if find_spec("faiss") is None:
+        return
+    import faiss  # noqa: PLC0415 - a peer that need not be installed
+
+    faiss.omp_set_num_threads(1)
+    started = time.perf_counter()
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(vectors)
+    build_s = time.perf_counter() - started
+
+    def find(query: Single, k: int) -> Result:
+        return Result(index.search(query[None], k)[1][0], vectors.size, "exact")
+
+    yield Method("faiss_flat", None, build_s, find)
+
+
+def _hnsw(vectors: Single) -> Iterator[Method]:
+    import hnswlib  # noqa: PLC0415 - here as a peer; the service's own is app/indexes/hnsw.py
+
+    index = hnswlib.Index(space="ip", dim=vectors.shape[1])
+    started = time.perf_counter()
+    index.init_index(len(vectors), M=16, ef_construction=100, random_seed=SEED)
+    index.add_items(vectors, num_threads=1)
+    build_s = time.perf_counter() - started
+
+    def find(ef: int) -> Find:
+        def found(query: Single, k: int) -> Result:
+            index.set_ef(max(ef, k))
+            return Result(index.knn_query(query, k, num_threads=1)[0][0].astype(np.int64), None, "none")
+
+        return found
+
+    for ef in EF_SEARCH:
+        yield Method("hnswlib", ef, build_s, find(ef))
