@@ -23,11 +23,14 @@ BENCHMARKS = {
     "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
     "churn": "queries while 200 % of the arms are replaced",
     "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
+    "slates": "slate campaigns: time per decision, samples against Exhaustive",
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
 }
 
 # name -> module and what it shows. The module's run(name, quick, data) prints and returns a record.
 REPRODUCTIONS: dict[str, tuple[str, str]] = {
+    "slates-crowdsourcing": ("app.experiments.slate_crowdsourcing", "SAQM, SA-FOA, ICB: Table 2"),
+    "slates-figures": ("app.experiments.slate_figures", "SAQM, SA-FOA, ICB, Exhaustive: Figures 1 to 3"),
     "table1": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: 5,000 and 100,000 arms"),
     "table2": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: the length of the shortlist"),
     "table3": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: films for MovieLens users (--data)"),

@@ -29,6 +29,7 @@ _STARTS: dict[Method, Callable[..., State]] = {
 }
 _NOISY = 1.5
 _ENOUGH = 50
+_WIDE = 2.0
 
 
 class SlateParameters(msgspec.Struct, frozen=True):
@@ -139,6 +140,8 @@ def _warnings(parameters: SlateParameters, state: State, report: Report) -> list
             f"{state.outside} or more totals are farther from their mean than noise_range allows: "
             "the guarantee does not cover them"
         )
+    if state.design.criterion > _WIDE * len(parameters.arms):
+        found.append("allocation g may need twice the totals of uniform: its support is small for all slates")
     free = report.observed - len(parameters.arms)
     if free >= _ENOUGH and report.spread * report.observed / free > _NOISY * parameters.sigma**2:
         found.append(f"totals vary more than {field} says: the guarantee may not hold")
