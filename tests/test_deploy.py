@@ -1,0 +1,107 @@
+"""The image and the compose file, checked without an engine: by reading, and by doing the same."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from service_process import ShortlistProcess, serving
+
+from app import cli
+from app.services.api_keys import new_key
+from app.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+STAGES = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[1:]
+
+
+def instructions(stage: str, word: str) -> list[str]:
+    return re.findall(rf"^{word} (.*)$", stage, flags=re.MULTILINE)
+
+
+def test_the_image_is_built_in_one_stage_and_run_in_another_by_nobody_special():
+    build, run = STAGES
+    assert "g++" in build
+    assert "g++" not in run
+    assert instructions(run, "USER") == ["10001:10001"]
+    assert not instructions(DOCKERFILE, "ADD")
+    sources = [word for line in instructions(build, "COPY") for word in line.split()[:-1]]
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert set(sources) == kept
+    assert all((ROOT / source).exists() for source in sources)
+
+
+def test_what_the_image_sets_are_settings():
+    (names,) = [re.findall(r"SHORTLIST_(\w+)=", line) for line in instructions(STAGES[1], "ENV")]
+    assert {name.lower() for name in names} <= set(Settings.model_fields)
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_service_is_confined_and_watched(name: str):
+    service = SERVICES[name]
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["restart"] == "unless-stopped"
+    assert "healthcheck" in service or (name == "web" and instructions(STAGES[1], "HEALTHCHECK"))
+
+
+@pytest.mark.parametrize("name", ["web", "worker"])
+def test_commands_and_settings_of_the_compose_file_exist(name: str):
+    service = SERVICES[name]
+    cli._parser().parse_args(service["command"])
+    names = {variable.removeprefix("SHORTLIST_").lower() for variable in service["environment"]}
+    assert names <= set(Settings.model_fields)
+    assert service["environment"]["SHORTLIST_REDIS_URL"] == "redis://redis:6379"
+    assert service["depends_on"]["redis"] == {"condition": "service_healthy"}
+    assert service["deploy"]["replicas"] == 2
+
+
+def test_redis_keeps_what_was_acknowledged():
+    words = SERVICES["redis"]["command"]
+    options = dict(zip(words[1::2], words[2::2], strict=True))
+    assert options == {"--appendonly": "yes", "--appendfsync": "always", "--maxmemory-policy": "noeviction"}
+    assert SERVICES["redis"]["volumes"] == ["redis:/data"]
+
+
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="no docker-compose is installed")
+def test_the_compose_file_is_one():
+    environment = {**os.environ, "SHORTLIST_API_KEYS": "x"}
+    command = ["docker-compose", "-f", str(ROOT / "deploy/compose.yaml"), "config", "-q"]
+    checked = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.parametrize("script", ["smoke.sh", "smoke_calls.sh"])
+def test_the_scripts_are_well_formed(script: str):
+    subprocess.run(["bash", "-n", str(ROOT / "deploy" / script)], check=True)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl is installed")
+def test_two_replicas_and_two_workers_pass_the_smoke_test(store_url: str, tmp_path: Path):
+    """The processes of the compose file without their containers, with the calls of its smoke test."""
+    key, entry = new_key("smoke", ["admin"])
+    settings = {"SHORTLIST_API_KEYS": entry, "SHORTLIST_REDIS_URL": store_url}
+    workers = [ShortlistProcess(tmp_path / f"worker-{n}", ["worker"], settings) for n in range(2)]
+    try:
+        with (
+            serving(tmp_path / "one", "--no-worker", **settings) as one,
+            serving(tmp_path / "two", "--no-worker", **settings) as two,
+        ):
+            done = subprocess.run(
+                [str(ROOT / "deploy/smoke_calls.sh"), key, one.url, two.url],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        assert done.stdout == "all is well\n", done.stdout + done.stderr
+    finally:
+        for worker in workers:
+            worker.kill()
