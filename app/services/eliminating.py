@@ -40,6 +40,7 @@ from app.services.learners import Learners
 T = TypeVar("T")
 
 PASSES = 2
+EXACT_CHOICES = 2
 INLINE_WORK = 3_000_000  # multiply-adds: a few milliseconds
 PRIOR = ""  # no learner has this name
 STATE_BYTES = 1_000
@@ -82,7 +83,8 @@ class Eliminating:
         self._learners = learners
         self._states: SizedCache[Placed] = SizedCache(capacity_bytes)
         self._passes: dict[str, asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(PASSES)
+        self._pass_slots = asyncio.Semaphore(PASSES)
+        self._exact_choices = asyncio.Semaphore(EXACT_CHOICES)
 
     @property
     def bytes(self) -> int:
@@ -98,7 +100,7 @@ class Eliminating:
             rows = asker.view.rows_of(exclude) if exclude else NO_ROWS
             choose = partial(pick_exactly, asker.learned, asker.view, asker.rules, k, rows)
             long = asker.full_work > INLINE_WORK
-            found = await self._in_thread(choose) if long else choose()
+            found = await _in_thread(self._exact_choices, choose) if long else choose()
         else:
             asker, placed = await self._ready(bandit, name)
             found = await self._pick(asker, placed, k, exclude, rng)
@@ -108,12 +110,15 @@ class Eliminating:
         """The stages of a learner, after every pass that is due."""
         if bandit.record.policy == "linear_elim":
             asker = await self._asker(bandit, name)
-            return await self._in_thread(partial(exact_sets, asker.learned, asker.view, asker.rules))
+            make_exactly = partial(exact_sets, asker.learned, asker.view, asker.rules)
+            return await _in_thread(self._exact_choices, make_exactly)
         asker, placed = await self._ready(bandit, name)
         make = partial(refreshed, placed, asker.learned, asker.view, asker.rules)
-        placed = make() if pass_work(placed, asker.view) <= INLINE_WORK else await self._in_thread(make)
-        self._keep(asker.key, placed)
-        return sets_of(placed)
+        short = pass_work(placed, asker.view) <= INLINE_WORK
+        fresh = make() if short else await _in_thread(self._pass_slots, make)
+        if self._states.get(asker.key) is placed:
+            self._keep(asker.key, fresh)
+        return sets_of(fresh)
 
     def forget(self, uid: str, name: str) -> None:
         """Drop all that was made from what a learner knew."""
@@ -175,10 +180,11 @@ class Eliminating:
         rows = asker.view.rows_of(exclude) if exclude else NO_ROWS
         choose = partial(pick, learned=asker.learned, view=asker.view, k=k, rng=rng, exclude=rows)
         if FIND.most * asker.bandit.catalogue.dim**2 > INLINE_WORK:
-            picked = await self._in_thread(partial(choose, placed))
+            picked = await asyncio.to_thread(choose, placed)
         else:
             picked = choose(placed)
-        if not picked.due and not picked.broken:
+        overtaken = self._states.get(asker.key) is not placed
+        if overtaken or not (picked.due or picked.broken):
             return picked.found
         work = asker.full_work if picked.broken else pass_work(placed, asker.view)
         before = None if picked.broken else placed
@@ -202,16 +208,12 @@ class Eliminating:
         me = asyncio.current_task()
         try:
             make = partial(refreshed, placed, asker.learned, asker.view, asker.rules)
-            made = await self._in_thread(make)
+            made = await _in_thread(self._pass_slots, make)
             if self._passes.get(asker.key) is me:
                 self._keep(asker.key, made)
         finally:
             if self._passes.get(asker.key) is me:
                 del self._passes[asker.key]
-
-    async def _in_thread(self, function: partial[T]) -> T:
-        async with self._slots:
-            return await asyncio.to_thread(function)
 
     def _keep(self, key: str, placed: Placed) -> None:
         if self._states.get(key) is not placed:
@@ -220,6 +222,11 @@ class Eliminating:
     def _drop(self, key: str) -> None:
         self._states.drop(key)
         self._passes.pop(key, None)
+
+
+async def _in_thread(slots: asyncio.Semaphore, function: partial[T]) -> T:
+    async with slots:
+        return await asyncio.to_thread(function)
 
 
 def _consume(task: asyncio.Task[None]) -> None:

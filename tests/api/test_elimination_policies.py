@@ -299,6 +299,19 @@ async def test_choices_go_on_from_the_last_state_while_a_pass_runs(api: Api):
     assert found["eliminated"] > 4_000
 
 
+async def test_choices_of_many_dimensions_are_made_in_a_thread(api: Api):
+    rng = np.random.default_rng(9)
+    await api.catalogue("c", {f"x{i}": row for i, row in enumerate(rng.normal(size=(600, 200)))})
+    await api.bandit("b", "c", policy="sub_elim", exploration=1.0)
+    for step in range(5):
+        choices = await asyncio.gather(*(api.choose("b", k=2) for _ in range(10)))
+        assert all(len({item["id"] for item in choice["arms"]}) == 2 for choice in choices)
+        arms = {item["id"] for choice in choices for item in choice["arms"]}
+        await api.observe("b", *({"id": f"{step}-{arm}", "arm": arm, "value": 1.0} for arm in arms))
+    found = await sets(api)
+    assert living(found) + found["eliminated"] == 600
+
+
 async def test_a_long_growth_and_a_compaction_under_a_running_bandit(api: Api):
     rng = np.random.default_rng(8)
     await api.catalogue("c", {"first": [0.1] * 32})
