@@ -74,10 +74,6 @@ def _check_elimination(record: BanditRecord, dim: int) -> None:
         return
     if record.exploration == 0:
         raise Invalid("exploration must be > 0 for elimination", loc=("body", "exploration"))
-    if record.policy == "sub_elim" and (record.half_life_s is not None or record.prior != "plain"):
-        field = "half_life_s" if record.half_life_s is not None else "prior"
-        message = f"{field}: sub_elim needs a precision that only grows; linear_elim does not"
-        raise Invalid(message, loc=("body", field))
     if dim > MAX_ELIMINATION_DIM:
         message = f"elimination needs a catalogue of dimension {MAX_ELIMINATION_DIM} at most"
         raise Invalid(message, loc=("body", "policy"))

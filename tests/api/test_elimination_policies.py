@@ -231,17 +231,6 @@ async def test_no_sets_for_other_policies_and_other_learners(api: Api):
         await api.refused("GET", f"/v1/bandits/{path}/sets", status=404, code="not_found")
 
 
-async def test_what_a_state_that_only_shrinks_cannot_follow(api: Api):
-    """Discounting and pooled priors make widths grow again; the policy without a state takes them."""
-    await api.catalogue("c", ARMS)
-    for field, value in (("half_life_s", 60.0), ("prior", "pooled")):
-        body = {"catalogue": "c", "policy": "sub_elim", "scope": "per_key", field: value}
-        await api.refused("PUT", "/v1/bandits/b", body, loc=["body", field])
-        body["policy"] = "linear_elim"
-        await api.ok("PUT", f"/v1/bandits/{field}", body, 201)
-        assert len((await api.choose(field, key="ann", k=2))["arms"]) == 2
-
-
 async def test_a_dimension_that_makes_passes_too_long(api: Api):
     await api.catalogue("wide", {}, dim=257)
     body = {"catalogue": "wide", "policy": "sub_elim"}
