@@ -1,9 +1,9 @@
 """What a pooled prior is worth to users who are new: regret of their first rounds, against the plain prior.
 
-    python -m examples.warm_start --data DIR [--no-repeats] [--strength 1 10]
+    python -m examples.warm_start --data DIR [--splits 20] [--no-repeats] [--strength 0.3 1 3]
 
-Users of MovieLens who were held back come one after the other. Starts a service of its own, plays, prints,
-and stops it.
+Users of MovieLens who are held back come one after the other and play 20 rounds each: a simulation without
+the service, by its own algorithms. Every split holds back others; all priors see the same users and draws.
 """
 
 from __future__ import annotations
@@ -16,85 +16,91 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from app.algorithms.linear import linear_ts, ridge
+from app.algorithms.linear.pooled_prior import with_pooled_prior
+from app.algorithms.linear.sum_algebra import plus
 from examples import movielens
-from examples.client import Client, ServiceError
-from examples.environments import Environment, Matrix
-from examples.service import StartError, temporary_service
+from examples.environments import Environment, Rows
 
 ROUNDS = 20
-CATALOGUE = "arms"
+PLAIN = 0.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison; the exit status says whether it went well."""
     parsed = _parser().parse_args(arguments)
+    strengths = [PLAIN, *parsed.strength]
+    means = []
     try:
         ratings = movielens.read(parsed.data)
-        held, _, known = movielens.split(ratings, parsed.users, seed=parsed.seed)
-        game = movielens.environment(ratings, held, known, rounds=ROUNDS, seed=parsed.seed)
-        with temporary_service() as server:
-            client = Client(server.host, server.port)
-            regrets = play(game, client, parsed.strength, repeats=not parsed.no_repeats, seed=parsed.seed)
-            client.close()
-    except (ServiceError, StartError, OSError, ValueError) as error:
+        for seed in tqdm(range(1, parsed.splits + 1), unit=" splits", disable=None):
+            held, _, known = movielens.split(ratings, parsed.users, seed=seed)
+            game = movielens.environment(ratings, held, known, rounds=ROUNDS, seed=seed)
+            means.append([mean_regret(game, s, repeats=not parsed.no_repeats, seed=seed) for s in strengths])
+    except (OSError, ValueError) as error:
         print(f"warm_start: {error}", file=sys.stderr)
         return 1
-    _report(game, regrets)
+    _report(parsed, strengths, np.array(means))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m examples.warm_start")
     parser.add_argument("--data", type=Path, required=True, help="a MovieLens directory")
-    parser.add_argument("--users", type=int, default=100, help="users held back")
-    parser.add_argument("--strength", type=float, nargs="*", default=[1.0], help="prior_strength to compare")
-    parser.add_argument("--no-repeats", action="store_true", help="recommend no arm twice to a user")
-    parser.add_argument("--seed", type=int, default=1, help="of the split, the arrivals and the draws")
+    parser.add_argument("--users", type=int, default=100, help="users held back in each split")
+    parser.add_argument("--splits", type=int, default=20, help="how often others are held back")
+    parser.add_argument("--strength", type=float, nargs="+", default=[0.3, 1.0, 3.0, 10.0])
+    parser.add_argument("--no-repeats", action="store_true", help="recommend no film twice to a user")
     return parser
 
 
-def play(
-    game: Environment, client: Client, strengths: Sequence[float], *, repeats: bool, seed: int
-) -> dict[str, Matrix]:
-    """Regrets (L, ROUNDS) by name of the bandit; both draw with the same seeds."""
-    bandits = {"plain": {"prior": "plain"}}
-    bandits |= {f"pooled-{s:g}": {"prior": "pooled", "prior_strength": s} for s in strengths}
-    _set_up(game, client, bandits)
-    regrets = {name: np.zeros((len(game.learners), ROUNDS)) for name in bandits}
-    for learner, key in enumerate(tqdm(game.learners, unit=" users", disable=None)):
-        for name in bandits:
-            taken: list[str] = []
-            for at in range(ROUNDS):
-                ask = {"key": key, "seed": (seed * 10_000 + learner) * ROUNDS + at}
-                ask |= {} if repeats else {"exclude": taken}
-                choice = client.call("POST", f"/v1/bandits/{name}/choose", ask)
-                taken.append(choice["arms"][0]["id"])
-                value = float(game.means[learner, int(taken[-1])])
-                reward = {"decision": choice["decision"], "value": value}
-                client.call("POST", "/v1/rewards?wait=applied", {"rewards": [reward]})
-                regrets[name][learner, at] = 1.0 - value
-    return regrets
+def mean_regret(game: Environment, strength: float, *, repeats: bool, seed: int) -> float:
+    """Mean over users, in the order in which they come; what each one taught is there for the next."""
+    pool = ridge.empty(game.features.shape[1])
+    regrets = []
+    for learner in np.random.default_rng(seed).permutation(len(game.learners)):
+        rng = np.random.default_rng((seed, int(learner)))
+        own, regret = _play(game, int(learner), pool, strength, repeats=repeats, rng=rng)
+        pool = plus(pool, own)
+        regrets.append(regret)
+    return float(np.mean(regrets))
 
 
-def _set_up(game: Environment, client: Client, bandits: dict[str, dict[str, object]]) -> None:
-    client.call("PUT", f"/v1/catalogues/{CATALOGUE}", {"dim": game.features.shape[1]})
-    rows = enumerate(game.features[: game.present[0]])
-    arms = [{"id": str(row), "features": features.tolist()} for row, features in rows]
-    client.call("PUT", f"/v1/catalogues/{CATALOGUE}/arms", {"arms": arms})
-    settings = {"scope": "per_key", "ridge": game.ridge, "exploration": game.exploration}
-    for name, prior in bandits.items():
-        body = {"catalogue": CATALOGUE, "policy": "linear_ts", **settings, **prior}
-        client.call("PUT", f"/v1/bandits/{name}", body)
+def _play(
+    game: Environment,
+    learner: int,
+    others: ridge.RidgeSums,
+    strength: float,
+    *,
+    repeats: bool,
+    rng: np.random.Generator,
+) -> tuple[ridge.RidgeSums, float]:
+    arms = game.features[: game.present[0]]
+    own, taken = ridge.empty(arms.shape[1]), list[int]()
+    for _ in range(ROUNDS):
+        sums = with_pooled_prior(own, others, strength=strength) if strength else own
+        posterior = ridge.posterior(sums, ridge=game.ridge)
+        exclude: Rows = np.array([] if repeats else sorted(taken), dtype=np.int64)
+        found = linear_ts.choose(
+            posterior, arms, k=1, exploration=game.exploration, rng=rng, exclude=exclude
+        ).rows
+        taken.append(int(found[0]))
+        own = ridge.add(own, arms[found], game.means[learner, found], np.array([True]))
+    return own, float(ROUNDS - game.means[learner, taken].sum())
 
 
-def _report(game: Environment, regrets: dict[str, Matrix]) -> None:
-    plain = regrets["plain"].sum(axis=1)
-    print(f"{game.title}\nregret of the first {ROUNDS} rounds, mean over {len(plain)} users who come in turn")
-    for name, table in regrets.items():
-        totals = table.sum(axis=1)
-        gain = plain - totals
-        error = gain.std(ddof=1) / np.sqrt(len(gain))
-        print(f"  {name:14} {totals.mean():6.2f}   less than plain by {gain.mean():5.2f} +- {error:.2f}")
+def _report(parsed: argparse.Namespace, strengths: Sequence[float], means: np.ndarray) -> None:
+    repeats = "no film twice" if parsed.no_repeats else "repeats allowed"
+    print(f"regret of the first {ROUNDS} rounds, {parsed.users} users in turn, {repeats}")
+    print(f"mean of {len(means)} splits, and gain over the plain prior with its standard error")
+    gains = means[:, :1] - means
+    errors = (
+        gains.std(axis=0, ddof=1) / np.sqrt(len(means)) if len(means) > 1 else np.full(len(strengths), np.nan)
+    )
+    for column, strength in enumerate(strengths):
+        name = f"pooled, {strength:g}" if strength else "plain"
+        gain = gains[:, column].mean()
+        print(f"  {name:12} {means[:, column].mean():6.2f}   {gain:+.2f} +- {errors[column]:.2f}")
 
 
 if __name__ == "__main__":

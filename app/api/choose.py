@@ -37,13 +37,14 @@ def router(bandits: Bandits, choosing: Choosing, slates: SlateCampaigns) -> APIR
             if position % PAUSE_EVERY == PAUSE_EVERY - 1:
                 await asyncio.sleep(0)  # others have their turn: a choice from memory awaits nothing
             try:
-                results.append(await choosing.choose(owner, await request(item)))
+                results.append(await choosing.decide(owner, await request(item)))
             except ShortlistError as error:
                 error.errors = [
                     (("body", "requests", position, *loc[1:]), text)
                     for loc, text in error.errors or [((), error.detail)]
                 ]
                 raise
+        await choosing.log(owner, results)
         return reply({"results": results})
 
     return routes

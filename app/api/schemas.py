@@ -187,7 +187,7 @@ class BanditBody(StrictModel):
     eta: Annotated[float, Field(gt=0, lt=1)] | None = None
     reward: RewardBody = RewardBody()
     prior: Literal["plain", "pooled"] = "plain"
-    prior_strength: Annotated[float, Field(gt=0, le=MAX_PRIOR_STRENGTH)] = 1.0
+    prior_strength: Annotated[float, Field(gt=0, le=MAX_PRIOR_STRENGTH)] = 0.3
     half_life_s: Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None = None
     idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
     temperature: Temperature | None = None

@@ -33,6 +33,7 @@ from app.storage.protocol import Store
 
 LONG_SEARCH_US = 2_000.0
 LONG_DRAW_DIM = 1_024
+LOGGED_TOGETHER = 100
 LONG_SCAN = 200_000  # numbers: a millisecond, with what is drawn for every arm
 
 
@@ -131,14 +132,24 @@ class Choosing:
 
     async def choose(self, bandit: Bandit, request: ChooseRequest) -> Choice:
         """Choose. Raises NoArms, Invalid (key against scope), Unavailable (a learner not in memory)."""
-        name = bandit.learner_for(request.key)
-        if request.event_id is None:
-            choice = await self._choose(bandit, name, request)
-        else:
-            choice = await self._choose_once(bandit, name, request, request.event_id)
+        choice = await self.decide(bandit, request)
         if bandit.record.reward.wait_s is not None:
             await self._decisions.log(bandit, choice.decision)
         return choice
+
+    async def decide(self, bandit: Bandit, request: ChooseRequest) -> Choice:
+        """``choose``, but who waits for rewards has yet to ``log`` it before anybody sees it."""
+        name = bandit.learner_for(request.key)
+        if request.event_id is None:
+            return await self._choose(bandit, name, request)
+        return await self._choose_once(bandit, name, request, request.event_id)
+
+    async def log(self, bandit: Bandit, choices: Sequence[Choice]) -> None:
+        """Log decisions of a bandit that waits for rewards, side by side; nothing for other bandits."""
+        if bandit.record.reward.wait_s is not None:
+            for start in range(0, len(choices), LOGGED_TOGETHER):
+                batch = choices[start : start + LOGGED_TOGETHER]
+                await asyncio.gather(*(self._decisions.log(bandit, choice.decision) for choice in batch))
 
     async def _choose_once(self, bandit: Bandit, name: str, request: ChooseRequest, event_id: str) -> Choice:
         """The choice that was first made for this event, whoever asks again, and with whatever else."""

@@ -64,7 +64,7 @@ class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     eta: float | None
     reward: RewardRule
     prior: Literal["plain", "pooled"] = "plain"
-    prior_strength: float = 1.0
+    prior_strength: float = 0.3
     half_life_s: float | None = None
     idle_ttl_s: float | None = None
     temperature: float | None = None

@@ -13,7 +13,7 @@ FULL: Json = {
     "catalogue": "c", "policy": "sub_ts", "scope": "global", "ridge": 1.0, "exploration": 1.0, "delta": 0.05,
     "horizon": 20_000, "shortlist": 30, "eta": None,
     "reward": {"min": None, "max": None, "aggregate": "first", "wait_s": None, "default": None},
-    "prior": "plain", "prior_strength": 1.0, "half_life_s": None, "idle_ttl_s": None,
+    "prior": "plain", "prior_strength": 0.3, "half_life_s": None, "idle_ttl_s": None,
     "temperature": None, "explore": None,
 }  # fmt: skip
 

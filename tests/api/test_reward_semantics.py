@@ -110,6 +110,17 @@ async def test_a_thousand_late_rewards_leave_the_estimate_of_timely_ones(world: 
     np.testing.assert_allclose(learner["theta"], theta(*rows), rtol=1e-8)
 
 
+async def test_a_batch_of_choices_is_waited_for_like_single_ones(world: Api):
+    await world.bandit("b", "c", reward=WAIT)
+    requests = [{"k": 1 + number % 2, "activate": number % 5 > 0} for number in range(250)]
+    answer = await world.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests})
+    shown = [
+        result for result, request in zip(answer["results"], requests, strict=True) if request["activate"]
+    ]
+    await learned(world, "b", sum(len(result["arms"]) for result in shown))
+    await nothing_due(world)
+
+
 async def test_the_same_event_owes_one_default(world: Api):
     await world.bandit("b", "c", reward=WAIT)
     choice = await world.choose("b", event_id="e")
