@@ -1,0 +1,162 @@
+"""Everything that a service is made of, as real processes that can be killed: a store, replicas, workers."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from textwrap import dedent
+
+import redis
+from service_process import ROOT, Service, environment, run
+from waiting import wait_until
+
+from app.storage.server_binary import find_binary
+
+# Workers are forked from a process that has loaded everything: hundreds are killed in minutes, not hours.
+NURSERY = """
+    import os, sys
+    from app.serving import work
+    from app.settings import Settings
+    settings = Settings()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        if pid := os.fork():
+            print(pid, flush=True)
+        else:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(2, 1)
+            work(settings)
+            os._exit(0)
+"""
+
+
+class Redis:
+    """A server that syncs every write, on a unix socket; it is started again on the same data."""
+
+    def __init__(self, folder: Path, *, preload: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self.folder.mkdir(parents=True)
+        self.socket = folder / "server.sock"
+        self._preload = preload or {}
+        self.process = self._launch()
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> None:
+        self.process = self._launch()
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        options = {
+            "port": "0", "unixsocket": self.socket, "dir": self.folder, "appendonly": "yes",
+            "appendfsync": "always", "save": "", "maxmemory-policy": "noeviction",
+        }  # fmt: skip
+        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+        self.socket.unlink(missing_ok=True)
+        with (self.folder / "server.log").open("ab") as log:
+            process = subprocess.Popen(
+                [str(find_binary()), *words],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self._preload},
+                restore_signals=False,  # SIGXFSZ stays ignored: a full disk is an error of a write
+            )
+        wait_until(self._answers, what="the store answers")
+        return process
+
+    def _answers(self) -> bool:
+        try:
+            with redis.Redis(unix_socket_path=str(self.socket)) as client:
+                return bool(client.ping())
+        except redis.RedisError:
+            return False
+
+
+class Nursery:
+    """Worker processes over one store; as many as are born and not killed."""
+
+    def __init__(self, folder: Path, url: str, **settings: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.pids: list[int] = []
+        with (folder / "workers.log").open("wb") as log:
+            self._parent = subprocess.Popen(
+                [sys.executable, "-c", dedent(NURSERY)],
+                env=environment(SHORTLIST_REDIS_URL=url, **settings),
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._line() == "ready"
+
+    def bear(self) -> int:
+        assert self._parent.stdin is not None
+        self._parent.stdin.write("\n")
+        self._parent.stdin.flush()
+        self.pids.append(int(self._line()))
+        return self.pids[-1]
+
+    def kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        self.pids.remove(pid)
+
+    def close(self) -> None:
+        for pid in list(self.pids):
+            self.kill(pid)
+        self._parent.kill()
+        self._parent.communicate()
+
+    def _line(self) -> str:
+        assert self._parent.stdout is not None
+        return self._parent.stdout.readline().strip()
+
+
+class Town:
+    """A store, replicas without a worker of their own, and workers. ``clients`` are those of the replicas."""
+
+    def __init__(self, folder: Path, *, replicas: int, workers: int, **settings: str) -> None:
+        self.folder = folder
+        self.settings = {"SHORTLIST_LEASE_S": "0.5", **settings}
+        self.redis = Redis(folder / "redis")
+        self.nursery = Nursery(folder / "logs", self.redis.url, **self.settings)
+        self.replicas = [self._replica() for _ in range(replicas)]
+        for _ in range(workers):
+            self.nursery.bear()
+
+    def replace(self, place: int) -> None:
+        """Kill a replica and start another in its place."""
+        self.replicas[place].kill()
+        self.replicas[place] = self._replica()
+
+    def close(self) -> None:
+        for replica in self.replicas:
+            replica.kill()
+        self.nursery.close()
+        self.redis.kill()
+
+    def check_replay(self) -> None:
+        """Every learner is what the log says, bit for bit."""
+        done = run("replay", "--check", "--redis-url", self.redis.url, cwd=self.folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert " 0 differ, 0 are older" in done.stdout, done.stdout
+
+    def _replica(self) -> Service:
+        arguments = ("--redis-url", self.redis.url, "--no-worker")
+        return Service(self.folder / "logs", self.folder / "data", *arguments, **self.settings)
+
+
+@contextmanager
+def town(folder: Path, *, replicas: int = 1, workers: int = 1, **settings: str) -> Iterator[Town]:
+    with ExitStack() as stack:
+        made = Town(folder, replicas=replicas, workers=workers, **settings)
+        stack.callback(made.close)
+        yield made
