@@ -20,6 +20,7 @@ MOST_PROCESSES = 64
 
 BENCHMARKS = {
     "bounded-me": "one-shot search: BoundedME and racing beside a scan, faiss and a graph",
+    "kcenter": "k representative points: sampled coordinates against vectorised exact greedy",
     "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
     "churn": "queries while 200 % of the arms are replaced",
     "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
@@ -41,6 +42,7 @@ REPRODUCTIONS: dict[str, tuple[str, str]] = {
         "app.bench.bounded_me_figures",
         "precision against speed-up of one-shot search",
     ),
+    "kcenter-tables": ("app.experiments.kcenter_tables", "Tables I to VII of the k-center paper: queries"),
     "table1-sampling": ("app.experiments.sampling_table", "B_Normal beside Table 1 of the racing samplers"),
 }
 
