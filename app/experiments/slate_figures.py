@@ -124,7 +124,7 @@ def times(sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     for n in tqdm(sizes, desc="n", disable=None):
         k = max(n // 5, 2)
         estimate = _estimate(n, k)
-        row: dict[str, Any] = {"figure": 2, "n": n, "k": k, "slates": math.comb(n, k)}
+        row: dict[str, Any] = {"figure": 2, "n": n, "k": k, "slates": f"{math.comb(n, k):.1e}"}
         for method, test in (("saqm", saqm), ("sa_foa", sa_foa), ("icb", icb), ("exhaustive", exhaustive)):
             row[f"{method}_ms"] = None
             if method != "exhaustive" or math.comb(n, k) <= exhaustive.MOST_SLATES:
