@@ -74,7 +74,9 @@ class Service:
             every_s=settings.follow_s,
             moved=self._moved,
         )
-        self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer)
+        self.decisions = Decisions(
+            store, self.catalogues, self.bandits, self.signer, look=self.following.look_further
+        )
         self.eliminating = Eliminating(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
         self.choosing = Choosing(
             store,

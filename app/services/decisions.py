@@ -9,9 +9,10 @@ Life of a decision
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -26,6 +27,7 @@ from app.storage.protocol import Store
 log = logging.getLogger("shortlist.decisions")
 
 DEDUPE_MARGIN_MS = 60_000
+TOGETHER = 100
 
 
 @dataclass(slots=True)
@@ -44,8 +46,16 @@ def member_of(decision: Decision) -> str:
 class Decisions:
     """The log of decisions."""
 
-    def __init__(self, store: Store, catalogues: Catalogues, bandits: Bandits, signer: TokenSigner) -> None:
+    def __init__(
+        self,
+        store: Store,
+        catalogues: Catalogues,
+        bandits: Bandits,
+        signer: TokenSigner,
+        look: Callable[[], Awaitable[object]],
+    ) -> None:
         self._store = store
+        self._look = look  # at what other processes have made
         self._catalogues = catalogues
         self._bandits = bandits
         self._signer = signer
@@ -63,25 +73,32 @@ class Decisions:
         """Say that deferred decisions were shown: from now on they can be rewarded, and are waited for."""
         now_ms = time.time_ns() // 1_000_000
         outcome = Activation()
-        for position, token in enumerate(tokens):
-            try:
-                decision = self._signer.verify(token, now_ms=now_ms)
-            except BadToken as bad:
-                outcome.rejected.append((position, bad.reason))
-                continue
-            bandit = self._bandits.by_uid(decision.bandit_uid)
-            became = "unknown_bandit" if bandit is None else await self._activate(bandit, decision, now_ms)
-            if became == "activated":
-                outcome.activated += 1
-            elif became == "duplicate":
-                outcome.duplicate += 1
-            else:
-                outcome.rejected.append((position, became))
+        for start in range(0, len(tokens), TOGETHER):
+            batch = tokens[start : start + TOGETHER]
+            outcomes = await asyncio.gather(*(self._activate_token(token, now_ms) for token in batch))
+            for position, became in enumerate(outcomes, start):
+                if became == "activated":
+                    outcome.activated += 1
+                elif became == "duplicate":
+                    outcome.duplicate += 1
+                else:
+                    outcome.rejected.append((position, became))
         return outcome
 
+    async def _activate_token(self, token: str, now_ms: int) -> str:
+        try:
+            decision = self._signer.verify(token, now_ms=now_ms)
+        except BadToken as bad:
+            return bad.reason
+        bandit = self._bandits.by_uid(decision.bandit_uid)
+        if bandit is None:
+            await self._look()
+            bandit = self._bandits.by_uid(decision.bandit_uid)
+        if bandit is None:
+            return "unknown_bandit"
+        return await self._activate(bandit, decision, now_ms) if decision.deferred else "duplicate"
+
     async def _activate(self, bandit: Bandit, decision: Decision, now_ms: int) -> Activated:
-        if not decision.deferred:
-            return "duplicate"
         record, due_ms = None, 0
         if bandit.record.reward.wait_s is not None:
             record, due_ms = await self._record(bandit, decision, now_ms)
@@ -127,6 +144,19 @@ class Decisions:
 
     def _partition(self, decision: Decision) -> int:
         return partition_of(decision.bandit_uid, decision.learner, self._store.partitions)
+
+
+async def hidden_of(store: Store, deferred: Mapping[int, Decision]) -> set[int]:
+    """The keys of those deferred decisions that were not activated."""
+    hidden, asked = set(), list(deferred.items())
+    for start in range(0, len(asked), TOGETHER):
+        batch = asked[start : start + TOGETHER]
+        partitions = [partition_of(d.bandit_uid, d.learner, store.partitions) for _, d in batch]
+        answers = await asyncio.gather(
+            *(store.is_active(p, member_of(d)) for p, (_, d) in zip(partitions, batch, strict=True))
+        )
+        hidden |= {key for (key, _), active in zip(batch, answers, strict=True) if not active}
+    return hidden
 
 
 def defaults_of(decisions: Sequence[tuple[str, bytes]], now_ms: int) -> list[DefaultWrite]:

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 from app.services.bandits import GLOBAL_LEARNER, Bandit, Bandits, partition_of
 from app.services.catalogues import Catalogues
-from app.services.decisions import DEDUPE_MARGIN_MS, member_of
+from app.services.decisions import DEDUPE_MARGIN_MS, hidden_of
 from app.services.records import RewardPayload, RewardRule, pack, reward_payload
 from app.services.tokens import BadToken, Decision, TokenSigner
 from app.storage.protocol import Appended, RewardWrite, Store
@@ -117,11 +117,20 @@ class Rewards:
         now_ms = time.time_ns() // 1_000_000
         receipt = Receipt()
         writes: list[tuple[int, RewardWrite]] = []
+        deferred: dict[int, Decision] = {}
         for position, item in enumerate(rewards):
             try:
-                writes.append((position, await self._from_decision(item, now_ms)))
+                write, decision = await self._from_decision(item, now_ms)
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
+            else:
+                writes.append((position, write))
+                if decision.deferred:
+                    deferred[position] = decision
+        if deferred:
+            hidden = await hidden_of(self._store, deferred)
+            receipt.rejected += [(position, "not_activated") for position in hidden]
+            writes = [item for item in writes if item[0] not in hidden]
         return await self.append(writes, receipt)
 
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
@@ -162,7 +171,7 @@ class Rewards:
         waits = [self._workers.wait_applied(*position) for position in receipt.positions.items()]
         receipt.applied = all(await asyncio.gather(*waits))
 
-    async def _from_decision(self, reward: Reward, now_ms: int) -> RewardWrite:
+    async def _from_decision(self, reward: Reward, now_ms: int) -> tuple[RewardWrite, Decision]:
         try:
             decision = self._signer.verify(reward.decision, now_ms=now_ms)
         except BadToken as bad:
@@ -179,11 +188,8 @@ class Rewards:
         features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
         if features is None:
             raise Rejected("unknown_arm")
-        partition = partition_of(bandit.uid, decision.learner, self._store.partitions)
-        if decision.deferred and not await self._store.is_active(partition, member_of(decision)):
-            raise Rejected("not_activated")
         word = f"{decision.id}/{arm}"
-        return RewardWrite(
+        write = RewardWrite(
             bandit_uid=bandit.uid,
             learner=decision.learner,
             once=f"r/{word}/{reward.reward_id or ''}" if rule.aggregate == "sum" else f"r/{word}",
@@ -192,6 +198,7 @@ class Rewards:
             ttl_ms=decision.expires_ms - now_ms + DEDUPE_MARGIN_MS,
             payload=reward_payload(bandit.record, features, reward.value, decision.issued_ms),
         )
+        return write, decision
 
     def _from_observation(self, bandit: Bandit, observation: Observation, now_ms: int) -> RewardWrite:
         per_key = bandit.record.scope == "per_key"

@@ -18,7 +18,10 @@ from app.errors import Conflict, NoArms, NotFound, Unavailable
 from app.metrics import Metrics
 from app.service import Service
 from app.services import following as module
+from app.services import pools
+from app.services.bandits import Bandit
 from app.services.catalogues import Arm, Catalogue
+from app.services.records import RewardRule
 from app.services.rewards import Observation, Reward
 from app.settings import Settings
 from app.storage import redis_keys
@@ -200,6 +203,44 @@ async def test_a_decision_of_another_process_is_rewarded_at_once(pair: tuple[Wor
         two.service.bandits.get("new"), [Observation("o", "newest", 1.0, "ann")]
     )
     assert receipt.accepted == 1
+
+
+async def test_a_deferred_decision_is_activated_by_a_process_that_knows_nothing_of_it(
+    pair: tuple[World, World],
+):
+    one, two = pair
+    await one.catalogue("fresh")
+    bandit = await one.bandit("new", "fresh", reward=RewardRule(wait_s=3_600.0, default=2.0))
+    token = (await one.choose(bandit, activate=False)).decision
+    assert (await two.reward(token)).rejected == [(0, "not_activated")]
+    await one.bandit("newer", "fresh")
+    other = (await one.choose(one.service.bandits.get("newer"), activate=False)).decision
+    outcome = await two.service.decisions.activate([token, other, token])
+    assert (outcome.activated, outcome.duplicate, outcome.rejected) == (2, 1, [])
+    assert (await one.reward(token)).accepted == 1
+
+
+async def test_a_pool_taught_by_another_process_is_the_prior_here(
+    pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pools, "MAX_AGE_S", 0.0)
+    one, two = pair
+    bandit = await one.bandit(prior="pooled", prior_strength=100.0)
+    await two.service.following.look()
+    there = two.service.bandits.get("b")
+    assert not (await two.service.learners.report(there, "new")).theta.any()
+    await one.observe(bandit, "o", key="ann")
+
+    async def known() -> bool:
+        return bool((await two.service.learners.report(there, "new")).theta.any())
+
+    await until(known, what="the pool is read again")
+    await one.service.rewards.forget(bandit, "ann")
+    await until(lambda: forgotten(two, there), what="the pool has forgotten")
+
+
+async def forgotten(world: World, bandit: Bandit) -> bool:
+    return not (await world.service.learners.report(bandit, "new")).theta.any()
 
 
 async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
