@@ -298,3 +298,33 @@ async def test_a_campaign_that_is_sampling_teaches_nothing_and_is_no_baseline(ap
     await api.ok("POST", "/v1/slates/s/teach", {"bandit": "u", "key": "ann"}, status=202)
     await api.ok("DELETE", "/v1/catalogues/c/arms/a0", status=204)
     await api.refused("POST", "/v1/slates/s/teach", {"bandit": "b"}, loc=["body", "bandit"])
+
+
+@pytest.mark.parametrize("method", ["saqm", "sa_foa", "icb", "exhaustive"])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (1e9, 1e-9, 1e-12, 1e9), (1e-9, 1e-9, 1e-12, 1e9), (1e-9, 1e9, 0.999, 1e9), (1e9, 1e9, 0.999, 0.0),
+        (1e-9, 1e-9, 1e-12, 0.0), (1.0, 0.5, 0.05, 1e9), (1e9, 1e-9, 1e-12, 1e-9),
+    ],
+)  # fmt: skip
+async def test_the_largest_and_the_smallest_numbers(
+    shared: Api, method: str, numbers: tuple[float, float, float, float]
+):
+    noise, epsilon, delta, scale = numbers
+    for place, (rest, bound) in enumerate(
+        (({"noise_std": noise}, "certified"), ({"noise_std": None, "noise_range": noise}, "paper"))
+    ):
+        name = f"x-{method}-{noise}-{epsilon}-{scale}-{place}"
+        limits = {"epsilon": epsilon, "delta": delta, "method": method, "bound": bound}
+        await make(shared, name, **limits, **rest)
+        rng = np.random.default_rng(9)
+        for _ in range(3):
+            pulls = await ask(shared, name, 300)
+            results = [{"pull": p["pull"], "total": scale * rng.uniform(-1.0, 1.0)} for p in pulls]
+            if results:
+                await tell(shared, name, results)
+        view = await shared.ok("GET", f"/v1/slates/{name}")
+        assert len(view["best"]) == 3
+        assert view["bounds"]["lower"] <= view["bounds"]["upper"]
+        assert 0 <= view["progress"]["more_pulls"] <= 10**15

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+MOST_RATIO = 1e9
+MOST_PULLS = 10**15
+
 
 @dataclass(frozen=True, slots=True)
 class Excess:
@@ -22,4 +25,5 @@ class Excess:
         if self.value <= epsilon:
             return 0
         needed = epsilon + max(self.lead, 0.0)
-        return math.ceil(observed * ((self.width / needed) ** 2 - 1.0))
+        more = observed * ((min(self.width / needed, MOST_RATIO) ** 2) - 1.0)
+        return min(math.ceil(max(more, 1.0)), MOST_PULLS)
