@@ -10,6 +10,7 @@ from pathlib import Path
 
 from app.errors import StartupError
 from app.metrics import Metrics
+from app.services.adaptive import IndependentSolvers
 from app.services.bandits import Bandits
 from app.services.campaigns import Campaigns
 from app.services.catalogues import Catalogues
@@ -78,6 +79,7 @@ class Service:
             store, self.catalogues, self.bandits, self.signer, look=self.following.look_further
         )
         self.eliminating = Eliminating(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
+        self.independent = IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
         self.choosing = Choosing(
             store,
             self.learners,
@@ -85,6 +87,7 @@ class Service:
             self.signer,
             self.decisions,
             following=self.following,
+            independent=self.independent,
             token_ttl_ms=token_ttl_ms,
         )
         self.rewards = Rewards(
@@ -106,7 +109,7 @@ class Service:
             store, Slates(), capacity_bytes=settings.campaign_cache_mb << 20
         )
         self.teaching = Teaching(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
-        self.mips = Mips(cache_bytes=settings.mips_cache_mb << 20)
+        self.mips = Mips(cache_bytes=settings.mips_cache_mb << 20, independent=self.independent)
         self.sampling = Sampling(self.mips.layouts)
         self._tasks: list[asyncio.Task[None]] = []
         self._background: list[asyncio.Task[None]] = []
@@ -145,6 +148,7 @@ class Service:
         self.slates.close()
         self.eliminating.close()
         self.mips.close()
+        self.independent.close()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.store.close()
 

@@ -86,6 +86,9 @@ class Settings(BaseSettings):
     mips_cache_mb: Annotated[int, Field(ge=1)] = Field(
         512, description="Memory for blocked copies of catalogues, which one-shot searches sample."
     )
+    adaptive_cache_mb: Annotated[int, Field(ge=1)] = Field(
+        512, description="Memory for the additional graphs of adaptive searches; the newest stay."
+    )
     max_body_mb: Annotated[int, Field(ge=1, le=1024)] = Field(
         32, description="Largest request body, except for imports, which are streamed."
     )

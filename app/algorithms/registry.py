@@ -21,6 +21,7 @@ from app.algorithms.kcenter.ds_ucb import ds_ucb
 from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.kcenter.random_sampling import random_sampling
 from app.algorithms.linear import linear_elimination, linear_ts, sub_elim, sub_ts
+from app.algorithms.mips.adaptive import adaptive
 from app.algorithms.mips.bounded_me import bounded_me
 from app.algorithms.mips.exact import exact
 from app.algorithms.mips.racing import racing
@@ -58,6 +59,7 @@ ALGORITHMS = (
     Algorithm("sub_ts", "policy", SUBLINEAR, "Algorithm 4", "proven", sub_ts.choose),
     Algorithm("sub_elim", "policy", SUBLINEAR, "Algorithms 2 and 3", "proven", sub_elim.play),
     Algorithm("linear_elim", "policy", SUBLINEAR, "section 5", "proven", linear_elimination.choose),
+    Algorithm("adaptive", "mips", SUBLINEAR, "Algorithms 1 and 4", "proven", adaptive),
     Algorithm("exact", "mips", SUBLINEAR, "section 7, baselines", "exact", exact),
     Algorithm("exact", "sampling", DISCRETE_SAMPLING, "Equation 2", "exact", gumbel_max),
     Algorithm("lil_ucb", "sampling", DISCRETE_SAMPLING, "section 3.2", "proven", lil_ucb),

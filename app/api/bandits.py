@@ -16,9 +16,10 @@ from app.errors import NotFound
 from app.services.bandits import GLOBAL_LEARNER, Bandit, Bandits
 from app.services.choosing import Choosing
 from app.services.eliminating import Eliminating
-from app.services.learners import Learners
+from app.services.learners import LearnerReport, Learners
 from app.services.records import BanditRecord, ExploreRule, RewardRule
 from app.services.rewards import Observation, Rewards
+from app.services.shifted import observed_theta
 
 
 class StageView(BaseModel):
@@ -92,7 +93,7 @@ def router(
             "key": key,
             "version": report.version,
             "observations": report.observations,
-            "theta": report.theta.tolist(),
+            **_theta(owner, report),
         }
         if include == "precision":
             answer["precision"] = report.precision.tolist()
@@ -126,6 +127,14 @@ def _check_key(bandit: Bandit, key: str) -> None:
     if (key == GLOBAL_LEARNER) != (bandit.record.scope == "global"):
         expected = f"only {GLOBAL_LEARNER}" if bandit.record.scope == "global" else "one per key"
         raise NotFound(f"no such learner: a bandit of scope {bandit.record.scope} has {expected}")
+
+
+def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:
+    """What predicts rewards as users give them."""
+    if not bandit.record.shift_rewards:
+        return {"theta": report.theta.tolist()}
+    theta, offset = observed_theta(report.theta)
+    return {"theta": theta.tolist(), "offset": offset}
 
 
 def _view(bandit: Bandit) -> BanditView:

@@ -176,6 +176,10 @@ class ExploreBody(StrictModel):
 
 
 class BanditBody(StrictModel):
+    """``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
+    sub_ts searches; ``adaptive`` is the paper's ladder, its ratio ``eta`` (horizon^-1/2 if absent).
+    """
+
     catalogue: Identifier
     policy: Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax"]
     scope: Literal["global", "per_key"] = "global"
@@ -207,6 +211,9 @@ class BanditBody(StrictModel):
             raise ValueError("explore goes with sub_ts and linear_ts alone")
         return explore
 
+    shift_rewards: bool = False
+    solver: Literal["shortlist", "adaptive"] = "shortlist"
+
     @model_validator(mode="after")
     def _consistent(self) -> BanditBody:
         if self.prior == "pooled" and self.scope == "global":
@@ -234,6 +241,8 @@ class BanditView(BaseModel):
     idle_ttl_s: float | None
     temperature: float | None
     explore: dict[str, Any] | None
+    shift_rewards: bool
+    solver: str
 
 
 class ChooseBody(StrictModel):
@@ -275,8 +284,11 @@ class ChoicesView(BaseModel):
 
 
 class LearnerView(BaseModel):
+    """x.theta predicts a reward; with ``shift_rewards`` x.theta + ``offset``, and precision is of d + 1."""
+
     key: str
     version: int
     observations: int
     theta: list[float]
+    offset: float | None = None
     precision: list[list[float]] | None = None

@@ -81,10 +81,25 @@ class HnswGraph:
         Shapes: rows (n,), n >= 1. The GIL is released during insertion. With one thread the graph is a
         function of the arguments.
         """
-        rows = rows[np.argsort(-view.norms[rows], kind="stable")]
+        shape = {"m": m, "ef_construction": ef_construction, "seed": seed, "threads": threads}
+        return cls.inserted(view, rows[np.argsort(-view.norms[rows], kind="stable")], check=check, **shape)
+
+    @classmethod
+    def inserted(
+        cls,
+        view: ArmView,
+        rows: Rows,
+        *,
+        m: int,
+        ef_construction: int,
+        seed: int,
+        threads: int,
+        check: Callable[[], None],
+    ) -> HnswGraph:
+        """As ``build``, in the order of ``rows``."""
         index = hnswlib.Index(space="ip", dim=_padded(view.dim))
         index.init_index(len(rows), M=m, ef_construction=ef_construction, random_seed=seed)
-        exponent = _LARGEST_NORM_EXPONENT - int(np.frexp(view.norms[rows[0]])[1])
+        exponent = _LARGEST_NORM_EXPONENT - int(np.frexp(view.norms[rows].max())[1])
         start = 0
         while start < len(rows):
             check()

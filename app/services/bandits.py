@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from app.algorithms import confidence
 from app.algorithms.linear import elimination
 from app.errors import Conflict, Invalid, NotFound
+from app.indexes.snapshot import Snapshot
 from app.services.catalogues import Catalogue, Catalogues
 from app.services.pages import page_by_name
 from app.services.records import BanditRecord, split_uid, with_uid
+from app.services.shifted import ShiftedSnapshot
 from app.storage.protocol import Store
 
 GLOBAL_LEARNER = "_global"
@@ -37,14 +39,27 @@ class Bandit:
 
     @property
     def rules(self) -> elimination.Rules:
-        """Of an elimination policy: eta is T^-1/2 unless it is given (Corollary 5.3)."""
-        record = self.record
-        eta = record.eta if record.eta is not None else record.horizon**-0.5
-        return elimination.rules(radius=self.exploration, eta=eta)
+        """Of an elimination policy."""
+        return elimination.rules(radius=self.exploration, eta=self.eta)
+
+    @property
+    def eta(self) -> float:
+        """As given, or T^-1/2 (Corollaries 5.3 and 6.2)."""
+        return self.record.eta if self.record.eta is not None else self.record.horizon**-0.5
+
+    @property
+    def learner_dim(self) -> int:
+        """Dimension of what learners learn: one more than the catalogue's when rewards are shifted."""
+        return self.catalogue.dim + self.record.shift_rewards
+
+    def snapshot(self) -> Snapshot:
+        """The catalogue as it is now, as the learners see its arms."""
+        found = self.catalogue.index.snapshot()
+        return ShiftedSnapshot.of(found) if self.record.shift_rewards else found
 
     @classmethod
     def of(cls, name: str, uid: str, record: BanditRecord, catalogue: Catalogue) -> Bandit:
-        return cls(name, uid, record, catalogue, _exploration(record, catalogue.dim))
+        return cls(name, uid, record, catalogue, _exploration(record, catalogue.dim + record.shift_rewards))
 
     def learner_for(self, key: str | None) -> str:
         """Name of the learner. Raises Invalid when the key is missing, or not wanted."""
@@ -67,6 +82,11 @@ def _exploration(record: BanditRecord, dim: int) -> float:
     if isinstance(record.exploration, str):
         return confidence.beta(record.delta / (4 * record.horizon), dim=dim, horizon=record.horizon)
     return record.exploration
+
+
+def _check_solver(record: BanditRecord) -> None:
+    if record.solver == "adaptive" and record.policy != "sub_ts":
+        raise Invalid("solver: adaptive is for the policy sub_ts", loc=("body", "solver"))
 
 
 def _check_elimination(record: BanditRecord, dim: int) -> None:
@@ -126,6 +146,7 @@ class Bandits:
     async def _create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
         catalogue = self._catalogues.get(record.catalogue)
         _check_elimination(record, catalogue.dim)
+        _check_solver(record)
         data = with_uid(secrets.token_hex(8), record)
         standing = await self._store.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:

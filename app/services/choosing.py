@@ -21,12 +21,14 @@ from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.errors import NoArms
 from app.indexes.live import Snapshot
 from app.services import softmax
+from app.services.adaptive import COPIES, ExactSolver, IndependentSolvers, NeverNull, ladder
 from app.services.bandits import Bandit, partition_of
 from app.services.decisions import Decisions
 from app.services.eliminating import Decided, Eliminating
 from app.services.exploring import CentersFirst, Exploring
 from app.services.following import Following
 from app.services.learners import Learners
+from app.services.shifted import ShiftedSnapshot, observed, observed_theta
 from app.services.softmax import Drawn
 from app.services.tokens import Decision, TokenSigner, new_decision_id
 from app.storage.protocol import Store
@@ -74,16 +76,6 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, slots=True)
-class ExactSolver:
-    """The solver of exact Thompson sampling: every eligible arm is compared."""
-
-    view: Snapshot
-
-    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        return self.view.search_exact(query, k, exclude)
-
-
-@dataclass(frozen=True, slots=True)
 class ShortlistSolver:
     """The solver of Sub-TS: a graph proposes at least ``shortlist`` arms, which are scored again exactly."""
 
@@ -97,13 +89,23 @@ class ShortlistSolver:
         return TopK(found.rows[:k], found.scores[:k], found.exact)
 
 
-def solver_for(bandit: Bandit, view: Snapshot) -> MipsSolver:
+def solver_for(bandit: Bandit, view: Snapshot, independent: IndependentSolvers) -> MipsSolver:
     record = bandit.record
     if record.policy == "linear_ts":
         return ExactSolver(view)
+    if record.solver == "adaptive":
+        return _adaptive(bandit, view, independent)
     if record.shortlist > bandit.catalogue.shortlist:
         return ShortlistSolver(view, record.shortlist)
     return view
+
+
+def _adaptive(bandit: Bandit, view: Snapshot, independent: IndependentSolvers) -> MipsSolver:
+    solvers, largest_norm = independent.of(bandit.catalogue, view), view.view.largest_norm
+    if isinstance(view, ShiftedSnapshot):
+        solvers = [ShiftedSnapshot.of(solver) for solver in solvers]
+        largest_norm = view.largest_norm
+    return NeverNull(ladder(solvers, view.features_of, largest_norm=largest_norm, eta=bandit.eta), view)
 
 
 class Choosing:
@@ -118,6 +120,7 @@ class Choosing:
         decisions: Decisions,
         *,
         following: Following,
+        independent: IndependentSolvers,
         token_ttl_ms: int,
     ) -> None:
         self._store = store
@@ -126,6 +129,7 @@ class Choosing:
         self._signer = signer
         self._decisions = decisions
         self._following = following
+        self._independent = independent
         self._token_ttl_ms = token_ttl_ms
         self._exploring = Exploring(store, ttl_ms=token_ttl_ms)
         self._rng = np.random.default_rng()
@@ -199,33 +203,41 @@ class Choosing:
         learner = self._learners.cached(bandit, name) or await self._learners.get(bandit, name)
         posterior = learner.posterior or await self._learners.posterior(bandit, learner)
         catalogue_version = bandit.catalogue.version
-        view = bandit.catalogue.index.snapshot()
+        view = bandit.snapshot()
         if bandit.record.policy == "softmax":
             drawn = await self._draw(bandit, posterior, view, request)
             propensities = drawn.propensities.tolist()
             return Decided(drawn.found, view, learner.version, catalogue_version, propensities)
-        solver = solver_for(bandit, view)
+        solver = solver_for(bandit, view, self._independent)
         if bandit.record.explore is not None and request.arms is None:
             centers = await self._exploring.turn(
                 bandit, name, learner.version, view, count=request.k, claim=request.event_id
             )
             solver = CentersFirst(view, solver, centers)
         found = await self._search(bandit, posterior, solver, view, request)
+        if bandit.record.shift_rewards:
+            found = observed(found)
         return Decided(found, view, learner.version, catalogue_version)
 
     async def _draw(
         self, bandit: Bandit, posterior: Posterior, view: Snapshot, request: ChooseRequest
     ) -> Drawn:
+        """Temperature and scores are in the scale of rewards, also when these are shifted."""
+        theta, offset = posterior.theta, 0.0
+        if isinstance(view, ShiftedSnapshot):
+            view, (theta, offset) = view.plain(), observed_theta(theta)
         draw = partial(
             softmax.draw,
             view,
-            posterior.theta,
+            theta,
             k=request.k,
             temperature=bandit.record.temperature or 1.0,
             rng=self._generator(bandit, request),
             exclude=view.rows_of(request.exclude) if request.exclude else NO_ROWS,
         )
-        return await asyncio.to_thread(draw) if view.size * view.view.dim > LONG_SCAN else draw()
+        drawn = await asyncio.to_thread(draw) if view.size * view.view.dim > LONG_SCAN else draw()
+        found = TopK(drawn.found.rows, drawn.found.scores + offset, exact=True)
+        return Drawn(found, drawn.propensities)
 
     async def forget(self, bandit: Bandit, name: str) -> None:
         """Forget what a learner was shown; what it has learned is for ``Rewards.forget``."""
@@ -252,7 +264,8 @@ class Choosing:
             rng=rng,
             exclude=exclude,
         )
-        if view.expected_us > LONG_SEARCH_US or bandit.catalogue.dim > LONG_DRAW_DIM:
+        searches = 1 + COPIES * (bandit.record.solver == "adaptive")
+        if view.expected_us * searches > LONG_SEARCH_US or bandit.catalogue.dim > LONG_DRAW_DIM:
             return await asyncio.to_thread(choose)
         return choose()
 

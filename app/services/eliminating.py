@@ -73,7 +73,7 @@ class _Asker:
 
     @property
     def full_work(self) -> int:
-        return self.view.size * self.bandit.catalogue.dim**2
+        return self.view.size * self.bandit.learner_dim**2
 
 
 class Eliminating:
@@ -137,7 +137,7 @@ class Eliminating:
         learner = self._learners.cached(bandit, name) or await self._learners.get(bandit, name)
         posterior = learner.posterior or await self._learners.posterior(bandit, learner)
         key = f"{bandit.uid}/{name if learner.version else PRIOR}"
-        view, version = bandit.catalogue.index.snapshot(), bandit.catalogue.version
+        view, version = bandit.snapshot(), bandit.catalogue.version
         return _Asker(bandit, key, Learned(learner.version, posterior), view, version)
 
     async def _ready(self, bandit: Bandit, name: str) -> tuple[_Asker, Placed]:
@@ -179,7 +179,7 @@ class Eliminating:
     ) -> TopK:
         rows = asker.view.rows_of(exclude) if exclude else NO_ROWS
         choose = partial(pick, learned=asker.learned, view=asker.view, k=k, rng=rng, exclude=rows)
-        if FIND.most * asker.bandit.catalogue.dim**2 > INLINE_WORK:
+        if FIND.most * asker.bandit.learner_dim**2 > INLINE_WORK:
             picked = await asyncio.to_thread(choose, placed)
         else:
             picked = choose(placed)

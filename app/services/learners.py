@@ -55,7 +55,7 @@ def _bytes(dim: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LearnerReport:
-    """What a learner knows. Shapes: theta (d,), precision (d, d)."""
+    """What a learner knows. Shapes: theta (d,), precision (d, d), of its own dimension d."""
 
     version: int
     observations: int
@@ -115,7 +115,7 @@ class Learners:
         """The learner as the store has it now; the prior when it has none."""
         identity = (bandit.uid, name)
         (data,) = await self._store.states(self._partition(identity), [identity])
-        dim = bandit.catalogue.dim
+        dim = bandit.learner_dim
         state = LearnerState(0, ridge.empty(dim)) if data is None else bytes_to_state(data)
         sums = await self._sums(bandit, state)
         posterior = await _factored(sums, bandit.record.ridge)
@@ -157,7 +157,7 @@ class Learners:
 
     async def _prior(self, bandit: Bandit) -> Posterior:
         """The posterior of all keys without rewards: an entry of the cache like any other."""
-        dim, strength = bandit.catalogue.dim, bandit.record.ridge
+        dim, strength = bandit.learner_dim, bandit.record.ridge
         identity, version = ("prior", f"{dim}/{strength}"), 0
         if bandit.record.prior == "pooled" and (pool := await self._pools.get(bandit)):
             identity, version = ("prior", bandit.uid), pool.version

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,8 @@ from app.algorithms.mips.rewards import Rewards, blocked_rewards
 from app.algorithms.types import Vector
 from app.errors import DimensionMismatch, Invalid, NoArms, TooLarge
 from app.indexes.live import IndexOptions, LiveIndex, Snapshot
+from app.services.adaptive import IndependentSolvers
+from app.services.adaptive_search import FINER_THAN_NET, search_adaptively, search_vectors_adaptively
 from app.services.catalogues import Catalogue
 from app.services.layouts import Layouts, Prepared
 from app.services.long_work import LongWork
@@ -35,7 +38,7 @@ WAITING = 32
 # A graph is built for one request over vectors, and thrown away.
 MOST_GRAPH_NUMBERS = 1_000_000
 
-MethodName = Literal["bounded_me", "racing", "exact", "hnsw"]
+MethodName = Literal["bounded_me", "racing", "exact", "hnsw", "adaptive"]
 Given = NDArray[np.floating[Any]]
 Search = Callable[[Rewards], Answer]
 
@@ -80,6 +83,7 @@ class CatalogueJob:
     layouts: Layouts
     query: Vector
     request: MipsRequest
+    independent: Callable[[], Sequence[Snapshot]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,8 @@ class Method:
 class Mips:
     """Searches, a few at a time."""
 
-    def __init__(self, *, cache_bytes: int) -> None:
+    def __init__(self, *, cache_bytes: int, independent: IndependentSolvers) -> None:
+        self._independent = independent
         self.layouts = Layouts(cache_bytes)
         self._work = LongWork(threads=THREADS, waiting=WAITING)
 
@@ -114,7 +119,8 @@ class Mips:
         if not snapshot.size:
             raise NoArms("the catalogue has no arms")
         prepared = self.layouts.prepare(catalogue)
-        job = CatalogueJob(int(catalogue.uid, 16), snapshot, prepared, self.layouts, query, request)
+        graphs = partial(self._independent.of, catalogue, snapshot)
+        job = CatalogueJob(int(catalogue.uid, 16), snapshot, prepared, self.layouts, query, request, graphs)
         answer = await self._work.run(lambda: METHODS[request.method].in_catalogue(job))
         ids = [prepared.view.ids[row] for row in answer.rows.tolist()]
         return Found(answer, (time.perf_counter() - started) * 1e3, ids, prepared.version)
@@ -256,6 +262,20 @@ def _graph_of_vectors(job: VectorsJob) -> Answer:
     return Answer(found.rows, found.scores, None, vectors.size, guarantee)
 
 
+# The ladder -----------------------------------------------------------------------------------------
+def _adaptive(job: CatalogueJob) -> Answer:
+    _refuse_nearest(job.request)
+    request = job.request
+    found = search_adaptively(job.snapshot, job.independent, job.query, k=request.k, epsilon=request.epsilon)
+    return found or _scan(job, FINER_THAN_NET)
+
+
+def _adaptive_vectors(job: VectorsJob) -> Answer:
+    _refuse_nearest(job.request)
+    found = search_vectors_adaptively(job.vectors, job.query, k=job.request.k, epsilon=job.request.epsilon)
+    return found or _scan_vectors(job, FINER_THAN_NET)
+
+
 def _refuse_nearest(request: MipsRequest) -> None:
     if request.objective == "nearest":
         raise Invalid("graphs are of inner products; take another method", loc=("body", "objective"))
@@ -266,4 +286,5 @@ METHODS: Mapping[MethodName, Method] = {
     "racing": _sampled(_racing, racing.LEAST_DIM),
     "exact": Method(_scan, _scan_vectors),
     "hnsw": Method(_graph, _graph_of_vectors),
+    "adaptive": Method(_adaptive, _adaptive_vectors),
 }

@@ -69,6 +69,8 @@ class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle_ttl_s: float | None = None
     temperature: float | None = None
     explore: ExploreRule | None = None
+    shift_rewards: bool = False
+    solver: Literal["shortlist", "adaptive"] = "shortlist"
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):
@@ -82,12 +84,14 @@ class RewardTerms(msgspec.Struct, frozen=True, array_like=True):
     """What the fold must know of a bandit that waits, discounts or pools.
 
     ``default`` is the reward that an entry replaces if the log says so, ``decided_ms`` the time of choice.
+    ``shifted``: features and values are as they came, and the fold transforms them (``shifted_rewards``).
     """
 
     default: float = 0.0
     decided_ms: int = 0
     half_life_s: float = 0.0
     pooled: bool = False
+    shifted: bool = False
 
 
 class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
@@ -130,9 +134,10 @@ def reward_payload(record: BanditRecord, features: Vector, value: float, decided
     """The entry that a reward of this bandit makes; plain bandits carry no terms."""
     waits, discounts = record.reward.wait_s is not None, record.half_life_s is not None
     terms = None
-    if waits or discounts or record.prior == "pooled":
+    if waits or discounts or record.prior == "pooled" or record.shift_rewards:
         default = record.reward.default or 0.0
-        terms = RewardTerms(default, decided_ms, record.half_life_s or 0.0, record.prior == "pooled")
+        pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
+        terms = RewardTerms(default, decided_ms, half_life_s, pooled, record.shift_rewards)
     return pack(RewardPayload(vector_to_bytes(features), value, terms))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.algorithms.linear import ridge
+from app.algorithms.linear.shifted_rewards import shift_features
 from app.algorithms.linear.sum_algebra import minus, scaled, weight
 from app.algorithms.types import Matrix, Vector
 from app.errors import ShortlistError
@@ -124,8 +125,8 @@ def _without(pool: LearnerState, learner: LearnerState) -> LearnerState:
 
 def _add(state: LearnerState | None, items: Sequence[Item], bury: Bury) -> LearnerState | None:
     try:
-        first = bytes_to_vector(items[0][1].features)
-        before = state or LearnerState(0, ridge.empty(first.size))
+        rows, _, _ = _rows(items[:1])
+        before = state or LearnerState(0, ridge.empty(rows.shape[1]))
         if (items[0][1].terms or NO_TERMS).half_life_s:
             return _add_discounted(before, items)
         sums = ridge.add(before.sums, *_rows(items))
@@ -153,7 +154,10 @@ def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
 
 
 def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_]]:
-    """Features, values, whether the first of a decision; a replaced default goes as it came."""
+    """Features, values, whether the first of a decision; a replaced default goes as it came.
+
+    Shifted, all rewards R of a decision together teach [x'] with R / 2 + 1 / 2: the first brings the 1 / 2.
+    """
     features, values, first = [], [], []
     for entry, payload in items:
         row = bytes_to_vector(payload.features)
@@ -164,4 +168,6 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_]]:
         features.append(row)
         values.append(payload.value)
         first.append(entry.first)
+    if (items[0][1].terms or NO_TERMS).shifted:
+        return shift_features(np.array(features)), np.array(values) / 2 + np.array(first) / 2, np.array(first)
     return np.array(features), np.array(values), np.array(first)

@@ -80,6 +80,13 @@ def sampled_search(algorithm, arms, k, seed):
     return algorithm.run(rewards, k=k, epsilon=1e-3, delta=0.01).rows
 
 
+def adaptive_search(algorithm, arms, k, seed):
+    """With a last coordinate that makes every product positive, as the ladder leaves out the others."""
+    query = np.append(np.random.default_rng(seed).standard_normal(DIM), 40.0)
+    lifted = np.column_stack((arms, np.ones(len(arms))))
+    return algorithm.run(lifted, query, k=k, eta=1e-9).rows
+
+
 def centers(algorithm, arms, k, seed):
     rng = np.random.default_rng(seed)
     return algorithm.run(arms, k=k, first=outermost(arms), rng=rng).centers
@@ -167,6 +174,7 @@ CASES = {
     ("policy", "sub_elim"): Case(staged_elimination),
     ("policy", "linear_elim"): Case(linear_elimination),
     ("mips", "exact"): Case(search),
+    ("mips", "adaptive"): Case(adaptive_search),
     ("sampling", "exact"): Case(draws(), follows_arms=False, repeats=True),
     ("sampling", "lil_ucb"): Case(draws(delta=a_tenth, ranges=ranges), follows_arms=False, repeats=True),
     ("sampling", "racing_ebs"): Case(draws(delta=a_tenth, ranges=ranges), follows_arms=False, repeats=True),

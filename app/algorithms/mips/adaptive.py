@@ -9,9 +9,9 @@ Notation
     i, n            rung of the ladder, 1 <= i <= n = ceil(d / eta): c = 1 - 1/(i + 1), r = i eta / d,
                     epsilon = eta / d
 
-The solvers inside answer (c, r, 0) on net points with probability at least 0.9 each, independently; one that is
-exact never fails, and is enough. Ours do not depend on c and r, so all rungs share them and the whole ladder is
-one question to each: the largest rung that is not null is read off the best answer.
+The solvers inside answer (c, r, 0) on net points with probability at least 0.9 each, independently; one that
+is exact never fails, and is enough. Ours do not depend on c and r, so all rungs share them, and the whole
+ladder is one question to each: the largest rung that is not null is read off the best answer.
 
 What the ladder guarantees (docs/papers.md, section 1): if all net points are answered and max <q, p> >=
 2 eta / d, the answer has <q, p> > max - 4 eta / d.
@@ -55,7 +55,7 @@ class AdaptiveSolver:
         checks.in_range("epsilon", self.epsilon, above=0.0)
 
     def query(self, query: Vector, exclude: Rows = NO_ROWS) -> int | None:
-        """Return the row of an arm, or null. Raises: NonFinite, InvalidParameter (norm of the query above 1)."""
+        """Return the row of an arm, or null. Raises: NonFinite, InvalidParameter (|query| > 1)."""
         if len(query) and float(np.linalg.norm(query)) > _UNIT:
             raise InvalidParameter("query must have a norm of at most 1", loc=("query",))
         found = _ask(self.solvers, nearest_point(query, epsilon=self.epsilon), 1, exclude)
@@ -120,7 +120,7 @@ def adaptive(
 ) -> TopK:
     """Return up to ``k`` rows by the ladder: over ``solvers`` that hold ``vectors``, or one that is exact.
 
-    Rows whose product with the query is below eta / (2 d) |query| R may be left out, others as the module says.
+    Rows whose product with the query is below eta / (2 d) |query| R may be left out.
 
     Shapes: vectors (K, d), query (d,) -> rows, scores (m,), m <= k. Cost: K d reads for the exact solver.
     Raises: InvalidShape, NonFinite, InvalidParameter (k < 1, eta not in (0, 1]).

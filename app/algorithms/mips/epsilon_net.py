@@ -45,7 +45,7 @@ def rounding_error(dim: int, epsilon: float) -> float:
 
 
 def log_points(dim: int, epsilon: float) -> float:
-    """log N: a coordinate in [-1, 1] is rounded to one of 2 floor(d / epsilon + 1/2) + 1 multiples."""
+    """Log N: a coordinate in [-1, 1] is rounded to one of 2 floor(d / epsilon + 1/2) + 1 multiples."""
     checks.in_range("dim", dim, least=1)
     checks.in_range("epsilon", epsilon, above=0.0)
     return dim * math.log(2.0 * math.floor(dim / epsilon + 0.5) + 1.0)
@@ -54,5 +54,5 @@ def log_points(dim: int, epsilon: float) -> float:
 def solvers_needed(dim: int, *, epsilon: float, delta: float) -> int:
     """Return kappa, the least number with N 0.1^kappa <= delta. Raises: InvalidParameter."""
     checks.in_range("delta", delta, above=0.0, below=1.0)
-    # DEVIATION (Alg. 1, line 3): the net is counted; the print's d log(K d / (epsilon delta)) is larger, and grows with K.
+    # DEVIATION (Alg. 1, line 3): the net is counted; the print's d log(K d / (epsilon delta)) is larger.
     return math.ceil((log_points(dim, epsilon) - math.log(delta)) / -math.log(FAILURE))

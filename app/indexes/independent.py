@@ -1,0 +1,67 @@
+"""Several graphs over the same arms, as independent as HNSW allows: the solvers inside the adaptive one.
+
+Each has its own random levels and its own random order of insertion. They are made for one table, and go on
+serving while arms come and go, as the graph of ``live`` does: fresh arms are scanned beside them, dead ones
+left out. Whether HNSW answers a fixed query with probability 0.9 nobody has proved, so nothing is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.indexes.hnsw import HnswGraph
+from app.indexes.maintenance import IndexOptions
+from app.indexes.snapshot import Snapshot
+from app.indexes.table import ArmView
+
+_EF = 64
+_CHANGED_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndependentGraphs:
+    """``graphs`` over the arms that were alive in ``view``."""
+
+    view: ArmView
+    graphs: tuple[HnswGraph, ...]
+
+    @classmethod
+    def build(
+        cls, view: ArmView, copies: int, options: IndexOptions, *, seed: int, check: Callable[[], None]
+    ) -> IndependentGraphs:
+        """Build ``copies`` graphs on one core. ``check`` is called now and then, and may raise to stop."""
+        graphs = []
+        for copy in range(copies):
+            graph = HnswGraph.inserted(
+                view,
+                np.random.default_rng(seed + copy).permutation(view.live_rows),
+                m=options.m,
+                ef_construction=options.ef_construction,
+                seed=seed + copy,
+                threads=1,
+                check=check,
+            )
+            ef = options.ef_search or _EF
+            graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
+            graphs.append(graph)
+        return cls(view, tuple(graphs))
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(graph.memory_bytes for graph in self.graphs)
+
+    def follows(self, view: ArmView) -> bool:
+        """Whether ``view`` is a later moment of the same table."""
+        return view.table == self.view.table and view.rows >= self.view.rows
+
+    def is_stale(self, view: ArmView) -> bool:
+        """Whether so much has changed since that the graphs should be built again."""
+        changed = view.rows - self.view.rows + len(view.dead) - len(self.view.dead)
+        return not self.follows(view) or changed > _CHANGED_SHARE * self.view.live
+
+    def solvers(self, snapshot: Snapshot) -> list[Snapshot]:
+        """The arms of ``snapshot``, searched by each of the graphs."""
+        return [replace(snapshot, structure=graph) for graph in self.graphs]

@@ -1,0 +1,62 @@
+"""Arms as a learner of shifted rewards sees them: x' = [x / sqrt 2, sqrt 2 / 2], over the index of x.
+
+x'.q' = x.(q'_1..d / sqrt 2) + q'_(d+1) sqrt 2 / 2, so the order of the arms is that of one search among the
+x, and no index of d + 1 dimensions is needed. See ``linear.shifted_rewards`` for the transformation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from app.algorithms.linear.shifted_rewards import shift_features, unshift_scores
+from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from app.indexes.snapshot import Snapshot
+
+_HALF_ROOT = math.sqrt(0.5)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShiftedSnapshot(Snapshot):
+    """A snapshot whose features, queries and scores are of d + 1 dimensions; its ``view`` is the index's."""
+
+    @classmethod
+    def of(cls, plain: Snapshot) -> ShiftedSnapshot:
+        return cls(plain.view, plain.structure, plain.expected_us, plain.recent)
+
+    @property
+    def largest_norm(self) -> float:
+        return math.sqrt((self.view.largest_norm**2 + 1.0) / 2.0)
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        return _lifted(self.plain().search(query[:-1] * _HALF_ROOT, k, exclude), query)
+
+    def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        return _lifted(self.plain().search_exact(query[:-1] * _HALF_ROOT, k, exclude), query)
+
+    def features_of(self, rows: Rows) -> Matrix:
+        """Shapes: rows (m,) -> (m, d + 1)."""
+        return shift_features(self.plain().features_of(rows))
+
+    def scores_of(self, rows: Rows, query: Vector) -> Vector:
+        """Shapes: rows (m,), query (d + 1,) -> (m,)."""
+        return self.plain().scores_of(rows, query[:-1] * _HALF_ROOT) + query[-1] * _HALF_ROOT
+
+    def plain(self) -> Snapshot:
+        """The snapshot of d dimensions."""
+        return Snapshot(self.view, self.structure, self.expected_us, self.recent)
+
+
+def observed(found: TopK) -> TopK:
+    """Scores in the scale of the rewards that users give."""
+    return TopK(found.rows, unshift_scores(found.scores), found.exact)
+
+
+def observed_theta(theta: Vector) -> tuple[Vector, float]:
+    """(theta, offset) of the prediction x.theta + offset. Shapes: (d + 1,) -> (d,), ()."""
+    root = math.sqrt(2.0)
+    return theta[:-1] * root, float(theta[-1] * root - 1.0)
+
+
+def _lifted(found: TopK, query: Vector) -> TopK:
+    return TopK(found.rows, found.scores + query[-1] * _HALF_ROOT, found.exact)

@@ -1,0 +1,144 @@
+"""The ladder of adaptive solvers over HTTP: one-shot searches, and as the solver of sub_ts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from api_client import Api, Json, running
+from waiting import until
+
+pytestmark = pytest.mark.anyio
+
+DIM = 8
+
+
+def arms(count: int, seed: int = 2) -> dict[str, list[float]]:
+    rows = np.random.default_rng(seed).normal(size=(count, DIM))
+    return {f"a{i}": [float(x) for x in row] for i, row in enumerate(rows)}
+
+
+async def graph(api: Api, count: int = 600) -> dict[str, list[float]]:
+    """A catalogue ``g`` that a graph serves."""
+    held = arms(count)
+    await api.ok("PUT", "/v1/catalogues/g", {"dim": DIM, "index": {"kind": "hnsw"}}, 201)
+    await api.put_arms("g", held)
+
+    async def served() -> bool:
+        return bool((await api.ok("GET", "/v1/catalogues/g"))["index"]["kind"] == "hnsw")
+
+    await until(served, what="a graph serves")
+    return held
+
+
+async def search(api: Api, name: str, query: np.ndarray, **rest: object) -> Json:
+    body = {"query": query.tolist(), "method": "adaptive", **rest}
+    answer: Json = await api.ok("POST", f"/v1/catalogues/{name}/mips", body)
+    return answer
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.05, 1.0])
+async def test_an_exact_catalogue_keeps_the_guarantee(api: Api, epsilon: float):
+    held = arms(80)
+    await api.catalogue("c", held)
+    rng = np.random.default_rng(int(1 / epsilon))
+    for _ in range(10):
+        query = rng.normal(size=DIM) * 10.0 ** rng.integers(-3, 3)
+        values = {arm: float(np.dot(row, query)) for arm, row in held.items()}
+        answer = await search(api, "c", query, epsilon=epsilon, k=3)
+        assert answer["guarantee"]["kind"] == "pac"
+        assert (answer["guarantee"]["epsilon"], answer["guarantee"]["delta"]) == (epsilon, 0.0)
+        assert answer["cost"] == {"reads": 80 * DIM, "exhaustive_reads": 80 * DIM}
+        best = sorted(values.values(), reverse=True)
+        for place, arm in enumerate(answer["arms"]):
+            assert arm["value"] == pytest.approx(values[arm["id"]])
+            assert arm["value"] >= best[place] - epsilon * DIM
+        if len(answer["arms"]) < 3:
+            assert best[len(answer["arms"])] <= epsilon * DIM / 8 + 1e-9
+
+
+async def test_null_is_an_answer_and_what_is_finer_than_the_net_is_scanned(api: Api):
+    await api.catalogue("c", {"a": [-1.0, -2.0], "b": [-3.0, -1.0]})
+    for path, rest in (("/v1/catalogues/c/mips", {}), ("/v1/mips", {"vectors": [[-1, -2], [-3, -1]]})):
+        body = {"query": [1, 1], "method": "adaptive", "k": 2, "epsilon": 0.01, **rest}
+        null = await api.ok("POST", path, body)
+        assert (null["arms"], null["guarantee"]["kind"]) == ([], "pac")
+        assert "left out" in null["guarantee"]["reason"]
+        fine = await api.ok("POST", path, {**body, "epsilon": 1e-15})
+        assert fine["guarantee"]["kind"] == "exact"
+        assert [arm["value"] for arm in fine["arms"]] == [-3.0, -4.0]
+        await api.refused("POST", path, {**body, "objective": "nearest"}, loc=["body", "objective"])
+
+
+async def test_graphs_are_asked_and_promise_nothing(api: Api):
+    held = await graph(api)
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        query = rng.normal(size=DIM)
+        answer = await search(api, "g", query, epsilon=1e-3)
+        assert answer["guarantee"]["kind"] == "none"
+        assert answer["cost"]["reads"] is None
+        best = max(float(np.dot(row, query)) for row in held.values())
+        assert answer["arms"][0]["value"] >= 0.99 * best
+
+
+async def test_choices_by_the_ladder_are_good_also_while_arms_come_and_go(api: Api):
+    held = await graph(api)
+    await api.bandit("b", "g", policy="sub_ts", solver="adaptive", exploration=0.0, eta=0.001)
+    truth = np.linspace(-1, 1, DIM)
+    history = [{"id": arm, "arm": arm, "value": float(np.dot(row, truth))} for arm, row in held.items()]
+    await api.observe("b", *history)
+    for _ in range(5):
+        theta = np.array((await api.learner("b"))["theta"])
+        values = {arm: float(np.dot(row, theta)) for arm, row in held.items()}
+        order = sorted(values, key=lambda arm: -values[arm])
+        choice = await api.choose("b", k=3)
+        assert choice["exact"] is False
+        assert choice["arms"][0]["score"] == pytest.approx(values[choice["arms"][0]["id"]])
+        assert choice["arms"][0]["score"] >= 0.99 * values[order[0]]
+        excluded = await api.choose("b", exclude=order[:2])
+        assert excluded["arms"][0]["id"] not in order[:2]
+        await api.ok("POST", "/v1/catalogues/g/arms/delete", {"ids": order[:5]})
+        held = {arm: row for arm, row in held.items() if arm not in order[:5]}
+        fresh = {f"n{len(held)}-{arm}": row for arm, row in arms(3, seed=len(held)).items()}
+        await api.put_arms("g", fresh)
+        held |= fresh
+
+
+async def test_a_choice_is_made_also_when_no_arm_is_good(api: Api):
+    await api.catalogue("c", {"a": [-1.0, 0.0], "b": [-2.0, 0.0]})
+    for name, shift in (("b", False), ("s", True)):
+        rules: Json = {"ridge": 0.001, "exploration": 0.0, "shift_rewards": shift}
+        await api.bandit(name, "c", policy="sub_ts", solver="adaptive", **rules)
+    first = await api.choose("b", k=5)
+    assert {arm["id"] for arm in first["arms"]} == {"a", "b"}
+    for name in ("b", "s"):
+        rewards = [("a", -0.4), ("b", -0.8)] * 20
+        await api.observe(
+            name, *[{"id": f"{i}", "arm": arm, "value": value} for i, (arm, value) in enumerate(rewards)]
+        )
+        choice = await api.choose(name)
+        assert choice["arms"][0]["id"] == "a"
+        assert choice["arms"][0]["score"] == pytest.approx(-0.4, abs=0.01)
+        assert choice["exact"] is (name == "b")  # shifted, the ladder has an answer; else a scan makes it
+
+
+async def test_only_sub_ts_searches_so(api: Api):
+    await api.catalogue("c", {"a": [1.0]})
+    for policy in ("linear_ts", "sub_elim", "linear_elim"):
+        body = {"catalogue": "c", "policy": policy, "solver": "adaptive"}
+        await api.refused("PUT", "/v1/bandits/b", body, loc=["body", "solver"])
+    for bad in ("ladder", None, True):
+        body = {"catalogue": "c", "policy": "sub_ts", "solver": bad}
+        await api.refused("PUT", "/v1/bandits/b", body, loc=["body", "solver"])
+
+
+async def test_it_is_the_same_bandit_after_a_restart(store_url: str, tmp_path: Path):
+    async with running(store_url, tmp_path) as api:
+        await api.catalogue("c", arms(30))
+        await api.bandit("b", "c", policy="sub_ts", solver="adaptive", eta=0.01)
+        made, choice = await api.ok("GET", "/v1/bandits/b"), await api.choose("b", seed=3)
+    async with running(store_url, tmp_path, empty=False) as api:
+        assert await api.ok("GET", "/v1/bandits/b") == made
+        assert (await api.choose("b", seed=3))["arms"] == choice["arms"]

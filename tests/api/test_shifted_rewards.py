@@ -1,0 +1,160 @@
+"""Bandits whose rewards are shifted (section 6.1): what they learn, show and choose, and after a restart."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from api_client import Api, Json, running
+from waiting import until
+
+pytestmark = pytest.mark.anyio
+
+RNG = np.random.default_rng(13)
+ARMS = {f"a{i}": [float(x) for x in row] for i, row in enumerate(RNG.uniform(-0.5, 0.5, size=(30, 3)))}
+TRUTH, LEVEL = np.array([0.4, -0.2, 0.1]), -0.6
+POLICIES = ["sub_ts", "linear_ts", "sub_elim", "linear_elim"]
+
+
+def lifted(row: list[float]) -> np.ndarray:
+    return np.append(np.array(row), 1.0) / np.sqrt(2)
+
+
+def posterior(rows: list[list[float]], totals: list[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Theta' and V' in closed form: one row for each decision, with the sum of its rewards."""
+    features = np.array([lifted(row) for row in rows]).reshape(len(rows), 4)
+    precision = np.eye(4) + features.T @ features
+    return np.linalg.solve(precision, features.T @ (np.array(totals) / 2 + 0.5)), precision
+
+
+def assert_learned(learner: Json, rows: list[list[float]], totals: list[float]) -> None:
+    theta, precision = posterior(rows, totals)
+    np.testing.assert_allclose(learner["precision"], precision, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(learner["theta"], np.sqrt(2) * theta[:-1], rtol=1e-9, atol=1e-12)
+    assert learner["offset"] == pytest.approx(np.sqrt(2) * theta[-1] - 1)
+    for row in ARMS.values():  # what is shown predicts what the learner predicts, in the scale of rewards
+        shown = np.dot(row, learner["theta"]) + learner["offset"]
+        assert shown == pytest.approx(2 * lifted(row) @ theta - 1)
+
+
+async def build(api: Api, **bandit: object) -> None:
+    await api.catalogue("c", ARMS)
+    await api.bandit("b", "c", shift_rewards=True, **bandit)
+
+
+async def teach(api: Api, times: int = 30) -> None:
+    history: list[Json] = [
+        {"id": f"{arm}-{i}", "arm": arm, "value": float(np.dot(row, TRUTH) + LEVEL)}
+        for arm, row in ARMS.items()
+        for i in range(times)
+    ]
+    await api.observe("b", *history)
+
+
+async def test_a_learner_without_rewards_predicts_the_middle(api: Api):
+    await build(api, policy="linear_ts", exploration=0.0)
+    learner = await api.learner("b", precision=True)
+    assert_learned(learner, [], [])
+    assert (learner["theta"], learner["offset"]) == ([0.0] * 3, -1.0)
+    await api.bandit("plain", "c", policy="linear_ts")
+    assert "offset" not in await api.learner("plain")
+
+
+@pytest.mark.parametrize("aggregate", ["first", "sum"])
+async def test_rewards_teach_what_the_transformation_says(api: Api, aggregate: str):
+    await build(api, policy="linear_ts", reward={"aggregate": aggregate})
+    rows, totals = [], []
+    for value in (-3.0, 0.5):
+        choice = await api.choose("b", seed=int(value * 10) + 99)
+        rows.append(ARMS[choice["arms"][0]["id"]])
+        for part in ("r0", "r1"):
+            await api.reward({"decision": choice["decision"], "value": value / 2, "reward_id": part})
+        totals.append(value if aggregate == "sum" else value / 2)
+    assert_learned(await api.learner("b", precision=True), rows, totals)
+
+
+async def test_a_late_reward_replaces_a_default(api: Api):
+    await build(api, policy="linear_ts", reward={"wait_s": 0.05, "default": -1.0})
+    choice = await api.choose("b", seed=1)
+    row = ARMS[choice["arms"][0]["id"]]
+
+    async def defaulted() -> bool:
+        return bool((await api.learner("b"))["version"])
+
+    await until(defaulted, what="the default counts")
+    assert_learned(await api.learner("b", precision=True), [row], [-1.0])
+    await api.reward({"decision": choice["decision"], "value": 0.25})
+    assert_learned(await api.learner("b", precision=True), [row], [0.25])
+
+
+@pytest.mark.parametrize("policy", ["sub_ts", "linear_ts"])
+async def test_scores_are_in_the_scale_of_rewards_and_the_best_is_first(api: Api, policy: str):
+    await build(api, policy=policy, exploration=0.0)
+    await teach(api)
+    learner = await api.learner("b")
+    choice = await api.choose("b", k=len(ARMS))
+    predicted = {arm: float(np.dot(row, learner["theta"]) + learner["offset"]) for arm, row in ARMS.items()}
+    assert [arm["id"] for arm in choice["arms"]] == sorted(predicted, key=lambda arm: -predicted[arm])
+    for arm in choice["arms"]:
+        assert arm["score"] == pytest.approx(predicted[arm["id"]])
+    best = max(ARMS, key=lambda arm: float(np.dot(ARMS[arm], TRUTH)))
+    assert choice["arms"][0]["id"] == best
+    assert choice["arms"][0]["score"] < 0
+
+
+@pytest.mark.parametrize("policy", ["sub_elim", "linear_elim"])
+async def test_elimination_measures_the_transformed_arms(api: Api, policy: str):
+    await build(api, policy=policy, exploration=0.5)
+    choice = await api.choose("b", k=3)
+    lengths = {arm: float(np.linalg.norm(lifted(row))) for arm, row in ARMS.items()}
+    assert [arm["id"] for arm in choice["arms"]] == sorted(lengths, key=lambda arm: -lengths[arm])[:3]
+    await teach(api, times=60)
+    sets = await api.ok("GET", "/v1/bandits/b/learners/_global/sets")
+    assert sets["eliminated"] > 0
+    learner = await api.learner("b", precision=True)
+    inverse = np.linalg.inv(np.array(learner["precision"]))
+    theta = np.append(np.array(learner["theta"]), learner["offset"] + 1) / np.sqrt(2)
+    rows = {arm: lifted(row) for arm, row in ARMS.items()}
+    radius = {"linear_elim": 0.5, "sub_elim": 1.0}[policy]  # a stage holds widths up to twice its smallest
+    upper = {arm: row @ theta + radius * np.sqrt(row @ inverse @ row) for arm, row in rows.items()}
+    for arm in (await api.choose("b", k=sum(stage["size"] for stage in sets["stages"])))["arms"]:
+        assert upper[arm["id"]] >= sets["threshold"] - 1e-9
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_nothing_is_lost_by_a_restart(store_url: str, tmp_path: Path, policy: str):
+    async with running(store_url, tmp_path) as api:
+        await build(api, policy=policy, exploration=0.3)
+        await teach(api, times=5)
+        learner = await api.learner("b", precision=True)
+        choice = await api.choose("b", seed=4, k=2)
+        made = await api.ok("GET", "/v1/bandits/b")
+        assert made["shift_rewards"] is True
+    async with running(store_url, tmp_path, empty=False) as api:
+        assert await api.ok("GET", "/v1/bandits/b") == made
+        assert await api.learner("b", precision=True) == learner
+        again = await api.choose("b", seed=4, k=2)
+        assert again["arms"] == choice["arms"]
+        await api.reward({"decision": choice["decision"], "arm": choice["arms"][0]["id"], "value": -0.5})
+        assert (await api.learner("b"))["version"] == learner["version"] + 1
+
+
+async def test_keys_pool_and_discount_as_ever(api: Api):
+    await api.catalogue("c", ARMS)
+    await api.bandit(
+        "b", "c", policy="linear_ts", scope="per_key", prior="pooled", half_life_s=3_600, shift_rewards=True
+    )
+    await api.observe("b", *[{"id": f"x{i}", "key": "ann", "arm": "a1", "value": -0.5} for i in range(20)])
+    ann, new = await api.learner("b", "ann"), await api.learner("b", "bob")
+    assert ann["observations"] == 20
+    predicted = [float(np.dot(ARMS["a1"], one["theta"]) + one["offset"]) for one in (ann, new)]
+    assert -0.75 < predicted[0] < -0.4
+    assert len(new["theta"]) == 3
+    await api.ok("DELETE", "/v1/bandits/b/learners/ann", status=204)
+    assert (await api.learner("b", "ann"))["version"] == 0
+
+
+@pytest.mark.parametrize("bad", ["yes", 1, None])
+async def test_it_is_yes_or_no(api: Api, bad: object):
+    await api.catalogue("c", ARMS)
+    body = {"catalogue": "c", "policy": "sub_ts", "shift_rewards": bad}
+    await api.refused("PUT", "/v1/bandits/b", body, loc=["body", "shift_rewards"])
