@@ -40,7 +40,8 @@ class ShiftedSnapshot(Snapshot):
 
     def scores_of(self, rows: Rows, query: Vector) -> Vector:
         """Shapes: rows (m,), query (d + 1,) -> (m,)."""
-        return self.plain().scores_of(rows, query[:-1] * _HALF_ROOT) + query[-1] * _HALF_ROOT
+        scores: Vector = self.plain().scores_of(rows, query[:-1] * _HALF_ROOT) + query[-1] * _HALF_ROOT
+        return scores
 
     def plain(self) -> Snapshot:
         """The snapshot of d dimensions."""

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 RNG = np.random.default_rng(13)
 ARMS = {f"a{i}": [float(x) for x in row] for i, row in enumerate(RNG.uniform(-0.5, 0.5, size=(30, 3)))}
 TRUTH, LEVEL = np.array([0.4, -0.2, 0.1]), -0.6
-POLICIES = ["sub_ts", "linear_ts", "sub_elim", "linear_elim"]
+POLICIES = ["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax"]
 
 
 def lifted(row: list[float]) -> np.ndarray:
@@ -99,6 +99,25 @@ async def test_scores_are_in_the_scale_of_rewards_and_the_best_is_first(api: Api
     best = max(ARMS, key=lambda arm: float(np.dot(ARMS[arm], TRUTH)))
     assert choice["arms"][0]["id"] == best
     assert choice["arms"][0]["score"] < 0
+
+
+async def test_softmax_takes_temperatures_in_the_scale_of_rewards(api: Api):
+    await build(api, policy="softmax", temperature=0.02)
+    await teach(api)
+    learner = await api.learner("b")
+    predicted = {arm: float(np.dot(row, learner["theta"]) + learner["offset"]) for arm, row in ARMS.items()}
+    choice = await api.choose("b", k=len(ARMS), seed=1)
+    for arm in choice["arms"]:
+        assert arm["score"] == pytest.approx(predicted[arm["id"]])
+    first = [(await api.choose("b", seed=seed))["arms"][0]["id"] for seed in range(200)]
+    weights = {arm: np.exp(value / 0.02) for arm, value in predicted.items()}
+    best = max(weights, key=lambda arm: weights[arm])
+    share = weights[best] / sum(weights.values())
+    # Binomial(200, share), five standard deviations: false alarm below 1e-6; with scores of half the scale
+    # the best would be drawn with the share of temperature 0.04.
+    assert abs(first.count(best) / 200 - share) < 5 * np.sqrt(share * (1 - share) / 200)
+    halved = weights[best] ** 0.5 / sum(weight**0.5 for weight in weights.values())
+    assert abs(halved - share) > 5 * np.sqrt(share * (1 - share) / 200)
 
 
 @pytest.mark.parametrize("policy", ["sub_elim", "linear_elim"])
