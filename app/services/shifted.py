@@ -38,11 +38,6 @@ class ShiftedSnapshot(Snapshot):
         """Shapes: rows (m,) -> (m, d + 1)."""
         return shift_features(self.plain().features_of(rows))
 
-    def scores_of(self, rows: Rows, query: Vector) -> Vector:
-        """Shapes: rows (m,), query (d + 1,) -> (m,)."""
-        scores: Vector = self.plain().scores_of(rows, query[:-1] * _HALF_ROOT) + query[-1] * _HALF_ROOT
-        return scores
-
     def plain(self) -> Snapshot:
         """The snapshot of d dimensions."""
         return Snapshot(self.view, self.structure, self.expected_us, self.recent)
