@@ -16,7 +16,7 @@ from app.services.noisy_centers import CenterCampaign, CenterCampaigns, CenterPa
 
 
 class CenterCampaignBody(StrictModel):
-    """``noise_std`` absent: estimated; ``epsilon`` absent: a fifth of the noise's standard deviation.
+    """``noise_std`` absent: estimated; ``epsilon`` absent: a tenth of the noise's standard deviation.
 
     ``epsilon`` is on the scale of the distances. ``mix`` is used by ns_ts, ``threshold`` by ns_tands.
     """

@@ -18,7 +18,7 @@ from app.services.campaigns import Campaigns
 
 
 class CenterParameters(msgspec.Struct, frozen=True, array_like=True):
-    """What a campaign is made with. ``noise_std`` None: unknown; ``epsilon`` None: a fifth of the noise."""
+    """What a campaign is made with. ``noise_std`` None: unknown; ``epsilon`` None: a tenth of the noise."""
 
     points: list[str]
     k: int

@@ -78,7 +78,7 @@ async def test_the_centres_are_those_of_greedy(api: Api, method: str, std: float
     assert state["centers"] == [NAMES[place] for place in wanted]
     assert state["observed"] == state["issued"]
     assert state["guarantee"]["kind"] == "pac"
-    assert state["guarantee"]["epsilon"] == pytest.approx(0.01, rel=0.0 if std else 0.3)
+    assert state["guarantee"]["epsilon"] == pytest.approx(0.005, rel=1e-9 if std else 0.3)
     assert state["radius"] >= radius(matrix, wanted) - 0.05
     assert await ask(api, 5) == []
 
@@ -89,16 +89,16 @@ async def test_judgements_of_zero_and_one(api: Api, method: str):
     await make(api, method=method, noise="bernoulli", noise_std=None, delta=1e-3)
     state = await finish(api, lambda u, v: float(rng.random() < matrix[u, v]))
     nearest = matrix[[NAMES.index(name) for name in state["centers"][:1]]].min(axis=0)
-    assert nearest[NAMES.index(state["centers"][1])] >= nearest.max() - 0.1
-    assert state["guarantee"] == {"kind": "pac", "epsilon": pytest.approx(0.1), "delta": 1e-3}
+    assert nearest[NAMES.index(state["centers"][1])] >= nearest.max() - 0.05
+    assert state["guarantee"] == {"kind": "pac", "epsilon": pytest.approx(0.05), "delta": 1e-3}
 
 
 @pytest.mark.parametrize("method", METHODS)
 async def test_points_that_are_all_equally_far_end(api: Api, method: str):
     matrix = np.where(np.eye(10, dtype=bool), 0.0, 0.4)
-    await make(api, method=method)
+    await make(api, method=method, points=NAMES[:4], k=2)
     state = await finish(api, noisy(matrix, 0.05), count=5_000)
-    assert len(set(state["centers"])) == 3
+    assert len(set(state["centers"])) == 2
 
 
 async def test_the_radius_is_within_the_factor_and_the_tolerance(api: Api):

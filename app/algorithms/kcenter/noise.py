@@ -5,7 +5,7 @@ Notation
     sigma^2     variance of an answer: given, at most 1/4 for answers in [0, 1], or bounded from calibration
     R, f        sum of squared residuals of the calibration, its degrees of freedom
     delta'      share of delta for one side of one pair's interval
-    epsilon     tolerance: as given, else sigma / 5, or the bound of sigma over 5 if that is all that is known
+    epsilon     tolerance: as given, else sigma / 10, or a tenth of its bound if that is all that is known
 
 A variance that is not given is bounded with probability 1 - delta / 2 by R / q, q the delta / 2 quantile of
 chi-square(f). That needs answers whose number was fixed in advance: the first few of fixed pairs.
@@ -27,7 +27,7 @@ from app.algorithms.kcenter.noisy_state import CALIBRATION, State
 from app.algorithms.types import Matrix, Rows
 
 _PRIOR_VARIANCE = 0.5
-_TOLERANCE = 0.2
+_TOLERANCE = 0.1
 _PATIENCE = 1000
 
 

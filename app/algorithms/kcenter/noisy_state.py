@@ -34,7 +34,7 @@ class Settings:
     """What a campaign was started with.
 
     ``noise`` "gaussian": answers are d(v, s) + N(0, noise_std^2), noise_std None if unknown; "bernoulli":
-    answers lie in [0, 1] and have mean d(v, s). ``epsilon`` None is a fifth of the noise, see ``noise``.
+    answers lie in [0, 1] and have mean d(v, s). ``epsilon`` None is a tenth of the noise, see ``noise``.
     ``mix`` is z of NS-TS, ``threshold`` that of NS-TandS.
     """
 

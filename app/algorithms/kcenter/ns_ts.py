@@ -37,7 +37,7 @@ def start(
 
     With probability at least 1 - delta every centre had d(v, S) >= max - epsilon when it was chosen, in the
     scale in which the distances are answered. With epsilon 0 they are greedy's own, and two points that tie
-    are asked about for ever; None is a fifth of the noise's standard deviation, which ends every race.
+    are asked about for ever; None is a tenth of the noise's standard deviation, which ends every race.
     Answers must be independent, and whether they arrive must not depend on their values.
     ``noise`` "gaussian": of known ``noise_std``, or of unknown equal variance (None), which the first 128 to
     256 queries then bound. ``noise`` "bernoulli": answers in [0, 1], such as judgements 0 or 1.

@@ -98,14 +98,14 @@ def test_all_points_as_centres(start):
 @everywhere
 @pytest.mark.parametrize("std", [0.05, None], ids=["given", "estimated"])
 def test_equal_points_end_with_the_usual_tolerance_and_never_without(start, std):
-    matrix = np.where(np.eye(6, dtype=bool), 0.0, 0.4)
+    matrix = np.where(np.eye(4, dtype=bool), 0.0, 0.4)
     options = OPTIONS | {"noise_std": std}
-    exact = finished(start(n=6, k=3, **options), matrix, count=500, limit=5000)
+    exact = finished(start(n=4, k=2, **options), matrix, count=500, limit=5000)
     assert exact.centers == (0,)
     assert not answer(exact).done
-    usual = finished(start(n=6, k=3, **options | {"epsilon": None}), matrix, count=50)
-    assert answer(usual).guarantee.epsilon == pytest.approx(0.01, rel=0.3)
-    wide = finished(start(n=6, k=3, **options | {"epsilon": 0.1}), matrix, count=50)
+    usual = finished(start(n=4, k=2, **options | {"epsilon": None}), matrix, count=500, limit=400_000)
+    assert answer(usual).guarantee.epsilon == pytest.approx(0.005, rel=0.3)
+    wide = finished(start(n=4, k=2, **options | {"epsilon": 0.1}), matrix, count=50)
     assert answer(wide).guarantee.epsilon == 0.1
     assert wide.observed < usual.observed
     assert usual.done
