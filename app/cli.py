@@ -84,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
 
     worker = commands.add_parser("worker", help="apply rewards, for services started with --no-worker")
+    worker.add_argument("--burst", action="store_true", help="apply what is there, and end")
     _flags(worker, "redis_url", "log_level")
     worker.set_defaults(run=_work)
 
@@ -162,7 +163,7 @@ def _serve(parsed: argparse.Namespace) -> None:
 def _work(parsed: argparse.Namespace) -> None:
     from app.serving import work  # noqa: PLC0415 - as above
 
-    work(_settings(parsed))
+    work(_settings(parsed), burst=parsed.burst)
 
 
 def _dead_letters(parsed: argparse.Namespace) -> int:

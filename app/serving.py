@@ -134,26 +134,22 @@ def listen(settings: Settings) -> socket.socket:
         raise StartupError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
 
 
-def work(settings: Settings) -> None:
-    """Apply rewards until SIGTERM or SIGINT, over the store at ``redis_url``. Raises StartupError."""
+def work(settings: Settings, *, burst: bool = False) -> None:
+    """Apply rewards until SIGTERM or SIGINT, over the store at ``redis_url``; ``burst``: only what is there.
+
+    Raises StartupError, and in a burst Unavailable.
+    """
     if settings.redis_url is None:
         raise StartupError("shortlist worker needs --redis-url: the embedded store has its own worker")
     set_up_logging(settings.log_level)
-    uvloop.run(_work(settings, settings.redis_url.get_secret_value()))
+    store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions)
+    uvloop.run(_work_once(settings, store) if burst else _work(settings, store))
 
 
-async def _work(settings: Settings, url: str) -> None:
-    store = RedisStore(url, partitions=settings.partitions)
+async def _work(settings: Settings, store: RedisStore) -> None:
     await store.open()
     leases = Leases(store, secrets.token_hex(8), lease_s=settings.lease_s)
-    worker = RewardWorker(
-        store,
-        applied=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition),
-        overtaken=store.watermark,
-        poll_s=WORKER_POLL_S,
-        reward_log_s=settings.reward_log_s,
-        owns=leases.owns,
-    )
+    worker = _worker(settings, store, leases.owns)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
@@ -166,3 +162,21 @@ async def _work(settings: Settings, url: str) -> None:
         task.cancel()
     await leases.leave()
     await store.close()
+
+
+async def _work_once(settings: Settings, store: RedisStore) -> None:
+    """Without a lease, beside whoever holds one: that may cost both of them work, and nothing else."""
+    await store.open()
+    await _worker(settings, store, lambda partition: True).drain()  # noqa: ARG005
+    await store.close()
+
+
+def _worker(settings: Settings, store: RedisStore, owns: Callable[[int], bool]) -> RewardWorker:
+    return RewardWorker(
+        store,
+        applied=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition),
+        overtaken=store.watermark,
+        poll_s=WORKER_POLL_S,
+        reward_log_s=settings.reward_log_s,
+        owns=owns,
+    )

@@ -123,10 +123,18 @@ class Nursery:
 class Town:
     """A store, replicas without a worker of their own, and workers. ``clients`` are those of the replicas."""
 
-    def __init__(self, folder: Path, *, replicas: int, workers: int, **settings: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        replicas: int,
+        workers: int,
+        preload: dict[str, str] | None,
+        **settings: str,
+    ) -> None:
         self.folder = folder
         self.settings = {"SHORTLIST_LEASE_S": "0.5", **settings}
-        self.redis = Redis(folder / "redis")
+        self.redis = Redis(folder / "redis", preload=preload)
         self.nursery = Nursery(folder / "logs", self.redis.url, **self.settings)
         self.replicas = [self._replica() for _ in range(replicas)]
         for _ in range(workers):
@@ -155,8 +163,16 @@ class Town:
 
 
 @contextmanager
-def town(folder: Path, *, replicas: int = 1, workers: int = 1, **settings: str) -> Iterator[Town]:
+def town(
+    folder: Path,
+    *,
+    replicas: int = 1,
+    workers: int = 1,
+    preload: dict[str, str] | None = None,
+    **settings: str,
+) -> Iterator[Town]:
+    """``preload``: for the environment of the store."""
     with ExitStack() as stack:
-        made = Town(folder, replicas=replicas, workers=workers, **settings)
+        made = Town(folder, replicas=replicas, workers=workers, preload=preload, **settings)
         stack.callback(made.close)
         yield made

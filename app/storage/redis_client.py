@@ -41,6 +41,8 @@ _PASSING = (
     driver.TimeoutError,
     driver.ReadOnlyError,
     driver.OutOfMemoryError,
+    driver.ClusterError,
+    driver.RedisClusterException,
     OSError,
 )
 _PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")

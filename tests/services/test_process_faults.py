@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +17,10 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+import redis
+from clock_shim import Clock
 from dropping_proxy import DroppingProxy
-from service_process import serving
+from service_process import run, serving
 from test_process_kills import KEYS, Traffic
 from town import Redis, Town, town
 from waiting import until
@@ -225,6 +228,45 @@ async def test_the_store_is_slow_and_then_hangs(tmp_path: Path):
             proxy.mend()
             await acknowledged(traffic, http, 40)
         await settled(traffic, made)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a library put before the system's: Linux only")
+async def test_clocks_jump(tmp_path: Path):
+    """The store's clock, and that of services and workers, jump by hours, ahead and back, each by itself."""
+    stores, services = Clock(tmp_path / "clock1"), Clock(tmp_path / "clock2")
+    with town(tmp_path, workers=2, preload=stores.settings, **services.settings) as made:
+        traffic = Traffic()
+        async with made.replicas[0].client() as http:
+            await traffic.build(http)
+            jumps = [(stores, 3_600), (services, -7_200), (stores, -7_200), (services, 3_600), (stores, 0)]
+            for clock, offset_s in jumps:
+                await acknowledged(traffic, http, 40, lambda c=clock, o=offset_s: c.jump_to(o))
+            made.nursery.kill(made.nursery.pids[0])
+            stores.jump_to(-20_000)  # the lease of the dead worker lies far ahead now
+            await acknowledged(traffic, http, 40)
+            with redis.Redis(unix_socket_path=str(made.redis.socket)) as store:
+                assert abs(store.time()[0] - time.time() + 20_000) < 60, "the clock did jump"
+        await settled(traffic, made)
+
+
+async def test_two_services_on_one_data_directory(tmp_path: Path):
+    """The second is refused in the middle of traffic, and does no harm."""
+    with serving(tmp_path) as service:
+        traffic = Traffic()
+        async with service.client() as http:
+            await traffic.build(http)
+
+            def second() -> None:
+                words = ("serve", "--port", "0", "--data-dir", str(tmp_path / "data"))
+                done = run(*words, cwd=tmp_path)
+                assert done.returncode == 1
+                assert f"in use by process {service.pid}" in done.stderr
+
+            await acknowledged(traffic, http, 60, second)
+            await traffic.settle(http)
+        done = run("replay", "--check", "--data-dir", str(tmp_path / "data"), cwd=tmp_path)
+        assert done.returncode == 0, done.stdout
+        assert traffic.statuses <= {200, 202}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of another process: Linux only")

@@ -1,6 +1,7 @@
 """Two service processes over one store, and `serve --workers N`: what one does, the other knows."""
 
 import asyncio
+import itertools
 import os
 import shutil
 import signal
@@ -12,7 +13,9 @@ from typing import Any
 import httpx
 import pytest
 from dropping_proxy import DroppingProxy
-from service_process import serving
+from redis_cluster import RedisCluster
+from service_process import run, serving
+from test_process_kills import KEYS, Traffic
 from waiting import until
 
 from app.storage.embedded_server import EmbeddedServer
@@ -161,6 +164,41 @@ async def test_a_process_that_is_cut_off_says_so_and_catches_up(tmp_path: Path, 
             assert (await ok(two, "GET", "/v1/catalogues/c/arms/n"))["features"] == [9, 9]
             assert (await ok(two, "POST", "/v1/rewards?wait=applied", reward))["accepted"] == 1
             assert "stale_s" not in await ok(two, "POST", "/v1/bandits/b/choose", {"key": "ann"})
+
+
+@pytest.mark.skipif(not RedisCluster.is_possible(), reason="redis-server is not installed")
+async def test_a_service_on_a_cluster_of_which_a_node_is_killed(tmp_path: Path):
+    """Two replicas over three nodes: everything works, and goes on when the node is back."""
+    with (
+        RedisCluster(tmp_path / "cluster") as cluster,
+        serving(tmp_path / "1", "--redis-url", cluster.url) as first,
+        serving(tmp_path / "2", "--redis-url", cluster.url) as second,
+    ):
+        traffic = Traffic()
+        async with first.client() as one, second.client() as two:
+            await traffic.build(one)
+            for node in range(3):
+                stop, goal = asyncio.Event(), traffic.acknowledged + 40
+                replicas = itertools.cycle((one, two))
+                visitors = [
+                    asyncio.create_task(traffic.run(next(replicas), key, stop, endure=True)) for key in KEYS
+                ]
+
+                async def reached(goal: int) -> bool:
+                    return traffic.acknowledged >= goal
+
+                await until(lambda goal=goal: reached(goal), what="rewards are acknowledged")
+                await asyncio.to_thread(cluster.kill, node)
+                await asyncio.to_thread(cluster.restart, node)
+                await until(lambda goal=goal: reached(goal + 40), what="rewards are acknowledged again")
+                stop.set()
+                await asyncio.gather(*visitors)
+            await traffic.settle(two)
+        for process in (first, second):
+            assert [r for r in process.records() if r["message"] == "request failed"] == []
+        assert traffic.statuses <= {200, 202, 503}
+        done = await asyncio.to_thread(run, "replay", "--check", "--redis-url", cluster.url, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def children(pid: int) -> list[int]:

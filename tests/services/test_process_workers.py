@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from service_process import Service, ShortlistProcess, serving
+from service_process import Service, ShortlistProcess, run, serving
 from waiting import until
 
 from app.storage.embedded_server import EmbeddedServer
@@ -84,6 +84,23 @@ async def test_rewards_wait_for_a_worker_and_are_applied_by_it(tmp_path: Path, u
             assert await asyncio.to_thread(process.wait) == 0
             assert time.monotonic() - started < 5
             assert [r for r in process.records() if r["level"] in {"ERROR", "WARNING"}] == []
+
+
+async def test_a_burst_applies_what_is_there_and_ends(tmp_path: Path, url: str):
+    async with service(tmp_path, url) as (_, http):
+        await build(http)
+        for number in range(20):
+            await reward(http, f"u{number}")
+        assert (await http.get("/readyz")).json()["backlog"] == 20
+        for _ in range(2):
+            done = await asyncio.to_thread(run, "worker", "--burst", "--redis-url", url, cwd=tmp_path)
+            assert (done.returncode, done.stdout) == (0, ""), done.stderr
+            assert (await http.get("/readyz")).json()["backlog"] == 0
+        lost = await asyncio.to_thread(
+            run, "worker", "--burst", "--redis-url", "redis://127.0.0.1:1", cwd=tmp_path
+        )
+        assert lost.returncode == 1
+        assert "the store does not answer" in lost.stderr
 
 
 async def test_a_backlog_beyond_its_bound_is_not_ready(tmp_path: Path, url: str):
