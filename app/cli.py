@@ -25,6 +25,7 @@ BENCHMARKS = {
     "churn": "queries while 200 % of the arms are replaced",
     "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
     "slates": "slate campaigns: time per decision, samples against Exhaustive",
+    "sampling": "racing samplers: errors, reads, and time against exact vectorised sampling",
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
 }
 
@@ -43,6 +44,10 @@ REPRODUCTIONS: dict[str, tuple[str, str]] = {
         "precision against speed-up of one-shot search",
     ),
     "kcenter-tables": ("app.experiments.kcenter_tables", "Tables I to VII of the k-center paper: queries"),
+    "figure1-sampling": (
+        "app.experiments.sampling_figure",
+        "racing samplers: errors and reads over the grid",
+    ),
     "table1-sampling": ("app.experiments.sampling_table", "B_Normal beside Table 1 of the racing samplers"),
 }
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field, GetCoreSchemaHandler, model_validator
+from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from app.api.limits import MAX_DIM, MAX_DRAWS, MAX_FACTORS, MAX_LOG_FACTOR, MAX_STATES
 from app.api.schemas import Feature, Identifier, Seed, Temperature
 from app.api.strict_json import JsonRoute, StrictModel
+from app.errors import TooLarge
 from app.services.catalogues import Catalogues
 from app.services.sampling import LogFactor as Given
 from app.services.sampling import Sample, SampleRequest, Sampling
@@ -59,12 +60,6 @@ class SampleBody(_HowBody):
 
     log_factors: Annotated[list[Row], Field(min_length=1, max_length=MAX_STATES)]
     log_prior: Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_STATES)] | None = None
-
-    @model_validator(mode="after")
-    def _bounded(self) -> SampleBody:
-        if sum(map(len, self.log_factors)) > MAX_FACTORS:
-            raise ValueError(f"log_factors must not hold more than {MAX_FACTORS} numbers")
-        return self
 
 
 class CatalogueSampleBody(_HowBody):
@@ -118,6 +113,10 @@ def router(catalogues: Catalogues, sampling: Sampling) -> APIRouter:
     @routes.post("/v1/sample", response_model=SampleView)
     async def sample(body: SampleBody) -> SampleView:
         """Draw rows x with p(x) proportional to exp(log_prior[x] + sum of log_factors[x])."""
+        if sum(map(len, body.log_factors)) > MAX_FACTORS:
+            raise TooLarge(
+                f"log_factors must not hold more than {MAX_FACTORS} numbers", loc=("body", "log_factors")
+            )
         request = body.request()
         answer = await sampling.sample(body.log_factors, body.log_prior, request)
         return SampleView(draws=answer.draws, method=request.method, **_common(answer))

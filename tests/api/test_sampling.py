@@ -126,8 +126,8 @@ async def test_what_is_no_json_number_is_refused(shared: Api, token: str):
 
 
 async def test_too_many_numbers_are_too_many(shared: Api):
-    await shared.refused("POST", "/v1/sample", {"log_factors": [[0] * 1_001] * 1_000})
-    await shared.refused("POST", "/v1/sample", {"log_factors": [[0]] * 100_001}, status=413, code="too_large")
+    for many in ([[0] * 1_001] * 1_000, [[0]] * 100_001):
+        await shared.refused("POST", "/v1/sample", {"log_factors": many}, status=413, code="too_large")
 
 
 @pytest.mark.parametrize("method", METHODS)
