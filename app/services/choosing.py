@@ -204,7 +204,7 @@ class Choosing:
         posterior = learner.posterior or await self._learners.posterior(bandit, learner)
         catalogue_version = bandit.catalogue.version
         view = bandit.snapshot()
-        if bandit.record.policy == "softmax":
+        if bandit.record.policy == "softmax" and request.arms is None:
             drawn = await self._draw(bandit, posterior, view, request)
             propensities = drawn.propensities.tolist()
             return Decided(drawn.found, view, learner.version, catalogue_version, propensities)

@@ -258,7 +258,7 @@ async def test_a_finished_campaign_teaches_a_learner_all_that_its_totals_say(api
     assert await api.learner("b", precision=True) == learner
 
 
-@pytest.mark.parametrize("policy", ["sub_ts", "linear_elim"])
+@pytest.mark.parametrize("policy", ["sub_ts", "softmax", "linear_elim"])
 async def test_a_finished_slate_is_served_as_a_baseline_and_learned_from(api: Api, policy: str):
     await api.catalogue("c", FEATURES)
     await api.bandit("b", "c", policy=policy)
