@@ -9,7 +9,7 @@ Notation
     r, setter       the threshold, max over placed arms of x.theta^ - w, and the row of the arm that set it
     living          the arms not eliminated; a row of the catalogue is never used for a second arm
 
-    watched         the widest arms when they were placed, at most 64, for ``widest_arm``
+    watched         the widest arms when they were placed, at most 128, for ``widest_arm``
 
 A state is a value: every function returns another one, so an exact pass may run in a thread while choices
 go on from the last state. Its size is K bits, and 16 to 32 bytes for each living arm.
@@ -40,7 +40,7 @@ from app.algorithms.types import NO_ROWS, Matrix, Rows, Vector
 
 FeaturesOf = Callable[[Rows], Matrix]
 _BLOCK_ROWS = 8192
-WATCHED = 64
+WATCHED = 128
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class StageSample:
     If a share p of the stage is still wide enough, it misses with probability (1 - p)^size.
     """
 
-    size: int = 24
+    size: int = 32
 
     def __call__(self, _posterior: Posterior, state: Elimination, rng: np.random.Generator) -> Rows:
         lowest = state.stages[0]

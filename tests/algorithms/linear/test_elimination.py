@@ -256,7 +256,7 @@ def test_a_state_is_a_value_and_small():
     advance(state, ridge.prior(DIM, ridge=1.0), lambda rows: features[rows])
     assert state.sizes() == sizes
     assert state.living.count == arms
-    assert state.nbytes <= arms / 8 + 16 * arms + 24 * 64 + 8
+    assert state.nbytes <= arms / 8 + 16 * arms + 24 * 128 + 8
 
 
 def test_a_state_shrinks_with_its_arms():
@@ -269,7 +269,7 @@ def test_a_state_shrinks_with_its_arms():
     everything = np.arange(arms)
     state = start(known, everything, lambda rows: features[rows], rules(radius=0.5, eta=0.001))
     assert state.living.count < arms / 4
-    assert state.nbytes <= arms / 8 + 32 * state.living.count + 24 * 64 + 8
+    assert state.nbytes <= arms / 8 + 32 * state.living.count + 24 * 128 + 8
 
 
 def test_the_widest_placed_are_watched():
@@ -278,7 +278,7 @@ def test_the_widest_placed_are_watched():
     state = start(prior, np.arange(1_000), lambda rows: features[rows], rules(radius=1.0, eta=0.01))
     state = add(state, prior, np.arange(1_000, 2_000), lambda rows: features[rows])
     widest = np.argsort(-ridge.widths(prior, features))[: len(state.watched)]
-    assert len(state.watched) == 64
+    assert len(state.watched) == 128
     assert set(state.watched.tolist()) == set(widest.tolist())
     state = delete(state, widest[:50])
     state = advance(state, prior, lambda rows: features[rows])
