@@ -57,7 +57,7 @@ class Effort:
 
 
 FULL = Effort(1_000_000, 10_000, 1_000, 1_000, 10)
-QUICK = Effort(100_000, 1_000, 100, 100, 5)
+QUICK = Effort(30_000, 1_000, 100, 25, 5)
 
 
 @dataclass(frozen=True, slots=True)
