@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from app.algorithms.sampling.racing_normal import FIRST as NORMAL_FIRST
 from app.algorithms.sampling.racing_normal import normal_rules
 from app.algorithms.types import Matrix, Rows, Vector
 from app.bench.report import report
+from app.experiments.sampling_plot import draw
 
 SIZE = 100_000
 SIGMAS = (0.1, 1e-4, 1e-5)
@@ -134,6 +136,9 @@ def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: A
     """
     size, share = (QUICK_SIZE, QUICK_SHARE) if quick else (SIZE, 1.0)
     rows = [line for states in RUNS for rewards in REWARDS for line in lines(rewards, states, size, share)]
+    if find_spec("matplotlib"):
+        for states in RUNS:
+            print(f"figure: {draw(rows, states, Path(f'{name}-{states}.png'))}")
     return report(name, rows, seed=SEED)
 
 
