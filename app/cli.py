@@ -26,6 +26,7 @@ BENCHMARKS = {
     "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
     "slates": "slate campaigns: time per decision, samples against Exhaustive",
     "sampling": "racing samplers: errors, reads, and time against exact vectorised sampling",
+    "growth": "how the time of a decision grows with the number of arms, and the exponents",
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
 }
 

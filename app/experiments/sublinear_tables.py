@@ -21,7 +21,7 @@ from tqdm import tqdm
 from app.algorithms.linear import elimination
 from app.bench.report import report
 from app.errors import ShortlistError
-from app.experiments import movielens, synthetic
+from app.experiments import movielens, sublinear_figures, synthetic
 from app.experiments.elimination_policies import LinearElim, SubElim
 from app.experiments.kept_runs import KeptRuns
 from app.experiments.play import Policy, Run, play
@@ -50,8 +50,10 @@ def run(name: str, quick: bool, data: Path | None, keep: Path | None = None) -> 
             for column in TABLES[name]:
                 runs[column].append(_run(keeper, name, column, seed, data))
     rows = [_row(name, column, runs, data) for column in TABLES[name]]
-    record = report(name, rows, seed=SEED)
-    return record | {"curves": [_curve(column, runs[column]) for column in TABLES[name]], "steps": STEPS}
+    curves = [_curve(column, runs[column]) for column in TABLES[name]]
+    record = report(name, rows, seed=SEED) | {"curves": curves, "steps": STEPS}
+    sublinear_figures.write(record, Path())
+    return record
 
 
 def _seeds(name: str, quick: bool, data: Path | None) -> range:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app import cli
-from app.experiments import sublinear_tables
+from app.experiments import sublinear_figures, sublinear_tables
 from app.experiments.play import Run
 from app.experiments.printed_tables import TABLES, Printed
 
@@ -19,7 +19,8 @@ KEYS = [
 
 
 @pytest.fixture
-def small(monkeypatch):
+def small(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # figures are written where one is
     monkeypatch.setattr(sublinear_tables, "STEPS", 200)
     monkeypatch.setattr(
         sublinear_tables,
@@ -122,3 +123,23 @@ def test_ratios_are_of_sums_over_the_same_seeds():
     assert row["speedup_online"] == 5.0
     assert row["speedup_online_best_scan"] == 4.0
     assert row["speedup_online_printed_scan"] == 15.0
+
+
+def test_there_is_a_figure_where_there_is_matplotlib(small, tmp_path, monkeypatch, capsys):
+    record = {
+        "benchmark": "table9",
+        "steps": 100,
+        "curves": [
+            {"title": "K = 5", "label": "linear_ts", "mean": [1.0, 2.0]},
+            {"title": "K = 5", "label": "sub_ts, shortlist 10", "mean": [1.0, 3.0]},
+            {"title": "K = 5", "label": "sub_elim, shortlist 10", "mean": [1.0, 3.0]},
+        ],
+    }
+    with monkeypatch.context() as without:
+        without.setattr(sublinear_figures, "find_spec", lambda name: None)
+        assert sublinear_figures.write(record, tmp_path) == []
+        assert "shortlist[plots]" in capsys.readouterr().out
+    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
+    written = sublinear_figures.write(record, tmp_path)
+    assert [path.name for path in written] == ["table9.png", "table9.svg"]
+    assert all(0 < path.stat().st_size < 200_000 for path in written)
