@@ -25,13 +25,15 @@ _LOG = logging.getLogger("shortlist.store")
 Word = str | bytes | int
 OLDEST = (6, 2)
 
-# Some of the driver's errors do not derive from RedisError; a socket that cannot be opened is an OSError.
+# Some of the driver's errors do not derive from RedisError; a socket that cannot be opened is an OSError; and
+# writing to a connection that was closed just then is a RuntimeError of uvloop.
 DRIVER_ERRORS = (
     driver.RedisError,
     driver.RedisClusterException,
     driver.ChildDeadlockedError,
     driver.IncorrectPolicyType,
     OSError,
+    RuntimeError,
 )
 
 # What a sound server may say for a while. Any other refusal is Unavailable to the caller too, but it is
@@ -44,6 +46,7 @@ _PASSING = (
     driver.ClusterError,
     driver.RedisClusterException,
     OSError,
+    RuntimeError,
 )
 _PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")
 

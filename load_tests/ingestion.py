@@ -1,0 +1,173 @@
+"""How fast rewards come in and are learned from, beside what the store and the arithmetic allow.
+
+    python -m load_tests.ingestion [--quick] [--json FILE]
+
+    ingest   observations over HTTP in batches of 500, until applied, beside raw pipelined XADD of entries of
+             the same size on the same server, in turns
+    apply    a worker over a log that is already there, beside the reducer alone on the same entries: both
+             by the second of their own CPU, the server's not counted
+
+Every server syncs its append-only file before it answers. What counts are the ratios within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import redis
+
+from app.bench.report import report
+from app.services.records import RewardPayload, pack, vector_to_bytes
+from app.services.reducer import fold
+from app.storage.embedded_server import EmbeddedServer
+from app.storage.protocol import LogEntry, RewardWrite
+from app.storage.redis_store import RedisStore
+from examples.client import Client
+from examples.service import temporary_service
+from workers.reward_ingestion import RewardWorker
+
+DIM, ARMS, KEYS, BATCH = 32, 1_000, 100, 500
+ROUNDS, ENTRIES = 5, 20_000
+UID = "0123456789abcdef"
+TTL_MS = 600_000
+SEED = 1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print, and write the figures."""
+    parser = argparse.ArgumentParser(prog="python -m load_tests.ingestion", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer, shorter rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions and every ratio")
+    parsed = parser.parse_args(arguments)
+    rounds, entries = (2, 4_000) if parsed.quick else (ROUNDS, ENTRIES)
+    result = report("ingestion", [_ingest(rounds, entries), _apply(rounds, entries)], seed=SEED)
+    if parsed.json is not None:
+        parsed.json.write_text(json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+def _ingest(rounds: int, entries: int) -> dict[str, Any]:
+    with (
+        tempfile.TemporaryDirectory(prefix="shortlist-load-") as folder,
+        EmbeddedServer(Path(folder)) as server,
+        temporary_service("--redis-url", server.url) as service,
+        redis.Redis.from_url(server.url) as raw,
+    ):
+        client = Client(service.host, service.port)
+        _fill(client)
+        own, bare = [], []
+        for lap in range(rounds):
+            own.append(entries / _timed(lambda lap=lap: _observe(client, lap, entries)))
+            bare.append(entries / _timed(lambda: _xadd(raw, entries)))
+        client.close()
+    return _row("ingest", own, bare)
+
+
+def _fill(client: Client) -> None:
+    rng = np.random.default_rng(SEED)
+    client.call("PUT", "/v1/catalogues/c", {"dim": DIM})
+    arms = [{"id": f"a{i}", "features": rng.normal(size=DIM).tolist()} for i in range(ARMS)]
+    client.call("PUT", "/v1/catalogues/c/arms", {"arms": arms})
+    client.call("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"})
+
+
+def _observe(client: Client, lap: int, entries: int) -> None:
+    for first in range(0, entries, BATCH):
+        items = [
+            {"id": f"{lap}-{n}", "key": f"u{n % KEYS}", "arm": f"a{n % ARMS}", "value": 1.0}
+            for n in range(first, first + BATCH)
+        ]
+        wait = "?wait=applied" if first + BATCH >= entries else ""
+        client.call("POST", f"/v1/bandits/b/observations{wait}", {"observations": items})
+    while client.call("GET", "/v1/status")["backlog"]:
+        time.sleep(0.01)
+
+
+def _xadd(raw: redis.Redis, entries: int) -> None:
+    payload = _payload(np.ones(DIM))
+    for _ in range(0, entries, BATCH):
+        pipeline = raw.pipeline(transaction=False)
+        for _ in range(BATCH):
+            pipeline.xadd("raw", {"b": UID, "l": "ann", "f": "1", "p": payload})
+        pipeline.execute()
+
+
+def _apply(rounds: int, entries: int) -> dict[str, Any]:
+    rng = np.random.default_rng(SEED)
+    log = [
+        LogEntry(f"1-{n}", UID, f"u{n % KEYS}", True, _payload(rng.normal(size=DIM))) for n in range(entries)
+    ]
+    own, alone = [], []
+    for _ in range(rounds):
+        with (
+            tempfile.TemporaryDirectory(prefix="shortlist-load-") as folder,
+            EmbeddedServer(Path(folder)) as server,
+        ):
+            own.append(entries / asyncio.run(_drain(server.url, log)))
+        began = time.process_time()
+        _reduce(log)
+        alone.append(entries / (time.process_time() - began))
+    return _row("apply", own, alone)
+
+
+async def _drain(url: str, log: list[LogEntry]) -> float:
+    store = RedisStore(url, partitions=16)
+    await store.open()
+    for number, first in enumerate(range(0, len(log), BATCH)):
+        writes = [
+            RewardWrite(UID, e.learner, e.entry_id, None, 1, TTL_MS, e.payload)
+            for e in log[first : first + BATCH]
+        ]
+        await store.append_rewards(number % store.partitions, writes)
+    worker = RewardWorker(
+        store,
+        applied=lambda step: None,  # noqa: ARG005
+        overtaken=store.watermark,
+        poll_s=1.0,
+        reward_log_s=600,
+    )
+    began = time.process_time()
+    await worker.drain()
+    seconds = time.process_time() - began
+    await store.close()
+    return seconds
+
+
+def _reduce(log: list[LogEntry]) -> None:
+    states: dict[Any, Any] = {}
+    for first in range(0, len(log), BATCH):
+        states.update(fold(states, log[first : first + BATCH]))
+
+
+def _payload(features: np.ndarray[Any, np.dtype[np.float64]]) -> bytes:
+    return pack(RewardPayload(vector_to_bytes(features), 1.0))
+
+
+def _timed(work: Any) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _row(name: str, own: list[float], bare: list[float]) -> dict[str, Any]:
+    ratios = [a / b for a, b in zip(own, bare, strict=True)]
+    return {
+        "what": name,
+        "per_s": statistics.median(own),
+        "beside_per_s": statistics.median(bare),
+        "ratio": statistics.median(ratios),
+        "ratios": [round(ratio, 4) for ratio in ratios],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
