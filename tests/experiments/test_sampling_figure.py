@@ -1,0 +1,55 @@
+"""What Figure 1 shares between races is what each race would have read; the benchmark's rows are complete."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.algorithms.sampling.factors import Factors, RandomOrder
+from app.algorithms.sampling.race import FactorSample, race
+from app.algorithms.sampling.racing_normal import normal_rules
+from app.bench import sampling as bench
+from app.experiments.sampling_figure import Prefixes, PrefixSample, line, population, probabilities, race_all
+
+
+class Given(RandomOrder):
+    """An order that is known beforehand."""
+
+    def __init__(self, order):
+        self._order = order
+
+    def take(self, start, stop):
+        return self._order[start:stop]
+
+
+@pytest.mark.parametrize("variance", ["pairwise", "marginal"])
+@pytest.mark.parametrize("sigma", [0.1, 1e-2, 1e-3])
+def test_a_race_over_sums_is_the_race_over_factors(variance, sigma):
+    noise = population("lognormal", 6, 2_000)
+    rules = normal_rules(6, 2_000, delta=0.1, variance=variance, first=50)
+    for seed in range(10):
+        offsets = np.log(probabilities(6)) + np.random.default_rng(seed).gumbel(size=6)
+        order = np.random.default_rng(100 + seed).permutation(2_000)
+        summed = PrefixSample(Prefixes(noise, list(rules.looks), np.random.default_rng(100 + seed)), sigma)
+        read = FactorSample(Factors.of(sigma * noise.T), Given(order))
+        assert race(summed, offsets, rules) == race(read, offsets, rules)
+        assert summed.reads == read.reads
+
+
+@pytest.mark.parametrize("rewards", ["normal", "uniform", "lognormal"])
+def test_the_noise_is_standardised_and_the_counts_add_up(rewards):
+    noise = population(rewards, 3, 1_000)
+    assert np.allclose(noise.mean(axis=0), 0.0)
+    assert np.allclose(noise.std(axis=0), 1.0)
+    for key, count in race_all(noise, 5, "test").items():
+        row = line(rewards, 3, 1_000, key, count)
+        assert row["runs"] == 5
+        assert row["low"] <= row["error"] <= row["high"]
+        assert 0.0 < row["reads"] <= 1.0
+
+
+def test_the_benchmark_measures_every_method(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bench, "MOST_S", {True: 0.01})
+    rows = bench.measure(1e-3 * population("normal", 2, 500), quick=True)
+    assert len(rows) == 5 * len(bench.DELTAS)
+    assert all(row["time_ratio"] > 0.0 and 0.0 < row["reads"] <= 1.0 for row in rows)
