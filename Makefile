@@ -54,7 +54,7 @@ load: install
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
-	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[test,load]'
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[test,load,images,peers,plots,otel]'
 	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist > constraints.txt
 
 audit:
