@@ -178,7 +178,7 @@ async def test_who_waits_is_told_by_whoever_applies_it_and_chooses_from_it(pair:
     await two.service.following.look()
     there = two.service.bandits.get("b")
     assert there.uid == bandit.uid
-    for number in range(24):
+    for number in range(8):
         key = f"u{number}"
         token = (await two.choose(there, key)).decision
         assert (await two.reward(token)).applied
