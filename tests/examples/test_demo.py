@@ -114,10 +114,17 @@ def test_settings_of_the_environment_do_not_reach_it(monkeypatch: pytest.MonkeyP
         assert caller.call("GET", "/v1/status")["store"] == "always"
 
 
+# Whoever is started in the background of a shell is born deaf to SIGINT.
+INTERRUPTIBLE = """import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from examples import demo
+sys.exit(demo.main())"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "examples.demo", "--runs", "1", "--rounds", "4000"],
+        [sys.executable, "-u", "-c", INTERRUPTIBLE, "--runs", "1", "--rounds", "4000"],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
