@@ -5,6 +5,9 @@ Notation
     saving      n m k / coordinates that were read
     speed       time of exact greedy in float32 (matrix products) / time of the method, without the layout
     kept        speed / saving: the part of the saving that is time as well
+    ns_per_read time of the method / coordinates read: a pull of the paper is one coordinate of one pair
+    growth      slope of log(ns_per_read) over log n by least squares over all n of the same data, k and
+                method; 0 or less: the time of a pull does not grow with n
     layout_ms   laying the points out in blocks, once for many calls
 
 "clusters" are far apart, and their outermost points clearly the farthest; "scattered" points are independent:
@@ -52,7 +55,16 @@ def run(quick: bool) -> dict[str, Any]:
             rows += _rows("clusters", clusters(n, CLUSTERS, seed=SEED))
         scattered = np.random.default_rng(SEED).random((QUICK_SIZES[-1], DIM), dtype=np.float32)
         rows += _rows("scattered", scattered)
-    return report("kcenter", rows, seed=SEED)
+    return report("kcenter", [{**row, "growth": _growth(row, rows)} for row in rows], seed=SEED)
+
+
+def _growth(row: dict[str, Any], rows: list[dict[str, Any]]) -> float | None:
+    """Return the exponent of n in the time of a pull in the series of ``row``, None if it has but one n."""
+    series = [other for other in rows if all(other[key] == row[key] for key in ("data", "k", "method"))]
+    if len(series) < 2:
+        return None
+    sizes, times = ([other[key] for other in series] for key in ("n", "ns_per_read"))
+    return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
 
 
 def _rows(data: str, points: Points) -> list[dict[str, Any]]:
@@ -77,6 +89,8 @@ def _compared(
                 "saving": saving,
                 "speed": speed,
                 "kept": speed / saving,
+                "reads": found.reads,
+                "ns_per_read": seconds * 1e9 / found.reads,
                 "ms": seconds * 1e3,
                 "exact_ms": exact_s * 1e3,
                 "layout_ms": layout_s * 1e3,

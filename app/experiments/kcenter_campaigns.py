@@ -1,24 +1,23 @@
 """Campaigns for the k-center tables, played to their end against distances that are known.
 
-Answers are drawn many at a time; a campaign that needs more than ``most`` queries is broken off there.
+A rule chooses 5 % more queries at a time, and their answers are drawn as sums of each pair. A campaign that
+needs more than ``most`` queries is broken off there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from app.algorithms.kcenter import ask_tell, ns_tands, ns_ts
+from app.algorithms.kcenter.intervals import Counts
 from app.algorithms.kcenter.noisy_state import State, Threshold
-from app.algorithms.types import Matrix, Rows, Vector
+from app.algorithms.types import Matrix
 
 _LEAST = 50
 _SHARE = 0.05
-
-Answers = Callable[[Vector, np.random.Generator], Vector]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +48,25 @@ def play(
     mix: float = 0.0,
     threshold: Threshold = "proven",
 ) -> Played:
-    """Ask and tell until the centres are found, from point 0; ``random`` asks any pairs of the stage."""
+    """Play until the centres are found, from point 0; ``random`` asks any pairs of the stage."""
     rng = np.random.default_rng(setting.seed)
     state = _start(setting, method, rng, mix, threshold)
     while not state.done and state.observed < setting.most:
-        count = min(ask_tell.MOST_ASKED, max(_LEAST, int(_SHARE * state.observed)))
-        if method == "random":
-            others = np.delete(np.arange(len(setting.distances)), state.centers)
-            points = rng.choice(others, size=count)
-            state = _told(state, setting, points, rng.integers(len(state.centers), size=count), rng)
-        else:
-            state, queries = ask_tell.ask(state, count, rng=rng)
-            values = _answers(setting, np.array([query.pair for query in queries]).T, rng)
-            results = [(query.number, value) for query, value in zip(queries, values.tolist(), strict=True)]
-            state = ask_tell.tell(state, results)
+        count = min(max(_LEAST, int(_SHARE * state.observed)), setting.most - state.observed)
+        state = _told(state, setting, _asked(state, method, count, rng), rng)
     return Played(state.centers, state.observed, state.done)
+
+
+def _asked(state: State, method: str, count: int, rng: np.random.Generator) -> Counts:
+    """Return how often every pair is asked next. Shapes: -> (p, n)."""
+    found, n = len(state.centers), state.settings.n
+    if method == "random":
+        others = np.ones((found, n))
+        others[:, list(state.centers)] = 0.0
+        drawn: Counts = rng.multinomial(count, (others / others.sum()).ravel()).reshape(found, n)
+        return drawn
+    points, rows = (ns_tands if method == "ns_tands" else ns_ts).choose(state, count, rng)
+    return np.bincount(rows * n + points, minlength=found * n).reshape(found, n)
 
 
 def _start(
@@ -82,20 +85,16 @@ def _start(
     )  # fmt: skip
 
 
-def _answers(setting: Setting, pairs: Rows, rng: np.random.Generator) -> Vector:
-    means = setting.distances[pairs[0], pairs[1]]
+def _told(state: State, setting: Setting, asked: Counts, rng: np.random.Generator) -> State:
+    """Take the answers as their sums, which are all that a state keeps of them."""
+    found = len(state.centers)
+    means = setting.distances[list(state.centers)]
     if setting.noise_std is None:
-        judgements: Vector = (rng.random(means.shape) < means).astype(np.float64)
-        return judgements
-    answers: Vector = means + setting.noise_std * rng.standard_normal(means.shape)
-    return answers
-
-
-def _told(state: State, setting: Setting, points: Rows, rows: Rows, rng: np.random.Generator) -> State:
-    """Take answers that nobody asked for: what the baseline needs of ``ask_tell``."""
-    centers = np.array(state.centers)[rows]
+        answers = rng.binomial(asked, means).astype(np.float64)
+    else:
+        answers = asked * means + setting.noise_std * np.sqrt(asked) * rng.standard_normal(means.shape)
     counts, sums = state.counts.copy(), state.sums.copy()
-    np.add.at(counts, (rows, points), 1)
-    np.add.at(sums, (rows, points), _answers(setting, np.stack((points, centers)), rng))
-    told = replace(state, counts=counts, sums=sums, observed=state.observed + len(points))
+    counts[:found] += asked
+    sums[:found] += answers
+    told = replace(state, counts=counts, sums=sums, observed=state.observed + int(asked.sum()))
     return ask_tell.settled(told)

@@ -1,4 +1,4 @@
-"""Points for the k-center tables: patches of photographs, and clusters that are far apart.
+"""Points for the k-center tables: patches of photographs, clusters that are far apart, movies.
 
 Notation
     n, m        number of points, of coordinates; m = 12,288 = 64 x 64 x 3 as in the paper
@@ -11,12 +11,14 @@ that ship with scikit-learn, if it is installed (`pip install 'shortlist[images]
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.algorithms.types import Matrix
+from app.experiments import movielens
 
 DIM = 12_288
 SIDE = 64
@@ -46,21 +48,37 @@ def patches(n: int, *, seed: int) -> Points | None:
     return points
 
 
-def clusters(n: int, count: int, *, seed: int, dim: int = DIM) -> Points:
+def clusters(n: int, count: int, *, seed: int, dim: int = DIM, least: float = 0.78) -> Points:
     """Return ``n`` points in ``count`` clusters far apart, each with one point that is farther out.
 
-    Shapes: -> (n, dim). Greedy's centres are these points, by a clear lead.
+    Shapes: -> (n, dim). Greedy's centres are these points, by a clear lead: their reach goes from 1 down to
+    ``least``, so the smaller that is, the larger the lead.
     """
     rng = np.random.default_rng(seed)
     patterns = rng.choice(np.array((-0.5, 0.5), dtype=np.float32), size=(count, dim))
-    reach = rng.uniform(0.2, 0.6, size=n).astype(np.float32)
-    reach[:count] = np.linspace(1.0, 0.78, count)[: min(count, n)]
+    reach = (rng.uniform(0.2, 0.6, size=n) * (least / 0.78)).astype(np.float32)
+    reach[:count] = np.linspace(1.0, least, count)[: min(count, n)]
     points = np.empty((n, dim), dtype=np.float32)
     for row in range(n):
         spread = rng.random(dim, dtype=np.float32) - 0.5
         points[row] = 0.5 + reach[row] * patterns[row % count] + 0.1 * (1.0 - reach[row]) * spread
     order: Points = points[rng.permutation(n)]
     return order
+
+
+def movies(folder: Path, *, seed: int) -> dict[str, Points]:
+    """Return MovieLens movies in random order: their ratings / 5 by all users, and features of those.
+
+    Shapes: -> "movielens ratings" (movies, users), "movielens features" (movies, 16).
+    Raises: FileNotFoundError, ValueError.
+    """
+    ratings = movielens.read(folder)
+    users = np.arange(int(ratings.users.max()) + 1)
+    order = np.random.default_rng(seed).permutation(len(ratings.movie_ids))
+    values = np.zeros((len(order), len(users)), dtype=np.float32)
+    values[ratings.movies, ratings.users] = ratings.values / 5.0
+    features = movielens.movie_features(ratings.good, users)
+    return {"movielens ratings": values[order], "movielens features": features[order].astype(np.float32)}
 
 
 def distances(points: Points) -> Matrix:

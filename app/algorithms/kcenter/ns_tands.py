@@ -29,6 +29,8 @@ from app.algorithms.kcenter.noisy_state import Noise, Settings, State, Threshold
 from app.algorithms.kcenter.tracking_weights import weights
 from app.algorithms.types import Matrix, Rows
 
+_GROWTH = 0.005
+
 
 def start(
     *,
@@ -81,24 +83,29 @@ def next_center(state: State) -> int | None:
 def choose(state: State, count: int, _rng: np.random.Generator) -> tuple[Rows, Rows]:
     """Return ``count`` pairs to ask: points and rows of centres. Shapes: -> (count,), (count,).
 
-    The proportions are computed once; nothing is left to chance. Cost: O(n p) for every pair, O(n p^2) once.
+    The proportions are computed once; nothing is left to chance. An arm is asked 0.5 % of its answers at a
+    time. Cost: O(n p) each time, O(n p^2) once.
     """
     others, answered, mean = _stage(state)
     planned = noise.expected(state)[:, others].astype(np.float64)
     wanted = _proportions(mean, noise.tolerance(state)) if answered.all() else np.zeros_like(planned)
     total, arms = float(planned.sum()), planned.size
     tracked = np.flatnonzero(wanted)
-    chosen = np.empty(count, dtype=np.int64)
-    for place in range(count):
+    chosen: list[int] = []
+    batches: list[int] = []
+    left = count
+    while left:
         # DEVIATION (Alg. 4, line 8): the least pulled arm of the stage's own (n - p) p arms decides.
         least = int(planned.argmin())
         behind = planned.flat[least] < max(1.0, math.sqrt(total) - arms / 2.0)
         lag = wanted.flat[tracked] * total - planned.flat[tracked]
         arm = least if behind or not answered.all() else int(tracked[lag.argmax()])
-        chosen[place] = arm
-        planned.flat[arm] += 1.0
-        total += 1.0
-    rows, points = np.divmod(chosen, len(others))
+        batch = min(max(1, int(_GROWTH * planned.flat[arm])), left)
+        chosen.append(arm)
+        batches.append(batch)
+        planned.flat[arm] += batch
+        total, left = total + batch, left - batch
+    rows, points = np.divmod(np.repeat(np.array(chosen, dtype=np.int64), batches), len(others))
     return others[points], rows
 
 
