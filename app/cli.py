@@ -200,7 +200,7 @@ def _copy(parsed: argparse.Namespace) -> int:
 def _bench(parsed: argparse.Namespace) -> int:
     if parsed.list or parsed.name is None:
         for name, text in BENCHMARKS.items():
-            print(f"{name:10} {text}")
+            print(f"{name:12} {text}")
         return 0 if parsed.list else 2
     _write(parsed.json, import_module(f"app.bench.{parsed.name.replace('-', '_')}").run(parsed.quick))
     return 0
