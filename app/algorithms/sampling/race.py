@@ -162,6 +162,18 @@ def draw(
     return Draws(np.array(rows, dtype=np.int64), min(reads, most), most, raced)
 
 
+def draw_by_race(
+    factors: Factors, log_prior: Vector, draws: int, rng: np.random.Generator, rules: Rules
+) -> Draws:
+    """``draw``, each by a race of its own over the factors in random order."""
+
+    def decide(some: Factors, offsets: Vector, generator: np.random.Generator) -> tuple[int, int]:
+        sample = FactorSample(some, RandomOrder(some.size, generator))
+        return race(sample, offsets, rules), sample.reads
+
+    return draw(factors, log_prior, draws, rng, decide, least=rules.looks[0])
+
+
 def check_race(delta: float, first: int) -> None:
     checks.in_range("delta", delta, above=0.0, below=1.0)
     checks.in_range("first", first, least=1)

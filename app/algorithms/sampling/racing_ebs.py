@@ -19,15 +19,13 @@ import numpy as np
 
 from app.algorithms import checks
 from app.algorithms.finite_population import empirical_bernstein_serfling
-from app.algorithms.sampling.factors import Draws, Factors, RandomOrder, check
+from app.algorithms.sampling.factors import Draws, Factors, check
 from app.algorithms.sampling.race import (
-    FactorSample,
     Rules,
     Variance,
     check_race,
     doubling,
-    draw,
-    race,
+    draw_by_race,
     rivals,
 )
 from app.algorithms.types import Vector
@@ -56,12 +54,7 @@ def racing_ebs(
     log_prior = check(factors, log_prior, draws)
     check_ranges(ranges, factors.arms)
     rules = ebs_rules(ranges, factors.size, delta=delta, variance=variance, first=first)
-
-    def decide(some: Factors, offsets: Vector, generator: np.random.Generator) -> tuple[int, int]:
-        sample = FactorSample(some, RandomOrder(some.size, generator))
-        return race(sample, offsets, rules), sample.reads
-
-    return draw(factors, log_prior, draws, rng, decide, least=rules.looks[0])
+    return draw_by_race(factors, log_prior, draws, rng, rules)
 
 
 def ebs_rules(ranges: Vector, size: int, *, delta: float, variance: Variance, first: int) -> Rules:

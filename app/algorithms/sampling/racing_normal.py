@@ -19,16 +19,14 @@ import math
 import numpy as np
 
 from app.algorithms.sampling.b_normal import b_normal
-from app.algorithms.sampling.factors import Draws, Factors, RandomOrder, check
+from app.algorithms.sampling.factors import Draws, Factors, check
 from app.algorithms.sampling.race import (
-    FactorSample,
     Rules,
     Variance,
     Width,
     check_race,
     doubling,
-    draw,
-    race,
+    draw_by_race,
     rivals,
 )
 from app.algorithms.types import Vector
@@ -53,12 +51,7 @@ def racing_normal(
     """
     log_prior = check(factors, log_prior, draws)
     rules = normal_rules(factors.arms, factors.size, delta=delta, variance=variance, first=first)
-
-    def decide(some: Factors, offsets: Vector, generator: np.random.Generator) -> tuple[int, int]:
-        sample = FactorSample(some, RandomOrder(some.size, generator))
-        return race(sample, offsets, rules), sample.reads
-
-    return draw(factors, log_prior, draws, rng, decide, least=rules.looks[0])
+    return draw_by_race(factors, log_prior, draws, rng, rules)
 
 
 def normal_rules(arms: int, size: int, *, delta: float, variance: Variance, first: int) -> Rules:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,9 +116,9 @@ class State:
         return self.stopped
 
 
-def begin(method: Method, **options: object) -> State:
+def begin(method: Method, **options: Unpack[Options]) -> State:
     """Return the state before any pull. Raises InvalidParameter, naming the option that is out of range."""
-    settings = Settings(method, **options)  # type: ignore[arg-type]
+    settings = Settings(method, **options)
     n, k = settings.n, settings.k
     checks.in_range("n", n, least=2)
     checks.in_range("k", k, least=1, most=n)
