@@ -27,8 +27,9 @@ class ShortlistProtocol(HttpToolsProtocol):
     """What ``http`` of uvicorn's configuration takes.
 
     The head of a request must arrive within ``MAX_HEAD_S``, its body within ``MAX_BODY_S`` and without a
-    silence of ``MAX_SILENCE_S``; only the latter holds for a body that is streamed. Beyond
-    ``MAX_CONNECTIONS`` at a time the next one is told so and closed.
+    silence of ``MAX_SILENCE_S``; only the latter holds for a body that is streamed. Between two requests a
+    connection may be idle for ``MAX_IDLE_S``: a proxy must be the first to close one, or it loses requests.
+    Beyond ``MAX_CONNECTIONS`` at a time the next one is told so and closed.
     """
 
     _watch: asyncio.TimerHandle | None = None
@@ -41,6 +42,7 @@ class ShortlistProtocol(HttpToolsProtocol):
         if len(self.connections) > limits.MAX_CONNECTIONS:
             self._refuse(503, "unavailable", "too many connections")
             return
+        self.timeout_keep_alive = limits.MAX_IDLE_S
         self._head_since = self._heard = self.loop.time()
         self._watch = self.loop.call_later(LOOK_EVERY_S, self._look)
 

@@ -30,6 +30,7 @@ from app.api import (
 )
 from app.api.gateway import Gateway
 from app.api.guard import Guard
+from app.background import end
 from app.metrics import Metrics
 from app.service import Service
 from app.settings import Settings
@@ -68,7 +69,7 @@ def create_app(settings: Settings, *, name: str | None = None) -> FastAPI:
             await service.start()
             following = asyncio.create_task(guard.follow())
             yield
-            following.cancel()
+            await end([following])
         finally:
             await service.stop()
             if spans is not None:

@@ -8,6 +8,7 @@ import secrets
 import time
 from pathlib import Path
 
+from app.background import end
 from app.errors import StartupError
 from app.metrics import Metrics
 from app.services.adaptive import IndependentSolvers
@@ -139,8 +140,7 @@ class Service:
     async def stop(self) -> None:
         """Finish what is under way and leave; what was acknowledged is in the store."""
         self.ready = False
-        for task in self._background:
-            task.cancel()
+        await end(self._background)
         if self._worker is not None:
             await self._worker.stop()
         self.centers.close()
@@ -149,7 +149,6 @@ class Service:
         self.eliminating.close()
         self.mips.close()
         self.independent.close()
-        await asyncio.gather(*self._background, return_exceptions=True)
         await self.store.close()
 
     async def backlog(self) -> int:

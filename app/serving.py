@@ -22,6 +22,7 @@ from pydantic import SecretStr
 from pythonjsonlogger.json import JsonFormatter
 from threadpoolctl import threadpool_limits
 
+from app.background import end
 from app.errors import StartupError
 from app.http_protocol import ShortlistProtocol
 from app.main import create_app
@@ -158,8 +159,7 @@ async def _work(settings: Settings, store: RedisStore) -> None:
     tasks = [asyncio.create_task(chores.run()), asyncio.create_task(leases.run())]
     log.info("the worker is ready")
     await worker.run()
-    for task in tasks:
-        task.cancel()
+    await end(tasks)
     await leases.leave()
     await store.close()
 

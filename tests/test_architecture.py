@@ -21,9 +21,10 @@ LAYERS = {
     "storage": {"storage", "errors", "settings"},
     "services": {"services", "algorithms", "indexes", "storage", "errors", "settings"},
     "metrics": set(),
-    "service": {"services", "storage", "workers", "metrics", "errors", "settings"},
+    "background": set(),
+    "service": {"services", "storage", "workers", "metrics", "background", "errors", "settings"},
     "api": {"api", "services", "service", "metrics", "errors", "settings"},
-    "workers": {"workers", "services", "errors", "settings", "main"},
+    "workers": {"workers", "services", "background", "errors", "settings", "main"},
     "experiments": {"experiments", "algorithms", "indexes", "errors"},
     "bench": {
         "bench",
@@ -39,7 +40,7 @@ LAYERS = {
     "administration": {"services", "storage", "errors", "settings"},
     "doctor": {"indexes", "storage", "errors", "settings"},
     "http_protocol": {"api"},
-    "serving": {"main", "http_protocol", "storage", "workers", "errors", "settings"},
+    "serving": {"main", "http_protocol", "storage", "workers", "background", "errors", "settings"},
     "serving_group": {"serving", "errors", "settings"},
     "cli": {
         "serving",
@@ -52,7 +53,7 @@ LAYERS = {
         "settings",
     },
     "tracing": {"errors"},
-    "main": {"api", "service", "storage", "metrics", "tracing", "settings"},
+    "main": {"api", "service", "storage", "metrics", "tracing", "background", "settings"},
 }
 PURE = {
     "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "heapq",

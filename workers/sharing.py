@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from app.background import end
 from app.services.remote_workers import RemoteWorkers
 from app.storage.changes import LearnerChanges
 from workers.leases import Leases
@@ -29,7 +30,7 @@ class SharedWorker:
             working, holding = self._tasks
             self._worker.stop()
             await working
-            holding.cancel()
+            await end([holding])
             await self._leases.leave()
 
     def wake(self, partition: int) -> None:

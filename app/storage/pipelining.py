@@ -3,6 +3,9 @@
 A round trip costs the driver several times what a command in a pipeline does, and a server that syncs before
 it answers syncs once for all. Whoever is alone is not delayed: what is asked in one turn of the loop leaves
 at its end, unless ``IN_FLIGHT`` exchanges are under way; then it leaves with what comes until one returns.
+
+Every exchange is a task of its own, which no caller can cancel: within the driver a cancellation can get lost
+(``asyncio.wait_for`` of Python 3.11), and whoever waits for the end of a cancelled task would wait for ever.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from redis import exceptions as driver
 from redis.asyncio import Redis, RedisCluster
 
 IN_FLIGHT = 4
@@ -24,6 +28,9 @@ class Pipeliner:
 
     A connection that breaks is the error of all commands that were on it. A caller that is cancelled leaves
     its command behind: it is sent, or was already. Commands are not ordered among each other.
+
+    A server that leaves one exchange without an answer in time is silent: whoever waits behind that exchange
+    gets its error, and so does whoever comes while another one asks whether it still is.
     """
 
     def __init__(self, redis: Redis | RedisCluster) -> None:
@@ -31,9 +38,12 @@ class Pipeliner:
         self._execute: Callable[..., Awaitable[Any]] = redis.execute_command
         self._waiting: list[Command] = []
         self._exchanges: set[asyncio.Task[None]] = set()
+        self._transactions: set[asyncio.Task[Any]] = set()
+        self._silent = False
 
     async def command(self, *words: str | bytes | int) -> Any:
         """The driver's answer. Raises what the driver raises."""
+        self._refuse_while_silent()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((words, answer))
@@ -41,10 +51,22 @@ class Pipeliner:
             loop.call_soon(self._leave)
         return await answer
 
+    async def transaction(self, commands: Sequence[Words]) -> list[Any]:
+        """Answers to commands that run as one, in an exchange of their own. Raises what the driver raises."""
+        self._refuse_while_silent()
+        task = asyncio.create_task(self._transact(commands))
+        self._transactions.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
     async def close(self) -> None:
         """Wait for everything that was asked."""
-        while self._exchanges:
-            await asyncio.wait(self._exchanges)
+        while under_way := self._exchanges | self._transactions:
+            await asyncio.wait(under_way)
+
+    def _refuse_while_silent(self) -> None:
+        if self._silent and (self._exchanges or self._transactions):
+            raise driver.TimeoutError("the server is silent")
 
     def _leave(self) -> None:
         if self._waiting and len(self._exchanges) < IN_FLIGHT:
@@ -61,7 +83,11 @@ class Pipeliner:
         answers: Sequence[Any]
         try:
             answers = await self._ask([words for words, _ in commands])
+            self._silent = False
         except Exception as error:
+            self._note(error)
+            if self._silent:
+                commands, self._waiting = [*commands, *self._waiting], []
             answers = [error] * len(commands)
         for (_, future), answer in zip(commands, answers, strict=True):
             _settle(future, answer)
@@ -74,6 +100,29 @@ class Pipeliner:
             pipeline.execute_command(*words)
         answers: Sequence[Any] = await pipeline.execute(raise_on_error=False)
         return answers
+
+    async def _transact(self, commands: Sequence[Words]) -> list[Any]:
+        pipeline = self._redis.pipeline(transaction=True)
+        for words in commands:
+            pipeline.execute_command(*words)
+        try:
+            answers: list[Any] = await pipeline.execute()
+        except Exception as error:
+            self._note(error)
+            raise
+        self._silent = False
+        return answers
+
+    def _note(self, error: Exception) -> None:
+        if isinstance(error, driver.TimeoutError):
+            self._silent = True
+        elif isinstance(error, driver.ResponseError):  # a refusal is an answer
+            self._silent = False
+
+    def _ended(self, transaction: asyncio.Task[Any]) -> None:
+        self._transactions.discard(transaction)
+        if not transaction.cancelled():
+            transaction.exception()  # its caller may have been cancelled
 
 
 def _settle(future: asyncio.Future[Any], answer: Any) -> None:

@@ -169,10 +169,7 @@ class RedisClient:
             async with asyncio.timeout(self._patience_s):
                 await self._transactions.acquire()
             try:
-                pipeline = self._redis.pipeline(transaction=True)
-                for words in commands:
-                    pipeline.execute_command(*words)
-                return await pipeline.execute()
+                return await self._pipeliner.transaction(commands)
             finally:
                 self._transactions.release()
 

@@ -49,8 +49,7 @@ class Wire:
         return (await self._exchange([words]))[0]
 
     def pipeline(self, *, transaction: bool) -> "Wire.Pipeline":
-        assert not transaction
-        return Wire.Pipeline(self)
+        return Wire.Pipeline(self, transaction=transaction)
 
     async def _exchange(self, commands: list[tuple[Any, ...]]) -> Sequence[Any]:
         self.sent.append(commands)
@@ -58,15 +57,16 @@ class Wire:
         return await self.replies[-1]
 
     class Pipeline:
-        def __init__(self, wire: "Wire") -> None:
+        def __init__(self, wire: "Wire", *, transaction: bool) -> None:
             self._wire = wire
+            self._transaction = transaction
             self._stack: list[tuple[Any, ...]] = []
 
         def execute_command(self, *words: Any) -> None:
             self._stack.append(words)
 
-        async def execute(self, *, raise_on_error: bool) -> Sequence[Any]:
-            assert not raise_on_error
+        async def execute(self, *, raise_on_error: bool = True) -> Sequence[Any]:
+            assert raise_on_error is self._transaction
             return await self._wire._exchange(self._stack)
 
 
@@ -141,3 +141,74 @@ async def test_closing_waits_for_what_was_asked() -> None:
     wire.replies[0].set_result(["a"])
     await closing
     assert await asked == "a"
+
+
+async def test_a_transaction_is_an_exchange_of_its_own() -> None:
+    wire = Wire()
+    pipeliner = Pipeliner(wire)
+    asked = [asyncio.ensure_future(pipeliner.transaction([("A",), ("B",)])) for _ in range(2)]
+    await turns()
+    assert wire.sent == [[("A",), ("B",)]] * 2
+    wire.replies[0].set_result([1, 2])
+    wire.replies[1].set_exception(ConnectionResetError())
+    assert await asked[0] == [1, 2]
+    with pytest.raises(ConnectionResetError):
+        await asked[1]
+    await pipeliner.close()
+
+
+@pytest.mark.parametrize("later", range(12))
+async def test_no_cancellation_of_a_caller_is_lost_in_the_driver(store_url: str, later: int) -> None:
+    """Without a task of its own, a transaction that is cancelled at the wrong turn returns all the same."""
+    async with Redis.from_url(store_url, socket_timeout=5.0) as redis:
+        await redis.ping()
+        pipeliner = Pipeliner(redis)
+        caller = asyncio.ensure_future(pipeliner.transaction([("ECHO", "a")]))
+        for _ in range(later):
+            await asyncio.sleep(0)
+        was_under_way = caller.cancel()
+        await asyncio.wait({caller})
+        assert caller.cancelled() == was_under_way
+        await pipeliner.close()
+
+
+async def test_nobody_waits_behind_a_server_that_is_silent() -> None:
+    wire = Wire()
+    pipeliner = Pipeliner(wire)
+    first = []
+    for n in range(IN_FLIGHT):
+        first.append(asyncio.ensure_future(pipeliner.command("A", n)))
+        await turns()
+    behind = asyncio.ensure_future(pipeliner.command("B"))
+    await turns()
+    wire.replies[0].set_exception(driver.TimeoutError())
+    for lost in (first[0], behind):
+        with pytest.raises(driver.TimeoutError):
+            await lost
+    for later in (pipeliner.command("C"), pipeliner.transaction([("C",)])):
+        with pytest.raises(driver.TimeoutError):
+            await later
+    assert ("C",) not in [words for commands in wire.sent for words in commands]
+
+
+@pytest.mark.parametrize("probe", ["command", "transaction"])
+async def test_a_silent_server_is_asked_again_by_one_and_heard_by_all(probe: str) -> None:
+    wire = Wire()
+    pipeliner = Pipeliner(wire)
+    lost = asyncio.ensure_future(pipeliner.command("A"))
+    await turns()
+    wire.replies[0].set_exception(driver.TimeoutError())
+    await asyncio.wait({lost})
+    ask = pipeliner.command("B") if probe == "command" else pipeliner.transaction([("B",)])
+    asking = asyncio.ensure_future(ask)
+    await turns()
+    assert wire.sent[1:] == [[("B",)]]
+    with pytest.raises(driver.TimeoutError):
+        await pipeliner.command("C")
+    wire.replies[1].set_result(["b"])
+    assert await asking in ("b", ["b"])
+    heard = [asyncio.ensure_future(pipeliner.command("D", n)) for n in range(2)]
+    await turns()
+    wire.replies[2].set_result([1, 2])
+    assert await asyncio.gather(*heard) == [1, 2]
+    assert isinstance(lost.exception(), driver.TimeoutError)
