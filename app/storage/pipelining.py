@@ -17,7 +17,7 @@ from typing import Any
 from redis import exceptions as driver
 from redis.asyncio import Redis, RedisCluster
 
-IN_FLIGHT = 4
+IN_FLIGHT = 2  # one is answered while the next is on its way; with more, fewer commands travel together
 
 Words = Sequence[str | bytes | int]
 Command = tuple[Words, asyncio.Future[Any]]
