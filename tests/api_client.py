@@ -19,7 +19,7 @@ from app.storage import redis_keys
 
 PROBLEM = "application/problem+json"
 PROBLEM_FIELDS = {"type", "title", "status", "detail", "code", "errors"}
-ANSWER_S = 30.0
+ANSWER_S = 60.0
 
 Json = dict[str, Any]
 

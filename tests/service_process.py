@@ -95,7 +95,7 @@ class Service(ShortlistProcess):
         self.url = f"http://127.0.0.1:{self.port}"
 
     def client(self, **options: Any) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.url, timeout=30.0, **options)
+        return httpx.AsyncClient(base_url=self.url, timeout=60.0, **options)
 
     def store_pid(self) -> int | None:
         """Process id of the embedded store, None while there is none."""

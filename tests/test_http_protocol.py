@@ -145,7 +145,7 @@ async def dripped(address: tuple[str, int], start: bytes, drop: bytes) -> bytes:
     while drop and not answer.done():
         writer.write(drop)
         await asyncio.wait([answer], timeout=0.02)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         found = await answer
     writer.close()
     return found

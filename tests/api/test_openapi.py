@@ -154,6 +154,6 @@ def test_any_bytes_get_an_answer(service: Service, document: dict[str, Any], end
         if answer.status_code >= 400:
             assert answer.headers["content-type"] == "application/problem+json"
 
-    with httpx.Client(base_url=service.url, timeout=30) as http:
+    with httpx.Client(base_url=service.url, timeout=60) as http:
         fuzz()
         assert http.get("/healthz").status_code == 200

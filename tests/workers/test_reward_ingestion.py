@@ -448,6 +448,6 @@ async def test_stopping_finishes_the_batch_at_hand(one: RedisStore):
         going.stop()
 
     lossy.before["apply"] = stop
-    await asyncio.wait_for(going.run(), 10)
+    await asyncio.wait_for(going.run(), 60)
     assert await one.backlog(0) == 0
     await agrees(one)
