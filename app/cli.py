@@ -35,6 +35,7 @@ REPRODUCTIONS: dict[str, tuple[str, str]] = {
     "slates-crowdsourcing": ("app.experiments.slate_crowdsourcing", "SAQM, SA-FOA, ICB: Table 2"),
     "slates-figures": ("app.experiments.slate_figures", "SAQM, SA-FOA, ICB, Exhaustive: Figures 1 to 3"),
     "table1": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: 5,000 and 100,000 arms"),
+    "table1-million": ("app.experiments.sublinear_tables", "Sub-TS: 1,000,000 arms"),
     "table2": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: the length of the shortlist"),
     "table3": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: films for MovieLens users (--data)"),
     "table4": ("app.experiments.sublinear_tables", "Sub-TS: arms come and go"),

@@ -36,7 +36,6 @@ from tqdm import tqdm
 
 from app.algorithms import confidence
 from app.algorithms.linear import elimination, ridge, sub_elim
-from app.algorithms.linear.ridge import Posterior
 from app.algorithms.linear.widest_arm import (
     AlternatingSearch,
     Finder,
@@ -53,7 +52,8 @@ from app.indexes.snapshot import Snapshot
 SIZES = (10_000, 100_000, 1_000_000)
 DIMS = (16, 32, 64, 128)
 DELTA, HORIZON, ETA, SEED = 0.05, 20_000, 20_000**-0.5, 3
-PROBES = 80
+PROBES, FEW_PROBES = 80, 24
+MANY_NUMBERS = 32_000_000  # in the features: fewer probes
 LONG_US = 20_000.0
 MOST_INDEXED = 100_000
 MOST_QUADRATIC_DIM = 16
@@ -91,7 +91,8 @@ def measure(arms: int, dim: int, *, steps: int, indexed: bool) -> list[dict[str,
     rng = np.random.default_rng(SEED)
     features = rng.standard_normal((arms, dim), dtype=np.float32)
     theta = rng.standard_normal(dim)
-    probes = set(np.unique(np.geomspace(1, steps, PROBES).astype(int)).tolist())
+    count = PROBES if features.size < MANY_NUMBERS else FEW_PROBES
+    probes = set(np.unique(np.geomspace(1, steps, count).astype(int)).tolist())
     world = World(features, finders(features, indexed=indexed and arms <= MOST_INDEXED))
     for step in range(1, steps + 1):
         row = world.step(probed=step in probes)
@@ -128,9 +129,7 @@ class World:
         self.radius = confidence.beta(DELTA / 2, dim=features.shape[1], horizon=HORIZON)
         self.methods = methods
         self.rng = np.random.default_rng(SEED)
-        self.sums = ridge.empty(features.shape[1])
-        self.posterior = ridge.posterior(self.sums, ridge=1.0)
-        self.squares = np.einsum("ij,ij->i", features, features)
+        self.posterior = ridge.prior(features.shape[1], ridge=1.0)
         self.figures: dict[str, Figures] = defaultdict(Figures)
         self.half: dict[str, list[float]] = defaultdict(list)
         self.moves_us: list[float] = []
@@ -163,11 +162,9 @@ class World:
 
     def learn(self, row: int, value: float) -> None:
         began = time.perf_counter()
-        x = self.features_of(np.array([row]))
-        self.sums = ridge.add(self.sums, x, np.array([value]), np.ones(1, dtype=bool))
-        before, self.posterior = self.posterior, ridge.posterior(self.sums, ridge=1.0)
+        x = self.features[row].astype(np.float64)
+        self.posterior = ridge.learned(self.posterior, x, value)
         self.update_us.append(1e6 * (time.perf_counter() - began))
-        self._downdate(before, x[0])
 
     def rows(self) -> list[dict[str, Any]]:
         return [self._row(name) for name in self.figures]
@@ -179,10 +176,10 @@ class World:
         rows = self.state.living.rows()
         times: dict[str, float] = {}
         widths: dict[str, float] = {}
-        times["scan"], largest = _timed(lambda: self._scan(rows))
-        widths["scan"] = largest
+        times["scan"], squares = _timed(lambda: self._scan(rows))
+        widths["scan"] = largest = self.radius * float(np.sqrt(squares.max()))
         living = self.features[rows]
-        times["rank_one"], widths["rank_one"] = _timed(lambda: self._updated_widths(living, rows))
+        times["rank_one"], widths["rank_one"] = _timed(lambda: self._updated_widths(living, squares))
         for name, find in self.methods.items():
             times[name], choice = _timed(lambda find=find: self._choose(find))  # type: ignore[misc]
             widths[name] = float(choice.arms.scores[0])
@@ -193,31 +190,26 @@ class World:
             if 2 * len(rows) > len(self.features):
                 self.half[name].append(us)
 
-    def _scan(self, rows: Rows) -> float:
-        """In blocks that stay in the cache, which is faster than one product for many arms."""
-        root, largest = self.posterior.root.astype(np.float32), 0.0
+    def _scan(self, rows: Rows) -> Float32:
+        """Squared widths, in blocks that stay in the cache: faster than one product for many arms."""
+        root = self.posterior.root.astype(np.float32)
+        squares = np.empty(len(rows), dtype=np.float32)
         whole = len(rows) == len(self.features)
         for first in range(0, len(rows), BLOCK):
             block = slice(first, first + BLOCK)
             turned = (self.features[block] if whole else self.features[rows[block]]) @ root
-            largest = max(largest, float(np.einsum("ij,ij->i", turned, turned).max()))
-        return self.radius * float(np.sqrt(largest))
+            np.einsum("ij,ij->i", turned, turned, out=squares[block])
+        return squares
 
-    def _updated_widths(self, living: Float32, rows: Rows) -> float:
+    def _updated_widths(self, living: Float32, squares: Float32) -> float:
         """A step of rank one for the living arms: product, square, subtraction, largest."""
-        squares = self.squares[rows] if len(rows) < len(self.squares) else self.squares
-        last, root = self.features[rows[0]].astype(np.float64), self.posterior.root
+        last, root = living[0].astype(np.float64), self.posterior.root
         direction = root @ (last @ root)
         lost = living @ direction.astype(np.float32)
         np.multiply(lost, lost, out=lost)
-        np.multiply(lost, np.float32(0.0 / (1.0 + last @ direction)), out=lost)  # ``_downdate`` was here
+        np.multiply(lost, np.float32(0.0 / (1.0 + last @ direction)), out=lost)  # of a step that was made
         np.subtract(squares, lost, out=lost)
         return self.radius * float(np.sqrt(lost[lost.argmax()]))
-
-    def _downdate(self, before: Posterior, x: NDArray[np.float64]) -> None:
-        turned = before.root @ (x @ before.root)
-        products = self.features @ turned.astype(np.float32)
-        self.squares -= products**2 / np.float32(1.0 + float(x @ turned))
 
     def _total_us(self, name: str) -> float:
         """All decisions, between the probed ones by interpolation; of sub_elim the passes as well."""

@@ -109,7 +109,7 @@ class Eliminating:
         return {}
 
     def features_of(self, rows: Rows) -> Matrix:
-        return self._features[rows]
+        return self._features.take(rows, axis=0)
 
 
 class LinearElim(Eliminating):

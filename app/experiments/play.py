@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from app.experiments.synthetic import PERIOD, Environment
 RIDGE = 1.0
 SCANS_EVERY = 20
 CURVE = 200
-_ALWAYS: Any = np.array([True])
 
 
 class Policy(Protocol):
@@ -58,8 +57,7 @@ def play(environment: Environment, policy: Policy, *, ridge_strength: float = RI
     """Play all steps. Rewards arrive at once, and the posterior is the exact one at every step."""
     rng = np.random.default_rng(seed)
     clock = time.process_time
-    sums = ridge.empty(environment.arms.shape[1])
-    posterior = ridge.posterior(sums, ridge=ridge_strength)
+    posterior = ridge.prior(environment.arms.shape[1], ridge=ridge_strength)
     present = environment.available(0)
     started = clock()
     policy.start(np.arange(present), posterior)
@@ -73,10 +71,8 @@ def play(environment: Environment, policy: Policy, *, ridge_strength: float = RI
             policy.change(came, environment.leaving(step), posterior)
             present += len(came)
         arm = policy.choose(posterior, rng)
-        value = np.array([environment.reward(step, arm)])
-        sums = ridge.add(sums, environment.arms[arm : arm + 1], value, _ALWAYS)
         policy.learned(arm, posterior)
-        posterior = ridge.posterior(sums, ridge=ridge_strength)
+        posterior = ridge.learned(posterior, environment.arms[arm], environment.reward(step, arm))
         stopped = clock()
         online += stopped - started
         losses[step] = environment.regret(step, arm)

@@ -8,6 +8,7 @@ import pytest
 from app.algorithms.linear import elimination, ridge
 from app.experiments import movielens, synthetic
 from app.experiments.elimination_policies import LinearElim, SubElim, WidthScan
+from app.experiments.exact_elimination import ExactElim
 from app.experiments.play import CURVE, play
 from app.experiments.synthetic import PERIOD
 from app.experiments.ts_policies import FlatArms, LinearTs, SubTs
@@ -75,10 +76,11 @@ def policies(game, seed):
         "sub_ts": SubTs(game, exploration=1.0, shortlist=30, seed=seed),
         "linear_elim": LinearElim(game, rules),
         "sub_elim": SubElim(game, rules, shortlist=30),
+        "exact_elim": ExactElim(game, radius=3.0),
     }
 
 
-@pytest.mark.parametrize("name", ["linear_ts", "sub_ts", "linear_elim", "sub_elim"])
+@pytest.mark.parametrize("name", ["linear_ts", "sub_ts", "linear_elim", "sub_elim", "exact_elim"])
 def test_a_run_learns_and_says_what_it_took(name):
     game = synthetic.make(300, 1_000, change=2, seed=8)
     run = play(game, policies(game, 8)[name], seed=8)
@@ -119,3 +121,27 @@ def test_the_scan_plays_the_widest_living_arm():
     policy.choose = choose
     play(game, policy, seed=10)
     assert len(seen) > 100
+
+
+@pytest.mark.parametrize("arms", [300, 4_000])  # dead arms are taken out at once, or when they are many
+def test_exact_elimination_plays_the_widest_arm_that_brute_force_leaves(arms):
+    game = synthetic.make(arms, 400, change=2, seed=11)
+    policy, brute = ExactElim(game, radius=3.0), {"threshold": -np.inf, "gone": np.zeros(arms, dtype=bool)}
+    chosen, seen = policy.choose, []
+
+    def choose(posterior, rng):
+        there = np.arange(game.available(len(seen)))
+        spans, means = 3.0 * ridge.widths(posterior, game.arms[there]), game.arms[there] @ posterior.theta
+        living = ~brute["gone"][there]
+        brute["threshold"] = max(brute["threshold"], (means - spans)[living].max())
+        brute["gone"][there[means + spans < brute["threshold"] - 1e-4]] = True
+        arm = chosen(posterior, rng)
+        assert not brute["gone"][arm]
+        assert spans[arm] >= spans[~brute["gone"][there]].max() * (1 - 1e-3)
+        seen.append(arm)
+        return arm
+
+    policy.choose = choose
+    play(game, policy, seed=11)
+    assert len(seen) == 400
+    assert brute["gone"].sum() > arms / 2

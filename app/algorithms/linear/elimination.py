@@ -39,7 +39,8 @@ from app.algorithms.linear.ridge import Posterior, widths
 from app.algorithms.types import NO_ROWS, Matrix, Rows, Vector
 
 FeaturesOf = Callable[[Rows], Matrix]
-_BLOCK_ROWS = 8192
+Measured = tuple[Vector, Vector]
+_MOST_BLOCK_ROWS, _BLOCK_NUMBERS = 8_192, 1 << 17
 WATCHED = 128
 
 
@@ -121,8 +122,14 @@ def start(posterior: Posterior, rows: Rows, features_of: FeaturesOf, limits: Rul
 
 def add(state: Elimination, posterior: Posterior, rows: Rows, features_of: FeaturesOf) -> Elimination:
     """Add new arms (lines 7 to 12). Shapes: rows (m,) distinct, never used before. Raises: NonFinite."""
-    grown = replace(state, living=state.living.with_rows(rows), present=state.present + len(rows))
-    return _placed(grown, posterior, rows, features_of)
+    grown = replace(state, present=state.present + len(rows))
+    measured = measure(posterior, rows, features_of, state.rules.radius)
+    if state.living.count and not state.stale:
+        hopeful = _bounds(measured, state.rules) >= state.threshold
+        if not hopeful.any():
+            return grown  # what is below r when it comes never lives
+        rows, measured = rows[hopeful], (measured[0][hopeful], measured[1][hopeful])
+    return _placed(replace(grown, living=state.living.with_rows(rows)), rows, measured)
 
 
 def delete(state: Elimination, rows: Rows) -> Elimination:
@@ -153,16 +160,16 @@ def advance(state: Elimination, posterior: Posterior, features_of: FeaturesOf) -
     rows = state.living.among(state.stages[0].rows)
     if (rows[1:] < rows[:-1]).any():
         rows = np.sort(rows)  # in the order of memory
-    return _placed(replace(state, stages=state.stages[1:]), posterior, rows, features_of)
+    measured = measure(posterior, rows, features_of, state.rules.radius)
+    return _placed(replace(state, stages=state.stages[1:]), rows, measured)
 
 
-def measure(
-    posterior: Posterior, rows: Rows, features_of: FeaturesOf, radius: float
-) -> tuple[Vector, Vector]:
+def measure(posterior: Posterior, rows: Rows, features_of: FeaturesOf, radius: float) -> Measured:
     """Return x.theta^ and w of ``rows``. Shapes: (m,) -> (m,), (m,). Raises: NonFinite."""
     estimates, spans = np.empty(len(rows)), np.empty(len(rows))
-    for first in range(0, len(rows), _BLOCK_ROWS):
-        block = slice(first, first + _BLOCK_ROWS)
+    length = min(_MOST_BLOCK_ROWS, _BLOCK_NUMBERS // len(posterior.theta) + 1)
+    for first in range(0, len(rows), length):
+        block = slice(first, first + length)
         features = features_of(rows[block])
         with np.errstate(invalid="ignore", over="ignore"):
             estimates[block] = features @ posterior.theta
@@ -180,11 +187,18 @@ def stage_of(spans: Vector, last_stage: int) -> Rows:
     return np.where(spans > 0, np.minimum(floors, last_stage), last_stage).astype(np.int64)
 
 
-def _placed(state: Elimination, posterior: Posterior, rows: Rows, features_of: FeaturesOf) -> Elimination:
+def _bounds(measured: Measured, limits: Rules) -> Vector:
+    """x.theta^ + 2^-stage: the bounds of arms that would be placed now."""
+    estimates, spans = measured
+    bounds: Vector = estimates + np.exp2(-stage_of(spans, limits.last_stage))
+    return bounds
+
+
+def _placed(state: Elimination, rows: Rows, measured: Measured) -> Elimination:
     """Put living arms that are in no stage where they belong, raise r, and eliminate."""
     if not len(rows):
         return _tidied(state)
-    estimates, spans = measure(posterior, rows, features_of, state.rules.radius)
+    estimates, spans = measured
     heaps = {heap.stage: heap for heap in state.stages}
     stages = stage_of(spans, state.rules.last_stage)
     for stage in np.unique(stages).tolist():

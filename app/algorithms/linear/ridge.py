@@ -7,8 +7,7 @@ Notation
     moment          sum r x (d,)
     V               ridge * I + gram (d, d), the precision
     theta           V^-1 moment (d,), the estimate theta^ of the paper
-    factor          L (d, d), lower triangular, V = L L^T
-    root            L^-T (d, d), upper triangular, V^-1 = root root^T
+    root            (d, d) with V^-1 = root root^T; L^-T for the Cholesky factor L of V, until ``learned``
     ||x||_{V^-1}    sqrt(x^T V^-1 x), the width of x: how uncertain x.theta is
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Equation 1.
@@ -16,6 +15,7 @@ Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ from app.algorithms.types import Matrix, Vector
 from app.errors import InvalidParameter
 
 _BLOCK_ROWS = 4096
+_SHORT = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,11 +50,10 @@ class RidgeSums:
 class Posterior:
     """The estimate and the precision after some rewards; all arrays are read-only.
 
-    Shapes: theta (d,), factor (d, d), root (d, d). ``ridge`` is the one in V: see ``posterior``.
+    Shapes: theta (d,), root (d, d). ``ridge`` is the one in V: see ``posterior``.
     """
 
     theta: Vector
-    factor: Matrix
     root: Matrix
     ridge: float
 
@@ -148,10 +148,32 @@ def posterior(sums: RidgeSums, *, ridge: float) -> Posterior:
     if failed or singular:
         raise InvalidParameter("ridge and gram must make a positive definite matrix", loc=("ridge",))
     theta, _ = lapack.dpotrs(factor, sums.moment, lower=1)
-    parts = (theta, factor, np.ascontiguousarray(inverse.T))
-    for part in parts:
-        part.setflags(write=False)
-    return Posterior(*parts, ridge=used)
+    return _read_only(theta, np.ascontiguousarray(inverse.T), used)
+
+
+def learned(before: Posterior, features: Vector, value: float) -> Posterior:
+    """Return the posterior after one more reward, from the one before it.
+
+    V' = V + x x^T. With z = root^T x, u = V^-1 x and s^2 = 1 + z.z, I - z z^T / (s^2 + s) is the square root
+    of (I + z z^T)^-1, so root' = root - u z^T / (s^2 + s); theta' = theta + u (r - x.theta) / s^2 (Sherman
+    and Morrison). For a learner whose rewards come one by one: no sums are kept, and rounding adds
+    up, about 1e-16 * cond(V) a reward. Whoever needs the same bits from any batches folds ``RidgeSums``.
+
+    Shapes: features (d,). Cost: 4 d^2 multiply-adds.
+    """
+    theta, root = before.theta, before.root
+    turned = features @ root
+    towards = root @ turned
+    spread = 1.0 + float(turned @ turned)
+    shrunk = towards * (1.0 / (spread + math.sqrt(spread)))
+    moved = towards * ((value - float(features @ theta)) / spread)
+    return _read_only(theta + moved, root - np.multiply.outer(shrunk, turned), before.ridge)
+
+
+def _read_only(theta: Vector, root: Matrix, ridge: float) -> Posterior:
+    theta.setflags(write=False)
+    root.setflags(write=False)
+    return Posterior(theta, root, ridge)
 
 
 def rounding_floor(gram: Matrix) -> float:
@@ -170,9 +192,13 @@ def widths(posterior: Posterior, features: Matrix) -> Vector:
     Shapes: features (n, d) -> (n,). Cost: n d^2 multiply-adds, in blocks: O(d) extra memory per row of a
     block. Raises: InvalidShape.
     """
-    checks.shape("features", features, (None, len(posterior.theta)))
+    if features.ndim != 2 or features.shape[1] != len(posterior.theta):
+        checks.shape("features", features, (None, len(posterior.theta)))
     if len(features) <= _BLOCK_ROWS:
         turned = features @ posterior.root
+        if len(features) <= _SHORT:
+            few: Vector = np.sqrt(np.vecdot(turned, turned))
+            return few
         short: Vector = np.sqrt(np.einsum("ij,ij->i", turned, turned))
         return short
     found = np.empty(len(features))

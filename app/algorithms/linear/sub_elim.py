@@ -59,7 +59,8 @@ def choose(
     Shapes: exclude (e,) -> rows, scores (min(k, living arms outside exclude),).
     Cost: one ``find``, and d^2 for each proposal. Raises: InvalidParameter (k < 1).
     """
-    checks.in_range("k", k, least=1)
+    if k < 1:
+        checks.in_range("k", k, least=1)
     if state.living.count == 0:
         return Choice(TopK(NO_ROWS, np.empty(0), exact=True), False, False)
     if state.capped:
@@ -68,8 +69,10 @@ def choose(
     few = len(state.few) > 0
     proposed = state.few if few else _distinct(state.living.among(find(posterior, state, rng)))
     spans = _spans(state, posterior, features_of, proposed)
-    largest, ceiling = float(spans.max(initial=0.0)), 2.0 ** -state.stages[0].stage
     found = _ranked(proposed, spans, k, exclude, exact=len(proposed) == state.living.count)
+    first = len(found.rows) and not len(exclude)
+    largest = found.scores.item(0) if first else float(spans.max(initial=0.0))
+    ceiling = 2.0 ** -state.stages[0].stage
     if len(found.rows) < k and not found.exact:
         spare = _at_random(state, k - len(found.rows), np.concatenate((proposed, exclude)), rng)
         more = np.concatenate((found.rows, spare))

@@ -121,15 +121,31 @@ def test_factors_and_widths_are_those_of_the_precision(dim):
     features, values = rng.standard_normal((3 * dim, dim)), rng.standard_normal(3 * dim)
     found = ridge.posterior(fold(features, values), ridge=0.5)
     precision = 0.5 * np.eye(dim) + features.T @ features
-    np.testing.assert_allclose(found.factor @ found.factor.T, precision, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found.root @ found.root.T, np.linalg.inv(precision), rtol=1e-9, atol=1e-12)
-    assert (np.tril(found.factor) == found.factor).all()
     assert (np.triu(found.root) == found.root).all()
     points = rng.standard_normal((9000, dim))
     wanted = np.sqrt(np.einsum("ij,ij->i", points @ np.linalg.inv(precision), points))
     np.testing.assert_allclose(ridge.widths(found, points), wanted, rtol=1e-9)
     np.testing.assert_allclose(ridge.widths(found, points.astype(np.float32)), wanted, rtol=1e-5)
     assert ridge.widths(found, points[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 16, 40])
+def test_one_reward_after_the_other_is_the_posterior_of_their_sums(dim):
+    rng = np.random.default_rng(dim)
+    features, values = rng.standard_normal((3_000, dim)), rng.standard_normal(3_000)
+    features[100:] *= np.geomspace(1.0, 1e-3, dim)
+    found = ridge.prior(dim, ridge=0.5)
+    for row, value in zip(features, values, strict=True):
+        found = ridge.learned(found, row, value)
+    wanted = ridge.posterior(fold(features, values), ridge=0.5)
+    assert found.ridge == 0.5
+    np.testing.assert_allclose(found.theta, wanted.theta, rtol=1e-10, atol=1e-12)
+    inverse = wanted.root @ wanted.root.T
+    np.testing.assert_allclose(found.root @ found.root.T, inverse, rtol=1e-10, atol=1e-10 * inverse.max())
+    np.testing.assert_allclose(ridge.widths(found, features), ridge.widths(wanted, features), rtol=1e-10)
+    assert not found.theta.flags.writeable
+    assert not found.root.flags.writeable
 
 
 def test_the_prior_is_the_ridge():
@@ -150,7 +166,7 @@ def test_collinear_features_and_a_tiny_ridge_never_crash(dim, scale):
         found = ridge.posterior(sums, ridge=strength)
         assert np.isfinite(found.theta).all()
         assert np.isfinite(found.root).all()
-        assert (found.factor.diagonal() > 0).all()
+        assert (found.root.diagonal() > 0).all()
         assert found.ridge >= strength
         assert found.ridge in (strength, ridge.rounding_floor(sums.gram))
         if strength >= ridge.rounding_floor(sums.gram):
@@ -169,7 +185,7 @@ def test_inputs_are_unchanged_and_results_are_new():
         for name in ("gram", "moment", "gram_error", "moment_error")
     )
     found = ridge.posterior(after, ridge=1.0)
-    assert not any(part.flags.writeable for part in (found.theta, found.factor, found.root))
+    assert not any(part.flags.writeable for part in (found.theta, found.root))
 
 
 def test_sums_that_are_no_gram_matrix_are_refused():

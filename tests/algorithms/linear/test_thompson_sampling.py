@@ -35,7 +35,7 @@ class Scan:
 
 def mahalanobis_tail(posterior, draws, exploration):
     """Return the p-value of ||V^1/2 (theta~ - theta^)||^2 / exploration^2 being chi-square(d)."""
-    white = (draws - posterior.theta) @ posterior.factor / exploration
+    white = (draws - posterior.theta) @ np.linalg.inv(posterior.root).T / exploration
     return stats.kstest((white**2).sum(axis=1), stats.chi2(white.shape[1]).cdf).pvalue
 
 
@@ -44,7 +44,7 @@ def test_the_draw_is_gaussian_with_the_covariance_of_the_posterior(dim):
     """False alarm at most 1e-6: nine tests at 1e-7 over the three dimensions, seeds fixed."""
     posterior, rng = some_posterior(dim), np.random.default_rng(1)
     draws = np.array([linear_ts.draw(posterior, exploration=2.0, rng=rng) for _ in range(4000)])
-    white = (draws - posterior.theta) @ posterior.factor / 2.0
+    white = (draws - posterior.theta) @ np.linalg.inv(posterior.root).T / 2.0
     assert mahalanobis_tail(posterior, draws, 2.0) > 1e-7
     assert stats.kstest(white.ravel(), stats.norm.cdf).pvalue > 1e-7
     covariance = np.cov(white.T).reshape(dim, dim)
