@@ -4,13 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   ?=
 
-.PHONY: help install serve test test-slow lint format demo load lock audit clean
+.PHONY: help install serve test test-cluster test-slow lint format demo load lock audit clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
 	@echo "make demo [DATA=dir]       run the main job over HTTP and print the result"
 	@echo "make test                  install with the test extras, lint, type-check, run the test suite"
 	@echo "make test-slow             the longer statistical and crash runs"
+	@echo "make test-cluster          what goes through the store, on a Redis Cluster (needs redis-server)"
 	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
 	@echo "make audit                 look up known vulnerabilities of the pinned versions"
@@ -31,8 +32,16 @@ install: $(VENV)/.installed
 serve: install
 	$(BIN)/shortlist serve
 
+# All that goes through the store, on a Redis Cluster of three nodes; `make test` runs a part of it.
+CLUSTER_TESTS := tests/api tests/services tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
+CLUSTER_FEW   := tests/api/test_rewards.py tests/api/test_bandits.py tests/workers/test_reward_ingestion.py
+
 test: $(VENV)/.installed-test lint
 	$(BIN)/python -m pytest -m "not slow"
+	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_FEW)
+
+test-cluster: $(VENV)/.installed-test
+	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_TESTS)
 
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m slow

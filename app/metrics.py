@@ -46,7 +46,7 @@ class Metrics:
         self.dead = Gauge("shortlist_dead_letters", "Entries that could not be folded.", registry=registry)
         self.chores = Counter(
             "shortlist_chores",
-            "Decisions waited for to the end, idle learners forgotten, forgotten ones erased.",
+            "Decisions waited for to the end, idle learners forgotten, deletions finished.",
             ["kind"],
             registry=registry,
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI
-from redis.asyncio import Redis
+from store_clients import Client, connect, flush
 from waiting import until
 
 from app.main import create_app
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 class Api:
     """Calls of one running application. ``ok`` asserts the status and returns the body."""
 
-    def __init__(self, app: FastAPI, http: httpx.AsyncClient, store: Redis) -> None:
+    def __init__(self, app: FastAPI, http: httpx.AsyncClient, store: Client) -> None:
         self.app = app
         self.http = http
         self.store = store
@@ -138,7 +138,7 @@ class Api:
         await until(settled, what="rewards are applied")
         found = [name async for name in self.store.scan_iter(count=1_000)]
         names = sorted(name for name in found if name != redis_keys.WORKERS.encode())
-        async with self.store.pipeline(transaction=True) as pipeline:
+        async with self.store.pipeline(transaction=False) as pipeline:
             for name in names:
                 pipeline.dump(name)
             return dict(zip(names, await pipeline.execute(), strict=True))
@@ -177,9 +177,9 @@ async def running(
     store_url: str, data_dir: Path, *, empty: bool = True, **settings: Any
 ) -> AsyncIterator[Api]:
     """The application with its lifespan run, over a store that is emptied first."""
-    async with Redis.from_url(store_url) as store:
+    async with connect(store_url) as store:
         if empty:
-            await store.flushall()
+            await flush(store)
         app = create_app(Settings(redis_url=store_url, data_dir=data_dir, **settings))
         transport = httpx.ASGITransport(app)
         async with (

@@ -1,13 +1,12 @@
-"""Fixtures for every test that needs a store: one embedded server for the run, emptied before each test."""
+"""Fixtures for every test that needs a store: one for the run, emptied before each test."""
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
-from redis.asyncio import Redis
+from store_clients import connect, flush
+from store_server import store_server
 from threadpoolctl import threadpool_limits
 
-from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
 
 
@@ -26,16 +25,15 @@ def one_core_for_each_product() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def store_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a server that lives as long as the test run; what it holds is whatever tests left there."""
-    directory: Path = tmp_path_factory.mktemp("store")
-    with EmbeddedServer(directory) as server:
-        yield server.url
+    with store_server(tmp_path_factory.mktemp("store")) as url:
+        yield url
 
 
 @pytest.fixture
 async def store(store_url: str) -> AsyncIterator[RedisStore]:
     """An open, empty store (``@pytest.mark.anyio``)."""
-    async with Redis.from_url(store_url) as client:
-        await client.flushall()
+    async with connect(store_url) as client:
+        await flush(client)
     store = RedisStore(store_url)
     try:
         await store.open()

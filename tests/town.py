@@ -1,5 +1,6 @@
 """Everything that a service is made of, as real processes that can be killed: a store, replicas, workers."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -8,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import redis
+from redis_cluster import NODES, RedisCluster
 from service_process import ROOT, Service, environment, run
 from waiting import wait_until
 
@@ -47,6 +50,9 @@ class Redis:
     def url(self) -> str:
         return f"unix://{self.socket}"
 
+    def close(self) -> None:
+        self.kill()
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -78,6 +84,31 @@ class Redis:
                 return bool(client.ping())
         except redis.RedisError:
             return False
+
+
+class Cluster:
+    """Three nodes of a Redis Cluster; another one is killed each time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._cluster = RedisCluster(folder)
+        self._cluster.__enter__()
+        self._nodes = itertools.cycle(range(NODES))
+        self._down: int | None = None
+
+    @property
+    def url(self) -> str:
+        return self._cluster.url
+
+    def kill(self) -> None:
+        self._down = next(self._nodes)
+        self._cluster.kill(self._down)
+
+    def restart(self) -> None:
+        assert self._down is not None
+        self._cluster.restart(self._down)
+
+    def close(self) -> None:
+        self._cluster.stop()
 
 
 class Nursery:
@@ -130,11 +161,13 @@ class Town:
         replicas: int,
         workers: int,
         preload: dict[str, str] | None,
+        cluster: bool,
         **settings: str,
     ) -> None:
         self.folder = folder
         self.settings = {"SHORTLIST_LEASE_S": "0.5", **settings}
-        self.redis = Redis(folder / "redis", preload=preload)
+        place = folder / "redis"
+        self.redis: Any = Cluster(place) if cluster else Redis(place, preload=preload)
         self.nursery = Nursery(folder / "logs", self.redis.url, **self.settings)
         self.replicas = [self._replica() for _ in range(replicas)]
         for _ in range(workers):
@@ -149,7 +182,7 @@ class Town:
         for replica in self.replicas:
             replica.kill()
         self.nursery.close()
-        self.redis.kill()
+        self.redis.close()
 
     def check_replay(self) -> None:
         """Every learner is what the log says, bit for bit."""
@@ -169,10 +202,12 @@ def town(
     replicas: int = 1,
     workers: int = 1,
     preload: dict[str, str] | None = None,
+    cluster: bool = False,
     **settings: str,
 ) -> Iterator[Town]:
-    """``preload``: for the environment of the store."""
+    """``preload``: for the environment of the store, unless that is a ``cluster``."""
     with ExitStack() as stack:
-        made = Town(folder, replicas=replicas, workers=workers, preload=preload, **settings)
+        options = {"preload": preload, "cluster": cluster}
+        made = Town(folder, replicas=replicas, workers=workers, **options, **settings)
         stack.callback(made.close)
         yield made

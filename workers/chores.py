@@ -43,12 +43,17 @@ class Chores:
         """Until it is cancelled. An unreachable store is waited for."""
         while True:
             try:
+                await self.finish_deletions()
                 await asyncio.gather(*map(self.sweep, range(self._store.partitions)))
             except Unavailable as error:
                 log.warning("the store is not available, chores wait: %s", error.detail)
             except Exception:
                 log.exception("chores failed, and are tried again")
             await asyncio.sleep(EVERY_S)
+
+    async def finish_deletions(self) -> None:
+        if finished := await self._store.finish_deletions():
+            self._done("deletions_finished", finished)
 
     async def sweep(self, partition: int) -> None:
         """Do everything that is due in a partition."""

@@ -39,6 +39,7 @@ from app.api.limits import (
     MAX_WAIT_S,
 )
 from app.api.strict_json import StrictModel
+from app.services.bandits import ELIMINATION
 
 _IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 Identifier = Annotated[str, StringConstraints(pattern=f"^{_IDENTIFIER}$")]
@@ -214,13 +215,14 @@ class BanditBody(StrictModel):
     shift_rewards: bool = False
     solver: Literal["shortlist", "adaptive"] = "shortlist"
 
-    @model_validator(mode="after")
-    def _consistent(self) -> BanditBody:
-        if self.prior == "pooled" and self.scope == "global":
+    @field_validator("prior", "half_life_s")
+    @classmethod
+    def _possible(cls, value: Any, body: ValidationInfo) -> Any:
+        if value == "pooled" and body.data.get("scope") == "global":
             raise ValueError("prior: pooled needs scope: per_key; a global bandit has one learner")
-        if self.policy in {"sub_elim", "linear_elim"} and (self.prior == "pooled" or self.half_life_s):
+        if value not in {"plain", None} and body.data.get("policy") in ELIMINATION:
             raise ValueError("elimination is for good: it needs prior: plain and no half_life_s")
-        return self
+        return value
 
 
 class BanditView(BaseModel):

@@ -1,4 +1,4 @@
-"""Copy everything of a store to another server, of whatever kind and version, while nobody writes to either.
+"""Copy everything of a store to another server or cluster, of whatever kind, while nobody writes to either.
 
 Values are read and written by commands, not as dumps: Valkey and Redis do not read each other's.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from redis import Redis
+from redis import Redis, RedisCluster
 from tqdm import tqdm
 
 from app.errors import Conflict, ShortlistError
@@ -19,7 +19,7 @@ from app.storage.redis_keys import PREFIX
 BATCH = 1_000
 
 Words = list[Any]
-Server = Any  # a Redis: the driver's annotations do not know that decoding is off
+Server = Any  # a Redis or a RedisCluster: the driver's annotations do not know that decoding is off
 
 
 def copy(source: str, target: str) -> int:
@@ -28,7 +28,7 @@ def copy(source: str, target: str) -> int:
     Raises: Conflict when the target has any of ours already, Unavailable when one of the two does not answer;
     what was copied until then stays, and is to be removed (`FLUSHDB`) before it is tried again.
     """
-    with translated(), Redis.from_url(source) as old, Redis.from_url(target) as new:
+    with translated(), _connected(source) as old, _connected(target) as new:
         if next(new.scan_iter(f"{PREFIX}*", count=BATCH), None) is not None:
             raise Conflict("the target holds a store already: empty it first")
         keys = sorted(set(old.scan_iter(f"{PREFIX}*", count=BATCH)))
@@ -38,6 +38,15 @@ def copy(source: str, target: str) -> int:
     if missing:
         raise ShortlistError(f"{len(missing)} keys did not arrive")
     return len(keys)
+
+
+def _connected(url: str) -> Server:
+    """The server, or all of the cluster that it is a node of; closed at the end of a ``with``."""
+    server: Server = Redis.from_url(url)
+    if not server.info("cluster").get("cluster_enabled"):
+        return server
+    server.close()
+    return RedisCluster.from_url(url)
 
 
 def _copy_key(old: Server, new: Server, key: bytes) -> None:

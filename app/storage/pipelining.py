@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from redis import exceptions as driver
@@ -38,7 +39,7 @@ class Pipeliner:
         self._execute: Callable[..., Awaitable[Any]] = redis.execute_command
         self._waiting: list[Command] = []
         self._exchanges: set[asyncio.Task[None]] = set()
-        self._transactions: set[asyncio.Task[Any]] = set()
+        self._alone: set[asyncio.Task[Any]] = set()
         self._silent = False
 
     async def command(self, *words: str | bytes | int) -> Any:
@@ -53,19 +54,19 @@ class Pipeliner:
 
     async def transaction(self, commands: Sequence[Words]) -> list[Any]:
         """Answers to commands that run as one, in an exchange of their own. Raises what the driver raises."""
-        self._refuse_while_silent()
-        task = asyncio.create_task(self._transact(commands))
-        self._transactions.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
+        return await self._ask_alone(partial(self._transact, commands))
+
+    async def everywhere(self, cluster: RedisCluster, *words: str | bytes | int) -> list[Any]:
+        """Answers of all primaries of the cluster to one command. Raises what the driver raises."""
+        return await self._ask_alone(partial(_ask_all, cluster, words))
 
     async def close(self) -> None:
         """Wait for everything that was asked."""
-        while under_way := self._exchanges | self._transactions:
+        while under_way := self._exchanges | self._alone:
             await asyncio.wait(under_way)
 
     def _refuse_while_silent(self) -> None:
-        if self._silent and (self._exchanges or self._transactions):
+        if self._silent and (self._exchanges or self._alone):
             raise driver.TimeoutError("the server is silent")
 
     def _leave(self) -> None:
@@ -101,16 +102,27 @@ class Pipeliner:
         answers: Sequence[Any] = await pipeline.execute(raise_on_error=False)
         return answers
 
-    async def _transact(self, commands: Sequence[Words]) -> list[Any]:
-        pipeline = self._redis.pipeline(transaction=True)
-        for words in commands:
-            pipeline.execute_command(*words)
+    async def _ask_alone(self, ask: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+        self._refuse_while_silent()
+        task = asyncio.create_task(self._noted(ask))
+        self._alone.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    async def _noted(self, ask: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         try:
-            answers: list[Any] = await pipeline.execute()
+            answers = await ask()
         except Exception as error:
             self._note(error)
             raise
         self._silent = False
+        return answers
+
+    async def _transact(self, commands: Sequence[Words]) -> list[Any]:
+        pipeline = self._redis.pipeline(transaction=True)
+        for words in commands:
+            pipeline.execute_command(*words)
+        answers: list[Any] = await pipeline.execute()
         return answers
 
     def _note(self, error: Exception) -> None:
@@ -119,10 +131,15 @@ class Pipeliner:
         elif isinstance(error, driver.ResponseError):  # a refusal is an answer
             self._silent = False
 
-    def _ended(self, transaction: asyncio.Task[Any]) -> None:
-        self._transactions.discard(transaction)
-        if not transaction.cancelled():
-            transaction.exception()  # its caller may have been cancelled
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._alone.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller may have been cancelled
+
+
+async def _ask_all(cluster: RedisCluster, words: Words) -> list[Any]:
+    ask: Callable[..., Awaitable[Any]] = cluster.execute_command
+    return await asyncio.gather(*(ask(*words, target_nodes=node) for node in cluster.get_primaries()))
 
 
 def _settle(future: asyncio.Future[Any], answer: Any) -> None:

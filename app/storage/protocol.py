@@ -140,7 +140,10 @@ class Store(Following, DecisionLog, Protocol):
         ...
 
     async def delete_catalogue(self, name: str, uid: str) -> Literal["deleted", "missing", "in_use"]:
-        """Remove the catalogue and then its arms (in small steps: not atomic, but safe to repeat)."""
+        """Remove the catalogue and then its arms (in small steps: not atomic, but safe to repeat).
+
+        From then on its arms cannot be written: NotFound.
+        """
         ...
 
     async def create_bandit(self, name: str, record: bytes, *, catalogue: str) -> bytes | None:
@@ -148,7 +151,14 @@ class Store(Following, DecisionLog, Protocol):
         ...
 
     async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
-        """Remove the bandit and then its learners' states; False when it was not there."""
+        """Remove the bandit and then its learners' states; False when it was not there.
+
+        From then on no state of it is written (``apply``).
+        """
+        ...
+
+    async def finish_deletions(self) -> int:
+        """Remove what is left of what was deleted when that was broken off; how many there were."""
         ...
 
     # Catalogues ---------------------------------------------------------------------------------

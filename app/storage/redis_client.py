@@ -48,6 +48,7 @@ _PASSING = (
     OSError,
     RuntimeError,
 )
+_DURABLE = ("always", "everysec", "no")
 _PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")
 
 # Each script, and the files that make it up.
@@ -67,6 +68,8 @@ SCRIPTS = {
     "delete_arms": ("changes", "delete_arms"),
     "delete_bandit": ("delete_bandit",),
     "delete_catalogue": ("delete_catalogue",),
+    "drop_bandit": ("drop_bandit",),
+    "drop_catalogue": ("drop_catalogue",),
     "join_workers": ("join_workers",),
     "lag": ("lag",),
     "erase_log": ("erase_log",),
@@ -184,9 +187,12 @@ class RedisClient:
 
     async def check(self) -> None:
         """Raise StartupError unless this is a primary that knows our commands; warn when it may drop keys."""
-        facts = await self.command("INFO")
-        if facts.get("cluster_enabled"):
+        if (await self.command("INFO")).get("cluster_enabled"):
             await self._use_cluster()
+        for facts in await self._everywhere("INFO"):
+            self._check_one(facts)
+
+    def _check_one(self, facts: dict[str, Any]) -> None:
         if facts.get("role") not in {"master", None}:
             raise StartupError(f"the store at {self.address} is a replica: writes need the primary")
         version = str(facts.get("redis_version", "6.2"))
@@ -203,13 +209,28 @@ class RedisClient:
             self._redis = await self._open_cluster().initialize()
         self._pipeliner = Pipeliner(self._redis)
 
+    async def ping(self) -> None:
+        """Every primary answers."""
+        await self._everywhere("PING")
+
     async def durability(self) -> str:
-        """When writes reach the disk: "always", "everysec", "no", "off" (no append-only file), "unknown"."""
-        if not (await self.command("INFO", "persistence")).get("aof_enabled"):
+        """When writes reach the disk: "always", "everysec", "no", "off" (no append-only file), "unknown".
+
+        Of a cluster, the weakest of its nodes' answers.
+        """
+        if not all(facts.get("aof_enabled") for facts in await self._everywhere("INFO", "persistence")):
             return "off"
-        with translated():
-            try:
-                answer = await self._pipeliner.command("CONFIG", "GET", "appendfsync")
-            except driver.ResponseError:  # hosted servers do not tell
+        try:
+            answers = await self._everywhere("CONFIG", "GET", "appendfsync")
+        except Unavailable as error:
+            if isinstance(error.__cause__, driver.ResponseError):  # hosted servers do not tell
                 return "unknown"
-        return bytes(answer[1]).decode()
+            raise
+        return max((bytes(answer[1]).decode() for answer in answers), key=_DURABLE.index)
+
+    async def _everywhere(self, *words: Word) -> Sequence[Any]:
+        """The answers of all primaries to one command."""
+        if not isinstance(self._redis, RedisCluster):
+            return [await self.command(*words)]
+        with translated():
+            return await self._pipeliner.everywhere(self._redis, *words)

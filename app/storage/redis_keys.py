@@ -5,19 +5,21 @@
     {registry}:catalogues                        hash    name -> record                     for ever
     {registry}:bandits                           hash    name -> record                     for ever
     {registry}:version                           string  number of changes of the two       for ever
+    {registry}:deleted                           hash    uid -> "bandit" or "catalogue"     until it is gone
     {registry}:workers                           zset    name -> ms of its last lease       while one lives
     {registry}:users:<catalogue name>            set     names of its bandits               while not empty
     {registry}:word:<name>                       string  a word written once                ttl_ms or for ever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all campaigns    while not empty
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
-    {c:<uid>}:counters                           hash    version, revision                  with the catalogue
+    {c:<uid>}:counters                           hash    version, revision; deleted         with it, then ttl
     {c:<uid>}:changes                            zset    arm -> version that changed it     with the catalogue
     {c:<uid>}:retired:<revision>                 string  features replaced or deleted       keep_ms
     {p:<n>}:log                                  stream  b, l, f, p (see below)             until trimmed
     {p:<n>}:watermark                            string  entry id                           for ever
     {p:<n>}:dead                                 stream  b, l, f, p, r: what was left out   until replayed
     {p:<n>}:changes                              zset    uid + learner -> number of entry   for ever
+    {p:<n>}:deleted                              zset    bandit uid, when it was deleted    DELETED_KEPT_MS
     {p:<n>}:states:<bandit uid>                  hash    learner -> state                   with the bandit
     {p:<n>}:seen:<bandit uid>:<learner>:<once>   string  empty                              ttl_ms
     {p:<n>}:seen-first:<bandit uid>:<learner>:<first>  string  empty                        ttl_ms
@@ -56,12 +58,14 @@ from __future__ import annotations
 
 PREFIX = "shortlist:"
 CHANGES_KEPT = 50_000
+DELETED_KEPT_MS = 30 * 86_400_000  # for so long, who has not heard of a deletion can leave nothing behind
 
 REGISTRY = PREFIX + "{registry}:"
 PARTITIONS = REGISTRY + "partitions"
 CATALOGUES = REGISTRY + "catalogues"
 BANDITS = REGISTRY + "bandits"
 REGISTRY_VERSION = REGISTRY + "version"
+DELETED = REGISTRY + "deleted"
 WORKERS = REGISTRY + "workers"
 
 
@@ -108,6 +112,10 @@ def dead(partition: int) -> str:
 
 def learner_changes(partition: int) -> str:
     return f"{_partition(partition)}changes"
+
+
+def deleted(partition: int) -> str:
+    return f"{_partition(partition)}deleted"
 
 
 def states(partition: int, bandit_uid: str) -> str:

@@ -7,9 +7,9 @@ that is what makes a lost reply harmless. Each call is one round trip unless it 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any
 
-from app.errors import Invalid, StartupError
+from app.errors import Invalid, NotFound, StartupError
 from app.storage import redis_keys as keys
 from app.storage.protocol import (
     Appended,
@@ -17,7 +17,6 @@ from app.storage.protocol import (
     DeadLetter,
     Deleted,
     LogEntry,
-    Registry,
     RewardWrite,
     StoredArm,
     Upserted,
@@ -25,12 +24,13 @@ from app.storage.protocol import (
 from app.storage.redis_campaigns import RedisCampaigns
 from app.storage.redis_changes import RedisChanges, log_entry, stored_arm
 from app.storage.redis_client import RedisClient, Word
-from app.storage.redis_decisions import RedisDecisions, forget_keys
+from app.storage.redis_decisions import forget_keys
+from app.storage.redis_registry import RedisRegistry, catalogue_keys
 
 _SCAN_BATCH = 1_000
 
 
-class RedisStore(RedisCampaigns, RedisChanges, RedisDecisions):
+class RedisStore(RedisCampaigns, RedisChanges, RedisRegistry):
     """Implements ``app.storage.protocol.Store`` on one Redis server: redis://, rediss:// or unix://."""
 
     def __init__(
@@ -68,46 +68,10 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisDecisions):
         return await self._redis.durability()
 
     async def ping(self) -> None:
-        await self._redis.command("PING")
+        await self._redis.ping()
 
     async def close(self) -> None:
         await self._redis.close()
-
-    # Registry -----------------------------------------------------------------------------------
-    async def registry(self) -> Registry:
-        version, catalogues, bandits = await self._redis.transaction(
-            [("GET", keys.REGISTRY_VERSION), ("HGETALL", keys.CATALOGUES), ("HGETALL", keys.BANDITS)]
-        )
-        return Registry(_named(catalogues), _named(bandits), int(version or 0))
-
-    async def create_catalogue(self, name: str, record: bytes) -> bytes:
-        names = [keys.CATALOGUES, keys.REGISTRY_VERSION]
-        standing: bytes = await self._redis.script("create_catalogue", names, [name, record])
-        return standing
-
-    async def delete_catalogue(self, name: str, uid: str) -> Literal["deleted", "missing", "in_use"]:
-        """Two round trips. The arms go even if the name is gone: an earlier call may have failed there."""
-        outcome: Literal["deleted", "missing", "in_use"]
-        names = [keys.CATALOGUES, keys.users(name), keys.REGISTRY_VERSION]
-        outcome = (await self._redis.script("delete_catalogue", names, [name, uid])).decode()
-        if outcome != "in_use":
-            await self._redis.command("UNLINK", *_catalogue_keys(uid)[:-1])
-        return outcome
-
-    async def create_bandit(self, name: str, record: bytes, *, catalogue: str) -> bytes | None:
-        names = [keys.CATALOGUES, keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION]
-        standing: bytes | None = await self._redis.script("create_bandit", names, [catalogue, name, record])
-        return standing
-
-    async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
-        """One round trip and one per partition; the states go even if the name is gone, as above."""
-        names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION]
-        outcome = await self._redis.script("delete_bandit", names, [name, uid])
-        if outcome != b"in_use":
-            for partition in range(self.partitions):
-                await self._redis.command("UNLINK", keys.states(partition, uid))
-                await self.drop_decisions(partition, f"{uid}/*")
-        return bool(outcome == b"deleted")
 
     # Catalogues ---------------------------------------------------------------------------------
     async def upsert_arms(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:
@@ -116,15 +80,15 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisDecisions):
         words: list[Word] = [keep_ms, keys.CHANGES_KEPT]
         for arm in arms:
             words += (arm.id, arm.features, arm.document)
-        version, changed, added, updated, revisions = await self._redis.script(
-            "upsert_arms", _catalogue_keys(uid), words
-        )
+        done = await self._redis.script("upsert_arms", catalogue_keys(uid), words)
+        version, changed, added, updated, revisions = _of_a_catalogue(done)
         return Upserted(version, added, updated, revisions, bool(changed))
 
     async def delete_arms(self, uid: str, ids: Sequence[str], *, keep_ms: int) -> Deleted:
         _positive("keep_ms", keep_ms)
         words: list[Word] = [keep_ms, keys.CHANGES_KEPT, *ids]
-        version, found = await self._redis.script("delete_arms", _catalogue_keys(uid), words)
+        done = await self._redis.script("delete_arms", catalogue_keys(uid), words)
+        version, found = _of_a_catalogue(done)
         there = list(zip(ids, found, strict=True))
         return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
 
@@ -217,7 +181,7 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisDecisions):
         for (uid, learner), state in states.items():
             words += (uids[uid], learner, "" if state is None else "1", state or b"")
         names = [keys.watermark(partition), keys.log(partition)]
-        names += [keys.dead(partition), keys.learner_changes(partition)]
+        names += [keys.dead(partition), keys.learner_changes(partition), keys.deleted(partition)]
         names += [keys.states(partition, uid) for uid in uids]
         return bool(await self._redis.script("apply", names, words))
 
@@ -266,13 +230,10 @@ def _positive(name: str, value: int) -> None:
         raise Invalid(f"{name} must be at least 1", loc=(name,))
 
 
-def _named(records: Mapping[bytes, bytes]) -> dict[str, bytes]:
-    return {name.decode(): record for name, record in records.items()}
-
-
-def _catalogue_keys(uid: str) -> list[str]:
-    names = [keys.features(uid), keys.documents(uid), keys.counters(uid), keys.arm_changes(uid)]
-    return [*names, keys.retired(uid)]
+def _of_a_catalogue(answer: Any) -> Any:
+    if answer is None:
+        raise NotFound("no catalogue of this name: it was deleted meanwhile")
+    return answer
 
 
 def _reward_keys(partition: int, reward: RewardWrite) -> Iterable[str]:

@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import redis.asyncio
-from redis.asyncio import Redis
 from redis_cluster import RedisCluster
+from store_clients import connect, flush
 
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.protocol import Store
@@ -52,18 +51,10 @@ def _server(name: str, folders: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
-async def flush(url: str) -> None:
-    async with Redis.from_url(url) as client:
-        if not (await client.info("cluster"))["cluster_enabled"]:
-            await client.flushall()
-            return
-    async with redis.asyncio.RedisCluster.from_url(url) as cluster:
-        await cluster.flushall(target_nodes=redis.asyncio.RedisCluster.PRIMARIES)
-
-
 @pytest.fixture
 async def store(store_server: str) -> AsyncIterator[Store]:
-    await flush(store_server)
+    async with connect(store_server) as client:
+        await flush(client)
     store = RedisStore(store_server, partitions=4)
     try:
         await store.open()

@@ -1,14 +1,17 @@
 """Contract of a store: the registry, and words that are written once."""
 
 import asyncio
+import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from waiting import until
 
-from app.errors import Invalid
+from app.errors import Invalid, NotFound, Unavailable
 from app.storage.protocol import ArmWrite, Store
+from app.storage.redis_client import RedisClient
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +26,12 @@ def record(uid, rest=b"{}"):
 async def test_the_store_answers_and_knows_its_partitions(store: Store):
     await store.ping()
     assert store.partitions == 4
+
+
+async def test_what_concerns_all_servers_hinders_no_other_call(store: Store):
+    """All leave in the same turn of the loop; two have no key that could say which node they are for."""
+    calls = [store.watermark(0), store.ping(), store.durability(), *map(store.backlog, range(4))]
+    assert await asyncio.gather(*calls) == ["0-0", None, "always", 0, 0, 0, 0]
 
 
 async def test_an_empty_store_has_an_empty_registry(store: Store):
@@ -75,11 +84,59 @@ async def test_deleting_removes_the_arms_with_the_catalogue(store: Store):
 
 
 async def test_deleting_again_finishes_what_an_interrupted_deletion_left(store: Store):
-    await store.create_catalogue("films", record(UID))
-    assert await store.delete_catalogue("films", UID) == "deleted"
     await store.upsert_arms(UID, [ArmWrite("a", b"12345678")], keep_ms=KEEP_MS)  # as if they had been left
     assert await store.delete_catalogue("films", UID) == "missing"
     assert [batch async for batch in store.scan_arms(UID)] == []
+
+
+async def test_a_deleted_catalogue_takes_no_arms_from_who_has_not_heard_of_it(store: Store):
+    await store.create_catalogue("films", record(UID))
+    assert await store.delete_catalogue("films", UID) == "deleted"
+    with pytest.raises(NotFound):
+        await store.upsert_arms(UID, [ArmWrite("a", b"12345678")], keep_ms=KEEP_MS)
+    with pytest.raises(NotFound):
+        await store.delete_arms(UID, ["a"], keep_ms=KEEP_MS)
+    assert [batch async for batch in store.scan_arms(UID)] == []
+
+
+async def test_a_deleted_bandit_learns_nothing_from_entries_that_were_under_way(store: Store):
+    """A worker has read states and folded when the bandit is deleted; then it writes."""
+    await store.create_catalogue("films", record(UID))
+    await store.create_bandit("b", record(UID), catalogue="films")
+    assert await store.delete_bandit("b", UID, catalogue="films")
+    states = {(UID, "ann"): b"1", (OTHER_UID, "ann"): b"2", (UID, "bob"): None}
+    for partition in range(store.partitions):
+        assert await store.apply(partition, expected="0-0", watermark="1-1", states=states)
+        assert await store.states(partition, list(states)) == [None, b"2", None]
+        assert await store.watermark(partition) == "1-1"
+        assert (await store.changed_learners(partition, "0-0")).learners == [(OTHER_UID, "ann")]
+
+
+@pytest.mark.parametrize("fails", ["drop_bandit", "drop_catalogue"])
+async def test_a_deletion_that_was_broken_off_is_finished(
+    store: Store, monkeypatch: pytest.MonkeyPatch, fails: str
+):
+    await store.create_catalogue("films", record(UID))
+    await store.create_bandit("b", record(OTHER_UID), catalogue="films")
+    await store.upsert_arms(UID, [ArmWrite("a", b"12345678")], keep_ms=KEEP_MS)
+    await store.apply(1, expected="0-0", watermark="1-1", states={(OTHER_UID, "ann"): b"1"})
+    script = RedisClient.script
+
+    async def breaks(self: RedisClient, name: str, *arguments: Any) -> Any:
+        if name == fails:
+            raise Unavailable("the store does not answer")
+        return await script(self, name, *arguments)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(RedisClient, "script", breaks)
+        with contextlib.suppress(Unavailable):
+            await store.delete_bandit("b", OTHER_UID, catalogue="films")
+        with contextlib.suppress(Unavailable):
+            await store.delete_catalogue("films", UID)
+    assert await store.finish_deletions() == 1
+    assert [batch async for batch in store.scan_arms(UID)] == []
+    assert await store.states(1, [(OTHER_UID, "ann")]) == [None]
+    assert await store.finish_deletions() == 0
 
 
 async def test_deleting_spares_a_successor_of_the_same_name(store: Store):

@@ -137,6 +137,7 @@ async def test_a_killed_service_counts_every_decision_once(tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3_600)
 async def test_a_service_killed_many_times_counts_every_decision_once(tmp_path: Path):
     traffic = await kill_while_waiting(tmp_path, kills=25)
     assert traffic.late > 250

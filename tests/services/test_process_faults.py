@@ -21,6 +21,7 @@ import redis
 from clock_shim import Clock
 from dropping_proxy import DroppingProxy
 from service_process import run, serving
+from store_server import ON_CLUSTER
 from test_process_kills import KEYS, Traffic
 from town import Redis, Town, town
 from waiting import until
@@ -80,7 +81,7 @@ async def settled(traffic: Traffic, town: Town) -> None:
 async def killed(folder: Path, seed: int, **kills: int) -> Traffic:
     print(f"seed {seed}")
     traffic = Traffic()
-    with town(folder, replicas=2, workers=2) as made:
+    with town(folder, replicas=2, workers=2, cluster=ON_CLUSTER) as made:
         async with made.replicas[0].client() as http:
             await traffic.build(http)
         await drive(traffic, made, np.random.default_rng(seed), Counter(kills))
@@ -140,7 +141,7 @@ async def acknowledged(
 
 async def test_a_worker_is_paused_beyond_its_lease(tmp_path: Path):
     """Its partitions go to the other one; what it had read by then it cannot write any more."""
-    with town(tmp_path, replicas=1, workers=2) as made:
+    with town(tmp_path, replicas=1, workers=2, cluster=ON_CLUSTER) as made:
         traffic = Traffic()
         async with made.replicas[0].client() as http:
             await traffic.build(http)

@@ -15,6 +15,7 @@ import pytest
 from dropping_proxy import DroppingProxy
 from redis_cluster import RedisCluster
 from service_process import run, serving
+from store_server import store_server
 from test_process_kills import KEYS, Traffic
 from waiting import until
 
@@ -27,10 +28,15 @@ BANDIT = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
 
 
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[EmbeddedServer]:
-    binary = shutil.which("redis-server")
-    with EmbeddedServer(tmp_path / "redis", binary=Path(binary) if binary else None) as server:
-        yield server
+def url(tmp_path: Path) -> Iterator[str]:
+    with store_server(tmp_path / "redis", binary=binary()) as url:
+        yield url
+
+
+def binary() -> Path | None:
+    """The server of the system where there is one: not the one that is embedded otherwise."""
+    found = shutil.which("redis-server")
+    return Path(found) if found else None
 
 
 async def ok(http: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
@@ -45,11 +51,11 @@ async def build(http: httpx.AsyncClient) -> None:
     await ok(http, "PUT", "/v1/bandits/b", BANDIT)
 
 
-async def test_everything_done_by_one_is_known_to_the_other(tmp_path: Path, redis: EmbeddedServer):
+async def test_everything_done_by_one_is_known_to_the_other(tmp_path: Path, url: str):
     """What is new is found at once, for who is asked for it looks; what has changed is followed."""
     with (
-        serving(tmp_path / "1", "--redis-url", redis.url) as first,
-        serving(tmp_path / "2", "--redis-url", redis.url) as second,
+        serving(tmp_path / "1", "--redis-url", url) as first,
+        serving(tmp_path / "2", "--redis-url", url) as second,
     ):
         async with first.client() as one, second.client() as two:
             await build(one)
@@ -91,11 +97,11 @@ async def test_everything_done_by_one_is_known_to_the_other(tmp_path: Path, redi
                 assert [r for r in process.records() if r["level"] in {"ERROR", "WARNING"}] == []
 
 
-async def test_a_paused_process_catches_up_before_it_answers(tmp_path: Path, redis: EmbeddedServer):
+async def test_a_paused_process_catches_up_before_it_answers(tmp_path: Path, url: str):
     """Its first answers after the pause are of what was done meanwhile, or say how old they are."""
     with (
-        serving(tmp_path / "1", "--redis-url", redis.url) as first,
-        serving(tmp_path / "2", "--redis-url", redis.url) as second,
+        serving(tmp_path / "1", "--redis-url", url) as first,
+        serving(tmp_path / "2", "--redis-url", url) as second,
     ):
         async with first.client() as one, second.client() as two:
             await build(one)
@@ -131,9 +137,10 @@ async def test_a_paused_process_catches_up_before_it_answers(tmp_path: Path, red
             await until(current, what="it is ready, and then it is up to date")
 
 
-async def test_a_process_that_is_cut_off_says_so_and_catches_up(tmp_path: Path, redis: EmbeddedServer):
+async def test_a_process_that_is_cut_off_says_so_and_catches_up(tmp_path: Path):
     """Choices go on and tell their age, rewards are refused, it is not ready; then all is as it should be."""
     with (
+        EmbeddedServer(tmp_path / "redis", binary=binary()) as redis,
         DroppingProxy(str(redis.socket_path)) as proxy,
         serving(tmp_path / "1", "--redis-url", redis.url) as first,
         serving(tmp_path / "2", "--redis-url", proxy.url) as second,

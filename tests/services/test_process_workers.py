@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 from service_process import Service, ShortlistProcess, run, serving
+from store_server import store_server
 from waiting import until
 
 from app.storage.embedded_server import EmbeddedServer
@@ -23,8 +24,8 @@ pytestmark = pytest.mark.anyio
 def url(tmp_path: Path) -> Iterator[str]:
     """A redis-server of the system where there is one: not the server that is embedded otherwise."""
     binary = shutil.which("redis-server")
-    with EmbeddedServer(tmp_path / "redis", binary=Path(binary) if binary else None) as server:
-        yield server.url
+    with store_server(tmp_path / "redis", binary=Path(binary) if binary else None) as url:
+        yield url
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
+from store_clients import connect
 
 from app.errors import Unavailable
 from app.services import token_secrets
@@ -90,7 +90,7 @@ async def test_old_secrets_are_gone(store: RedisStore, store_url: str, clock: Cl
     assert not before & set(process.secrets._known)
     with pytest.raises(BadToken, match="invalid_token"):
         process.signer.verify(token, now_ms=0)
-    async with Redis.from_url(store_url) as client:
+    async with connect(store_url) as client:
         words = [key async for key in client.scan_iter(match=f"{redis_keys.REGISTRY}word:token-secret/*")]
         assert len(words) == 4
         for word in words:

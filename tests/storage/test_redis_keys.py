@@ -2,18 +2,20 @@
 
 import re
 from functools import partial
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redis.asyncio import Redis
+from store_clients import connect
 
+from app.errors import Unavailable
 from app.storage import redis_keys
 from app.storage.decision_log import DefaultWrite
 from app.storage.protocol import ArmWrite, DeadLetter, RewardWrite
 from app.storage.redis_client import SCRIPTS, RedisClient
 
-UID = "0123456789abcdef"
+UID, OTHER_UID = "0123456789abcdef", "fedcba9876543210"
 TTL_MS = 600_000
 
 
@@ -34,6 +36,9 @@ def table():
 
 async def exercise(store):
     """Call every method that writes, so that every kind of key exists."""
+    await store.create_catalogue("films", OTHER_UID.encode())
+    await store.create_bandit("b", OTHER_UID.encode(), catalogue="films")
+    await break_off(store)
     await store.create_catalogue("films", UID.encode())
     await store.create_bandit("b", UID.encode(), catalogue="films")
     await store.upsert_arms(UID, [ArmWrite("a", b"1", b"doc"), ArmWrite("b", b"2")], keep_ms=TTL_MS)
@@ -60,6 +65,15 @@ async def exercise(store):
     await store.save_snapshot("slates", "home", uid=UID, position=1, state=b"s")
 
 
+async def break_off(store):
+    """Delete a bandit and a catalogue; of the latter, the arms are not yet gone."""
+    assert await store.delete_bandit("b", OTHER_UID, catalogue="films")
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(store, "_drop_catalogue", AsyncMock(side_effect=Unavailable("gone")))
+        with pytest.raises(Unavailable):
+            await store.delete_catalogue("films", OTHER_UID)
+
+
 async def decide(store):
     """A decision that is logged, one that got its default, one activated; a learner erased, one idle."""
     forget = partial(store.append_forget, 0, UID, payload=b"", now_ms=1, ttl_ms=TTL_MS)
@@ -81,9 +95,9 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 33
+    assert len(rows) == 35
     used = set()
-    async with Redis.from_url(store_url) as client:
+    async with connect(store_url) as client:
         async for key in client.scan_iter():
             matching = [row for row in rows if row[0].fullmatch(key.decode())]
             assert len(matching) == 1, key
@@ -152,7 +166,7 @@ async def test_a_scan_names_an_arm_once_when_the_server_names_it_twice(store, mo
 async def test_revisions_stay_exact_up_to_the_limit_of_a_double(store, store_url):
     """The catalogue's counters start close to 2^53, where a float formatted carelessly loses digits."""
     start = 2**53 - 10
-    async with Redis.from_url(store_url) as client:
+    async with connect(store_url) as client:
         await client.hset(redis_keys.counters(UID), mapping={"version": start, "revision": start})
     done = await store.upsert_arms(UID, [ArmWrite("a", b"1"), ArmWrite("b", b"1")], keep_ms=TTL_MS)
     assert (done.version, list(done.revisions)) == (start + 1, [start + 1, start + 2])
@@ -168,7 +182,7 @@ async def test_revisions_stay_exact_up_to_the_limit_of_a_double(store, store_url
 async def test_the_log_goes_on_when_the_clock_has_run_backwards(store, store_url):
     """The newest entry lies in the future: later ones share its millisecond and keep counting."""
     future_ms = 2**43
-    async with Redis.from_url(store_url) as client:
+    async with connect(store_url) as client:
         await client.xadd(redis_keys.log(0), {"b": UID, "l": "ann", "f": "1", "p": ""}, id=f"{future_ms}-7")
     reward = RewardWrite(UID, "ann", "once", None, 2, TTL_MS, b"p")
     [outcome] = await store.append_rewards(0, [reward])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lossy_store import LossyStore
-from redis.asyncio import Redis
+from store_clients import connect, flush
 from waiting import until
 
 from app.algorithms.linear import ridge
@@ -117,8 +117,8 @@ def worker(store: Any, seen: Seen | None = None, poll_s: float = 0.01) -> Reward
 @pytest.fixture
 async def one(store: RedisStore, store_url: str) -> AsyncIterator[RedisStore]:
     """A store with one partition."""
-    async with Redis.from_url(store_url) as client:
-        await client.flushall()
+    async with connect(store_url) as client:
+        await flush(client)
     single = RedisStore(store_url, partitions=1)
     await single.open()
     yield single
@@ -258,8 +258,8 @@ async def test_the_stored_states_are_the_log_replayed(
     one: RedisStore, monkeypatch: pytest.MonkeyPatch, log: list[Any], batch: int, stops: list[int]
 ):
     """Through batches of any size and workers that come and go."""
-    async with Redis.from_url(one_url(one)) as client:
-        await client.flushall()
+    async with connect(one_url(one)) as client:
+        await flush(client)
     monkeypatch.setattr(reward_ingestion, "BATCH", batch)
     places = [0, *sorted(min(stop, len(log)) for stop in stops), len(log)]
     for start, stop in itertools.pairwise(places):
@@ -379,7 +379,7 @@ async def test_poison_is_left_out_and_blocks_nothing(one: RedisStore, caplog: py
 
 async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: RedisStore, store_url: str):
     """Somebody wrote into a stream by hand."""
-    async with Redis.from_url(store_url) as client:
+    async with connect(store_url) as client:
         await client.xadd("shortlist:{p:0}:log", {"no": "field of ours"})
     seen = Seen()
     going = worker(store, seen)

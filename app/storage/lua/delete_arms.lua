@@ -1,9 +1,12 @@
 -- KEYS   features, documents, counters, changes, stem of the retired keys (see upsert_arms.lua)
 -- ARGV   keep_ms, changes kept, then ids
--- Result {version, {1 when it was there else 0, for each id}}
+-- Result nil when the catalogue was deleted, else {version, {1 when it was there else 0, for each id}}
 -- Effect in one step: the arms are removed, their features stay readable by revision for keep_ms, and the
 --        version grows by one if there were any, and the changes say so. Repeated, it changes nothing.
 local features, documents, counters, changes, retired = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+if redis.call('HEXISTS', counters, 'deleted') == 1 then
+  return false
+end
 local version = tonumber(redis.call('HGET', counters, 'version') or 0)
 local found, any = {}, false
 for a = 3, #ARGV do

@@ -1,7 +1,8 @@
--- KEYS   catalogues, users of this catalogue, version of the registry
+-- KEYS   catalogues, users of this catalogue, version of the registry, deleted
 -- ARGV   name, uid
 -- Result 'deleted', 'missing' or 'in_use'
--- Effect in one step: the record is removed if it begins with the uid and no bandit uses the catalogue.
+-- Effect in one step: the record is removed if it begins with the uid and no bandit uses the catalogue; that it is
+--        deleted is noted until nothing is left of it.
 local record = redis.call('HGET', KEYS[1], ARGV[1])
 if not record or string.sub(record, 1, 16) ~= ARGV[2] then
   return 'missing'
@@ -9,6 +10,7 @@ end
 if redis.call('SCARD', KEYS[2]) > 0 then
   return 'in_use'
 end
+redis.call('HSET', KEYS[4], ARGV[2], 'catalogue')
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('INCR', KEYS[3])
 return 'deleted'

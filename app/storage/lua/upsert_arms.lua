@@ -1,6 +1,6 @@
 -- KEYS   features, documents, counters, changes, stem of the retired keys
 -- ARGV   keep_ms, changes kept, then for each arm: id, features, document
--- Result {version, 1 when this call changed something else 0, added, updated, {revision of each arm}}
+-- Result nil when the catalogue was deleted, else {version, 1 when this call changed something else 0, added, updated, {revision of each arm}}
 -- Effect in one step: arms are inserted or replaced in the given order. An arm whose features are the same,
 --        byte for byte, keeps its revision; else it gets the next one and the old features stay readable under
 --        theirs for keep_ms, and the changes name it. The version grows by one if anything changed: repeated,
@@ -9,6 +9,9 @@
 -- same hash tag, so on Redis Cluster they are in the slot that the call was routed by.
 local features, documents, counters, changes, retired = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local keep = ARGV[1]
+if redis.call('HEXISTS', counters, 'deleted') == 1 then
+  return false
+end
 local version = tonumber(redis.call('HGET', counters, 'version') or 0)
 local revision = tonumber(redis.call('HGET', counters, 'revision') or 0)
 local added, updated, changed = 0, 0, false

@@ -1,0 +1,48 @@
+"""Clients of the driver for a store under test, of one server or of a cluster, and how it is emptied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import ResponseError
+
+Client = Redis | RedisCluster
+
+
+def is_cluster(url: str) -> bool:
+    """Whether the server at the URL is a node of a cluster."""
+    with redis.Redis.from_url(url) as node:
+        try:
+            node.execute_command("CLUSTER INFO")
+        except ResponseError:
+            return False
+        return True
+
+
+def connect(url: str, **options: Any) -> Client:
+    """A client of everything that is behind the URL; an asynchronous context manager."""
+    return (RedisCluster if is_cluster(url) else Redis).from_url(url, **options)
+
+
+def connect_sync(url: str) -> redis.Redis | redis.RedisCluster:
+    """As ``connect``, without asyncio."""
+    return redis.RedisCluster.from_url(url) if is_cluster(url) else redis.Redis.from_url(url)
+
+
+async def flush(client: Client) -> None:
+    """Remove every key, of every node."""
+    if isinstance(client, RedisCluster):
+        await client.flushall(target_nodes=RedisCluster.PRIMARIES)
+    else:
+        await client.flushall()
+
+
+def flush_sync(client: redis.Redis | redis.RedisCluster) -> None:
+    """As ``flush``, without asyncio."""
+    if isinstance(client, redis.RedisCluster):
+        client.flushall(target_nodes=redis.RedisCluster.PRIMARIES)
+    else:
+        client.flushall()
