@@ -20,14 +20,13 @@ from app.algorithms.linear.ridge import Posterior, RidgeSums
 from app.algorithms.types import Matrix, Vector
 from app.errors import Unavailable
 from app.services.bandits import Bandit, partition_of
-from app.services.pools import Pools
+from app.services.pools import PATIENCE_S, Pools
 from app.services.records import LearnerState, bytes_to_state
 from app.storage.changes import LearnerChanges
 from app.storage.protocol import Store
 
 LearnerId = tuple[str, str]
 ENTRY_BYTES = 600
-PATIENCE_S = 0.2  # how long an outdated learner waits to be read, before it serves
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
 
 
@@ -117,7 +116,7 @@ class Learners:
         (data,) = await self._store.states(self._partition(identity), [identity])
         dim = bandit.learner_dim
         state = LearnerState(0, ridge.empty(dim)) if data is None else bytes_to_state(data)
-        sums = await self._sums(bandit, state)
+        sums = await self._sums(bandit, state, anew=True)
         posterior = await _factored(sums, bandit.record.ridge)
         precision = sums.gram + posterior.ridge * np.eye(dim)
         return LearnerReport(state.version, state.sums.observations, posterior.theta, precision)
@@ -151,9 +150,11 @@ class Learners:
             if identity in self._cache:
                 self._cache[identity].outdated = True
 
-    async def _sums(self, bandit: Bandit, state: LearnerState) -> RidgeSums:
+    async def _sums(self, bandit: Bandit, state: LearnerState, *, anew: bool = False) -> RidgeSums:
         """The learner's own sums, with those of the others if they are its prior."""
-        return await self._pools.with_prior(bandit, state) if bandit.record.prior == "pooled" else state.sums
+        if bandit.record.prior == "plain":
+            return state.sums
+        return await self._pools.with_prior(bandit, state, anew=anew)
 
     async def _prior(self, bandit: Bandit) -> Posterior:
         """The posterior of all keys without rewards: an entry of the cache like any other."""

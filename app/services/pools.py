@@ -1,7 +1,7 @@
 """Pools: what all keys of a bandit have taught together, summed over the partitions that keep a part each.
 
 The reducer keeps a partition's part exact, and takes a forgotten learner out of it. Here it is read when it
-is first needed and, once it is older than ``MAX_AGE_S``, again in the background.
+is needed and older than ``MAX_AGE_S``; an older one serves only while the store does not answer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from app.services.records import POOL, LearnerState, bytes_to_state
 from app.storage.protocol import Store
 
 MAX_AGE_S = 1.0
+PATIENCE_S = 0.2  # how long one that is too old waits to be read, before it serves
 
 
 @dataclass(slots=True)
@@ -45,9 +46,9 @@ class Pools:
         self._pools: OrderedDict[str, Pool] = OrderedDict()
         self._reading: dict[str, asyncio.Task[Pool]] = {}
 
-    async def with_prior(self, bandit: Bandit, own: LearnerState) -> RidgeSums:
-        """The sums of a key with those of all other keys as its prior."""
-        pool = await self.get(bandit)
+    async def with_prior(self, bandit: Bandit, own: LearnerState, *, anew: bool = False) -> RidgeSums:
+        """The sums of a key with those of all others as its prior; ``anew``: as the store has them now."""
+        pool = (await self._read_now(bandit.uid)).state if anew else await self.get(bandit)
         if pool is None:
             return own.sums
         mine = _at(own, pool.time_ms)
@@ -55,15 +56,17 @@ class Pools:
         return with_pooled_prior(own.sums, others, strength=bandit.record.prior_strength)
 
     async def get(self, bandit: Bandit) -> LearnerState | None:
-        """The pool as it was within the last ``MAX_AGE_S``, or a little earlier while it is read again."""
+        """The pool as it was within the last ``MAX_AGE_S``, or earlier while the store does not answer."""
         pool = self._pools.get(bandit.uid)
         if pool is None:
-            pool = await asyncio.shield(self._read(bandit.uid))
-        else:
-            self._pools.move_to_end(bandit.uid)
-        if time.monotonic() - pool.read_at > MAX_AGE_S:
-            self._read(bandit.uid)
-        return pool.state
+            return (await asyncio.shield(self._read(bandit.uid))).state
+        self._pools.move_to_end(bandit.uid)
+        if time.monotonic() - pool.read_at <= MAX_AGE_S:
+            return pool.state
+        try:
+            return (await asyncio.wait_for(asyncio.shield(self._read(bandit.uid)), PATIENCE_S)).state
+        except (TimeoutError, Unavailable):
+            return pool.state
 
     def _read(self, uid: str) -> asyncio.Task[Pool]:
         task = self._reading.get(uid)

@@ -175,3 +175,24 @@ async def test_a_pool_that_cannot_be_read_is_read_again(world: World, monkeypatc
         return not np.array_equal(found.theta, first.theta)
 
     await until(moved, what="the pool has moved on")
+
+
+async def test_a_pool_that_nobody_asked_for_a_while_is_read_before_it_serves(world: World):
+    """However long nobody asked: who comes next does not start from learners that were forgotten since."""
+    bandit = await world.bandit(prior="pooled", prior_strength=100.0)
+    await world.observe(bandit, "o1", key="bob")
+    assert (await world.choose(bandit, "ann")).arms[0].score > 0
+    held = world.service.learners._pools._pools[bandit.uid]
+    await world.service.rewards.forget(bandit, "bob")
+    held.read_at -= pools.MAX_AGE_S
+    assert (await world.choose(bandit, "cid")).arms[0].score == 0
+
+
+async def test_a_report_has_the_pool_as_it_is(world: World):
+    bandit = await world.bandit(prior="pooled", prior_strength=100.0)
+    for number in range(3):
+        await world.observe(bandit, f"o{number}", key="bob")
+        x = np.array([1.0, 1.0])
+        gram = np.eye(2) + (number + 1) * np.outer(x, x)
+        found = await world.service.learners.report(bandit, "ann")
+        np.testing.assert_allclose(found.theta, np.linalg.solve(gram, (number + 1) * x), rtol=1e-12)
