@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from app.progress import progress
 from examples import movielens
 from examples.client import Client
 from examples.environments import Environment, Matrix
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ratings = movielens.read(parsed.data)
     right: dict[int, list[Matrix]] = {centers: [] for centers in CENTERS}
     with temporary_service() as server:
-        for seed in tqdm(range(parsed.seeds), unit=" draws of users", disable=None):
+        for seed in progress(range(parsed.seeds), "draws of users"):
             held, _, known = movielens.split(ratings, parsed.users, seed=seed)
             game = movielens.environment(ratings, held, known, rounds=max(SHOWN), seed=seed)
             for centers, found in play(game, server, f"draw{seed}").items():

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from threading import Event
 
 import numpy as np
-from tqdm import tqdm
 
+from app.progress import progress
 from examples.client import Client
 from examples.environments import Environment, Matrix
 from examples.service import Server
@@ -70,7 +70,7 @@ class Player:
         played = 0
         with ThreadPoolExecutor(len(self._clients)) as pool:
             try:
-                for block in tqdm(range(len(game.present)), unit=f" x {game.block} rounds", disable=None):
+                for block in progress(range(len(game.present)), f"blocks of {game.block} rounds"):
                     self._add_arms(game.present[block - 1] if block else 0, game.present[block])
                     list(pool.map(lambda share, block=block: self._play_block(block, share), shares))
                     played += game.block

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from app.algorithms.linear import linear_ts, ridge
+from app.progress import progress
 from examples import movielens
 from examples.environments import Environment
 
@@ -47,7 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def mean_regret(game: Environment, *, ridge: float, exploration: float, seed: int) -> float:
     """Mean over the learners of the regret of linear Thompson sampling, by the service's own algorithm."""
     rng = np.random.default_rng(seed)
-    learners = tqdm(range(len(game.learners)), leave=False, disable=None)
+    learners = progress(
+        range(len(game.learners)), f"ridge {ridge:g}, exploration {exploration:g}", leave=False
+    )
     return float(np.mean([_regret(game, learner, ridge, exploration, rng) for learner in learners]))
 
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from app.algorithms.linear import linear_ts, ridge
 from app.algorithms.linear.pooled_prior import with_pooled_prior
 from app.algorithms.linear.sum_algebra import plus
+from app.progress import progress
 from examples import movielens
 from examples.environments import Environment, Rows
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     means = []
     try:
         ratings = movielens.read(parsed.data)
-        for seed in tqdm(range(1, parsed.splits + 1), unit=" splits", disable=None):
+        for seed in progress(range(1, parsed.splits + 1), "splits"):
             held, _, known = movielens.split(ratings, parsed.users, seed=seed)
             game = movielens.environment(ratings, held, known, rounds=ROUNDS, seed=seed)
             means.append([mean_regret(game, s, repeats=not parsed.no_repeats, seed=seed) for s in strengths])

@@ -25,7 +25,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from app.algorithms.mips import blocked
 from app.algorithms.mips.answer import Answer
@@ -35,6 +34,7 @@ from app.algorithms.mips.racing import racing
 from app.algorithms.mips.rewards import blocked_rewards
 from app.bench.report import report
 from app.experiments.coordinates import Data, Single, make
+from app.progress import progress
 
 SEED = 11
 ARMS = 10_000
@@ -80,7 +80,7 @@ def run(quick: bool) -> dict[str, Any]:
     dims = QUICK_DIMS if quick else DIMS
     cases = [(data, dim) for dim in dims for data in DATA]
     with threadpool_limits(1):
-        for data, dim in tqdm(cases, desc="cases", disable=None):
+        for data, dim in progress(cases, "cases"):
             rows += case(data, ARMS, dim, 3 if quick else 5)
     if find_spec("faiss") is None:
         print("faiss is not installed (pip install 'shortlist[peers]'): it has no rows")

@@ -21,7 +21,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from app.algorithms.linear import linear_ts, ridge
 from app.algorithms.linear.ridge import Posterior
@@ -29,6 +28,7 @@ from app.algorithms.types import Matrix, Vector
 from app.bench.report import report
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
+from app.progress import progress
 
 Data = Literal["gaussian", "lognormal", "unit"]
 Search = Callable[[Vector], int]
@@ -60,7 +60,7 @@ class Method:
 def run(quick: bool) -> dict[str, Any]:
     """Run every case with 300 (quick) or 2,000 decisions; print and return the rows."""
     rows: list[dict[str, Any]] = []
-    for arms, dim, data in tqdm(CASES, desc="cases", disable=None):
+    for arms, dim, data in progress(CASES, "cases"):
         rows += _case(arms, dim, data, 300 if quick else 2_000)
         gc.collect()
     return report("choose", rows, seed=SEED)

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from app.algorithms.types import Matrix
 from app.bench.report import report
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
+from app.progress import progress
 
 SEED = 11
 DIM = 32
@@ -148,7 +148,7 @@ def _watch(loop: Loop, features: Matrix, rng: np.random.Generator) -> list[dict[
     rows = [quiet.row(loop.index, 0.0, loop.folds, None)]
     arms, revision = len(features), len(features)
     per_stretch = int(STRETCH * arms)
-    for stretch_number in tqdm(range(1, round(TURNOVER / STRETCH) + 1), desc="churn", disable=None):
+    for stretch_number in progress(range(1, round(TURNOVER / STRETCH) + 1), "stretches"):
         stretch = Stretch()
         retired = np.argsort(-np.linalg.norm(features, axis=1))[:per_stretch]
         for start in range(0, per_stretch, BATCH):

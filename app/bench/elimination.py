@@ -32,7 +32,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from app.algorithms import confidence
 from app.algorithms.linear import elimination, ridge, sub_elim
@@ -48,6 +47,7 @@ from app.algorithms.types import Matrix, Rows
 from app.bench.report import report
 from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
+from app.progress import progress
 
 SIZES = (10_000, 100_000, 1_000_000)
 DIMS = (16, 32, 64, 128)
@@ -75,7 +75,7 @@ def run(quick: bool) -> dict[str, Any]:
         cases = [(arms, dim) for arms, dim in cases if arms <= MOST_INDEXED and dim in DIMS[::2]]
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
-        for arms, dim in tqdm(cases, desc="elimination", unit="case", disable=None):
+        for arms, dim in progress(cases, "cases"):
             rows += measure(arms, dim, steps=600 if quick else 2_000, indexed=not quick)
     record = report("elimination", rows, seed=SEED)
     record["exponents"] = exponents(rows)

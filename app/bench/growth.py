@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from app.algorithms.linear import elimination, linear_ts, ridge, sub_elim, sub_ts
 from app.algorithms.linear.widest_arm import Watched
 from app.bench.report import report
 from app.experiments.elimination_policies import WidthScan
 from app.indexes.live import IndexOptions, LiveIndex
+from app.progress import progress
 
 SIZES = (10_000, 31_623, 100_000, 316_228, 1_000_000)
 DIM = 16
@@ -37,7 +37,7 @@ def run(quick: bool) -> dict[str, Any]:
     """Time decisions at every K; print and return a row for each, with the exponent of its policy."""
     timed = QUICK_TIMED if quick else TIMED
     with threadpool_limits(1):
-        found = [decisions(arms, timed) for arms in tqdm(SIZES, desc="K", disable=None)]
+        found = [decisions(arms, timed) for arms in progress(SIZES, "values of K")]
     rows = []
     for policy in POLICIES:
         us = [times[policy] for times in found]

@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from app.algorithms.kcenter.center_set import CenterSet
 from app.algorithms.kcenter.coordinates import Coordinates, blocked
@@ -32,6 +31,7 @@ from app.algorithms.kcenter.ds_ucb import ds_ucb
 from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.bench.report import report
 from app.experiments.kcenter_data import DIM, Points, clusters
+from app.progress import progress
 
 SEED = 5
 DELTA = 0.1
@@ -51,7 +51,7 @@ def run(quick: bool) -> dict[str, Any]:
     """Print the table; return the record."""
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
-        for n in tqdm(QUICK_SIZES if quick else SIZES, unit=" sizes", disable=None):
+        for n in progress(QUICK_SIZES if quick else SIZES, "sizes"):
             rows += _rows("clusters", clusters(n, CLUSTERS, seed=SEED))
         scattered = np.random.default_rng(SEED).random((QUICK_SIZES[-1], DIM), dtype=np.float32)
         rows += _rows("scattered", scattered)

@@ -10,7 +10,6 @@ import time
 from typing import Any, Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from app.algorithms.linear import ridge, sub_ts
 from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
@@ -18,6 +17,7 @@ from app.bench.report import report
 from app.experiments import synthetic
 from app.experiments.synthetic import PERIOD, Environment
 from app.indexes.live import IndexOptions, LiveIndex, Snapshot
+from app.progress import progress
 
 STEPS = 20_000
 CATALOGUES = (5_000, 100_000)
@@ -43,7 +43,7 @@ def run(quick: bool) -> dict[str, Any]:
     rows = []
     for arms in CATALOGUES:
         pairs = []
-        for seed in tqdm(range(SEED, SEED + (2 if quick else 10)), desc=f"K = {arms:,}", disable=None):
+        for seed in progress(range(SEED, SEED + (2 if quick else 10)), f"seeds, K = {arms:,}"):
             environment = synthetic.make(arms, STEPS, seed=seed)
             pairs.append([play(environment, policy, seed) for policy in ("linear_ts", "sub_ts")])
         exact, sub = (np.array([pair[place] for pair in pairs]) for place in (0, 1))

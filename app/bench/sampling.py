@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from app.algorithms.sampling.factors import Draws, Factors
 from app.algorithms.sampling.lil_ucb import lil_ucb
@@ -22,6 +21,7 @@ from app.algorithms.sampling.racing_normal import racing_normal
 from app.algorithms.types import Matrix, Rows, Vector
 from app.bench.report import report
 from app.experiments.sampling_figure import REWARDS, SIGMAS, population, probabilities
+from app.progress import progress
 
 SIZE = 100_000
 QUICK_SIZE = 20_000
@@ -38,7 +38,7 @@ def run(quick: bool) -> dict[str, Any]:
     """Measure one draw of each method at each point; print and return the rows."""
     rows: list[dict[str, Any]] = []
     points = [(rewards, states) for states in STATES for rewards in REWARDS]
-    for rewards, states in tqdm(points, desc="populations", disable=None):
+    for rewards, states in progress(points, "populations"):
         noise = population(rewards, states, QUICK_SIZE if quick else SIZE)
         for sigma in SIGMAS:
             logs = sigma * noise + np.log(probabilities(states)) / len(noise)

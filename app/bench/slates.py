@@ -9,7 +9,6 @@ import time
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from app.algorithms.slates import ask_tell, icb, sa_foa, saqm
 from app.algorithms.slates.campaign_state import Method, State
@@ -17,6 +16,7 @@ from app.algorithms.slates.least_squares import fit
 from app.algorithms.slates.widths import Look
 from app.bench.report import report
 from app.experiments.slate_instances import STARTS, mean_samples, normal, play, synthetic
+from app.progress import progress
 
 SEED = 2020
 SIZES = ((50, 5), (100, 10), (200, 20), (400, 30), (1_000, 50))
@@ -29,12 +29,12 @@ TESTS = {"saqm": saqm.excess, "sa_foa": sa_foa.excess, "icb": icb.excess}
 def run(quick: bool) -> dict[str, Any]:
     """Measure on 2 (quick) or 10 seeds; print and return the rows."""
     sizes = SIZES[: 3 if quick else None]
-    times = [decision_times(n, k) for n, k in tqdm(sizes, desc="n", disable=None)]
+    times = [decision_times(n, k) for n, k in progress(sizes, "values of n")]
     exponents = exponent_row(times)
     report("slates", [*times, exponents], seed=SEED)
     long = long_campaign()
     report("slates", [long], seed=SEED)
-    compared = [against_exhaustive(n, k, 2 if quick else 10) for n, k in tqdm(SMALL, disable=None)]
+    compared = [against_exhaustive(n, k, 2 if quick else 10) for n, k in progress(SMALL, "sizes")]
     record = report("slates", compared, seed=SEED)
     return {**record, "rows": [*times, exponents, long, *compared]}
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from app.algorithms.mips.answer import Objective
 from app.algorithms.mips.bounded_me import bounded_me
@@ -27,6 +26,7 @@ from app.algorithms.mips.columns import Bounds
 from app.algorithms.types import Rows, Vector
 from app.bench.report import report
 from app.experiments.plots import figure
+from app.progress import progress
 
 SEED = 7
 ARMS, REWARDS = 10_000, 100_000
@@ -85,7 +85,7 @@ def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: A
     """Print one row an epsilon and order; draw the figure where matplotlib is installed."""
     runs = QUICK_RUNS if quick else RUNS
     cases = [(order, epsilon) for order in ORDERS for epsilon in EPSILONS]
-    rows = [row(order, epsilon, runs) for order, epsilon in tqdm(cases, desc="epsilons", disable=None)]
+    rows = [row(order, epsilon, runs) for order, epsilon in progress(cases, "epsilons")]
     print("The paper prints a curve below the diagonal: suboptimality < epsilon everywhere.")
     if find_spec("matplotlib") is not None:
         print(f"figure: {draw(rows, Path(f'{name}.png'))}")

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from app.algorithms.kcenter.coordinates import Coordinates, blocked
 from app.algorithms.kcenter.ds_ts import ds_ts
@@ -33,6 +32,7 @@ from app.bench.report import report
 from app.experiments import kcenter_printed as printed
 from app.experiments.kcenter_campaigns import Played, Setting, play
 from app.experiments.kcenter_data import DIM, Points, clusters, distances, greedy, judged, movies, patches
+from app.progress import progress
 
 SEED = 7
 DELTA = 0.1
@@ -104,7 +104,7 @@ def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:
     found: dict[int, list[dict[str, Any]]] = {}
     # By n: the points of one size are laid out once.
     order = sorted(range(len(cells)), key=lambda place: cells[place].n)
-    for place in tqdm(order, unit=" cells", disable=None):
+    for place in progress(order, "cells"):
         found[place] = _rows(cells[place], effort, films)
     rows = [row for place in range(len(cells)) for row in found[place]]
     record = report(name, [_shown(row) for row in rows], seed=SEED)

@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
-from tqdm import tqdm
 
 from app.algorithms.sampling.factors import Factors, LogFactors
 from app.algorithms.sampling.lil_ucb import lil_ucb
@@ -37,6 +36,7 @@ from app.algorithms.sampling.racing_normal import normal_rules
 from app.algorithms.types import Matrix, Rows, Vector
 from app.bench.report import report
 from app.experiments.sampling_plot import draw
+from app.progress import progress
 
 SIZE = 100_000
 SIGMAS = (0.1, 1e-4, 1e-5)
@@ -190,7 +190,7 @@ def race_all(noise: Matrix, runs: int, label: str) -> dict[Key, Count]:
     rules = [(sigma, *each) for sigma in SIGMAS for each in rules_of(noise, sigma)]
     looks = sorted({look for *_, rule in rules for look in rule.looks})
     counts: dict[Key, Count] = defaultdict(Count)
-    for _ in tqdm(range(runs), desc=f"races, {label}", disable=None):
+    for _ in progress(range(runs), f"races, {label}"):
         prefixes = Prefixes(noise, looks, rng)
         offsets = logs + rng.gumbel(size=len(logs))
         for sigma, delta, method, rule in rules:
@@ -205,7 +205,7 @@ def search_all(noise: Matrix, runs: int, counts: dict[Key, Count], label: str) -
     size, states = noise.shape
     logs = np.log(probabilities(states))
     grid = [(sigma, delta) for sigma in SIGMAS for delta in LIL_DELTAS]
-    for number in tqdm(range(runs), desc=f"lil'UCB, {label}", disable=None):
+    for number in progress(range(runs), f"lil'UCB, {label}"):
         for sigma, delta in grid:
             factors, ranges = Factors(states, size, _scaled(noise, sigma)), sigma * np.ptp(noise, axis=0)
             for setting in ("heuristic", "safe"):

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from app.algorithms.slates.campaign_state import Method
 from app.algorithms.slates.widths import Bound
 from app.algorithms.types import Matrix, Vector
 from app.bench.report import report
 from app.experiments.slate_instances import MOST, Draw, Played, mean_samples, play
+from app.progress import progress
 
 SEED = 2020
 K = 10
@@ -44,7 +44,7 @@ PLAYED: tuple[tuple[Method, Bound], ...] = (
 def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: ARG001 - as all reproductions
     """Print mean samples beside the printed ones. SAQM with Theorem 1's ratio needs more than a million."""
     rows = []
-    for task, n, average, best, printed in tqdm(TASKS[: 3 if quick else None], disable=None):
+    for task, n, average, best, printed in progress(TASKS[: 3 if quick else None], "tasks"):
         row: dict[str, Any] = {"task": task, "n": n, "slates": f"{math.comb(n, K):.1e}"}
         row |= dict(zip(("icb printed", "saqm printed", "sa_foa printed"), printed, strict=True))
         wrong = 0

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from app.algorithms.slates import ask_tell, exhaustive, icb, sa_foa, saqm
 from app.algorithms.slates.campaign_state import Method, next_look
@@ -27,6 +26,7 @@ from app.algorithms.slates.widths import Bound, Look
 from app.algorithms.types import Matrix, Vector
 from app.bench.report import report
 from app.experiments.slate_instances import DELTA, MOST, mean_samples, normal, play, synthetic
+from app.progress import progress
 
 SEED = 2020
 N, K = 12, 4
@@ -121,7 +121,7 @@ def _ratios(found: Fit, look: Look, support: np.ndarray[Any, np.dtype[np.int64]]
 def times(sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     """Figure 2: milliseconds of one test after 20 n results, k = n / 5, the least of five."""
     rows = []
-    for n in tqdm(sizes, desc="n", disable=None):
+    for n in progress(sizes, "values of n"):
         k = max(n // 5, 2)
         estimate = _estimate(n, k)
         row: dict[str, Any] = {"figure": 2, "n": n, "k": k, "slates": f"{math.comb(n, k):.1e}"}
@@ -155,7 +155,7 @@ def _least_ms(test: Any, estimate: Fit, look: Look) -> float:
 def samples(seeds: int, most: int) -> list[dict[str, Any]]:
     """Figure 3: mean samples of every method on the same instances, G-allocation as in the paper."""
     rows = []
-    for method, bound in tqdm(METHODS, desc="methods", disable=None):
+    for method, bound in progress(METHODS, "methods"):
         row: dict[str, Any] = {"figure": 3, "method": method, "bound": bound}
         wrong = 0
         for gap in GAPS:

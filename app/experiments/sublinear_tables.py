@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from app.algorithms.linear import elimination
 from app.bench.report import report
@@ -31,6 +30,7 @@ from app.experiments.play import Policy, Run, play
 from app.experiments.printed_tables import TABLES, Printed
 from app.experiments.synthetic import PERIOD, Environment
 from app.experiments.ts_policies import LinearTs, SubTs
+from app.progress import progress
 
 STEPS = 20_000
 EXPLORATION = 2.0
@@ -50,9 +50,8 @@ def run(name: str, quick: bool, data: Path | None, keep: Path | None = None) -> 
     runs: dict[Printed, list[Run]] = {column: [] for column in TABLES[name]}
     keeper = KeptRuns(keep)
     with threadpool_limits(1):
-        for seed in tqdm(seeds, desc=name, disable=None):
-            for column in TABLES[name]:
-                runs[column].append(_run(keeper, name, column, seed, data))
+        for seed, column in progress([(seed, column) for seed in seeds for column in TABLES[name]], name):
+            runs[column].append(_run(keeper, name, column, seed, data))
     rows = [_row(name, column, runs, data) for column in TABLES[name]]
     curves = [_curve(column, runs[column]) for column in TABLES[name]]
     record = report(name, rows, seed=SEED) | {"curves": curves, "steps": STEPS}

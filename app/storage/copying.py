@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Any
 
 from redis import Redis, RedisCluster
-from tqdm import tqdm
 
 from app.errors import Conflict, ShortlistError
+from app.progress import progress
 from app.storage.redis_client import translated
 from app.storage.redis_keys import PREFIX
 
@@ -32,7 +32,7 @@ def copy(source: str, target: str) -> int:
         if next(new.scan_iter(f"{PREFIX}*", count=BATCH), None) is not None:
             raise Conflict("the target holds a store already: empty it first")
         keys = sorted(set(old.scan_iter(f"{PREFIX}*", count=BATCH)))
-        for key in tqdm(keys, desc="copying", unit=" keys", disable=None):
+        for key in progress(keys, "keys copied"):
             _copy_key(old, new, key)
         missing = [key for key in keys if old.exists(key) and not new.exists(key)]
     if missing:
