@@ -200,7 +200,9 @@ def _saves_nothing(rewards: Rewards, request: MipsRequest, least_dim: int) -> st
         return racing.FEW_COORDINATES
     if request.method == "bounded_me":
         picking = blocked.PICKING if request.seed is None else rewards.picking
-        steps = bounded_me.rounds(rewards, k=request.k, epsilon=request.epsilon, delta=request.delta)
+        steps = bounded_me.rounds(
+            rewards, k=request.k, epsilon=request.epsilon, delta=request.delta, picking=picking
+        )
         if not bounded_me.saves(steps, rewards, picking=picking):
             return bounded_me.NOTHING_SAVED
     return None

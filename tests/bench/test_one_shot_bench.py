@@ -39,8 +39,8 @@ def test_data_is_as_described(data):
 def test_figure_1_is_below_the_diagonal(monkeypatch):
     monkeypatch.setattr(bounded_me_guarantee, "ARMS", 500)
     monkeypatch.setattr(bounded_me_guarantee, "REWARDS", 20_000)
-    for order in bounded_me_guarantee.ORDERS:
-        row = bounded_me_guarantee.row(order, 0.3, 2)
+    for order, plan in bounded_me_guarantee.CASES:
+        row = bounded_me_guarantee.row(order, 0.3, 2, plan)
         assert row["below_epsilon"]
         assert row["failures"] == 0
         assert 0 < row["reads"] < 1

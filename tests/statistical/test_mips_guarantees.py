@@ -22,6 +22,14 @@ ALARM = 1e-8
 RUNS, DELTA, EPSILON, K = 200, 0.1, 0.2, 10
 
 
+SEARCHES = {
+    "sampled": bounded_me,
+    "printed": partial(bounded_me, plan="printed"),
+    "second_moment": racing,
+    "empirical_bernstein": partial(racing, width="empirical_bernstein"),
+}
+
+
 def allowed(runs, rate):
     return int(stats.binom.isf(ALARM, runs, rate))
 
@@ -51,22 +59,23 @@ def failures(search, layout, *, runs=RUNS, objective="inner_product"):
 
 @pytest.mark.parametrize("layout", [in_blocks, as_they_lie])
 @pytest.mark.parametrize("objective", ["inner_product", "nearest"])
-@pytest.mark.parametrize("width", [None, "second_moment", "empirical_bernstein"])
-def test_the_promise_is_kept(width, objective, layout):
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_promise_is_kept(search, objective, layout):
     """The squared distance of a coin to 1 is 1 less the coin: the same arms, the same promise."""
-    search = bounded_me if width is None else partial(racing, width=width)
+    search = SEARCHES[search]
     assert failures(search, layout, runs=60, objective=objective) <= allowed(60, DELTA)
 
 
-def test_a_schedule_for_a_wrong_range_does_not_keep_it(monkeypatch):
+@pytest.mark.parametrize(("plan", "name"), [("sampled", "sample_once"), ("printed", "schedule")])
+def test_a_plan_for_a_wrong_range_does_not_keep_it(plan, name, monkeypatch):
     """What public implementations do: they take the range to be 1, here as if it were 1000."""
-    original = bounded.schedule
+    original = getattr(bounded, name)
 
     def careless(*args, spread, **options):
         return original(*args, spread=spread / 1000.0, **options)
 
-    monkeypatch.setattr(bounded, "schedule", careless)
-    assert failures(bounded_me, in_blocks) > allowed(RUNS, DELTA)
+    monkeypatch.setattr(bounded, name, careless)
+    assert failures(partial(bounded_me, plan=plan), in_blocks) > allowed(RUNS, DELTA)
 
 
 @pytest.mark.parametrize("width", ["second_moment", "empirical_bernstein"])

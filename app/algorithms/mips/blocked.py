@@ -17,8 +17,9 @@ independently so.
 z is kept in float32 in blocks of permuted coordinates, each block contiguous, arm after arm, and as wide as
 all before it up to a limit: whoever reads twice as far each time reads long runs of memory. A sample of the
 coordinates of all arms is read at the speed of a scan; a random gather would be slower than reading all.
+The squares of the first coordinates are kept too, so that second moments are products like any other.
 
-Memory: 4 n N bytes, and 4 n N / grain for sums of squares. ``vectors`` is a reference.
+Memory: 4 n N bytes, 4 n N / grain for sums of squares, and n N / 8 for squares. ``vectors`` is a reference.
 """
 
 from __future__ import annotations
@@ -37,14 +38,19 @@ from app.algorithms.types import Rows, Vector
 Single = NDArray[np.float32]
 
 # Sums of products are in float32 over at most SUMMED coordinates, beyond that in float64.
-SUMMED = 1_024
+SUMMED = 2_048
 # How much longer a coordinate takes when arms are picked than when all are read in a row.
 PICKING = 2.5
+# The share of the coordinates whose squares are kept.
+SQUARED = 1.0 / 32.0
 _GRAIN = 128
 _GRAINS = 64
+_FIRST = 512
 _FIRST_ENTRIES = 2**16
-_WIDEST_ENTRIES = 2**20
-_ENTRIES = 2**17
+_SHORTEST_RUN = 32
+# At least z^4 where the square underflows in float32.
+_TINY_FOURTH = 2.0**-250
+_ENTRIES = 2**16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +58,8 @@ class BlockedArms:
     """See the module. All arrays are read-only.
 
     Shapes: vectors (rows, N), of which the arms are ``rows`` (n,); order (N,); blocks: J arrays (n, w_b),
-    together N wide; starts (J + 1,); grain_squares (ceil(N / grain), n), sums of z^2 over grains.
+    together N wide; squared: the squares of the first of them, the last one cut; starts (J + 1,);
+    grain_squares (ceil(N / grain), n), sums of z^2 over grains; fourth (n,), at least the sums of z^4.
     ``largest_norm`` is that of the z.
     """
 
@@ -61,9 +68,11 @@ class BlockedArms:
     columns: Columns
     order: Rows
     blocks: tuple[Single, ...]
+    squared: tuple[Single, ...]
     starts: Rows
     grain: int
     grain_squares: Single
+    fourth: Vector
     largest_norm: float
 
     @property
@@ -79,20 +88,36 @@ class BlockedArms:
     @property
     def memory_bytes(self) -> int:
         """What the layout adds to the vectors."""
-        return sum(block.nbytes for block in self.blocks) + self.grain_squares.nbytes + 5 * self.order.nbytes
+        blocks = sum(block.nbytes for block in (*self.blocks, *self.squared))
+        return blocks + self.grain_squares.nbytes + self.fourth.nbytes + 5 * self.order.nbytes
+
+    @property
+    def squared_to(self) -> int:
+        """The number of coordinates whose squares are kept."""
+        return sum(block.shape[1] for block in self.squared)
 
     def rounded(self, t: float) -> int:
         """The least number of coordinates that is at least ``t``, a multiple of the grain or N."""
         return rounded(t, self.grain, self.dim)
 
-    def products(self, weights: Single, start: int, stop: int, places: Rows | None = None) -> Vector:
+    def products(
+        self,
+        weights: Single,
+        start: int,
+        stop: int,
+        places: Rows | None = None,
+        *,
+        buffer: Single | None = None,
+        squared: bool = False,
+    ) -> Vector:
         """Return sum of weights_j z_j over permuted coordinates [start, stop), of all arms or of some.
 
-        Shapes: weights (N,) in permuted order, places (m,) ascending -> (n,) or (m,).
+        ``squared``: of weights_j z_j^2, for stop <= squared_to. Shapes: weights (N,) permuted, or the first
+        ``stop`` of them; places (m,) ascending; buffer, see ``picked_buffer`` -> (n,) or (m,).
         Cost: stop - start coordinates of each arm; picking arms takes about 2.5 times as long a coordinate.
         """
         total = np.zeros(self.size if places is None else len(places))
-        for part, first, last, some in self.pieces(start, stop, places):
+        for part, first, last, some in self.pieces(start, stop, places, buffer=buffer, squared=squared):
             for begin in range(first, last, SUMMED):
                 end = min(begin + SUMMED, last)
                 total[some] += part[:, begin - first : end - first] @ weights[begin:end]
@@ -105,14 +130,24 @@ class BlockedArms:
         return total
 
     def pieces(
-        self, start: int, stop: int, places: Rows | None, *, small: bool = False
+        self,
+        start: int,
+        stop: int,
+        places: Rows | None,
+        *,
+        buffer: Single | None = None,
+        small: bool = False,
+        squared: bool = False,
     ) -> Iterator[tuple[Single, int, int, slice]]:
         """Yield z in pieces: (some arms, coordinates first to last), first, last, which of the arms.
 
-        Picked arms come a few at a time, so that the copy stays in the cache; all of them if ``small``.
+        Picked arms come a few at a time in the buffer, so that the copy stays in the cache; all of them if
+        ``small``. A piece is valid until the next one.
         """
+        if buffer is None:
+            buffer = picked_buffer()
         count = self.size if places is None else len(places)
-        for block, begin in zip(self.blocks, self.starts[:-1].tolist(), strict=True):
+        for block, begin in zip(self.squared if squared else self.blocks, self.starts.tolist(), strict=False):
             first, last = max(start, begin), min(stop, begin + block.shape[1])
             if first >= last:
                 continue
@@ -126,19 +161,25 @@ class BlockedArms:
                 if places is None:
                     yield block[some, part], first, last, some
                 else:
-                    yield self._picked(block, places[some], part), first, last, some
+                    yield _picked(block, places[some], part, buffer), first, last, some
 
-    def _picked(self, block: Single, places: Rows, part: slice) -> Single:
-        """Return block[places, part]; by grains, which are copied faster than slices of rows."""
-        width, count = block.shape[1], part.stop - part.start
-        if count == width:
-            return block.take(places, axis=0)
-        if width % self.grain or count % self.grain:
-            return block[places, part]
-        first = places * (width // self.grain) + part.start // self.grain
-        grains = first[:, None] + np.arange(count // self.grain)
-        picked: Single = block.reshape(-1, self.grain).take(grains, axis=0).reshape(len(places), count)
-        return picked
+
+def picked_buffer() -> Single:
+    """Room for one piece of picked arms; whoever picks often keeps it, for new memory is slow at first."""
+    return np.empty(_ENTRIES, dtype=np.float32)
+
+
+def _picked(block: Single, places: Rows, part: slice, buffer: Single) -> Single:
+    """Return block[places, part]; in runs of equal length, which are copied faster than slices of rows."""
+    width, count = block.shape[1], part.stop - part.start
+    run = math.gcd(width, part.start, count)
+    if run < _SHORTEST_RUN or len(places) * count > len(buffer):
+        return block[places, part]
+    rows = places
+    if run < width:
+        rows = (places[:, None] * (width // run) + np.arange(part.start // run, part.stop // run)).ravel()
+    out = buffer[: len(rows) * run].reshape(len(rows), run)
+    return block.reshape(-1, run).take(rows, axis=0, out=out, mode="clip").reshape(len(places), count)
 
 
 def rounded(t: float, grain: int, dim: int) -> int:
@@ -153,7 +194,8 @@ def grain_of(dim: int) -> int:
 
 def memory_bytes(n: int, dim: int) -> int:
     """About what ``build`` will need beside the vectors."""
-    return 4 * n * dim + 4 * n * -(-dim // grain_of(dim)) + 40 * dim
+    grain = grain_of(dim)
+    return 4 * n * (2 + dim + -(-dim // grain) + rounded(SQUARED * dim, grain, dim)) + 40 * dim
 
 
 def build(
@@ -175,6 +217,7 @@ def build(
     starts = _starts(len(rows), dim, grain)
     blocks = tuple(np.empty((len(rows), width), dtype=np.float32) for width in np.diff(starts).tolist())
     grain_squares = np.empty((-(-dim // grain), len(rows)), dtype=np.float32)
+    fourth = np.empty(len(rows))
     most, grains = column_values.chunk_rows(dim), np.arange(0, dim, grain)
     centered, taken = np.empty((2, min(most, len(rows)), dim), dtype=np.float32)
     # The center is a vector of float32, so z is rounded once.
@@ -184,13 +227,19 @@ def build(
         part = slice(place, place + len(some))
         np.subtract(some, center, out=centered[: len(some)], casting="same_kind")
         permuted = np.take(centered[: len(some)], order, axis=1, out=taken[: len(some)], mode="clip")
-        squares = np.add.reduceat(np.square(permuted, out=centered[: len(some)]), grains, axis=1)
+        squared_z = np.square(permuted, out=centered[: len(some)])
+        squares = np.add.reduceat(squared_z, grains, axis=1)
         grain_squares[:, part] = squares.T
+        fourth[part] = np.einsum("ij,ij->i", squared_z, squared_z, dtype=np.float64)
         largest = max(largest, float(squares.sum(axis=1, dtype=np.float64).max()))
         for block, first, last in zip(blocks, starts[:-1], starts[1:], strict=True):
             block[part] = permuted[:, first:last]
         place = part.stop
-    for array in (order, *blocks, starts, grain_squares):
+    end = rounded(SQUARED * dim, grain, dim)
+    pairs = zip(blocks, starts.tolist(), strict=False)
+    squared = tuple(np.square(block[:, : end - start]) for block, start in pairs if start < end)
+    fourth = fourth * (1.0 + 2.0**-12) + dim * _TINY_FOURTH
+    for array in (order, *blocks, *squared, starts, grain_squares, fourth):
         array.setflags(write=False)
     return BlockedArms(
         vectors,
@@ -198,17 +247,20 @@ def build(
         columns,
         order,
         blocks,
+        squared,
         starts,
         grain,
         grain_squares,
+        fourth,
         math.sqrt(largest) * (1.0 + 2.0**-12),
     )
 
 
 def _starts(n: int, dim: int, grain: int) -> Rows:
     """Where blocks begin: each as wide as all before it, within limits, in multiples of the grain."""
-    first = grain * max(1, _FIRST_ENTRIES // (n * grain))
-    widest = grain * max(SUMMED // grain, _WIDEST_ENTRIES // (n * grain))
+    widths = SQUARED * dim, min(_FIRST, dim / 8.0), _FIRST_ENTRIES / n
+    first = rounded(max(widths), grain, dim)
+    widest = max(first, SUMMED // grain * grain)
     starts = [0]
     while starts[-1] < dim:
         starts.append(min(dim, starts[-1] + min(max(first, starts[-1]), widest)))

@@ -6,7 +6,11 @@ Notation
     eps_l       share of epsilon that round l may lose; delta_l its share of delta
     R           range of the rewards of an arm
     t_l         coordinates read of every arm of S_l by the end of round l
-    f           floor((s - K) / 2), how many arms beyond K are kept
+    f           how many arms beyond K are kept, floor((s - K) / 2) as printed
+
+Two plans. ``printed``: the paper's rounds, each of which keeps half of the arms and has its share of epsilon
+and delta. ``sampled``: one round that has all of epsilon and delta and keeps few arms, which are then read to
+the end. The lemma of a round is the same, and far less is read: see docs/papers.md, section 2.
 
 Source: Liu, Wu, Mozafari, "A Bandit Approach to Maximum Inner Product Search", Algorithm 1.
 """
@@ -16,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -24,13 +29,20 @@ from app.algorithms.finite_population import sample_size
 from app.algorithms.mips.answer import Answer, Guarantee
 from app.algorithms.mips.rewards import Rewards
 from app.algorithms.mips.tally import Tally, read_all
+from app.errors import InvalidParameter
+
+Plan = Literal["sampled", "printed"]
 
 NOTHING_SAVED = "the schedule would read as much as a scan"
 # Fewer coordinates than this are read faster than they are sampled.
 LEAST_DIM = 128
 # What a round costs beside its reads, in coordinates of a scan. Where a scan takes a millisecond or two, time
 # is no object, and reads decide.
-_ROUND, _LARGE = 1_500_000, 2**24
+_ROUND, LARGE = 1_500_000, 2**24
+# The least sample, in coordinates of all arms: one that takes not much longer than what comes with it.
+SAMPLE = 6_000_000
+# Arms that the guarantee does not need are kept for this much more time: more of the best are among them.
+_PATIENCE = 1.2
 # A schedule that takes this share of a scan's time is not worth its randomness.
 _WORTH = 0.95
 
@@ -43,17 +55,19 @@ class Round:
     kept: int
 
 
-def bounded_me(rewards: Rewards, *, k: int, epsilon: float, delta: float) -> Answer:
+def bounded_me(rewards: Rewards, *, k: int, epsilon: float, delta: float, plan: Plan = "sampled") -> Answer:
     """Return ``k`` arms; with probability 1 - delta their k-th best mean is within epsilon of the true one.
 
     A mean is an inner product divided by N (or a squared distance), so is epsilon. Where the schedule saves
     nothing everything is read, and the guarantee is "exact"; where the range that was given is seen not to
     hold it is "none".
     Shapes: rewards of n arms -> rows, values (min(k, n),). Cost: at most n N reads, ``Answer.reads``.
-    Raises: InvalidParameter (k < 1, epsilon <= 0, delta not in (0, 1)).
+    Raises: InvalidParameter (k < 1, epsilon <= 0, delta not in (0, 1), plan).
     """
     check(k, epsilon, delta)
-    steps = rounds(rewards, k=k, epsilon=epsilon, delta=delta)
+    if plan not in {"sampled", "printed"}:
+        raise InvalidParameter("plan must be sampled or printed", loc=("plan",))
+    steps = rounds(rewards, k=k, epsilon=epsilon, delta=delta, plan=plan)
     if not saves(steps, rewards):
         return read_all(rewards, k, NOTHING_SAVED)
     tally = Tally(rewards)
@@ -79,29 +93,57 @@ def saves(steps: Sequence[Round], rewards: Rewards, *, picking: float | None = N
     """Whether the rounds take less time than a scan; ``picking`` in place of that of the rewards."""
     total = rewards.size * rewards.dim
     cost = work(steps, rewards.size, rewards.dim, rewards.picking if picking is None else picking)
-    if total >= _LARGE:
+    if total >= LARGE:
         cost += len(steps) * _ROUND / total
     return rewards.dim >= LEAST_DIM and cost < _WORTH
 
 
-def rounds(rewards: Rewards, *, k: int, epsilon: float, delta: float) -> list[Round]:
-    """The schedule for these rewards, in numbers of coordinates at which reading can stop."""
-    steps = schedule(
-        rewards.size,
-        rewards.dim,
-        k=k,
-        epsilon=epsilon,
-        delta=delta,
-        spread=rewards.bounds.spread,
-        noise=rewards.noise,
-    )
+def rounds(
+    rewards: Rewards,
+    *,
+    k: int,
+    epsilon: float,
+    delta: float,
+    plan: Plan = "sampled",
+    picking: float | None = None,
+) -> list[Round]:
+    """The rounds for these rewards, in numbers of coordinates at which reading can stop; none if n <= k.
+
+    ``picking`` in place of that of the rewards.
+    """
+    n, dim, spread, noise = rewards.size, rewards.dim, rewards.bounds.spread, rewards.noise
+    if plan == "printed":
+        steps = list(schedule(n, dim, k=k, epsilon=epsilon, delta=delta, spread=spread, noise=noise))
+    else:
+        picking = rewards.picking if picking is None else picking
+        steps = sample_once(
+            n, dim, k=k, epsilon=epsilon - 2.0 * noise, delta=delta, spread=spread, picking=picking
+        )
     return [Round(rewards.rounded(step.t), step.kept) for step in steps]
+
+
+def sample_once(
+    n: int, dim: int, *, k: int, epsilon: float, delta: float, spread: float, picking: float = 1.0
+) -> list[Round]:
+    """One sample of all arms, after which the best are read to the end: in about the least time."""
+    least = SAMPLE / n if n * dim >= LARGE else 1.0
+    plans, beyond = list[tuple[float, list[Round]]](), n - k
+    while beyond > 0:
+        beyond //= 2
+        # DEVIATION (Alg. 1, lines 4, 5 and 9): one round, which keeps K + f arms for any f; less is read.
+        level = math.log((k + (n - k) / (beyond + 1)) / delta)
+        t = max(least, math.ceil(sample_size(_u(spread, epsilon, level), dim)))
+        steps = [Round(t, k + beyond), Round(dim, k)]
+        plans.append((work(steps, n, dim, picking), steps))
+    most = _PATIENCE * min((time for time, _ in plans), default=0.0)
+    # The first that is quick enough keeps most arms.
+    return next((steps for time, steps in plans if time <= most), [])
 
 
 def schedule(
     n: int, dim: int, *, k: int, epsilon: float, delta: float, spread: float, noise: float = 0.0
 ) -> Iterator[Round]:
-    """Yield the rounds, until k arms are left or all N coordinates are read; none if n <= k.
+    """Yield the printed rounds, until k arms are left or all N coordinates are read; none if n <= k.
 
     ``spread`` is R; means are known up to ``noise``, which is taken off epsilon.
     """
@@ -112,12 +154,15 @@ def schedule(
         kept = left - -(-(left - k) // 2)
         # DEVIATION (Alg. 1, line 7): K + (s-K)/(f+1) for 2(s-K)/(f+1); the print forgets K - 1 arms.
         level = math.log((k + (left - k) / (kept - k + 1)) / rest)
-        # DEVIATION (Alg. 1, line 7): the range R of the rewards, which the print takes to be 1.
-        u = 2.0 * (spread / share) ** 2 * level if share > 0.0 else math.inf
-        yield Round(t := math.ceil(sample_size(u, dim)), kept)
+        yield Round(t := math.ceil(sample_size(_u(spread, share, level), dim)), kept)
         if t >= dim:
             return
         share, rest, left = 0.75 * share, rest / 2.0, kept
+
+
+def _u(spread: float, share: float, level: float) -> float:
+    # DEVIATION (Alg. 1, line 7): the range R of the rewards, which the print takes to be 1.
+    return 2.0 * (spread / share) ** 2 * level if share > 0.0 else math.inf
 
 
 def work(steps: Sequence[Round], n: int, dim: int, picking: float) -> float:

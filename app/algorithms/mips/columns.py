@@ -36,11 +36,14 @@ _SLACK = 2.0**-20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Shapes: low, high, center (N,): least, largest and about the mean value of every coordinate."""
+    """Shapes (N,): low, high, center: least, largest and about the mean value of every coordinate; reach: how
+    far the least and the largest are from the center.
+    """
 
     low: Vector
     high: Vector
     center: Vector
+    reach: Vector
 
     def terms(self, query: Vector, objective: Objective) -> tuple[Vector, Vector, Vector]:
         """Return the least and the largest f_j over all arms, and f_j(c). Shapes: (N,) each."""
@@ -89,7 +92,8 @@ def of(vectors: Given, rows: Rows | None = None) -> Columns:
         raise NonFinite("vectors must be finite", loc=("vectors",))
     checks.in_range("vectors", largest, most=LARGEST)
     # In float32, so that the difference to a number in float32 is rounded once.
-    return Columns(low, high, (total / count).astype(np.float32).astype(np.float64))
+    center = (total / count).astype(np.float32).astype(np.float64)
+    return Columns(low, high, center, np.maximum(high - center, center - low))
 
 
 def bounds(

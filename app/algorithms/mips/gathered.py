@@ -70,6 +70,9 @@ class GatheredRewards:
     def dim(self) -> int:
         return len(self._order)
 
+    def roots(self) -> None:
+        """Nothing is known before it is read."""
+
     def rounded(self, t: float) -> int:
         return rounded(t, grain_of(self.dim), self.dim)
 

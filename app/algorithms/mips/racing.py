@@ -8,9 +8,10 @@ Notation, beyond that of ``bounded_me``
     level       log(2 n L / delta)
 
 At a look every arm that is left has been read at t coordinates. Its mean lies within r of the true one, by a
-Bernstein bound without replacement whose variance is bounded from the sample itself. Arms whose upper bound
-is below the k-th largest lower bound go. Second moments are taken of the first coordinates only, about a
-thirtieth of all reads: they cost several times what a sum costs. Later looks use the last bounds s.
+Bernstein bound without replacement. Arms whose upper bound is below the k-th largest lower bound go. Over
+blocked arms s is known beforehand, from fourth moments. Elsewhere it is bounded from the sample itself:
+second moments are taken of the first coordinates only, about a thirtieth of all reads, for they cost several
+times what a sum costs; later looks use the last bounds s.
 
 It is the engine of Racing-EBS for the best k arms, with a narrower bound: see docs/papers.md, section 2.
 
@@ -30,9 +31,9 @@ from app.algorithms.finite_population import (
     root_mean_square,
 )
 from app.algorithms.mips.answer import Answer, Guarantee, exactly
-from app.algorithms.mips.bounded_me import check
+from app.algorithms.mips.bounded_me import LARGE, SAMPLE, check
 from app.algorithms.mips.rewards import Rewards
-from app.algorithms.mips.tally import Tally, largest, read_all
+from app.algorithms.mips.tally import Tally, largest, read_all, reading
 from app.algorithms.types import Rows, Vector
 from app.errors import InvalidParameter
 
@@ -43,6 +44,8 @@ ALL_READ = "no arm could be told apart before everything was read"
 LEAST_DIM = 256
 _SQUARED_SHARE = 1.0 / 30.0
 _LOOKS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+# What a look costs beside its reads, in coordinates of a scan.
+_LOOK = 2_000_000
 
 
 def racing(
@@ -62,18 +65,20 @@ def racing(
     times = looks(rewards)
     level = math.log(2.0 * rewards.size * len(times) / delta)
     tally, budget = Tally(rewards), _SQUARED_SHARE * rewards.size * rewards.dim
-    roots: Vector = np.full(rewards.size, np.inf)
+    known = rewards.roots() if width == "second_moment" else None
+    roots: Vector = np.full(rewards.size, np.inf) if known is None else known
     done = False
-    for t in times:
-        squares = width == "empirical_bernstein" or (
-            tally.squared == tally.t and len(tally.places) * (t - tally.t) <= budget
-        )
-        if not squares and not may_decide(tally, t, roots, level, k=k, epsilon=epsilon):
-            continue
-        budget -= len(tally.places) * (t - tally.t)
-        tally.read_to(t, squares=squares)
+    while times:
+        cost = len(tally.places) * (times[0] - tally.t)
+        squares = known is None and (width == "empirical_bernstein" or not tally.t or cost <= budget)
+        if tally.t and not squares:
+            times = useful(tally, times, roots, level, k=k, epsilon=epsilon)
+            if not times:
+                break
+        budget -= cost
+        tally.read_to(times.pop(0), squares=squares)
         radius, roots = radii(tally, roots, level, width)
-        left, done = decided(tally.sums / t, radius + rewards.noise, k, epsilon)
+        left, done = decided(tally.sums / tally.t, radius + rewards.noise, k, epsilon)
         tally.keep(left)
         roots = roots[left]
         if done or tally.few_are_left():
@@ -84,23 +89,37 @@ def racing(
     return tally.answer(k, Guarantee("pac", epsilon, delta) if sampled else exactly(ALL_READ))
 
 
-def may_decide(tally: Tally, t: int, roots: Vector, level: float, *, k: int, epsilon: float) -> bool:
-    """Whether a look at t can drop an arm or end the race, were the means to stay as they are.
+def useful(
+    tally: Tally, times: list[int], roots: Vector, level: float, *, k: int, epsilon: float
+) -> list[int]:
+    """The looks from the next one on that is worth its time, were the means to stay as they are; or [].
 
-    It is not worth its time otherwise. Leaving out a look takes nothing from what the others promise.
+    A look is, if it ends the race or drops arms whose further reads take longer than the look. Leaving out
+    looks takes nothing from what the others promise. The widths are those of the bounds ``roots``.
     """
-    largest = tally.rewards.bounds.largest
-    least = bernstein_serfling(
-        t, tally.rewards.dim, root=roots.min(keepdims=True), largest=largest, level=level
-    )
+    rewards, m = tally.rewards, len(tally.places)
     means = tally.sums / tally.t
-    kth = np.partition(means, len(means) - k)[len(means) - k]
-    return 2.0 * float(least[0]) <= max(epsilon, float(kth - means.min()))
+    best = largest(means, k)
+    least = _LOOK if rewards.size * rewards.dim >= LARGE else 0.0
+    for place, t in enumerate(times):
+        radius = bernstein_serfling(t, rewards.dim, root=roots, largest=rewards.bounds.largest, level=level)
+        lower = float((means[best] - radius[best]).min())
+        upper = np.add(means, radius, out=radius)
+        left = int(np.count_nonzero(upper >= lower))
+        upper[best] = -np.inf
+        dropped = reading(m, rewards) - reading(left, rewards)
+        if float(upper.max()) - lower <= epsilon or dropped * (rewards.dim - t) > least:
+            return times[place:]
+    return []
 
 
 def looks(rewards: Rewards) -> list[int]:
-    """The looks before the last: N over powers of two, where blocks end, and late ones halfway between."""
-    return sorted({rewards.rounded(share * rewards.dim) for share in _LOOKS} - {rewards.dim})
+    """The looks before the last: N over powers of two, where blocks end, and late ones halfway between.
+    None at so few coordinates that reading more would take no longer.
+    """
+    dim = rewards.dim
+    least = min(dim / 8.0, SAMPLE / rewards.size) if rewards.size * dim >= LARGE else 0.0
+    return sorted({rewards.rounded(share * dim) for share in _LOOKS if share * dim >= least} - {dim})
 
 
 def radii(tally: Tally, roots: Vector, level: float, width: Width) -> tuple[Vector, Vector]:
@@ -124,7 +143,8 @@ def decided(means: Vector, radius: Vector, k: int, epsilon: float) -> tuple[Rows
     lower, upper = means - radius, means + radius
     kth = np.partition(lower, len(lower) - k)[len(lower) - k]
     left = np.flatnonzero(upper >= kth)
-    best = largest(means, k)
-    others = upper.copy()
-    others[best] = -np.inf
-    return left, bool(others.max() - lower[best].min() <= epsilon)
+    # The best k means are among them.
+    lower, upper = lower[left], upper[left]
+    best = largest(means[left], k)
+    upper[best] = -np.inf
+    return left, bool(upper.max() - lower[best].min() <= epsilon)

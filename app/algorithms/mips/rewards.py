@@ -17,7 +17,7 @@ import numpy as np
 
 from app.algorithms.mips import columns
 from app.algorithms.mips.answer import Objective
-from app.algorithms.mips.blocked import PICKING, SUMMED, BlockedArms, Single
+from app.algorithms.mips.blocked import PICKING, SUMMED, BlockedArms, Single, picked_buffer
 from app.algorithms.mips.columns import Bounds
 from app.algorithms.types import Rows, Vector
 
@@ -25,6 +25,8 @@ _UNIT = 2.0**-24
 # What underflows in float32, in units of the largest weight; coordinates are below 2^30.
 _TINY = 2.0**-118
 _SCORED_ENTRIES = 2**20
+# Times this, a sum of SUMMED squares in float32, of rounded numbers, is at least that of the numbers.
+_SUMMED_ABOVE = 1.0 + 4.0 * SUMMED * _UNIT
 
 
 class Rewards(Protocol):
@@ -52,6 +54,10 @@ class Rewards(Protocol):
     @property
     def violated(self) -> bool: ...
 
+    def roots(self) -> Vector | None:
+        """Upper bounds on the root mean squares of the arms' y (n,), if they are known before reading."""
+        ...
+
     def rounded(self, t: float) -> int:
         """The least number of coordinates at which reading can stop that is at least ``t``."""
         ...
@@ -71,19 +77,23 @@ class Rewards(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockedRewards:
-    """``Rewards`` over blocked arms. Shapes: query (N,); weights, slopes (N,) permuted, see ``_pieces``."""
+    """``Rewards`` over blocked arms. Shapes: query, slope (N,); weights (N,), the slope permuted and scaled.
+
+    The slope of y in z is q, or 2 (q - c) for the nearest arm.
+    """
 
     arms: BlockedArms
     query: Vector
+    slope: Vector
     objective: Objective
     bounds: Bounds
     weights: Single
     exponent: int
-    slopes: Single
     root_peak: float
     noise: float
     sum_noise: float
     picking: float = field(default=PICKING, init=False)
+    buffer: Single = field(default_factory=picked_buffer, init=False, repr=False)
 
     @property
     def size(self) -> int:
@@ -97,17 +107,28 @@ class BlockedRewards:
     def violated(self) -> bool:
         return self.bounds.violated
 
+    def roots(self) -> Vector:
+        """By Cauchy and Schwarz, and Minkowski: see docs/papers.md, section 2."""
+        fourth, dim = self.arms.fourth, self.dim
+        roots: Vector = (np.square(np.square(self.slope)).sum() * fourth) ** 0.25 / math.sqrt(dim)
+        if self.objective == "nearest":
+            roots += np.sqrt(fourth / dim)
+        return roots * (1.0 + 2.0**-12) + self.noise
+
     def rounded(self, t: float) -> int:
         return self.arms.rounded(t)
 
     def pull(self, start: int, stop: int, places: Rows | None) -> Vector:
-        sums = np.ldexp(self.arms.products(self.weights, start, stop, places), self.exponent)
+        products = self.arms.products(self.weights, start, stop, places, buffer=self.buffer)
+        sums = np.ldexp(products, self.exponent)
         if self.objective == "nearest":
             squares = self.arms.squares(start, stop)
             sums -= squares if places is None else squares[places]
         return sums
 
     def pull_squares(self, start: int, stop: int, places: Rows | None) -> tuple[Vector, Vector]:
+        if self.objective == "inner_product" and stop <= self.arms.squared_to:
+            return self.pull(start, stop, places), self._kept_squares(start, stop, places)
         count = self.size if places is None else len(places)
         sums, squares = np.zeros(count), np.zeros(count)
         ones = np.ones(SUMMED, dtype=np.float32)
@@ -115,26 +136,35 @@ class BlockedRewards:
             sums[some] += terms @ ones[: terms.shape[1]]
             squares[some] += np.einsum("ij,ij->i", terms, terms)
         peak = self.root_peak**2
-        return sums * peak, squares * (peak**2 * (1.0 + 4.0 * SUMMED * _UNIT))
+        return sums * peak, squares * (peak**2 * _SUMMED_ABOVE)
 
     def scores(self, places: Rows) -> tuple[Rows, Vector]:
         rows = self.arms.rows[places]
         return rows, scores(self.arms.vectors, rows, self.query, self.objective)
+
+    def _kept_squares(self, start: int, stop: int, places: Rows | None) -> Vector:
+        """Bounds of the sums of q_j^2 z_j^2, from the squares that the arms keep."""
+        weights = np.square(self.weights[:stop])
+        squares = self.arms.products(weights, start, stop, places, buffer=self.buffer, squared=True)
+        squares += (stop - start) * _TINY * (1.0 + self.arms.largest_norm**2)
+        return np.ldexp(squares, 2 * self.exponent) * _SUMMED_ABOVE
 
     def _terms(self, start: int, stop: int, places: Rows | None) -> Iterator[tuple[Single, slice]]:
         """Yield y / peak in float32, at most SUMMED coordinates of some arms at a time.
 
         For the nearest arm y = z (2 (q - c) - z), with z and the slope both divided by the root of peak.
         """
-        for piece, begin, end, some in self.arms.pieces(start, stop, places, small=True):
+        nearest, inverse = self.objective == "nearest", 1.0 / self.root_peak
+        for piece, begin, end, some in self.arms.pieces(start, stop, places, buffer=self.buffer, small=True):
             for first in range(begin, end, SUMMED):
                 last = min(first + SUMMED, end)
                 z = piece[:, first - begin : last - begin]
-                if self.objective == "inner_product":
-                    yield z * self.slopes[first:last], some
+                slope = self.slope[self.arms.order[first:last]] * inverse
+                if nearest:
+                    z = z * np.float32(inverse)
+                    yield z * (slope.astype(np.float32) - z), some
                 else:
-                    z = z * np.float32(1.0 / self.root_peak)
-                    yield z * (self.slopes[first:last] - z), some
+                    yield z * (slope * inverse).astype(np.float32), some
 
 
 def blocked_rewards(
@@ -153,27 +183,24 @@ def blocked_rewards(
     query = columns.check_query(query, arms.dim, objective)
     columns.check_range(value_range)
     known = arms.columns
-    reach = np.maximum(known.high - known.center, known.center - known.low)
     slope, extra = query, 0.0
     if objective == "nearest":
         slope, extra = 2.0 * (query - known.center), 1.0
     steep = np.abs(slope)
-    peak = float((steep * reach + extra * reach**2).max()) or 1.0
+    peak = float((steep * known.reach + extra * known.reach**2).max()) or 1.0
     exponent = math.frexp(float(steep.max()))[1]
     # The errors of SUMMED products and sums, of rounding z and the weights, and of the sums in float64.
     gamma = (SUMMED + 16) * _UNIT
     tiny = math.ldexp(_TINY, exponent) + math.sqrt(peak) * _TINY
-    root_peak = max(math.sqrt(peak), 2.0**-60)
-    scale = root_peak if objective == "nearest" else root_peak**2
     return BlockedRewards(
         arms,
         query,
+        slope,
         objective,
         columns.bounds(known, query, objective, value_range),
-        np.ldexp(slope, -exponent)[arms.order].astype(np.float32),
+        np.ldexp(slope, -exponent).astype(np.float32).take(arms.order),
         exponent,
-        (slope / scale)[arms.order].astype(np.float32),
-        root_peak,
+        max(math.sqrt(peak), 2.0**-60),
         gamma * peak + tiny,
         gamma * (float(np.linalg.norm(slope)) + arms.largest_norm) * arms.largest_norm + tiny * arms.dim,
     )

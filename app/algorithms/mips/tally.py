@@ -83,6 +83,11 @@ def scans(left: int, rewards: Rewards) -> bool:
     return left * rewards.picking >= rewards.size
 
 
+def reading(left: int, rewards: Rewards) -> float:
+    """The time that a coordinate of the arms that are left takes, in coordinates of a scan."""
+    return min(rewards.size, left * rewards.picking)
+
+
 def read_all(rewards: Rewards, k: int, reason: str) -> Answer:
     """Read everything and return the best ``k`` arms. Cost: n N reads, in a row."""
     tally = Tally(rewards)

@@ -39,7 +39,6 @@ from app.algorithms.sampling.racing_normal import FIRST, normal_width
 from app.algorithms.types import Rows, Vector
 
 _FIRST_SHARE = 1.0 / 64.0
-_SQUARED_SHARE = 1.0 / 30.0
 
 Method = Literal["racing_normal", "racing_ebs"]
 
@@ -61,7 +60,9 @@ def race_coordinates(
     checks.in_range("delta", delta, above=0.0, below=1.0)
     tally, offsets = Tally(rewards), rng.gumbel(size=rewards.size)
     widths = (
-        _Normal(tally, rewards, delta, variance) if method == "racing_normal" else _Bernstein(tally, delta)
+        _Normal(tally, rewards, delta, variance)
+        if method == "racing_normal"
+        else _Bernstein(tally, rewards, delta)
     )
     for t in widths.looks:
         if len(tally.places) == 1:
@@ -131,7 +132,7 @@ class _Normal:
         weights = rewards.query**2 * (arms.vectors[row] - arms.columns.center)
         largest = float(np.abs(weights).max()) or 1.0
         scaled = (weights / largest)[arms.order].astype(np.float32)
-        crossed = largest * arms.products(scaled, 0, tally.squared, tally.places)
+        crossed = largest * arms.products(scaled, 0, tally.squared, tally.places, buffer=rewards.buffer)
         squares = tally.squares - 2.0 * crossed + tally.squares[leader]
         return _root(squares / tally.squared - ((self._sums - self._sums[leader]) / tally.squared) ** 2)
 
@@ -139,18 +140,15 @@ class _Normal:
 class _Bernstein:
     """The widths of ``mips.racing``: proven, for the range and the second moments of the rewards."""
 
-    def __init__(self, tally: Tally, delta: float) -> None:
+    def __init__(self, tally: Tally, rewards: BlockedRewards, delta: float) -> None:
         self._tally = tally
-        rewards = tally.rewards
         self.looks = tuple(racing.looks(rewards))
         # DEVIATION (section 3.3.1): the bound of ``mips.racing``, which is narrower and needs fewer squares.
         self._level = math.log(2.0 * rewards.size * max(1, len(self.looks)) / delta)
-        self._budget = _SQUARED_SHARE * rewards.size * rewards.dim
-        self._roots: Vector = np.full(rewards.size, np.inf)
+        self._roots = rewards.roots()
 
     def read_to(self, t: int) -> None:
-        self._budget -= len(self._tally.places) * (t - self._tally.t)
-        self._tally.read_to(t, squares=self._budget >= 0.0 or self._tally.t == 0)
+        self._tally.read_to(t)
 
     def of(self, leader: int) -> Vector:
         radius, self._roots = racing.radii(self._tally, self._roots, self._level, "second_moment")

@@ -70,6 +70,43 @@ def test_the_bounds_are_those_of_the_rewards(objective):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-25, 1e5])
+@pytest.mark.parametrize("offset", [0.0, 3.0])
+def test_root_mean_squares_are_bounded_before_anything_is_read(objective, scale, offset):
+    """And not by much: a fourth root of the kurtoses for products, three times that for distances."""
+    vectors, query = made(30, 700, np.float64, offset)
+    vectors, query = scale * vectors, scale * query
+    vectors[3] = vectors.mean(axis=0)
+    vectors[4, 5] += 40 * scale
+    rewards = in_blocks(vectors, query, objective)
+    terms = columns.term(vectors, query, objective)
+    center = columns.of(vectors).center
+    true = np.sqrt(((terms - columns.term(center, query, objective)) ** 2).mean(axis=1))
+    found = rewards.roots()
+    assert (found >= true).all()
+    if scale > 1e-25 and not (offset and objective == "nearest"):
+        assert (found[5:] <= 6.0 * true[5:] + 2.0 * rewards.noise).all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-25, 1e5])
+def test_squares_that_are_kept_bound_those_of_the_rewards(scale):
+    vectors, query = made(200, 6400, np.float32, 1.0)
+    vectors, query = vectors * np.float32(scale), query * scale
+    rewards = in_blocks(vectors, query)
+    arms = rewards.arms
+    stop = arms.squared_to
+    assert 6400 / 32 <= stop < 6400 / 16
+    z = (vectors.astype(np.float64) - arms.columns.center)[:, arms.order[:stop]]
+    true = ((query[arms.order[:stop]] * z) ** 2).sum(axis=1)
+    for places in (None, np.array([0, 7, 8, 199])):
+        _, found = rewards.pull_squares(0, stop, places)
+        some = true if places is None else true[places]
+        assert (found >= some).all()
+        if scale > 1e-25:
+            np.testing.assert_allclose(found, some, rtol=2e-3)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_range_that_does_not_hold_is_seen_where_it_is_read(layout, objective):
     vectors, query = made(20, 300, np.float32, 0.0)

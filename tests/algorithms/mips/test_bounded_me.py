@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.algorithms.finite_population import rho
 from app.algorithms.mips import bounded_me as bounded
+from app.algorithms.mips import racing as raced
 from app.algorithms.mips.bounded_me import bounded_me
 from app.algorithms.mips.racing import racing
 from app.errors import InvalidParameter
@@ -68,19 +69,50 @@ def test_reads_are_saved_on_arms_that_are_easy_to_tell_apart(search, layout, obj
     assert suboptimality(vectors, query, objective, found.rows) <= 0.5
 
 
-def test_reads_are_those_of_the_schedule():
+@pytest.mark.parametrize("plan", ["sampled", "printed"])
+def test_reads_are_those_of_the_plan(plan):
     vectors, query = spread_out(300, 6000, 5)
     rewards = LAYOUTS["as they lie"](vectors, query)
-    found = bounded_me(rewards, k=3, epsilon=0.5, delta=0.05)
-    spread = rewards.bounds.spread
+    options = {"k": 3, "epsilon": 0.5, "delta": 0.05, "plan": plan}
+    found = bounded_me(rewards, **options)
     expected, before, left = 0, 0, 300
-    steps = bounded.schedule(300, 6000, k=3, epsilon=0.5, delta=0.05, spread=spread, noise=rewards.noise)
-    for step in steps:
-        t = rewards.rounded(step.t)
-        expected += left * (t - before)
-        before, left = t, step.kept
+    for step in bounded.rounds(rewards, **options):
+        expected += left * (step.t - before)
+        before, left = step.t, step.kept
     # The last few arms are read to the end where that costs less than deciding again.
     assert expected <= found.reads <= expected + 3 * (6000 - before) + found.exhaustive_reads / 64
+
+
+def test_one_sample_reads_less_than_the_printed_rounds():
+    vectors, query = spread_out(300, 6000, 5)
+    rewards = in_blocks(vectors, query)
+    options = {"k": 3, "epsilon": 0.5, "delta": 0.05}
+    sampled, printed = (bounded_me(rewards, **options, plan=plan) for plan in ("sampled", "printed"))
+    assert sampled.reads < printed.reads / 3
+    assert sampled.guarantee == printed.guarantee
+
+
+@given(
+    n=st.integers(1, 5000),
+    k=st.integers(1, 50),
+    dim=st.integers(1, 10**6),
+    epsilon=st.floats(1e-3, 10.0),
+    delta=st.floats(1e-6, 0.9),
+    picking=st.floats(1.0, 5.0),
+)
+@settings(deadline=None)
+def test_one_sample_spends_no_more_than_it_has(*, n, k, dim, epsilon, delta, picking):
+    """The lemma of a round: K best arms estimated epsilon / 2 too low, or f + 1 others too high."""
+    steps = bounded.sample_once(n, dim, k=k, epsilon=epsilon, delta=delta, spread=1.0, picking=picking)
+    if n <= k:
+        assert steps == []
+        return
+    sample, rest = steps
+    assert rest == bounded.Round(dim, k)
+    assert k <= sample.kept < n
+    if sample.t < dim:
+        eta = math.exp(-2.0 * sample.t * (epsilon / 2) ** 2 / rho(math.ceil(sample.t), dim))
+        assert (k + (n - k) / (sample.kept - k + 1)) * eta <= delta * (1 + 1e-9)
 
 
 @given(
@@ -155,6 +187,25 @@ def test_racing_follows_the_variance_and_bounded_me_the_range():
     assert fast.reads < wide.reads
 
 
+def test_racing_that_would_drop_nothing_stops_early(monkeypatch):
+    """Arms that are alike: after two looks of seven the rest is read in one go, and counted once."""
+    vectors = np.random.default_rng(4).standard_normal((300, 4096)).astype(np.float32)
+    rewards, pulls = in_blocks(vectors, np.ones(4096)), []
+    pull = type(rewards).pull
+
+    def seen(self, start, stop, places):
+        pulls.append((start, stop))
+        return pull(self, start, stop, places)
+
+    monkeypatch.setattr(type(rewards), "pull", seen)
+    found = racing(rewards, k=2, epsilon=1e-6, delta=0.05)
+    assert (found.guarantee.kind, found.guarantee.reason) == ("exact", raced.ALL_READ)
+    assert found.reads == found.exhaustive_reads
+    assert pulls[0] == (0, 64)
+    assert [stop for _, stop in pulls[:-1]] == [start for start, _ in pulls[1:]]
+    assert len(pulls) <= 3
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize(
     ("name", "value"),
@@ -165,6 +216,11 @@ def test_bad_parameters_are_named(search, name, value):
     options = {"k": 1, "epsilon": 0.1, "delta": 0.1, name: value}
     with pytest.raises(InvalidParameter, match=name):
         SEARCHES[search](in_blocks(np.eye(4), np.ones(4)), **options)
+
+
+def test_an_unknown_plan_is_named():
+    with pytest.raises(InvalidParameter, match="plan"):
+        bounded_me(in_blocks(np.eye(4), np.ones(4)), k=1, epsilon=0.1, delta=0.1, plan="best")
 
 
 def test_an_unknown_width_is_named():
