@@ -27,7 +27,7 @@ SIZE = 100_000
 QUICK_SIZE = 20_000
 STATES = (2, 10, 100)
 DELTAS = (0.01, 0.1)
-MOST_S = {True: 0.3, False: 3.0}
+MOST_S = {True: 0.3, False: 1.0}
 MOST_DRAWS = 400
 SEED = 5
 

@@ -10,9 +10,9 @@ Notation
     e           bound on the rounding error of a mean of rewards
 
 log p(i) is a sum over coordinates, so it is a sum of N factors. Reads are those of ``mips.blocked``, in the
-order of a permutation that was drawn once for the layout. Second moments cost several times what sums cost,
-and are taken of the first coordinates only; they are upper bounds, rounding included. 2 e is added to every
-width, and what is left at the end is compared by scores in float64.
+order of a permutation that was drawn once for the layout. Second moments are taken of the first coordinates
+only, whose squares are kept; they are upper bounds, rounding included. 2 e is added to every width, and what
+is left at the end is compared by scores in float64.
 
 The order is the layout's: each draw is within delta of p over the choice of that order, but draws under one
 layout are not independent. So only single draws are raced; several draws are made from all scores.
@@ -143,7 +143,7 @@ class _Bernstein:
     def __init__(self, tally: Tally, rewards: BlockedRewards, delta: float) -> None:
         self._tally = tally
         self.looks = tuple(racing.looks(rewards))
-        # DEVIATION (section 3.3.1): the bound of ``mips.racing``, which is narrower and needs fewer squares.
+        # DEVIATION (section 3.3.1): the bound of ``mips.racing``, which is narrower and needs no squares.
         self._level = math.log(2.0 * rewards.size * max(1, len(self.looks)) / delta)
         self._roots = rewards.roots()
 
