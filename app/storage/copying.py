@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from redis import Redis, RedisCluster
+from redis import ConnectionError, Redis, RedisCluster  # noqa: A004 - it is the driver's
 
-from app.errors import Conflict, ShortlistError
+from app.errors import Conflict, NotFound, ShortlistError, StartupError, Unavailable
 from app.progress import progress
 from app.storage.redis_client import translated
 from app.storage.redis_keys import PREFIX
@@ -25,13 +25,16 @@ Server = Any  # a Redis or a RedisCluster: the driver's annotations do not know 
 def copy(source: str, target: str) -> int:
     """Copy all keys from one URL to the other; return how many.
 
-    Raises: Conflict when the target has any of ours already, Unavailable when one of the two does not answer;
-    what was copied until then stays, and is to be removed (`FLUSHDB`) before it is tried again.
+    Raises: Conflict when the target has any of ours already, NotFound when the source has none, StartupError
+    (a URL that is none), Unavailable when one of the two does not answer; what was copied until then stays,
+    and is to be removed (`FLUSHDB`) before it is tried again.
     """
-    with translated(), _connected(source) as old, _connected(target) as new:
+    with translated(), _connected(source, "the source") as old, _connected(target, "the target") as new:
         if next(new.scan_iter(f"{PREFIX}*", count=BATCH), None) is not None:
             raise Conflict("the target holds a store already: empty it first")
         keys = sorted(set(old.scan_iter(f"{PREFIX}*", count=BATCH)))
+        if not keys:
+            raise NotFound("the source holds no store: there is nothing to copy")
         for key in progress(keys, "keys copied"):
             _copy_key(old, new, key)
         missing = [key for key in keys if old.exists(key) and not new.exists(key)]
@@ -40,11 +43,17 @@ def copy(source: str, target: str) -> int:
     return len(keys)
 
 
-def _connected(url: str) -> Server:
+def _connected(url: str, name: str) -> Server:
     """The server, or all of the cluster that it is a node of; closed at the end of a ``with``."""
-    server: Server = Redis.from_url(url)
-    if not server.info("cluster").get("cluster_enabled"):
-        return server
+    try:
+        server: Server = Redis.from_url(url)
+    except ValueError:  # its text may repeat the password
+        raise StartupError(f"{name}'s URL must be redis://, rediss:// or unix:// and well formed") from None
+    try:
+        if not server.info("cluster").get("cluster_enabled"):
+            return server
+    except ConnectionError as error:
+        raise Unavailable(f"{name} does not answer ({type(error).__name__})") from error
     server.close()
     return RedisCluster.from_url(url)
 

@@ -93,6 +93,8 @@ def translated() -> Iterator[None]:
     try:
         yield
     except DRIVER_ERRORS as error:
+        if "DB index is out of range" in str(error):
+            raise Unavailable("the store has no database of the number that its URL ends with") from error
         if not isinstance(error, _PASSING) and not str(error).startswith(_PASSING_WORDS):
             _LOG.error("the store refused a call", exc_info=error)
         reason = "refuses the call" if isinstance(error, driver.ResponseError) else "does not answer"

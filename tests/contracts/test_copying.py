@@ -9,7 +9,7 @@ from redis import Redis
 from store_clients import connect_sync, flush_sync
 
 from app import cli
-from app.errors import Conflict, Unavailable
+from app.errors import Conflict, NotFound, StartupError, Unavailable
 from app.storage.copying import BATCH, copy
 from app.storage.embedded_server import EmbeddedServer
 
@@ -78,8 +78,19 @@ def test_a_target_in_use_is_left_alone(source: Redis, target: Redis, store_url: 
 
 
 def test_a_server_that_is_not_there_is_said_to_be_away(store_url: str, tmp_path: Path):
-    with pytest.raises(Unavailable):
-        copy(store_url, f"unix://{tmp_path}/nobody.sock")
+    nobody = f"unix://{tmp_path}/nobody.sock"
+    with pytest.raises(Unavailable, match="the target does not answer"):
+        copy(store_url, nobody)
+    with pytest.raises(Unavailable, match="the source does not answer"):
+        copy(nobody, store_url)
+
+
+def test_what_is_no_store_is_named(source: Redis, target: Redis, store_url: str, store_server: str):
+    with pytest.raises(StartupError, match="the target's URL"):
+        copy(store_url, "nonsense")
+    source.set("another", "1")
+    with pytest.raises(NotFound, match="the source holds no store"):
+        copy(store_url, store_server)
 
 
 def test_the_command_copies_a_stopped_embedded_store(
