@@ -93,12 +93,17 @@ def translated() -> Iterator[None]:
     try:
         yield
     except DRIVER_ERRORS as error:
-        if "DB index is out of range" in str(error):
-            raise Unavailable("the store has no database of the number that its URL ends with") from error
         if not isinstance(error, _PASSING) and not str(error).startswith(_PASSING_WORDS):
             _LOG.error("the store refused a call", exc_info=error)
-        reason = "refuses the call" if isinstance(error, driver.ResponseError) else "does not answer"
-        raise Unavailable(f"the store {reason} ({type(error).__name__})") from error
+        raise Unavailable(f"the store {_reason(error)} ({type(error).__name__})") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, driver.AuthenticationError) or "username-password" in str(error):
+        return "wants another user or password than its URL has"
+    if "DB index is out of range" in str(error):
+        return "has no database of the number that its URL ends with"
+    return "refuses the call" if isinstance(error, driver.ResponseError) else "does not answer"
 
 
 def source(name: str) -> str:

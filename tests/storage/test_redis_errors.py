@@ -247,10 +247,13 @@ async def test_a_server_that_may_drop_keys_is_warned_about(server, caplog):
 async def test_a_wrong_password_is_unavailable_and_told_to_nobody(server):
     async with Redis.from_url(server.url) as client:
         await client.config_set("requirepass", "right-secret")
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(Unavailable, match="another user or password") as caught:
         async with opened(f"{server.url}?password=wrong-secret"):
             pass
     assert "secret" not in str(caught.value)
+    with pytest.raises(Unavailable, match="no database of the number"):
+        async with opened(f"{server.url}?password=right-secret&db=99"):
+            pass
     async with opened(f"{server.url}?password=right-secret") as store:
         assert "secret" not in repr(store)
 
