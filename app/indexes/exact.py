@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.algorithms.mips.exact import best, unit_scale
+from app.algorithms.mips.exact import best, candidates, unit_scale
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.table import ArmView
 
@@ -28,3 +28,15 @@ def scan(view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS, *, first
         return best(approximate, error, k, view.features, query)
     found = best(approximate, error, k, view.features[first:], query)
     return TopK(found.rows + first, found.scores, exact=True)
+
+
+def contenders(view: ArmView, scaled: Vector, error: float, k: int, *, first: int) -> Rows:
+    """The rows >= ``first`` that could be the best ``k`` living ones of them, and perhaps some that are dead.
+
+    ``scaled``: the query in ``unit_scale``; ``error`` of a product with it, as in ``scan``.
+    """
+    working = view.working[first:]
+    approximate = working @ scaled.astype(working.dtype, copy=False)
+    if len(view.dead):
+        approximate[view.dead_from(first)] = -np.inf
+    return candidates(approximate, error, k) + first

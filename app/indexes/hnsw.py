@@ -7,6 +7,7 @@ Notation
     load        expected number of dead arms among the ef nearest of a query
     reserve     number of longest arms that can die before arms outside of the core begin to win
     missing     how many more than that have died: so many substitutes are searched beside the graph
+    head        the longest arms of the core, scanned beside the graph as well
 
 Inserting by descending norm puts the hubs of an inner product graph first and side by side in memory: at
 K = 10^6, d = 32 it finds at ef 64 what random order finds at ef 128. Arms of small norm never win, so they
@@ -16,7 +17,8 @@ the longest that were left out stand by as substitutes.
 
 A graph is never added to once it is searched (hnswlib #562, #590). A deletion sets a flag that searches read
 without a lock: one byte, apart from the link count beside it, and every result is checked against the view
-of its caller anyway. Fresh arms are scanned beside the graph until it is built again.
+of its caller anyway. Fresh arms are scanned beside the graph until it is built again. So is the head, always:
+a graph can miss a long arm for a narrow range of queries for good (``beside``).
 """
 
 from __future__ import annotations
@@ -33,13 +35,15 @@ from numpy.typing import NDArray
 
 from app.algorithms.mips.exact import ranked, unit_scale
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
-from app.indexes.substitutes import Substitutes
+from app.indexes.beside import ArmsBeside
+from app.indexes.exact import contenders
 from app.indexes.table import ArmView
 
 _SIMD_FLOATS = 16
 _SERIAL_ARMS = 4_000
 _CHUNK = 20_000
 _SHORT = 256
+_HEAD_NUMBERS = 32_768
 # 1 - x.q is the distance hnswlib computes: large products keep the 1 from costing them digits.
 _LARGEST_NORM_EXPONENT = 30
 
@@ -62,7 +66,7 @@ class HnswGraph:
         self.missing = 0
         self.dead = 0
         self.load = 0.0
-        self._substitutes = Substitutes.none()
+        self._substitutes = self._head = ArmsBeside.none()
 
     @classmethod
     def build(
@@ -151,9 +155,15 @@ class HnswGraph:
     @property
     def memory_bytes(self) -> int:
         per_arm = 4 * (2 * self._m + 1) + 4 * _padded(self._index.dim) + 8 + 96
-        return len(self._rows) * (per_arm + 12) + self._labels.nbytes + self._substitutes.memory_bytes
+        beside = self._substitutes.memory_bytes + self._head.memory_bytes
+        return len(self._rows) * (per_arm + 12) + self._labels.nbytes + beside
 
-    def with_reserve(self, reserve: int, substitutes: Substitutes) -> None:
+    def with_head(self, view: ArmView) -> None:
+        """Scan the longest arms beside the graph, for a graph of ``build``: in descending order of norm."""
+        rows = self._rows[: _HEAD_NUMBERS // view.dim]
+        self._head = ArmsBeside.copied(view, rows[rows >= 0])
+
+    def with_reserve(self, reserve: int, substitutes: ArmsBeside) -> None:
         """The core was chosen as if ``reserve`` arms had died; ``substitutes`` stand in for more.
 
         Their labels follow those of the core.
@@ -169,9 +179,11 @@ class HnswGraph:
 
     def nearest(self, query: Vector, count: int) -> NDArray[np.int64] | None:
         """Labels of about the best ``count`` arms, None if fewer were reached. For any thread."""
-        scaled, _ = unit_scale(query)
-        padded = np.zeros((1, _padded(len(query))), dtype=np.float32)
-        padded[0, : len(query)] = scaled
+        return self._near(unit_scale(query)[0], count)
+
+    def _near(self, scaled: Vector, count: int) -> NDArray[np.int64] | None:
+        padded = np.zeros((1, self._index.dim), dtype=np.float32)
+        padded[0, : len(scaled)] = scaled
         try:
             labels, _ = self._index.knn_query(padded, k=count, num_threads=1)
         except RuntimeError:
@@ -182,7 +194,7 @@ class HnswGraph:
         return found
 
     def search(self, view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None:
-        """Return about the ``k`` best rows below ``covered``; None when that needs a scan.
+        """Return about the ``k`` best rows, fresh ones included; None when that needs a scan.
 
         Every row is alive in ``view``, not in ``exclude``, and appears once; scores are exact.
         """
@@ -190,19 +202,35 @@ class HnswGraph:
         count = min(count, len(self._rows) - self.dead)
         if not k <= count <= self._most:
             return None
-        labels = self.nearest(query, count)
+        scaled, query_norm = unit_scale(query)
+        labels = self._near(scaled, count)
         if labels is None:
             return None
-        rows = self._rows[labels]
-        if self.missing:
-            gone = self._buried[len(self._rows) :][: self.missing]
-            rows = np.append(rows, self._substitutes.best(view, query, k + len(exclude), gone))
-        rows = rows[(rows >= 0) & view.is_alive(rows)]
+        found = [self._rows[labels], *self._beside(view, scaled, query_norm, k + len(exclude))]
+        rows = np.concatenate(found) if len(found) > 1 else found[0]
+        if self.dead or len(view.dead):
+            rows = rows[(rows >= 0) & view.is_alive(rows)]
         if len(exclude):
             rows = rows[_not_in(rows, exclude)]
+        if k > 1:
+            rows = np.unique(rows)  # the head is in the graph as well
         if len(rows) < k:
             return None
         return ranked(rows, k, view.features, query, exact=False)
+
+    def _beside(self, view: ArmView, scaled: Vector, query_norm: float, k: int) -> list[Rows]:
+        """Rows of the head, of substitutes for the missing and of fresh arms that could be the best ``k``."""
+        slope, offset = view.error_line
+        error, found = slope * query_norm + offset, []
+        if len(self._head):
+            gone = self._buried[: len(self._head)]
+            found.append(self._head.best(scaled, error, k, gone, any_gone=self.dead > 0))
+        if self.missing:
+            gone = self._buried[len(self._rows) :][: self.missing]
+            found.append(self._substitutes.best(scaled, error, k, gone, any_gone=True))
+        if view.rows > self.covered:
+            found.append(contenders(view, scaled, error, k, first=self.covered))
+        return found
 
     def weigh(self, probes: NDArray[np.float64]) -> None:
         """Learn on ``probes`` (P, d) how often each arm is among the ef nearest, to price its death."""
@@ -222,7 +250,7 @@ class HnswGraph:
         other = copy.copy(self)
         other.covered = covered
         other._rows = np.append(position, -1)[self._rows]
-        other._substitutes = self._substitutes.moved(position)
+        other._substitutes, other._head = self._substitutes.moved(position), self._head.moved(position)
         other._labels = _inverse(np.append(other._rows, other._substitutes.rows), covered)
         return other
 

@@ -20,11 +20,11 @@ from typing import Literal, Protocol
 import numpy as np
 
 from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from app.indexes.beside import ArmsBeside
 from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import Probes, Quality, make_queries, measure, solve, typical_us
-from app.indexes.substitutes import Substitutes
 from app.indexes.table import ArmView
 
 Kind = Literal["exact", "norm_pruned", "hnsw"]
@@ -141,7 +141,8 @@ def _with_graph(
     started = time.perf_counter()
     rows, reserve, substitutes = core(view, probes.queries)
     graph = options.make(rows)
-    graph.with_reserve(reserve, Substitutes.copied(view, substitutes))
+    graph.with_head(view)
+    graph.with_reserve(reserve, ArmsBeside.copied(view, substitutes))
     build_s = time.perf_counter() - started
     measured = _climb(view, graph, options, probes, exact.scan_us)
     ef = choose_ef(measured, budget(exact.scan_us), patience(exact.scan_us))

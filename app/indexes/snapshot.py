@@ -49,7 +49,7 @@ class Snapshot:
         found = self.structure.search(self.view, query, k, exclude)
         if found is None:
             return scan(self.view, query, k, exclude)
-        if self.view.rows == self.structure.covered:
+        if self.kind == "hnsw" or self.view.rows == self.structure.covered:
             return found
         return merged(found, scan(self.view, query, k, exclude, first=self.structure.covered), k)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from app.algorithms.types import NO_ROWS
+from app.indexes import hnsw
 from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions
@@ -200,3 +201,31 @@ def test_a_compaction_moves_the_graph_along():
     for query in gaussian(30, 5, seed=6):
         found = moved.search(after, query, 5, NO_ROWS)
         assert (2 * found.rows + 1).tolist() == graph.search(before, query, 5).rows.tolist()
+
+
+def test_the_longest_arms_are_never_missed_because_they_are_scanned_beside_the_graph():
+    index = filled(gaussian(8_000, 16))
+    view = index.snapshot().view
+    graph = built(view, ef=1)
+    queries = gaussian(300, 16, seed=8)
+    winners = [scan(view, query, 1).rows.item() for query in queries]
+
+    def missed(rows):
+        found = [graph.search(view, query, 1).rows.item() for query in queries]
+        return [row for row, wanted in zip(found, winners, strict=True) if wanted in rows and row != wanted]
+
+    longest = np.argsort(-view.norms)[: hnsw._HEAD_NUMBERS // 16].tolist()
+    assert len(missed(longest)) > 20, "the graph alone misses some of them"
+    graph.with_head(view)
+    assert missed(longest) == []
+    index.remove([str(row) for row in longest[:50]])
+    later = index.snapshot().view
+    for query in queries:
+        found = graph.search(later, query, 5)
+        assert found is None or (
+            len(set(found.rows.tolist())) == 5 and not set(found.rows.tolist()) & set(longest[:50])
+        )
+    graph.bury(np.array(longest[:50]))
+    for query in queries[:50]:
+        best = [row for row in scan(later, query, 5).rows.tolist() if row in longest]
+        assert set(best) <= set(graph.search(later, query, 5).rows.tolist())

@@ -119,30 +119,39 @@ def error_line(dim: int, largest_norm: float, dtype: np.dtype[Any]) -> tuple[flo
 def best(approximate: Scores, error: float, k: int, vectors: Given, query: Vector) -> TopK:
     """Return the best ``k`` rows given scores that are off by at most ``error``; -inf is never returned.
 
-    Shapes: approximate (K,), may be overwritten; vectors (K, d); query (d,).
+    Shapes: approximate (K,); vectors (K, d); query (d,).
     Cost: about two passes over ``approximate``, and d reads for each row within 2 * error of the k-th best.
     """
-    if k == 1 and approximate.size:
-        first = approximate.argmax(0, keepdims=True)
-        row = first.item()
-        top = approximate.item(row)
-        approximate[row] = -np.inf
-        if approximate.item(approximate.argmax()) < top - 2.0 * error:
-            # The same operations as in row_scores, without its array of one row.
-            return TopK(first, np.add.reduce(vectors[row] * query, keepdims=True), exact=True)
-        approximate[row] = top
-    return ranked(candidates(approximate, error, k), k, vectors, query)
+    rows = candidates(approximate, error, k)
+    if k == 1 and len(rows) == 1:
+        # The same operations as in row_scores, without its array of one row.
+        return TopK(rows, np.add.reduce(vectors[rows.item()] * query, keepdims=True), exact=True)
+    return ranked(rows, k, vectors, query)
 
 
 def ranked(rows: Rows, k: int, vectors: Given, query: Vector, *, exact: bool = True) -> TopK:
     """Return the best ``k`` of ``rows`` by their float64 scores, ties in row order."""
     scores = row_scores(vectors, rows, query)
+    if k == 1 and len(rows):
+        top = int(scores.argmax())
+        equal = rows[scores == scores[top]]
+        first = equal if len(equal) == 1 else equal.min(keepdims=True)
+        return TopK(first, scores[top : top + 1], exact=exact)
     order = np.lexsort((rows, -scores))[:k]
     return TopK(rows[order], scores[order], exact=exact)
 
 
 def candidates(approximate: Scores, error: float, k: int) -> Rows:
     """Rows that could be among the best k: s >= t - 2e, for a t at or below the k-th largest entry."""
+    if k == 1 and approximate.size:
+        first: Rows = approximate.argmax(0, keepdims=True)
+        row = first.item()
+        top = approximate.item(row)
+        approximate[row] = -np.inf
+        second = approximate.item(approximate.argmax())
+        approximate[row] = top
+        if second < top - 2.0 * error:
+            return first
     rows = np.flatnonzero(approximate >= _cut(approximate, kth_largest(approximate, k), error))
     if rows.size > 4 * k:
         kept = approximate[rows]
