@@ -7,6 +7,7 @@ Notation
     half_*          speed against a baseline while more than half of the arms live
     all_ms          all decisions, interpolated between the probed ones; of sub_elim with its passes
     moves, move_ms  exact passes over a stage, the median time of one; ``pass_us``: their time per decision
+                    (processor time, as that of the start and the updates)
 
 Methods
     sub_elim        what serves: widest arms placed, and a sample of the lowest stage (``Watched``)
@@ -137,9 +138,9 @@ class World:
         self.steps = 0
         self.probed: list[int] = []
         limits = elimination.rules(radius=self.radius, eta=ETA)
-        began = time.perf_counter()
+        began = time.process_time()
         self.state = elimination.start(self.posterior, np.arange(len(features)), self.features_of, limits)
-        self.start_ms = 1e3 * (time.perf_counter() - began)
+        self.start_ms = 1e3 * (time.process_time() - began)
 
     def features_of(self, rows: Rows) -> Matrix:
         return self.features[rows].astype(np.float64)
@@ -149,22 +150,22 @@ class World:
         self.steps += 1
         choice = self._choose(self.methods["sub_elim"])
         if choice.due:
-            began = time.perf_counter()
+            began = time.process_time()
             find = self.methods["sub_elim"]
             self.state, _ = sub_elim.play(
                 self.state, self.posterior, self.features_of, find, k=1, rng=self.rng
             )
-            self.moves_us.append(1e6 * (time.perf_counter() - began))
+            self.moves_us.append(1e6 * (time.process_time() - began))
             choice = self._choose(find)
         if probed and not self.state.capped:
             self._probe()
         return int(choice.arms.rows[0])
 
     def learn(self, row: int, value: float) -> None:
-        began = time.perf_counter()
+        began = time.process_time()
         x = self.features[row].astype(np.float64)
         self.posterior = ridge.learned(self.posterior, x, value)
-        self.update_us.append(1e6 * (time.perf_counter() - began))
+        self.update_us.append(1e6 * (time.process_time() - began))
 
     def rows(self) -> list[dict[str, Any]]:
         return [self._row(name) for name in self.figures]

@@ -189,20 +189,27 @@ def rounding_floor(gram: Matrix) -> float:
 def widths(posterior: Posterior, features: Matrix) -> Vector:
     """Return ||x||_{V^-1} of every row of ``features`` (float32 or float64).
 
-    Shapes: features (n, d) -> (n,). Cost: n d^2 multiply-adds, in blocks: O(d) extra memory per row of a
-    block. Raises: InvalidShape.
+    Shapes: features (n, d) -> (n,). Cost: n d^2 multiply-adds, n d for many rows of a prior; in blocks: O(d)
+    extra memory per row of a block. Raises: InvalidShape.
     """
     if features.ndim != 2 or features.shape[1] != len(posterior.theta):
         checks.shape("features", features, (None, len(posterior.theta)))
-    if len(features) <= _BLOCK_ROWS:
+    if len(features) <= _SHORT:
         turned = features @ posterior.root
-        if len(features) <= _SHORT:
-            few: Vector = np.sqrt(np.vecdot(turned, turned))
-            return few
-        short: Vector = np.sqrt(np.einsum("ij,ij->i", turned, turned))
-        return short
+        few: Vector = np.sqrt(np.vecdot(turned, turned))
+        return few
+    if _is_scalar(posterior.root):  # no reward yet
+        norms = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
+        scaled: Vector = float(posterior.root[0, 0]) * norms
+        return scaled
     found = np.empty(len(features))
     for start in range(0, len(features), _BLOCK_ROWS):
-        block = features[start : start + _BLOCK_ROWS] @ posterior.root
-        np.einsum("ij,ij->i", block, block, out=found[start : start + _BLOCK_ROWS])
+        turned = features[start : start + _BLOCK_ROWS] @ posterior.root
+        np.einsum("ij,ij->i", turned, turned, out=found[start : start + _BLOCK_ROWS])
     return np.sqrt(found, out=found)
+
+
+def _is_scalar(matrix: Matrix) -> bool:
+    """Whether it is a multiple of the identity."""
+    diagonal = matrix.diagonal()
+    return int(np.count_nonzero(matrix)) == len(diagonal) and bool((diagonal == diagonal[0]).all())

@@ -67,7 +67,9 @@ def choose(
         rows = _at_random(state, k, exclude, rng)
         return Choice(TopK(rows, _spans(state, posterior, features_of, rows), exact=True), False, False)
     few = len(state.few) > 0
-    proposed = state.few if few else _distinct(state.living.among(find(posterior, state, rng)))
+    proposed = state.few if few else state.living.among(find(posterior, state, rng))
+    if not few and (k > 1 or len(proposed) >= state.living.count):
+        proposed = _distinct(proposed)
     spans = _spans(state, posterior, features_of, proposed)
     found = _ranked(proposed, spans, k, exclude, exact=len(proposed) == state.living.count)
     first = len(found.rows) and not len(exclude)
@@ -124,7 +126,7 @@ def _ranked(rows: Rows, spans: Vector, k: int, exclude: Rows, *, exact: bool) ->
         kept = ~np.isin(rows, exclude)
         rows, spans = rows[kept], spans[kept]
     if k == 1 and len(rows):
-        best = int(spans.argmax())  # rows ascend: the first of equal widths
+        best = int(spans.argmax())
         return TopK(rows[best : best + 1], spans[best : best + 1], exact=exact)
     order = np.lexsort((rows, -spans))[:k]
     return TopK(rows[order], spans[order], exact=exact)

@@ -217,3 +217,12 @@ def test_bad_input_is_named():
         ridge.empty(0)
     with pytest.raises(InvalidShape, match="features"):
         ridge.widths(ridge.prior(2, ridge=1.0), np.ones((1, 3)))
+
+
+def test_widths_of_many_arms_under_a_prior_are_their_norms():
+    points = np.random.default_rng(3).standard_normal((1_000, 5))
+    found = ridge.prior(5, ridge=4.0)
+    np.testing.assert_allclose(ridge.widths(found, points), np.linalg.norm(points, axis=1) / 2.0, rtol=1e-14)
+    uneven = ridge.posterior(fold(np.eye(5)[:1], np.zeros(1)), ridge=4.0)
+    wanted = np.sqrt(points[:, 0] ** 2 / 5.0 + (points[:, 1:] ** 2).sum(axis=1) / 4.0)
+    np.testing.assert_allclose(ridge.widths(uneven, points), wanted, rtol=1e-12)
