@@ -38,7 +38,9 @@ class Metrics:
             "shortlist_rewards_applied", "Entries of the reward log folded.", registry=registry
         )
         self.backlog = Gauge(
-            "shortlist_reward_backlog", "Entries of the reward log not yet folded.", registry=registry
+            "shortlist_reward_backlog",
+            "Entries of the reward log not yet folded; as the next two, NaN while the store is away.",
+            registry=registry,
         )
         self.lag = Gauge(
             "shortlist_reward_lag_seconds", "Age of the oldest entry not yet folded.", registry=registry

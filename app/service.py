@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import math
 import secrets
 import time
 from pathlib import Path
 
 from app.background import end
-from app.errors import StartupError
+from app.errors import StartupError, Unavailable
 from app.metrics import Metrics
 from app.services.adaptive import IndependentSolvers
 from app.services.bandits import Bandits
@@ -41,6 +43,7 @@ from workers.reward_ingestion import RewardWorker, Step
 from workers.sharing import SharedWorker
 
 POLL_S = 1.0
+MEASURE_S = 2.0
 
 
 class Service:
@@ -162,16 +165,20 @@ class Service:
         return Lag(max(lag.age_s for lag in lags), sum(lag.dead for lag in lags))
 
     async def measure(self) -> None:
-        """Bring the gauges up to date."""
+        """Bring the gauges up to date; those of the reward log are NaN while the store does not answer."""
         catalogues = list(self.catalogues)
         self.metrics.learners.set(len(self.learners))
         self.metrics.learner_bytes.set(self.learners.bytes)
         self.metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
         self.metrics.index_exact.set(sum(c.index.status().kind != "hnsw" for c in catalogues))
-        self.metrics.backlog.set(await self.backlog())
-        lag = await self.lag()
-        self.metrics.lag.set(lag.age_s)
-        self.metrics.dead.set(lag.dead)
+        found = (math.nan, math.nan, math.nan)
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(MEASURE_S):
+                backlog, lag = await self.backlog(), await self.lag()
+                found = (backlog, lag.age_s, lag.dead)
+        gauges = (self.metrics.backlog, self.metrics.lag, self.metrics.dead)
+        for gauge, value in zip(gauges, found, strict=True):
+            gauge.set(value)
 
     def _make_worker(self, name: str, remote: RemoteWorkers) -> SharedWorker:
         leases = Leases(self.store, name, lease_s=self.settings.lease_s)

@@ -162,6 +162,9 @@ async def test_a_process_that_is_cut_off_says_so_and_catches_up(tmp_path: Path):
             assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
             assert (await two.get("/readyz")).status_code == 503
             assert (await two.get("/healthz")).status_code == 200
+            metrics = await two.get("/metrics")
+            assert metrics.status_code == 200, "they are most wanted now"
+            assert "shortlist_reward_backlog NaN" in metrics.text
             proxy.mend()
 
             async def ready() -> bool:
