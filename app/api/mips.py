@@ -16,9 +16,10 @@ from fastapi import APIRouter, Query, Request
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
+from app.api.large_json import Pieces
 from app.api.limits import MAX_DIM, MAX_FEATURE, MAX_K, MAX_TERM, MAX_VECTOR_DIM, MAX_VECTORS
 from app.api.schemas import Feature, Identifier, Seed
-from app.api.strict_json import JsonRoute, StrictModel, invalid
+from app.api.strict_json import JsonRoute, StrictModel, invalid, read_body
 from app.errors import DimensionMismatch, Invalid, Location, NonFinite, TooLarge
 from app.services.catalogues import Catalogues
 from app.services.mips import Found, MethodName, Mips, MipsRequest
@@ -82,6 +83,11 @@ class VectorsMipsBody(MipsBody):
         list[Annotated[list[Feature], Field(min_length=1, max_length=MAX_VECTOR_DIM)]],
         Field(min_length=1, max_length=MAX_VECTORS),
     ]
+
+
+VectorsMipsBody.in_pieces = Pieces(
+    VectorsMipsBody, "vectors", ["query"], Feature, most_rows=MAX_VECTORS, most_numbers=MAX_VECTOR_DIM
+)
 
 
 class MipsCostView(BaseModel):
@@ -189,16 +195,14 @@ def router(catalogues: Catalogues, mips: Mips) -> APIRouter:
 
 
 async def _json(mips: Mips, data: bytes) -> VectorsMipsView:
-    try:
-        body = VectorsMipsBody.model_validate_json(data)
-    except ValidationError as error:
-        raise invalid(error, ("body",)) from None
-    for place, row in enumerate(body.vectors):
-        if len(row) != len(body.vectors[0]):
-            raise DimensionMismatch("all vectors must have as many numbers", loc=("body", "vectors", place))
+    body = await read_body(VectorsMipsBody, data)
 
     def vectors() -> Numbers:
-        return np.array(body.vectors, dtype=np.float64)
+        for place, row in enumerate(body.vectors if isinstance(body.vectors, list) else ()):
+            if len(row) != len(body.vectors[0]):
+                message = "all vectors must have as many numbers"
+                raise DimensionMismatch(message, loc=("body", "vectors", place))
+        return np.asarray(body.vectors, dtype=np.float64)
 
     return _view(await mips.search_vectors(vectors, _request(body)), body.method)
 

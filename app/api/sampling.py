@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from app.api.large_json import Pieces
 from app.api.limits import MAX_DIM, MAX_DRAWS, MAX_FACTORS, MAX_LOG_FACTOR, MAX_STATES
 from app.api.schemas import Feature, Identifier, Seed, Temperature
 from app.api.strict_json import JsonRoute, StrictModel
@@ -60,6 +61,11 @@ class SampleBody(_HowBody):
 
     log_factors: Annotated[list[Row], Field(min_length=1, max_length=MAX_STATES)]
     log_prior: Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_STATES)] | None = None
+
+
+SampleBody.in_pieces = Pieces(
+    SampleBody, "log_factors", ["log_prior"], LogFactor, most_rows=MAX_STATES, most_numbers=MAX_FACTORS
+)
 
 
 class CatalogueSampleBody(_HowBody):
