@@ -222,7 +222,8 @@ def _folder(data_dir: Path) -> Path:
     for number in itertools.count(1):
         path = data_dir / ("indexes" if number == 1 else f"indexes-{number}")
         try:
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)  # the mode is not that of parents
+            path.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise StartupError(f"the folder {path} cannot be made: {error.strerror}") from None
         if try_lock(path) is not None:

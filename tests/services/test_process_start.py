@@ -1,12 +1,14 @@
 """A service that cannot start says why in one line, ends with a status, and leaves nothing behind."""
 
 import socket
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from service_process import ShortlistProcess, run, serving
 
+from app import service
 from app.cli import main
 
 SERVE = ("serve", "--port", "0")
@@ -177,3 +179,10 @@ def test_a_service_that_is_killed_while_it_starts_can_start_again(tmp_path: Path
         process.kill()
     with serving(tmp_path) as service:
         assert service.process.poll() is None
+
+
+def test_a_data_directory_that_is_made_is_closed_to_others_wherever_the_store_is(tmp_path: Path):
+    """Also the folder above that of the index files: `shortlist doctor` looks at it."""
+    service._folder(tmp_path / "new")
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new", tmp_path / "new" / "indexes")]
+    assert modes == [0o700, 0o700]
