@@ -55,6 +55,10 @@ class ShortlistProtocol(HttpToolsProtocol):
         self._heard = self.loop.time()
         super().data_received(data)
 
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        """What is no HTTP, or has a head of more than the parser takes, is refused as everything is."""
+        self._refuse(400, "bad_request", "the request cannot be read as HTTP/1.1")
+
     def on_message_begin(self) -> None:
         if self._head_since is None:
             self._head_since = self._heard

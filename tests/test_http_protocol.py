@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 import pytest
 import uvicorn
@@ -123,6 +124,26 @@ async def test_a_server_with_it_answers_whole(address: tuple[str, int], body: by
     await writer.wait_closed()
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"HELLO\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\ncontent-length: abc\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",  # TLS
+        b"GET /a b HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_what_is_no_http_is_a_problem_too(address: tuple[str, int], request_bytes: bytes) -> None:
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(request_bytes)
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\n")
+    assert b'"code":"bad_request"' in answer
+    writer.close()
+    await writer.wait_closed()
+
+
 # Slow clients ---------------------------------------------------------------------------------------
 HEADERS = b"host: x\r\ncontent-length: 100\r\n"
 CLOSE = b"connection: close\r\n\r\n"
@@ -137,11 +158,20 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_BODY_S", 1.0)
 
 
+async def everything(reader: asyncio.StreamReader) -> bytes:
+    """What arrives until the other side closes, also when that meets a drop on its way."""
+    found = b""
+    with suppress(ConnectionResetError):
+        while piece := await reader.read(10_000):
+            found += piece
+    return found
+
+
 async def dripped(address: tuple[str, int], start: bytes, drop: bytes) -> bytes:
     """What comes back when ``drop`` follows ``start`` every 20 ms until the other side closes."""
     reader, writer = await asyncio.open_connection(*address)
     writer.write(start)
-    answer = asyncio.create_task(reader.read())
+    answer = asyncio.create_task(everything(reader))
     while drop and not answer.done():
         writer.write(drop)
         await asyncio.wait([answer], timeout=0.02)

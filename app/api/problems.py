@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import http
+from http import HTTPStatus
 
 import msgspec
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from app.errors import ShortlistError, Unavailable
 
@@ -40,15 +41,23 @@ def problem_response(error: ShortlistError) -> Response:
     return Response(problem_of(error), error.status, headers, PROBLEM)
 
 
+def _methods(request: Request) -> str:
+    """The methods that the path has, in the words of the header: the router knows those of one route."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    found = (route.methods or () for route in routes if route.matches(request.scope)[0] != Match.NONE)
+    return ", ".join(sorted({method for methods in found for method in methods}))
+
+
 def install(app: FastAPI) -> None:
     """Make the framework's own errors problem documents too."""
 
-    async def framework(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    async def framework(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class only
-        title = http.HTTPStatus(error.status_code).phrase
+        title = HTTPStatus(error.status_code).phrase
         code = _CODES.get(error.status_code, title.lower().replace(" ", "_"))
         body = problem(error.status_code, code, title, f"this request is not possible here: {title}")
-        return Response(body, error.status_code, error.headers, PROBLEM)
+        headers = {"Allow": _methods(request)} if code == "method_not_allowed" else error.headers
+        return Response(body, error.status_code, headers, PROBLEM)
 
     async def known(request: Request, error: Exception) -> Response:  # noqa: ARG001
         assert isinstance(error, ShortlistError)  # noqa: S101 - registered for this class only
