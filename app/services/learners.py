@@ -39,17 +39,18 @@ class Learner:
     state: LearnerState | None
     posterior: Posterior | None = None
     outdated: bool = False
+    kept: bool = False
 
     @classmethod
     def of(cls, state: LearnerState | None) -> Learner:
         if state is None:
             return cls(0, ENTRY_BYTES, None)
-        return cls(state.version, _bytes(state.sums.moment.size), state)
+        return cls(state.version, _bytes(state.sums.moment.size, 2), state)
 
 
-def _bytes(dim: int) -> int:
-    """Two matrices and two vectors: of sums or of a posterior, never both."""
-    return ENTRY_BYTES + 16 * (dim * dim + dim)
+def _bytes(dim: int, matrices: int) -> int:
+    """Sums are two matrices and two vectors, a posterior one of each; no learner has both."""
+    return ENTRY_BYTES + 8 * matrices * (dim * dim + dim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,9 @@ class Learners:
             return await self._prior(bandit)
         made = await _factored(await self._sums(bandit, learner.state), bandit.record.ridge)
         learner.posterior, learner.state = made, None
+        saved = learner.bytes - _bytes(made.theta.size, 1)
+        learner.bytes -= saved
+        self.bytes -= saved if learner.kept else 0
         return made
 
     async def report(self, bandit: Bandit, name: str) -> LearnerReport:
@@ -167,7 +171,7 @@ class Learners:
             sums = ridge.empty(dim)
             if version:
                 sums = await self._sums(bandit, LearnerState(0, sums))
-            shared = Learner(version, _bytes(dim), None, await _factored(sums, strength))
+            shared = Learner(version, _bytes(dim, 1), None, await _factored(sums, strength))
             self._keep(identity, shared)
         self._cache.move_to_end(identity)
         assert shared.posterior is not None  # noqa: S101 - made above
@@ -197,11 +201,17 @@ class Learners:
         return learner
 
     def _keep(self, identity: LearnerId, learner: Learner) -> None:
-        old = self._cache.pop(identity, None)
-        self.bytes += learner.bytes - (old.bytes if old else 0)
+        self._drop(self._cache.pop(identity, None))
         self._cache[identity] = learner
+        learner.kept = True
+        self.bytes += learner.bytes
         while self.bytes > self._capacity and len(self._cache) > 1:
-            self.bytes -= self._cache.popitem(last=False)[1].bytes
+            self._drop(self._cache.popitem(last=False)[1])
+
+    def _drop(self, learner: Learner | None) -> None:
+        if learner is not None:
+            learner.kept = False
+            self.bytes -= learner.bytes
 
     def _partition(self, identity: LearnerId) -> int:
         return partition_of(*identity, self._store.partitions)

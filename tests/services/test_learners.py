@@ -73,7 +73,7 @@ async def test_keys_that_were_never_rewarded_share_one_prior(world: World):
     before = learners.bytes
     for i in range(200):
         await world.choose(bandit, f"new{i}")
-    prior = 16 * (300 * 300 + 300)
+    prior = 8 * (300 * 300 + 300)
     assert prior < learners.bytes - before < 2 * prior
     learners._capacity = prior // 2
     for i in range(200):
@@ -86,7 +86,7 @@ async def test_many_bandits_of_a_large_dimension_do_not_keep_their_priors(world:
     """A prior for every ridge: within the bound on memory, whatever the number of bandits."""
     await world.catalogue("d", dim=200)
     learners = world.service.learners
-    learners._capacity = 4 * 16 * (200 * 200 + 200)
+    learners._capacity = 4 * 8 * (200 * 200 + 200)
     for i in range(12):
         bandit = await world.bandit(f"wide{i}", "d", ridge=1.0 + i)
         await world.choose(bandit)
