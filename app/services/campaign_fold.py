@@ -130,6 +130,6 @@ def numbers_of(campaign: Campaign[Any, Any], results: Sequence[tuple[str, float]
     numbers = [int(match[1]) if match else -1 for match in matches]
     unknown = [place for place, number in enumerate(numbers) if not 0 <= number < campaign.state.issued]
     if unknown:
-        message = "no such pull was asked for in this campaign"
+        message = f"no such {field} was asked for in this campaign"
         raise Invalid.many([(("body", "results", place, field), message) for place in unknown[:MOST_NAMED]])
     return numbers
