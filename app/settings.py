@@ -90,7 +90,7 @@ class Settings(BaseSettings):
         512, description="Memory for the additional graphs of adaptive searches; the newest stay."
     )
     max_body_mb: Annotated[int, Field(ge=1, le=1024)] = Field(
-        32, description="Largest request body, except for imports, which are streamed."
+        64, description="Largest request body, except for imports, which are streamed."
     )
     max_backlog: Annotated[int, Field(ge=1)] = Field(
         100_000, description="Unapplied rewards beyond which /readyz says no."

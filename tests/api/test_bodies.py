@@ -10,6 +10,9 @@ import pytest
 from api_client import Api, running
 from endpoints import WRITES, Endpoint, build_world, with_token
 
+from app.api import limits
+from app.settings import Settings
+
 pytestmark = pytest.mark.anyio
 
 CANARY = "c4nary"
@@ -153,3 +156,10 @@ async def test_the_service_answers_others_while_bodies_are_slow(world: tuple[Api
     assert not any(task.done() for task in waiting)
     release.set()
     assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {201}
+
+
+async def test_the_largest_upsert_fits_into_a_body_at_256_dimensions():
+    """The numbers of one upsert as they are printed at their longest."""
+    numbers = limits.MAX_ARMS * limits.MAX_ELIMINATION_DIM
+    longest = len("-1.2345678901234567e-05, ")
+    assert numbers * longest < Settings.model_fields["max_body_mb"].default << 20
