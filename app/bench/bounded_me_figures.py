@@ -16,6 +16,8 @@ from app.bench import bounded_me
 from app.experiments.plots import figure
 
 MARKS = {"bounded_me": "o-", "racing": "s-", "hnswlib": "^--", "faiss_flat": "*"}
+# Queries that share the building of a graph.
+BUILDS = {10_000: "^:", 100: "v:", 1: "<:"}
 
 
 def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: ARG001 - as all reproductions
@@ -31,7 +33,9 @@ def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: A
 
 
 def draw(rows: list[dict[str, Any]], dim: int, path: Path) -> Path:
-    """Precision against speed-up of a search, preparation left out, as the paper does: data by k."""
+    """Precision against speed-up of a search, preparation left out, as the paper does; for a graph also with
+    its building, which some queries share. Data by k.
+    """
     panels = [(data, k) for k in bounded_me.KS for data in bounded_me.DATA]
     with figure(path, columns=len(bounded_me.DATA), lines=len(bounded_me.KS)) as axes:
         for place, (data, k) in zip(axes, panels, strict=True):
@@ -39,7 +43,11 @@ def draw(rows: list[dict[str, Any]], dim: int, path: Path) -> Path:
                 some = [r for r in rows if (r["N"], r["data"], r["k"], r["method"]) == (dim, data, k, method)]
                 some.sort(key=lambda row: row["time"])
                 place.plot([1 / r["time"] for r in some], [r["precision"] for r in some], mark, label=method)
+            some = [r for r in rows if (r["N"], r["data"], r["k"], r["method"]) == (dim, data, k, "hnswlib")]
+            for count, mark in BUILDS.items():
+                speeds, label = [r[f"for_{count}"] for r in some], f"hnswlib, built for {count:,}"
+                place.plot(speeds, [r["precision"] for r in some], mark, label=label, markersize=4)
             place.set(xscale="log", ylim=(0, 1.05), title=f"{data}, N = {dim:,}, top {k}")
             place.set(xlabel="speed-up over the scan", ylabel=f"precision@{k}")
-        axes[0].legend()
+        axes[0].legend(fontsize="x-small")
     return path
