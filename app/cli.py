@@ -100,7 +100,9 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("name", nargs="?", choices=sorted(BENCHMARKS), help="which benchmark")
     bench.add_argument("--list", action="store_true", help="list the benchmarks")
     bench.add_argument("--quick", action="store_true", help="fewer repetitions")
-    bench.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions, seed and rows")
+    bench.add_argument(
+        "--json", type=_writable, metavar="FILE", help="write machine, versions, seed and rows"
+    )
     bench.set_defaults(run=_bench)
 
     reproduce = commands.add_parser("reproduce", help="a paper's table or figure beside its printed numbers")
@@ -108,7 +110,9 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--list", action="store_true", help="list what can be reproduced")
     reproduce.add_argument("--quick", action="store_true", help="fewer seeds")
     reproduce.add_argument("--data", type=Path, metavar="DIR", help="a MovieLens directory, if needed")
-    reproduce.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions, seed and rows")
+    reproduce.add_argument(
+        "--json", type=_writable, metavar="FILE", help="write machine, versions, seed and rows"
+    )
     reproduce.add_argument("--keep", type=Path, metavar="DIR", help="tables 1 to 5: finished runs, to go on")
     reproduce.set_defaults(run=_reproduce)
 
@@ -216,6 +220,15 @@ def _reproduce(parsed: argparse.Namespace) -> int:
     options = {"keep": parsed.keep} if parsed.keep is not None else {}
     _write(parsed.json, import_module(module).run(parsed.name, parsed.quick, parsed.data, **options))
     return 0
+
+
+def _writable(name: str) -> Path:
+    """A file that can be written: found out before the long work, not after it."""
+    try:
+        Path(name).open("a").close()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{name} cannot be written: {error.strerror}") from None
+    return Path(name)
 
 
 def _write(path: Path | None, result: dict[str, Any]) -> None:

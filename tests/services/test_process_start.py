@@ -186,3 +186,13 @@ def test_a_data_directory_that_is_made_is_closed_to_others_wherever_the_store_is
     service._folder(tmp_path / "new")
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new", tmp_path / "new" / "indexes")]
     assert modes == [0o700, 0o700]
+
+
+@pytest.mark.parametrize("command", [("bench", "slates"), ("reproduce", "table1")])
+def test_a_file_that_cannot_be_written_is_named_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, str]
+):
+    for path in (tmp_path / "nowhere" / "x.json", tmp_path):
+        with pytest.raises(SystemExit, match="2"):
+            main([*command, "--json", str(path)])
+        assert f"{path} cannot be written" in capsys.readouterr().err
