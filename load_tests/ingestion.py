@@ -5,7 +5,8 @@
     ingest   observations over HTTP in batches of 500, until applied, beside raw pipelined XADD of entries of
              the same size on the same server, in turns
     apply    a worker over a log that is already there, beside the reducer alone on the same entries: both
-             by the second of their own CPU, the server's not counted
+             by the second of their own CPU. Beside it, by the second of the worker's and the store's CPU
+             together (``with_store_per_s``), and by the clock (``clock_per_s``), which shares the machine
 
 Every server syncs its append-only file before it answers. What counts are the ratios within a round.
 """
@@ -106,20 +107,25 @@ def _apply(rounds: int, entries: int) -> dict[str, Any]:
     log = [
         LogEntry(f"1-{n}", UID, f"u{n % KEYS}", True, _payload(rng.normal(size=DIM))) for n in range(entries)
     ]
-    own, alone = [], []
+    own, alone, with_store, clock = [], [], [], []
     for _ in range(rounds):
         with (
             tempfile.TemporaryDirectory(prefix="shortlist-load-") as folder,
             EmbeddedServer(Path(folder)) as server,
         ):
-            own.append(entries / asyncio.run(_drain(server.url, log)))
+            worker_s, store_s, clock_s = asyncio.run(_drain(server.url, log))
+            own.append(entries / worker_s)
+            with_store.append(entries / (worker_s + store_s))
+            clock.append(entries / clock_s)
         began = time.process_time()
         _reduce(log)
         alone.append(entries / (time.process_time() - began))
-    return _row("apply", own, alone)
+    row = _row("apply", own, alone)
+    return {**row, "with_store_per_s": statistics.median(with_store), "clock_per_s": statistics.median(clock)}
 
 
-async def _drain(url: str, log: list[LogEntry]) -> float:
+async def _drain(url: str, log: list[LogEntry]) -> tuple[float, float, float]:
+    """Seconds of the worker's CPU, of the store's, and of the clock."""
     store = RedisStore(url, partitions=16)
     await store.open()
     for number, first in enumerate(range(0, len(log), BATCH)):
@@ -135,11 +141,18 @@ async def _drain(url: str, log: list[LogEntry]) -> float:
         poll_s=1.0,
         reward_log_s=600,
     )
-    began = time.process_time()
-    await worker.drain()
-    seconds = time.process_time() - began
+    with redis.Redis.from_url(url) as server:
+        began = time.process_time(), _cpu_s(server), time.perf_counter()
+        await worker.drain()
+        ended = time.process_time(), _cpu_s(server), time.perf_counter()
     await store.close()
-    return seconds
+    worker_s, store_s, clock_s = (after - before for before, after in zip(began, ended, strict=True))
+    return worker_s, store_s, clock_s
+
+
+def _cpu_s(server: redis.Redis) -> float:
+    used: Any = server.info("cpu")
+    return float(used["used_cpu_sys"] + used["used_cpu_user"])
 
 
 def _reduce(log: list[LogEntry]) -> None:

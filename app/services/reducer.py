@@ -125,11 +125,11 @@ def _without(pool: LearnerState, learner: LearnerState) -> LearnerState:
 
 def _add(state: LearnerState | None, items: Sequence[Item], bury: Bury) -> LearnerState | None:
     try:
-        rows, _, _ = _rows(items[:1])
+        rows, values, first = _rows(items)
         before = state or LearnerState(0, ridge.empty(rows.shape[1]))
         if (items[0][1].terms or NO_TERMS).half_life_s:
             return _add_discounted(before, items)
-        sums = ridge.add(before.sums, *_rows(items))
+        sums = ridge.add(before.sums, rows, values, first)
     except Exception as error:  # what an entry does not say today, a bug may say tomorrow
         if len(items) == 1:
             bury(items[0][0], reason_of(error))

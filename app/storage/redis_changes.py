@@ -9,7 +9,6 @@ from app.storage.changes import ArmChanges, DeadLetter, Lag, LearnerChanges, Log
 from app.storage.redis_client import RedisClient
 
 _UID = 16
-_WORDS = (b"b", b"l", b"f", b"o")
 
 
 class RedisChanges:
@@ -97,6 +96,14 @@ def stored_arm(id_: bytes, value: bytes) -> StoredArm:
 
 def log_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
     """What somebody else wrote has no field of ours: it is read all the same, and cannot be folded."""
-    bandit, learner, kind, origin = (fields.get(n, b"").decode("utf-8", "replace") for n in _WORDS)
-    payload = fields.get(b"p", b"")
-    return LogEntry(entry_id.decode(), bandit, learner, kind == "1", payload, origin, kind == "r")
+    bandit, learner = fields.get(b"b", b""), fields.get(b"l", b"")
+    kind, origin = fields.get(b"f"), fields.get(b"o", b"")
+    return LogEntry(
+        entry_id.decode(),
+        bandit.decode("utf-8", "replace"),
+        learner.decode("utf-8", "replace"),
+        kind == b"1",
+        fields.get(b"p", b""),
+        origin.decode("utf-8", "replace"),
+        kind == b"r",
+    )
