@@ -293,8 +293,8 @@ async def test_parameters_of_a_raw_request_are_no_parameters_of_json(shared: Api
 
 async def test_a_body_above_the_limit_is_too_large(shared: Api):
     headers = {"content-type": "application/octet-stream"}
-    params = {"n": 9_000, "dim": 1_000}
-    content = bytes(4 * 9_001 * 1_000)
+    params = {"n": 17_000, "dim": 1_000}
+    content = bytes(4 * 17_001 * 1_000)
     await shared.refused(
         "POST", "/v1/mips", params=params, content=content, headers=headers, status=413, code="too_large"
     )
