@@ -31,7 +31,8 @@ class Pipeliner:
     its command behind: it is sent, or was already. Commands are not ordered among each other.
 
     A server that leaves one exchange without an answer in time is silent: whoever waits behind that exchange
-    gets its error, and so does whoever comes while another one asks whether it still is.
+    gets its error, and so does whoever comes while another one asks whether it still is. A cluster is never
+    called silent: where one node is, the others answer.
     """
 
     def __init__(self, redis: Redis | RedisCluster) -> None:
@@ -41,6 +42,7 @@ class Pipeliner:
         self._exchanges: set[asyncio.Task[None]] = set()
         self._alone: set[asyncio.Task[Any]] = set()
         self._silent = False
+        self._may_be_silent = not isinstance(redis, RedisCluster)
 
     async def command(self, *words: str | bytes | int) -> Any:
         """The driver's answer. Raises what the driver raises."""
@@ -127,7 +129,7 @@ class Pipeliner:
 
     def _note(self, error: Exception) -> None:
         if isinstance(error, driver.TimeoutError):
-            self._silent = True
+            self._silent = self._may_be_silent
         elif isinstance(error, driver.ResponseError):  # a refusal is an answer
             self._silent = False
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from redis import exceptions as driver
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
 from app.storage.pipelining import IN_FLIGHT, Pipeliner
 
@@ -211,4 +211,23 @@ async def test_a_silent_server_is_asked_again_by_one_and_heard_by_all(probe: str
     await turns()
     wire.replies[2].set_result([1, 2])
     assert await asyncio.gather(*heard) == [1, 2]
+    assert isinstance(lost.exception(), driver.TimeoutError)
+
+
+async def test_a_cluster_with_a_silent_node_is_asked_on() -> None:
+    class Cluster(Wire, RedisCluster):
+        """Several servers behind one client."""
+
+    wire = Cluster()
+    pipeliner = Pipeliner(wire)
+    lost = asyncio.ensure_future(pipeliner.command("A"))
+    await turns()
+    wire.replies[0].set_exception(driver.TimeoutError())
+    await asyncio.wait({lost})
+    asked = [asyncio.ensure_future(pipeliner.command("B", n)) for n in range(2)]
+    for future in asked:
+        await turns()
+        assert not future.done()
+    wire.replies[1].set_result([1, 2])
+    assert await asyncio.gather(*asked) == [1, 2]
     assert isinstance(lost.exception(), driver.TimeoutError)
