@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from app.algorithms.types import Vector
 from app.services.bandits import GLOBAL_LEARNER, Bandit, Bandits, partition_of
 from app.services.catalogues import Catalogues
 from app.services.decisions import DEDUPE_MARGIN_MS, hidden_of
@@ -136,14 +137,18 @@ class Rewards:
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
         """Append history to the log of one bandit, once per observation id."""
         arms = {item.arm for item in observations}
-        if len(bandit.catalogue.index.snapshot().rows_of(arms)) < len(arms):
+        features = _features(bandit, arms)
+        if len(features) < len(arms):
             await self._look()
+            features = _features(bandit, arms)
         now_ms = time.time_ns() // 1_000_000
         receipt = Receipt()
         writes: list[tuple[int, RewardWrite]] = []
         for position, item in enumerate(observations):
             try:
-                writes.append((position, self._from_observation(bandit, item, now_ms)))
+                writes.append(
+                    (position, self._from_observation(bandit, item, features.get(item.arm), now_ms))
+                )
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
         return await self.append(writes, receipt)
@@ -200,16 +205,15 @@ class Rewards:
         )
         return write, decision
 
-    def _from_observation(self, bandit: Bandit, observation: Observation, now_ms: int) -> RewardWrite:
+    def _from_observation(
+        self, bandit: Bandit, observation: Observation, features: Vector | None, now_ms: int
+    ) -> RewardWrite:
         per_key = bandit.record.scope == "per_key"
         if per_key != (observation.key is not None):
             raise Rejected("key_required" if per_key else "key_not_used")
         _check_value(bandit.record.reward, observation.value)
-        view = bandit.catalogue.index.snapshot()
-        rows = view.rows_of([observation.arm])
-        if not len(rows):
+        if features is None:
             raise Rejected("unknown_arm")
-        features = view.features_of(rows)[0]
         return RewardWrite(
             bandit_uid=bandit.uid,
             learner=observation.key or GLOBAL_LEARNER,
@@ -259,6 +263,13 @@ def entry_order(entry_id: str) -> tuple[int, int]:
     """Entry ids compare as pairs of numbers."""
     milliseconds, _, sequence = entry_id.partition("-")
     return int(milliseconds), int(sequence)
+
+
+def _features(bandit: Bandit, arms: Collection[str]) -> dict[str, Vector]:
+    """Features of those arms that are in the catalogue."""
+    snapshot = bandit.catalogue.index.snapshot()
+    rows = snapshot.rows_of(arms)
+    return dict(zip(map(snapshot.id_of, rows.tolist()), snapshot.features_of(rows), strict=True))
 
 
 def _arm_of(decision: Decision, arm: str | None) -> tuple[str, int]:
