@@ -26,7 +26,8 @@ Word = str | bytes | int
 OLDEST = (6, 2)
 
 # Some of the driver's errors do not derive from RedisError; a socket that cannot be opened is an OSError; and
-# writing to a connection that was closed just then is a RuntimeError of uvloop.
+# writing to a connection that was closed just then is a RuntimeError of uvloop, or an AttributeError of the
+# driver's, whose writer is gone.
 DRIVER_ERRORS = (
     driver.RedisError,
     driver.RedisClusterException,
@@ -34,6 +35,7 @@ DRIVER_ERRORS = (
     driver.IncorrectPolicyType,
     OSError,
     RuntimeError,
+    AttributeError,
 )
 
 # What a sound server may say for a while. Any other refusal is Unavailable to the caller too, but it is
@@ -47,6 +49,7 @@ _PASSING = (
     driver.RedisClusterException,
     OSError,
     RuntimeError,
+    AttributeError,
 )
 _DURABLE = ("always", "everysec", "no")
 _PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")
