@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, conlist
 
 from app.api.strict_json import invalid
 from app.errors import Invalid, Location, TooLarge
@@ -64,8 +64,8 @@ class Pieces:
             raise invalid(error, ("body",)) from None
 
     def _matrix(self, rows: list[Raw]) -> Numbers | list[list[Any]]:
-        row = Annotated[list[self.number], Field(min_length=1, max_length=self.most_numbers)]  # type: ignore[name-defined]
-        some = TypeAdapter(list[row], config=_STRICT)
+        row = conlist(self.number, min_length=1, max_length=self.most_numbers)
+        some: TypeAdapter[Any] = TypeAdapter(conlist(row), config=_STRICT)
         parts, place = list[Any](), 0
         for text, count in _batches(rows):
             if count == 1 and len(text) > PIECE:
@@ -82,7 +82,7 @@ class Pieces:
 
     def _long(self, text: bytes, where: Location) -> Numbers:
         """The numbers of one long list, cut at commas: a list within it is an error in its piece."""
-        some: TypeAdapter[Any] = TypeAdapter(list[self.number], config=_STRICT)  # type: ignore[name-defined]
+        some: TypeAdapter[Any] = TypeAdapter(conlist(self.number), config=_STRICT)
         text = text.strip()
         if not text.startswith(b"["):
             _checked(some, text, where, 0)
@@ -122,21 +122,7 @@ def _checked(kind: TypeAdapter[Any], text: bytes, where: Location, first: int) -
     try:
         return kind.validate_json(text)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)
-        named = [
-            (
-                (
-                    *where,
-                    *(
-                        first + part if not place and isinstance(part, int) else part
-                        for place, part in enumerate(item["loc"])
-                    ),
-                ),
-                item["msg"],
-            )
-            for item in found[:20]
-        ]
-        raise Invalid.many(named) from None
+        raise invalid(error, where, first=first) from None
 
 
 def _array(rows: list[list[Any]]) -> Numbers | list[list[Any]]:

@@ -52,20 +52,27 @@ def reply(result: Any, status: int = 200) -> Response:
     return Response(content, status, media_type=JSON)
 
 
-def invalid(error: ValidationError, where: Location) -> ShortlistError:
-    """Name every field that is wrong; never repeat what was sent. A batch that is too long is TooLarge."""
+def invalid(error: ValidationError, where: Location, *, first: int = 0) -> ShortlistError:
+    """Name every field that is wrong; never repeat what was sent. A batch that is too long is TooLarge.
+
+    ``first``: the place of the first item, for a part of a list.
+    """
     found = error.errors(include_url=False, include_input=False, include_context=False)
     for item in found:
         if item["type"] == "too_long" and len(item["loc"]) == len(where) == 1:
             return TooLarge(item["msg"].removeprefix("Value error, "), loc=(*where, *item["loc"]))
     return Invalid.many(
-        [((*where, *_public(item["loc"])), item["msg"].removeprefix("Value error, ")) for item in found[:20]]
+        [
+            ((*where, *_public(item["loc"], first)), item["msg"].removeprefix("Value error, "))
+            for item in found[:20]
+        ]
     )
 
 
-def _public(loc: tuple[int | str, ...]) -> Location:
+def _public(loc: tuple[int | str, ...], first: int = 0) -> Location:
     """An unknown field is named as it was sent, if it looks like a name; anything else is not repeated."""
-    return tuple(part if isinstance(part, int) or FIELD_NAME.fullmatch(part) else "?" for part in loc)
+    named = tuple(part if isinstance(part, int) or FIELD_NAME.fullmatch(part) else "?" for part in loc)
+    return (first + named[0], *named[1:]) if named and isinstance(named[0], int) else named
 
 
 class JsonRoute(APIRoute):
@@ -181,10 +188,12 @@ def _body_reader(model: type[StrictModel]) -> Reader:
 
 async def read_body(model: type[M], data: bytes) -> M:
     """The body as a model. Raises Invalid, TooLarge."""
+    found: M
     if model.in_pieces is not None and len(data) > LARGE:
-        found: M = await asyncio.to_thread(model.in_pieces, data)
+        found = await asyncio.to_thread(model.in_pieces, data)
         return found
     try:
-        return model.__pydantic_validator__.validate_json(data)  # type: ignore[no-any-return]
+        found = model.__pydantic_validator__.validate_json(data)
     except ValidationError as error:
         raise invalid(error, ("body",)) from None
+    return found

@@ -83,25 +83,22 @@ class Pipeliner:
         self._leave()
 
     async def _exchange(self, commands: Sequence[Command]) -> None:
-        answers: Sequence[Any]
         try:
-            answers = await self._ask([words for words, _ in commands])
-            self._silent = False
+            answers = await self._noted(partial(self._ask, [words for words, _ in commands]))
         except Exception as error:
-            self._note(error)
             if self._silent:
                 commands, self._waiting = [*commands, *self._waiting], []
             answers = [error] * len(commands)
         for (_, future), answer in zip(commands, answers, strict=True):
             _settle(future, answer)
 
-    async def _ask(self, commands: Sequence[Words]) -> Sequence[Any]:
+    async def _ask(self, commands: Sequence[Words]) -> list[Any]:
         if len(commands) == 1:
             return [await self._execute(*commands[0])]
         pipeline = self._redis.pipeline(transaction=False)
         for words in commands:
             pipeline.execute_command(*words)
-        answers: Sequence[Any] = await pipeline.execute(raise_on_error=False)
+        answers: list[Any] = await pipeline.execute(raise_on_error=False)
         return answers
 
     async def _ask_alone(self, ask: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
@@ -112,10 +109,14 @@ class Pipeliner:
         return await asyncio.shield(task)
 
     async def _noted(self, ask: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+        """The answers; whether the server is silent is known from then on."""
         try:
             answers = await ask()
-        except Exception as error:
-            self._note(error)
+        except driver.TimeoutError:
+            self._silent = self._may_be_silent
+            raise
+        except driver.ResponseError:  # a refusal is an answer
+            self._silent = False
             raise
         self._silent = False
         return answers
@@ -126,12 +127,6 @@ class Pipeliner:
             pipeline.execute_command(*words)
         answers: list[Any] = await pipeline.execute()
         return answers
-
-    def _note(self, error: Exception) -> None:
-        if isinstance(error, driver.TimeoutError):
-            self._silent = self._may_be_silent
-        elif isinstance(error, driver.ResponseError):  # a refusal is an answer
-            self._silent = False
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._alone.discard(task)
