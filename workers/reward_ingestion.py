@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.errors import Unavailable
@@ -30,7 +30,8 @@ from app.storage.protocol import DeadLetter, LogEntry, Store
 log = logging.getLogger("shortlist.worker")
 
 BATCH = 500
-SHORT_FOLD = 1_000_000  # sum of squared payload bytes: about 15 entries of dimension 32, or 1 of 128
+MOST_NUMBERS = 1 << 22  # in the states of one batch, 32 MiB: at least one state, whatever its dimension
+SHORT_FOLD = 4_000_000  # sum of squared payload bytes: about 55 entries of dimension 32, or 4 of 128
 RETRY_S = 0.2
 TRIM_EVERY_S = 60.0
 
@@ -41,6 +42,22 @@ Encoded = Mapping[LearnerId, bytes | None]
 def _is_short(entries: Sequence[LogEntry]) -> bool:
     """Whether folding takes about a millisecond: then handing it to a thread would cost more."""
     return sum(len(entry.payload) ** 2 for entry in entries) <= SHORT_FOLD
+
+
+def _batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
+    """Cut where the states would take more memory than ``MOST_NUMBERS``."""
+    start, numbers = 0, 0
+    learners = set[LearnerId]()
+    for place, entry in enumerate(entries):
+        identity, needed = (entry.bandit_uid, entry.learner), (len(entry.payload) // 8) ** 2
+        if identity not in learners and learners and numbers + needed > MOST_NUMBERS:
+            yield entries[start:place]
+            start, numbers, learners = place, 0, set()
+        if identity not in learners:
+            learners.add(identity)
+            numbers += needed
+    if entries:
+        yield entries[start:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,22 +194,30 @@ class RewardWorker:
             log.exception("the reward log of partition %d cannot be applied", partition)
 
     async def _advance(self, partition: int) -> None:
-        """Apply one batch of a partition; it stays due while there may be more."""
+        """Apply what comes next in a partition; it stays due while there may be more."""
         watermark, entries = await self._read(partition)
-        if entries:
-            identities = learners_of(entries)
-            stored = await self._store.states(partition, identities)
-            done = await self._fold(dict(zip(identities, stored, strict=True)), entries)
-            last = entries[-1].entry_id
-            if await self._store.apply(
-                partition, expected=watermark, watermark=last, states=done.encoded, dead=done.dead
-            ):
-                self._applied(Step(partition, watermark, last, done.states, len(entries)))
-                watermark = last
-            if watermark != last or len(entries) == BATCH:
+        self._stand(partition, watermark)
+        for batch in _batches(entries):
+            if not await self._apply(partition, watermark, batch):
                 self._due.add(partition)
-        self._watermarks[partition] = watermark
-        self.reached(partition, watermark)
+                return
+            watermark = batch[-1].entry_id
+            self._stand(partition, watermark)
+        if len(entries) == BATCH:
+            self._due.add(partition)
+
+    async def _apply(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> bool:
+        """False if the watermark does not stand where it did."""
+        identities = learners_of(entries)
+        stored = await self._store.states(partition, identities)
+        done = await self._fold(dict(zip(identities, stored, strict=True)), entries)
+        last = entries[-1].entry_id
+        applied = await self._store.apply(
+            partition, expected=watermark, watermark=last, states=done.encoded, dead=done.dead
+        )
+        if applied:
+            self._applied(Step(partition, watermark, last, done.states, len(entries)))
+        return applied
 
     async def _read(self, partition: int) -> tuple[str, Sequence[LogEntry]]:
         """The watermark as it stands, and the entries after it: read together, if it is where it was left."""
@@ -213,6 +238,10 @@ class RewardWorker:
                 return await asyncio.to_thread(_fold_encoded, before, entries)
             await asyncio.sleep(0)  # requests come between the folds of two partitions
             return _fold_encoded(before, entries)
+
+    def _stand(self, partition: int, watermark: str) -> None:
+        self._watermarks[partition] = watermark
+        self.reached(partition, watermark)
 
     async def _rest(self) -> None:
         self._awake.clear()

@@ -39,18 +39,17 @@ class Learner:
     state: LearnerState | None
     posterior: Posterior | None = None
     outdated: bool = False
-    kept: bool = False
 
     @classmethod
     def of(cls, state: LearnerState | None) -> Learner:
         if state is None:
             return cls(0, ENTRY_BYTES, None)
-        return cls(state.version, _bytes(state.sums.moment.size, 2), state)
+        return cls(state.version, _bytes(state.sums.dim), state)
 
 
-def _bytes(dim: int, matrices: int) -> int:
-    """Sums are two matrices and two vectors, a posterior one of each; no learner has both."""
-    return ENTRY_BYTES + 8 * matrices * (dim * dim + dim)
+def _bytes(dim: int) -> int:
+    """Of sums, two triangles and two vectors, or of the posterior that takes their place: a little less."""
+    return ENTRY_BYTES + 8 * dim * (dim + 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +108,6 @@ class Learners:
             return await self._prior(bandit)
         made = await _factored(await self._sums(bandit, learner.state), bandit.record.ridge)
         learner.posterior, learner.state = made, None
-        saved = learner.bytes - _bytes(made.theta.size, 1)
-        learner.bytes -= saved
-        self.bytes -= saved if learner.kept else 0
         return made
 
     async def report(self, bandit: Bandit, name: str) -> LearnerReport:
@@ -171,7 +167,7 @@ class Learners:
             sums = ridge.empty(dim)
             if version:
                 sums = await self._sums(bandit, LearnerState(0, sums))
-            shared = Learner(version, _bytes(dim, 1), None, await _factored(sums, strength))
+            shared = Learner(version, _bytes(dim), None, await _factored(sums, strength))
             self._keep(identity, shared)
         self._cache.move_to_end(identity)
         assert shared.posterior is not None  # noqa: S101 - made above
@@ -201,24 +197,18 @@ class Learners:
         return learner
 
     def _keep(self, identity: LearnerId, learner: Learner) -> None:
-        self._drop(self._cache.pop(identity, None))
+        old = self._cache.pop(identity, None)
+        self.bytes += learner.bytes - (old.bytes if old else 0)
         self._cache[identity] = learner
-        learner.kept = True
-        self.bytes += learner.bytes
         while self.bytes > self._capacity and len(self._cache) > 1:
-            self._drop(self._cache.popitem(last=False)[1])
-
-    def _drop(self, learner: Learner | None) -> None:
-        if learner is not None:
-            learner.kept = False
-            self.bytes -= learner.bytes
+            self.bytes -= self._cache.popitem(last=False)[1].bytes
 
     def _partition(self, identity: LearnerId) -> int:
         return partition_of(*identity, self._store.partitions)
 
 
 async def _factored(sums: RidgeSums, strength: float) -> Posterior:
-    if sums.moment.size < LARGE_DIM:
+    if sums.dim < LARGE_DIM:
         return ridge.posterior(sums, ridge=strength)
     return await asyncio.to_thread(ridge.posterior, sums, ridge=strength)
 

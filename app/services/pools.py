@@ -33,8 +33,7 @@ class Pool:
 
     @property
     def bytes(self) -> int:
-        dim = 0 if self.state is None else self.state.sums.moment.size
-        return 400 + 16 * (dim * dim + dim)
+        return 400 + (0 if self.state is None else 2 * self.state.sums.total.nbytes)
 
 
 class Pools:

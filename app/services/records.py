@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from app.algorithms.linear.ridge import RidgeSums
-from app.algorithms.types import Matrix, Vector
+from app.algorithms.types import Vector
 
 UID_LENGTH = 16
 STATE_FORMAT, DISCOUNTED_STATE_FORMAT = 1, 2
@@ -165,24 +163,17 @@ def bytes_to_vector(data: bytes) -> Vector:
     return np.frombuffer(data, dtype="<f8").astype(np.float64, copy=False)
 
 
-@lru_cache(maxsize=64)
-def _triangle(dim: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return np.tril_indices(dim)
-
-
 def state_to_bytes(state: LearnerState) -> bytes:
-    """Header, then gram and gram_error (packed lower triangles), moment and moment_error.
+    """Header, then the lower triangles of gram and of its errors, the moment and its errors.
 
-    Size: 24 + 8 (d(d+1) + 2d) bytes, 16 more when discounted.
+    Size: 24 + 8 d (d + 3) bytes, 16 more when discounted.
     """
-    sums = state.sums
-    dim = sums.moment.size
-    triangle = _triangle(dim)
-    numbers = (sums.gram[triangle], sums.gram_error[triangle], sums.moment, sums.moment_error)
+    sums, dim = state.sums, state.sums.dim
     kind = DISCOUNTED_STATE_FORMAT if state.half_life_s else STATE_FORMAT
     header = _STATE_HEADER.pack(kind, dim, state.version, sums.observations)
     if state.half_life_s:
         header += _DISCOUNT_HEADER.pack(state.time_ms, state.half_life_s)
+    numbers = (sums.total[:-dim], sums.error[:-dim], sums.total[-dim:], sums.error[-dim:])
     return header + b"".join(map(vector_to_bytes, numbers))
 
 
@@ -195,16 +186,10 @@ def bytes_to_state(data: bytes) -> LearnerState:
         offset += _DISCOUNT_HEADER.size
     elif kind != STATE_FORMAT:
         raise ValueError(f"learner state of unknown format {kind}")
-    numbers = np.frombuffer(data, dtype="<f8", offset=offset).astype(np.float64)
+    numbers = np.frombuffer(data, dtype="<f8", offset=offset)
+    if len(numbers) != dim * (dim + 3):
+        raise ValueError(f"learner state of dimension {dim} with {len(numbers)} numbers")
     half = dim * (dim + 1) // 2
-    gram, gram_error, moment, moment_error = np.split(numbers, [half, 2 * half, 2 * half + dim])
-    sums = RidgeSums(_symmetric(gram, dim), moment, _symmetric(gram_error, dim), moment_error, observations)
-    return LearnerState(version, sums, *discount)
-
-
-def _symmetric(packed: Vector, dim: int) -> Matrix:
-    rows, columns = _triangle(dim)
-    full = np.empty((dim, dim))
-    full[rows, columns] = packed
-    full[columns, rows] = packed
-    return full
+    total = np.concatenate((numbers[:half], numbers[-2 * dim : -dim]), dtype=np.float64)
+    error = np.concatenate((numbers[half : 2 * half], numbers[-dim:]), dtype=np.float64)
+    return LearnerState(version, RidgeSums(total, error, observations), *discount)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from app.algorithms.linear import ridge
 from app.algorithms.linear.shifted_rewards import shift_features
 from app.algorithms.linear.sum_algebra import minus, scaled, weight
-from app.algorithms.types import Matrix, Vector
-from app.errors import ShortlistError
+from app.algorithms.types import Matrix, Rows, Vector
+from app.errors import InvalidShape, ShortlistError
 from app.services.learners import LearnerId
 from app.services.records import POOL, LearnerState, RewardPayload, RewardTerms, bytes_to_vector, unpack
 from app.storage.protocol import LogEntry
@@ -99,9 +99,18 @@ def _add_to(
     by_learner: dict[LearnerId, list[Item]] = {}
     for entry, payload in items:
         by_learner.setdefault((entry.bandit_uid, name(entry)), []).append((entry, payload))
+    alike: dict[object, dict[LearnerId, list[Item]]] = {}
     for identity, own in by_learner.items():
-        now[identity] = _add(now.get(identity), own, bury)
-        yield identity
+        alike.setdefault(_kind(own[0][1]), {})[identity] = own
+    for group in alike.values():
+        _add(now, group, bury)
+    yield from by_learner
+
+
+def _kind(payload: RewardPayload) -> object:
+    """Learners whose items are of one kind are folded together."""
+    terms = payload.terms or NO_TERMS
+    return len(payload.features), terms.shifted, bool(terms.half_life_s)
 
 
 def _forget(now: dict[LearnerId, LearnerState | None], items: Sequence[Item]) -> Iterator[LearnerId]:
@@ -123,21 +132,46 @@ def _without(pool: LearnerState, learner: LearnerState) -> LearnerState:
     return LearnerState(pool.version + 1, left, pool.time_ms, pool.half_life_s)
 
 
-def _add(state: LearnerState | None, items: Sequence[Item], bury: Bury) -> LearnerState | None:
+def _add(
+    now: dict[LearnerId, LearnerState | None], group: Mapping[LearnerId, list[Item]], bury: Bury
+) -> None:
+    """All learners together; if that fails each by itself, and then each of its items."""
     try:
-        rows, values, first = _rows(items)
-        before = state or LearnerState(0, ridge.empty(rows.shape[1]))
-        if (items[0][1].terms or NO_TERMS).half_life_s:
-            return _add_discounted(before, items)
-        sums = ridge.add(before.sums, rows, values, first)
+        now.update(_added(now, group))
     except Exception as error:  # what an entry does not say today, a bug may say tomorrow
-        if len(items) == 1:
-            bury(items[0][0], reason_of(error))
-            return state
-        for item in items:
-            state = _add(state, [item], bury)
-        return state
-    return LearnerState(before.version + len(items), sums)
+        parts = _parts(group)
+        for part in parts:
+            _add(now, part, bury)
+        if not parts:
+            ((identity, [(entry, _)]),) = group.items()
+            now.setdefault(identity, None)
+            bury(entry, reason_of(error))
+
+
+def _parts(group: Mapping[LearnerId, list[Item]]) -> list[dict[LearnerId, list[Item]]]:
+    """The learners, or the items of the only one; nothing if there is but one item."""
+    if len(group) > 1:
+        return [{identity: items} for identity, items in group.items()]
+    ((identity, items),) = group.items()
+    return [{identity: [item]} for item in items] if len(items) > 1 else []
+
+
+def _added(
+    now: Mapping[LearnerId, LearnerState | None], group: Mapping[LearnerId, list[Item]]
+) -> dict[LearnerId, LearnerState]:
+    """The states after the items of a group, which are of one kind."""
+    items = [item for own in group.values() for item in own]
+    features, values, first, places = _rows(items)
+    nothing = ridge.empty(features.shape[1])
+    before = [now.get(identity) or LearnerState(0, nothing) for identity in group]
+    if (items[0][1].terms or NO_TERMS).half_life_s:
+        discounted = map(_add_discounted, before, group.values())
+        return dict(zip(group, discounted, strict=True))
+    counts = [len(own) for own in group.values()]
+    owners = np.repeat(np.arange(len(group)), counts)[places]
+    sums = ridge.add_each([state.sums for state in before], owners, features, values, first)
+    states = (LearnerState(b.version + n, s) for b, n, s in zip(before, counts, sums, strict=True))
+    return dict(zip(group, states, strict=True))
 
 
 def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
@@ -146,28 +180,33 @@ def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
         terms = item[1].terms or NO_TERMS
         time_ms = max(state.time_ms, terms.decided_ms)
         sums = scaled(state.sums, weight(time_ms - state.time_ms, terms.half_life_s))
-        features, values, first = _rows([item])
+        features, values, first, _ = _rows([item])
         root = math.sqrt(weight(time_ms - terms.decided_ms, terms.half_life_s))
         sums = ridge.add(sums, root * features, root * values, first)
         state = LearnerState(state.version + 1, sums, time_ms, terms.half_life_s)
     return state
 
 
-def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_]]:
-    """Features, values, whether the first of a decision; a replaced default goes as it came.
+def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Rows]:
+    """Features, values, whether the first of a decision, and of which item; a replaced default goes as it is.
 
     Shifted, all rewards R of a decision together teach [x'] with R / 2 + 1 / 2: the first brings the 1 / 2.
     """
-    features, values, first = [], [], []
-    for entry, payload in items:
-        row = bytes_to_vector(payload.features)
+    rows, values, first, places = list[bytes](), list[float](), list[bool](), list[int]()
+    for place, (entry, payload) in enumerate(items):
         if entry.replaces:
-            features.append(row)
+            rows.append(payload.features)
             values.append(-(payload.terms or NO_TERMS).default)
             first.append(False)
-        features.append(row)
+            places.append(place)
+        rows.append(payload.features)
         values.append(payload.value)
         first.append(entry.first)
+        places.append(place)
+    if len(set(map(len, rows))) > 1:
+        raise InvalidShape("features must be as many as in the other rewards", loc=("features",))
+    features = bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
+    found = features, np.array(values), np.array(first), np.array(places)
     if (items[0][1].terms or NO_TERMS).shifted:
-        return shift_features(np.array(features)), np.array(values) / 2 + np.array(first) / 2, np.array(first)
-    return np.array(features), np.array(values), np.array(first)
+        return shift_features(features), found[1] / 2 + found[2] / 2, *found[2:]
+    return found

@@ -147,7 +147,7 @@ async def test_a_replay_agrees_with_pools_waiting_and_forgetting(world: World):
 async def test_pools_keep_within_their_memory(world: World):
     state = LearnerState(1, ridge.empty(50))
     size = Pool(state, 0.0).bytes
-    assert size >= state.sums.gram.nbytes + state.sums.gram_error.nbytes
+    assert size >= state.sums.total.nbytes + state.sums.error.nbytes
     kept = Pools(world.store, capacity_bytes=3 * size)  # type: ignore[arg-type]
     for number in range(10):
         kept._keep(f"uid-{number}", Pool(state, 0.0))

@@ -230,6 +230,38 @@ def test_learners_do_not_touch_each_other(log: list[Any]):
         assert alone.get((UID, learner)) == whole.get((UID, learner))
 
 
+def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptureFixture):
+    """Of other dimensions, discounted, shifted, poisoned: folded in one batch as each by itself."""
+    rng = np.random.default_rng(6)
+    terms = {"d": RewardTerms(half_life_s=2.5), "s": RewardTerms(shifted=True)}
+    entries = []
+    for number in range(200):
+        name = str(rng.choice(list("abdsp")))
+        dim = {"b": 7}.get(name, DIM)
+        value = float("nan") if name == "p" and rng.random() < 0.5 else float(rng.normal())
+        data = pack(RewardPayload(vector_to_bytes(rng.normal(size=dim)), value, terms.get(name)))
+        entries.append(LogEntry(f"1-{number}", UID, f"{name}{rng.integers(3)}", bool(rng.integers(2)), data))
+    entries.append(LogEntry("1-200", UID, "a0", True, pack(RewardPayload(bytes(8 * (DIM + 1)), 1.0))))
+    whole = encoded(fold({}, entries))
+    assert len(whole) == 15
+    for identity in whole:
+        alone = fold({}, [entry for entry in entries if (UID, entry.learner) == identity])
+        assert encoded(alone) == {identity: whole[identity]}
+    assert "InvalidShape" in caplog.text
+    assert "NonFinite" in caplog.text
+
+
+def test_batches_are_cut_where_states_would_take_too_much_memory(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reward_ingestion, "MOST_NUMBERS", 3 * 9**2)
+    names = "aabcbda" + "e" * 5
+    entries = [LogEntry(f"1-{n}", UID, name, True, bytes(72)) for n, name in enumerate(names)]
+    found = ["".join(entry.learner for entry in part) for part in reward_ingestion._batches(entries)]
+    assert found == ["aabcb", "da" + "e" * 5]
+    monkeypatch.setattr(reward_ingestion, "MOST_NUMBERS", 1)
+    assert [len(part) for part in reward_ingestion._batches(entries)] == [2, 1, 1, 1, 1, 1, 5]
+    assert list(reward_ingestion._batches([])) == []
+
+
 @SETTINGS
 @given(log=LOG)
 def test_a_state_is_the_sum_of_what_came_since_it_was_forgotten(log: list[Any]):

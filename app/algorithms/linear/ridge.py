@@ -16,34 +16,57 @@ Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from app.algorithms import checks
-from app.algorithms.types import Matrix, Vector
+from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import InvalidParameter
 
 _BLOCK_ROWS = 4096
+_BLOCK_TERMS = 1 << 14
 _SHORT = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RidgeSums:
-    """What a learner has seen. ``gram - gram_error`` is sum x x^T, ``moment - moment_error`` sum r x.
+    """What a learner has seen: gram and moment, packed as the lower triangle row by row, then the vector.
 
-    The error terms are below half a unit in the last place of the sums; they are part of the state,
-    because the next addition takes them up. Shapes: (d, d), (d,), (d, d), (d,). ``observations`` counts
-    the rows that were ``first``.
+    ``total - error`` is the sum. The error terms are below half a unit in the last place of it; they are part
+    of the state, because the next addition takes them up. Shapes: (d (d + 3) / 2,) both. ``observations``
+    counts the rows that were ``first``.
     """
 
-    gram: Matrix
-    moment: Vector
-    gram_error: Matrix
-    moment_error: Vector
+    total: Vector
+    error: Vector
     observations: int
+
+    @property
+    def dim(self) -> int:
+        return (math.isqrt(8 * len(self.total) + 9) - 3) // 2
+
+    @property
+    def gram(self) -> Matrix:
+        """Shape: (d, d), a new array."""
+        lower = self.lower_gram()
+        return lower + np.tril(lower, -1).T
+
+    @property
+    def moment(self) -> Vector:
+        """Shape: (d,)."""
+        return self.total[-self.dim :]
+
+    def lower_gram(self) -> Matrix:
+        """The gram with zeros above the diagonal. Shape: (d, d), a new array."""
+        dim = self.dim
+        lower = np.zeros(dim * dim)
+        lower[_triangle(dim)] = self.total[:-dim]
+        return lower.reshape(dim, dim)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +85,8 @@ def empty(dim: int) -> RidgeSums:
     """Return the sums of no reward at all. Raises InvalidParameter (dim < 1)."""
     if dim < 1:
         raise InvalidParameter("dim must be at least 1", loc=("dim",))
-    return RidgeSums(np.zeros((dim, dim)), np.zeros(dim), np.zeros((dim, dim)), np.zeros(dim), 0)
+    size = dim * (dim + 3) // 2
+    return RidgeSums(np.zeros(size), np.zeros(size), 0)
 
 
 def add(sums: RidgeSums, features: Matrix, values: Vector, first: NDArray[np.bool_]) -> RidgeSums:
@@ -73,56 +97,98 @@ def add(sums: RidgeSums, features: Matrix, values: Vector, first: NDArray[np.boo
     same to the bit however a log is cut into batches, and its error does not grow with the number of rows.
 
     Shapes: features (n, d), values (n,), first (n,).
-    Cost: n d (d + 1) multiply-adds, five array operations a row.
+    Cost: n d (d + 3) / 2 multiply-adds, five array operations a row.
     Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
     """
-    dim = len(sums.moment)
+    return add_each([sums], np.zeros(len(values), dtype=np.int64), features, values, first)[0]
+
+
+def add_each(
+    sums: Sequence[RidgeSums], owners: Rows, features: Matrix, values: Vector, first: NDArray[np.bool_]
+) -> list[RidgeSums]:
+    """Return the sums of several learners after more rewards; row i is for ``sums[owners[i]]``.
+
+    As ``add`` does for each by itself, to the bit, but the n-th rows of all learners are added together.
+    Shapes: owners (n,), features (n, d), values (n,), first (n,).
+    Cost: n d (d + 3) / 2 multiply-adds, five array operations for each row of the learner with most.
+    Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
+    """
+    dim, count = sums[0].dim, len(features)
     checks.shape("features", features, (None, dim))
-    checks.shape("values", values, (len(features),))
-    checks.shape("first", first, (len(features),))
-    left = np.ascontiguousarray(features, dtype=np.float64)
-    right = np.empty((len(left), dim + 1))
-    right[:, :dim] = left
-    right[:, dim] = values
-    counted = int(np.count_nonzero(first))
-    if counted < len(left):
-        right[~first, :dim] = 0.0
-    total, error = _side_by_side(sums.gram, sums.moment), _side_by_side(sums.gram_error, sums.moment_error)
+    checks.shape("values", values, (count,))
+    checks.shape("first", first, (count,))
+    for other in sums:
+        checks.shape("sums", other.total, sums[0].total.shape)
+    # Rows in the order of their turns; learners in that of their numbers of rows, so that each turn has the
+    # first of them.
+    rows_of = np.bincount(owners, minlength=len(sums))
+    most_first = np.argsort(-rows_of, kind="stable")
+    place = np.argsort(most_first)
+    turn = np.empty(count, dtype=np.int64)
+    turn[np.argsort(owners, kind="stable")] = np.arange(count) - np.repeat(
+        np.cumsum(rows_of) - rows_of, rows_of
+    )
+    order = np.lexsort((place[owners], turn))
+    total = np.array([sums[owner].total for owner in most_first])
+    error = np.array([sums[owner].error for owner in most_first])
+    block = max(1, _BLOCK_TERMS // dim**2)
+    parts = (order[start : start + block] for start in range(0, count, block))
     with np.errstate(over="ignore", invalid="ignore"):
-        total = _fold(total, error, left, right)
+        _fold(total, error, (_terms(features[p], values[p], first[p]) for p in parts), np.bincount(turn))
     if not np.isfinite(total).all():  # which is to blame is looked for only then
         checks.finite("features", features)
         checks.finite("values", values)
         checks.finite("features and values", total)
-    return RidgeSums(
-        gram=total[:, :dim].copy(),
-        moment=total[:, dim].copy(),
-        gram_error=error[:, :dim].copy(),
-        moment_error=error[:, dim].copy(),
-        observations=sums.observations + counted,
-    )
+    counted = np.bincount(owners, weights=first, minlength=len(sums)).astype(int).tolist()
+    return [
+        RidgeSums(total[at].copy(), error[at].copy(), before.observations + more)
+        for at, before, more in zip(place.tolist(), sums, counted, strict=True)
+    ]
 
 
-def _side_by_side(matrix: Matrix, vector: Vector) -> Matrix:
-    """A new array (d, d + 1) with the vector as the last column."""
-    both = np.empty((len(vector), len(vector) + 1))
-    both[:, :-1] = matrix
-    both[:, -1] = vector
-    return both
+def _fold(total: Matrix, error: Matrix, blocks: Iterable[Matrix], sizes: Rows) -> None:
+    """Add terms to ``total - error``, changing both: in each turn one to each of the first learners.
+
+    Shapes: total, error (m, p), blocks of terms (n, p), sizes of the turns (t,), which never grow.
+    """
+    learner, left = 0, sizes.tolist()[::-1]
+    for terms in blocks:
+        row = 0
+        while row < len(terms):
+            some = min(left[-1] - learner, len(terms) - row)
+            part = slice(learner, learner + some)
+            _compensated(total[part], error[part], terms[row : row + some])
+            row, learner = row + some, learner + some
+            if learner == left[-1]:
+                left.pop()
+                learner = 0
 
 
-def _fold(total: Matrix, error: Matrix, left: Matrix, right: Matrix) -> Matrix:
-    """Add every left[i] right[i]^T to ``total - error``; changes both, returns the new total."""
-    multiply, subtract, plus = np.multiply, np.subtract, np.add
-    term, spare = np.empty_like(total), np.empty_like(total)
-    for column, row in zip(left[:, :, None], right, strict=True):
-        multiply(column, row, out=term)
-        subtract(term, error, out=term)
-        plus(total, term, out=spare)
-        subtract(spare, total, out=error)
-        subtract(error, term, out=error)
-        total, spare = spare, total
-    return total
+def _terms(features: Matrix, values: Vector, first: NDArray[np.bool_]) -> Matrix:
+    """What each row adds, packed. Shapes: (n, d), (n,), (n,) -> (n, p)."""
+    count, dim = features.shape
+    terms = np.empty((count, dim * (dim + 3) // 2))
+    left = np.ascontiguousarray(features, dtype=np.float64)
+    right = left if first.all() else left * first[:, None]
+    products = (left[:, :, None] * right[:, None, :]).reshape(count, dim * dim)
+    products.take(_triangle(dim), axis=1, out=terms[:, :-dim])
+    np.multiply(left, values[:, None], out=terms[:, -dim:])
+    return terms
+
+
+def _compensated(total: Matrix, error: Matrix, term: Matrix) -> None:
+    """One step of Kahan's sums: changes all three."""
+    np.subtract(term, error, out=term)
+    np.add(total, term, out=error)
+    np.subtract(error, total, out=error)
+    np.subtract(error, term, out=error)
+    np.add(total, term, out=total)
+
+
+@lru_cache(maxsize=16)
+def _triangle(dim: int) -> Rows:
+    """Places of the lower triangle in a matrix (d, d) that is read row by row. Shape: (d (d + 1) / 2,)."""
+    return np.flatnonzero(np.tri(dim, dtype=np.bool_))
 
 
 def prior(dim: int, *, ridge: float) -> Posterior:
@@ -140,10 +206,11 @@ def posterior(sums: RidgeSums, *, ridge: float) -> Posterior:
     Cost: O(d^3). Raises InvalidParameter (ridge <= 0, not finite).
     """
     checks.in_range("ridge", ridge, above=0.0)
-    dim = len(sums.moment)
+    precision = sums.lower_gram()
     # DEVIATION (Eq. 1): collinear features and a tiny ridge make I + X^T X numerically singular.
-    used = max(ridge, rounding_floor(sums.gram))
-    factor, failed = lapack.dpotrf(sums.gram + used * np.eye(dim), lower=1, clean=1)
+    used = max(ridge, rounding_floor(precision))
+    np.einsum("ii->i", precision)[:] += used
+    factor, failed = lapack.dpotrf(precision, lower=1, clean=1)
     inverse, singular = lapack.dtrtri(factor, lower=1)
     if failed or singular:
         raise InvalidParameter("ridge and gram must make a positive definite matrix", loc=("ridge",))

@@ -21,7 +21,7 @@ import numpy as np
 
 from app.algorithms import checks
 from app.algorithms.linear.ridge import RidgeSums
-from app.algorithms.types import Matrix, Vector
+from app.algorithms.types import Vector
 
 
 def weight(elapsed_ms: int, half_life_s: float) -> float:
@@ -33,19 +33,13 @@ def weight(elapsed_ms: int, half_life_s: float) -> float:
 def scaled(sums: RidgeSums, factor: float) -> RidgeSums:
     """Return c a; the number of observations stays.
 
-    The rounding of one scaling is half a unit in the last place. Cost: 2 d (d + 1) multiplications.
+    The rounding of one scaling is half a unit in the last place. Cost: d (d + 3) multiplications.
     Raises: InvalidParameter (factor < 0, not finite).
     """
     checks.in_range("factor", factor, least=0.0)
     if factor == 1.0:
         return sums
-    return RidgeSums(
-        sums.gram * factor,
-        sums.moment * factor,
-        sums.gram_error * factor,
-        sums.moment_error * factor,
-        sums.observations,
-    )
+    return RidgeSums(sums.total * factor, sums.error * factor, sums.observations)
 
 
 def plus(a: RidgeSums, b: RidgeSums) -> RidgeSums:
@@ -62,23 +56,14 @@ def minus(a: RidgeSums, b: RidgeSums) -> RidgeSums:
 
 
 def _combined(a: RidgeSums, b: RidgeSums, sign: float) -> RidgeSums:
-    checks.shape("moment", b.moment, a.moment.shape)
-    gram, gram_error = _two_sums(a.gram, a.gram_error, sign * b.gram, sign * b.gram_error)
-    moment, moment_error = _two_sums(a.moment, a.moment_error, sign * b.moment, sign * b.moment_error)
-    observations = a.observations + int(sign) * b.observations
-    return RidgeSums(gram, moment, gram_error, moment_error, observations)
+    """(total - error) + sign (total - error), as a sum and its error."""
+    checks.shape("sums", b.total, a.total.shape)
+    high, low = _two_sum(a.total, sign * b.total)
+    total, rest = _two_sum(high, low - a.error - sign * b.error)
+    return RidgeSums(total, -rest, a.observations + int(sign) * b.observations)
 
 
-def _two_sums(
-    total: Matrix | Vector, error: Matrix | Vector, term: Matrix | Vector, term_error: Matrix | Vector
-) -> tuple[Matrix | Vector, Matrix | Vector]:
-    """(total - error) + (term - term_error), as a sum and its error."""
-    high, low = _two_sum(total, term)
-    total, rest = _two_sum(high, low - error - term_error)
-    return total, -rest
-
-
-def _two_sum(a: Matrix | Vector, b: Matrix | Vector) -> tuple[Matrix | Vector, Matrix | Vector]:
+def _two_sum(a: Vector, b: Vector) -> tuple[Vector, Vector]:
     """A + b as rounded, and what the rounding took (Knuth): exact, whichever is larger."""
     total = a + b
     share = total - a

@@ -1,0 +1,47 @@
+"""How learners look in the store: to the bit, and as they have looked since the first version."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+from app.algorithms.linear import ridge
+from app.services.records import LearnerState, bytes_to_state, state_to_bytes
+
+
+def state(dim: int, **discount: float) -> LearnerState:
+    rng = np.random.default_rng(dim)
+    features, values = rng.standard_normal((40, dim)), rng.standard_normal(40)
+    sums = ridge.add(ridge.empty(dim), features, values, rng.random(40) < 0.7)
+    return LearnerState(40, sums, **discount)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dim", [1, 2, 17, 64])
+@pytest.mark.parametrize("discount", [{}, {"time_ms": 1_700_000_000_000, "half_life_s": 2.5}])
+def test_a_state_comes_back_to_the_bit(dim: int, discount: dict[str, float]) -> None:
+    before = state(dim, **discount)
+    data = state_to_bytes(before)
+    after = bytes_to_state(data)
+    assert len(data) == 24 + 8 * dim * (dim + 3) + 16 * bool(discount)
+    assert state_to_bytes(after) == data
+    assert after.sums.total.tobytes() == before.sums.total.tobytes()
+    assert after.sums.error.tobytes() == before.sums.error.tobytes()
+    assert (after.version, after.sums.observations) == (before.version, before.sums.observations)
+    assert (after.time_ms, after.half_life_s) == (before.time_ms, before.half_life_s)
+
+
+def test_the_order_of_the_numbers_is_that_of_what_is_stored() -> None:
+    """Lower triangles of the gram and of its errors by rows, then the moment and its errors."""
+    sums = ridge.RidgeSums(np.array([1.0, 2.0, 3.0, 10.0, 20.0]), np.array([0.1, 0.2, 0.3, 0.4, 0.5]), 7)
+    data = state_to_bytes(LearnerState(9, sums))
+    header = struct.pack("<BxHxxxxQQ", 1, 2, 9, 7)
+    assert data == header + struct.pack("<10d", 1, 2, 3, 0.1, 0.2, 0.3, 10, 20, 0.4, 0.5)
+
+
+def test_what_is_no_state_is_refused() -> None:
+    data = state_to_bytes(state(3))
+    for broken in (data[:-8], data + bytes(8), data[:-1], b"\x07" + data[1:]):
+        with pytest.raises(ValueError, match=r"unknown format|numbers|buffer size"):
+            bytes_to_state(broken)
