@@ -190,6 +190,7 @@ class EmbeddedServer:
             "appendonly": "yes",
             "appendfsync": "always",
             "aof-load-truncated": "yes",
+            "auto-aof-rewrite-min-size": "256mb",  # read in half a second; 64mb was rewritten every two
             "save": "",
             "maxmemory-policy": "noeviction",
         }

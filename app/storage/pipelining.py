@@ -3,9 +3,11 @@
 A round trip costs the driver several times what a command in a pipeline does, and a server that syncs before
 it answers syncs once for all. Whoever is alone is not delayed: what is asked in one turn of the loop leaves
 at its end, unless ``IN_FLIGHT`` exchanges are under way; then it leaves with what comes until one returns.
+What is large goes by itself: a socket holds 64 KiB or so, and each time it is full a turn of the loop passes.
 
 Every exchange is a task of its own, which no caller can cancel: within the driver a cancellation can get lost
-(``asyncio.wait_for`` of Python 3.11), and whoever waits for the end of a cancelled task would wait for ever.
+(``asyncio.wait_for`` of Python 3.11, around each write if the driver has timeouts), and whoever waits for the
+end of a cancelled task would wait for ever.
 """
 
 from __future__ import annotations
@@ -33,10 +35,13 @@ class Pipeliner:
     A server that leaves one exchange without an answer in time is silent: whoever waits behind that exchange
     gets its error, and so does whoever comes while another one asks whether it still is. A cluster is never
     called silent: where one node is, the others answer.
+
+    An exchange has ``patience_s`` for all of its answers; None: the driver's own time for each of them.
     """
 
-    def __init__(self, redis: Redis | RedisCluster) -> None:
+    def __init__(self, redis: Redis | RedisCluster, *, patience_s: float | None = None) -> None:
         self._redis = redis
+        self._patience_s = patience_s
         self._execute: Callable[..., Awaitable[Any]] = redis.execute_command
         self._waiting: list[Command] = []
         self._exchanges: set[asyncio.Task[None]] = set()
@@ -111,10 +116,11 @@ class Pipeliner:
     async def _noted(self, ask: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         """The answers; whether the server is silent is known from then on."""
         try:
-            answers = await ask()
-        except driver.TimeoutError:
+            async with asyncio.timeout(self._patience_s):
+                answers = await ask()
+        except (TimeoutError, driver.TimeoutError) as error:
             self._silent = self._may_be_silent
-            raise
+            raise driver.TimeoutError("no answer in time") from error
         except driver.ResponseError:  # a refusal is an answer
             self._silent = False
             raise

@@ -30,7 +30,7 @@ class RedisChanges:
     async def arms(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
         if not ids:
             return []
-        values = await self._redis.command("HMGET", keys.features(uid), *ids)
+        values = await self._redis.bulk("HMGET", keys.features(uid), *ids)
         return [
             None if value is None else stored_arm(id_.encode(), value)
             for id_, value in zip(ids, values, strict=True)

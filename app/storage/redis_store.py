@@ -80,7 +80,7 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisRegistry):
         words: list[Word] = [keep_ms, keys.CHANGES_KEPT]
         for arm in arms:
             words += (arm.id, arm.features, arm.document)
-        done = await self._redis.script("upsert_arms", catalogue_keys(uid), words)
+        done = await self._redis.script("upsert_arms", catalogue_keys(uid), words, bulk=True)
         version, changed, added, updated, revisions = _of_a_catalogue(done)
         return Upserted(version, added, updated, revisions, bool(changed))
 
@@ -97,9 +97,7 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisRegistry):
         seen: set[bytes] = set()
         cursor: bytes | int = 0
         while True:
-            cursor, batch = await self._redis.command(
-                "HSCAN", keys.features(uid), cursor, "COUNT", _SCAN_BATCH
-            )
+            cursor, batch = await self._redis.bulk("HSCAN", keys.features(uid), cursor, "COUNT", _SCAN_BATCH)
             fresh = [stored_arm(id_, value) for id_, value in batch.items() if id_ not in seen]
             seen.update(batch)
             if fresh:
@@ -159,7 +157,7 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisRegistry):
         if not commands:
             return []
         if len(commands) == 1:
-            return list(await self._redis.command(*commands[0]))
+            return list(await self._redis.bulk(*commands[0]))
         answers = await self._redis.transaction(commands)
         rows = {uid: iter(row) for uid, row in zip(by_bandit, answers, strict=True)}
         return [next(rows[bandit_uid]) for bandit_uid, _ in learners]
@@ -183,7 +181,7 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisRegistry):
         names = [keys.watermark(partition), keys.log(partition)]
         names += [keys.dead(partition), keys.learner_changes(partition), keys.deleted(partition)]
         names += [keys.states(partition, uid) for uid in uids]
-        return bool(await self._redis.script("apply", names, words))
+        return bool(await self._redis.script("apply", names, words, bulk=True))
 
     async def backlog(self, partition: int) -> int:
         return int(await self._redis.script("backlog", [keys.log(partition), keys.watermark(partition)]))

@@ -76,7 +76,7 @@ class Traffic:
             await until(lambda key=key: self.step(http, key), what="the reward is acknowledged")
 
         async def applied() -> bool:
-            return bool((await http.get("/readyz")).json()["backlog"] == 0)
+            return bool((await http.get("/readyz")).json().get("backlog") == 0)  # none while it is not ready
 
         await until(applied, what="the backlog is applied")
         for key in KEYS:

@@ -115,9 +115,9 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     calls = {}
     script = RedisClient.script
 
-    async def recorded(self, name, keys, args=()):
+    async def recorded(self, name, keys, args=(), **how):
         calls.setdefault(name, []).append(keys)
-        return await script(self, name, keys, args)
+        return await script(self, name, keys, args, **how)
 
     monkeypatch.setattr(RedisClient, "script", recorded)
     await exercise(store)
@@ -156,7 +156,7 @@ async def test_a_scan_names_an_arm_once_when_the_server_names_it_twice(store, mo
         cursor, names = next(batches)
         return cursor, {f"arm-{n}".encode(): values[f"arm-{n}".encode()] for n in names}
 
-    monkeypatch.setattr(RedisClient, "command", answer)
+    monkeypatch.setattr(RedisClient, "bulk", answer)
     arms = [arm for batch in [b async for b in store.scan_arms(UID)] for arm in batch]
     assert [arm.id for arm in arms] == ["arm-0", "arm-1", "arm-2", "arm-3"]
     assert [arm.revision for arm in arms] == [0, 1, 2, 3]
