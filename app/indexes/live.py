@@ -34,11 +34,13 @@ _RECENT_QUERIES = 256
 _LEAST_DEAD = 1_024
 _DEAD_SHARE = 0.2
 # Planning again: the catalogue has grown or shrunk by this factor, this share of it was written since,
-# arms beside the structure cost this share of a search, dead ones are this share of the index, of what a
-# search finds, or of the graph's reserve: the longest arms, after whose death others win than those in it.
+# arms beside the structure cost this share of a search (a smaller one once nothing is written any more), dead
+# ones are this share of the index, of what a search finds, or of the graph's reserve: the longest arms, after
+# whose death others win than those in it.
 _GROWTH = 1.2
 _CHANGED_SHARE = 0.5
 _BESIDE_SHARE = 0.5
+_BESIDE_SHARE_AT_REST, _AT_REST_S = 0.05, 5.0
 _DEAD_IN_INDEX = 0.1
 _DEAD_IN_SEARCH = 0.25
 _RESERVE_USED = 0.4
@@ -90,6 +92,7 @@ class LiveIndex:
         self._snapshot: Snapshot | None = None
         self._rest_until = 0.0
         self._changes = 0
+        self._written_at = 0.0
         self._recent: deque[Vector] = deque(maxlen=_RECENT_QUERIES)
         if cache is not None:
             graph_file.sweep(cache)
@@ -115,6 +118,7 @@ class LiveIndex:
             [ids[place] for place in new], features[new], np.array([revisions[place] for place in new])
         )
         self._changes += len(new)
+        self._written_at = time.monotonic()
         self._snapshot = None
 
     def remove(self, ids: Sequence[str]) -> None:
@@ -264,8 +268,10 @@ class LiveIndex:
         return self._structure is not None and self._is_stale(self._structure, plan)
 
     def _is_stale(self, structure: Structure, plan: Plan) -> bool:
+        at_rest = time.monotonic() > self._written_at + _AT_REST_S
+        share = _BESIDE_SHARE_AT_REST if at_rest else _BESIDE_SHARE
         return (
-            self._beside_us(plan) > _BESIDE_SHARE * plan.expected_us
+            self._beside_us(plan) > share * plan.expected_us
             or self._load(plan) > _DEAD_IN_SEARCH
             or structure.dead > _DEAD_IN_INDEX * structure.arms
             or self._reserve_used() > _RESERVE_USED

@@ -7,7 +7,7 @@
 hnsw searches with the smallest ef whose quality is GOOD; when no ef within the time ``budget`` is, with
 the largest one within it that is FAIR; when none is, with the smallest ef that is FAIR within our
 ``patience``; at last with the largest ef within the budget. Whatever is below the FLOOR does not serve. An
-approximate index must be 1.5 times as fast as the best exact one, or 8 times if it is less than FAIR.
+approximate index must be 1.25 times as fast as the best exact one, or 8 times if it is less than FAIR.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PROBES = 400
 _TIMED = 25
 _WORTH_PRUNING = 0.6
 _FASTER = 0.9
-_MUCH_FASTER = 1.5
+_MUCH_FASTER = 1.25
 _FAR_FASTER = 8.0
 _CORE_QUANTILE = 0.02
 _CORE_MARGIN = 1.25

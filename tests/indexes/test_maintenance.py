@@ -63,6 +63,20 @@ def test_fresh_arms_fall_due_when_scanning_them_takes_half_of_a_search(index):
     assert (index.status().fresh, index.status().arms_in_graph) == (0, 2_041)
 
 
+def test_fewer_fresh_arms_fall_due_once_nothing_is_written_any_more(index, monkeypatch):
+    """What an import leaves beside the index does not stay there for good; a handful may."""
+    measured(index, scan_us=1_000.0, expected_us=40.0)
+    monkeypatch.setattr(live, "_AT_REST_S", 3_600.0)
+    add(index, 2_000, 6)
+    assert index.begin_maintenance() is None
+    monkeypatch.setattr(live, "_AT_REST_S", -1.0)
+    assert maintain(index) == ["plan"]
+    assert index.status().fresh == 0
+    measured(index, scan_us=1_000.0, expected_us=40.0)
+    add(index, 2_006, 3)
+    assert index.begin_maintenance() is None
+
+
 def test_dead_arms_fall_due_by_how_often_they_are_found(index):
     graph = index.snapshot().structure
     often = graph.rows[np.argsort(-graph._appearances)]
