@@ -58,6 +58,7 @@ class Service:
         self.settings = settings
         self.store = store
         self.metrics = metrics
+        self._accepted, self._duplicate = map(metrics.rewards.labels, ("accepted", "duplicate"))
         self.ready = False
         self.started_at = time.time()
         token_ttl_ms = settings.token_ttl_s * 1_000
@@ -207,11 +208,10 @@ class Service:
             self._worker.moved(partition, changes)
 
     def _received(self, receipt: Receipt) -> None:
-        outcomes = self.metrics.rewards
-        outcomes.labels("accepted").inc(receipt.accepted)
-        outcomes.labels("duplicate").inc(receipt.duplicate)
+        self._accepted.inc(receipt.accepted)
+        self._duplicate.inc(receipt.duplicate)
         for _, code in receipt.rejected:
-            outcomes.labels(code).inc()
+            self.metrics.rewards.labels(code).inc()
 
     def _maintained(self, outcome: index_maintenance.Outcome) -> None:
         self.metrics.index_builds.labels(outcome).inc()

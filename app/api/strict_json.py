@@ -22,6 +22,7 @@ from fastapi import Request, Response
 from fastapi.params import Query
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from app.api.problems import problem_response
@@ -168,7 +169,7 @@ def _query_reader(name: str, hint: Any, default: Any) -> Reader:
     adapter: TypeAdapter[Any] = TypeAdapter(hint)
 
     async def read(request: Request) -> Any:
-        text = request.query_params.get(name)
+        text = request.query_params.get(name) if request.scope["query_string"] else None
         if text is None:
             return default
         try:
@@ -181,9 +182,21 @@ def _query_reader(name: str, hint: Any, default: Any) -> Reader:
 
 def _body_reader(model: type[StrictModel]) -> Reader:
     async def read(request: Request) -> Any:
-        return await read_body(model, await request.body())
+        return await read_body(model, await _body(request))
 
     return read
+
+
+async def _body(request: Request) -> bytes:
+    """As ``Request.body``, which would make a stream of it first."""
+    message = await request.receive()
+    pieces = [message.get("body", b"")]
+    while message["type"] == "http.request" and message.get("more_body"):
+        message = await request.receive()
+        pieces.append(message.get("body", b""))
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return b"".join(pieces)
 
 
 async def read_body(model: type[M], data: bytes) -> M:

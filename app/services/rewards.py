@@ -230,9 +230,11 @@ class Rewards:
         for position, write in writes:
             partition = partition_of(write.bandit_uid, write.learner, self._store.partitions)
             by_partition[partition].append((position, write))
-        await asyncio.gather(
-            *(self._append_to(partition, items, receipt) for partition, items in by_partition.items())
-        )
+        appends = [self._append_to(partition, items, receipt) for partition, items in by_partition.items()]
+        if len(appends) == 1:
+            await appends[0]  # without a task: most calls have one reward
+        else:
+            await asyncio.gather(*appends)
         receipt.rejected.sort()
         self._received(receipt)
         return receipt
