@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
+from app.api.large_json import Items
+from app.api.limits import MAX_ARMS
 from app.api.schemas import (
     ArmBody,
     ArmIdsBody,
@@ -24,6 +26,8 @@ from app.api.strict_json import JsonRoute, reply
 from app.errors import Invalid, NotFound
 from app.services.catalogues import Arm, Catalogue, Catalogues
 from app.services.records import CatalogueRecord
+
+ArmsBody.in_pieces = Items(ArmsBody, "arms", ArmBody, MAX_ARMS)
 
 
 def router(catalogues: Catalogues) -> APIRouter:

@@ -1,9 +1,9 @@
-"""Large bodies of numbers, read a piece at a time, so that others are answered meanwhile.
+"""Large bodies of numbers or of arms, read a piece at a time, so that others are answered meanwhile.
 
 A thread alone would not do: whoever parses JSON holds the interpreter's lock until the last number. So a body
 is cut where msgspec finds the ends of its fields and rows, in a small part of the time; every piece is
-validated by itself, and numbers become arrays. What is allowed, and how errors are named, is as in a small
-body.
+validated by itself, and rows of numbers become arrays. What is allowed, and how errors are named, is as in a
+small body.
 """
 
 from __future__ import annotations
@@ -43,25 +43,16 @@ class Pieces:
 
     def __call__(self, data: bytes) -> BaseModel:
         """Return the model. Raises Invalid, TooLarge."""
-        try:
-            fields = msgspec.json.decode(data, type=dict[str, Raw])
-            rows = msgspec.json.decode(fields.get(self.rows, b""), type=list[Raw])
-        except (msgspec.MsgspecError, RecursionError):
-            return self._validated(data)
-        if len(rows) > self.most_rows:
-            raise TooLarge(f"must have at most {self.most_rows} rows", loc=("body", self.rows))
+        cut = _cut(data, self.rows, self.most_rows)
+        if cut is None:
+            return _whole(self.model, data)
+        fields, rows = cut
         long = [name for name in self.numbers if len(bytes(fields.get(name, b""))) > PIECE]
         # All but numbers; a row, or a number, stands for all of them.
         few: dict[str, Any] = {**fields, self.rows: [[0.0]][: len(rows)], **{name: [0.0] for name in long}}
-        head = self._validated(msgspec.json.encode(few))
+        head = _whole(self.model, msgspec.json.encode(few))
         found: dict[str, Any] = {name: self._long(bytes(fields[name]), ("body", name)) for name in long}
         return head.model_copy(update={**found, self.rows: self._matrix(rows)})
-
-    def _validated(self, data: bytes) -> BaseModel:
-        try:
-            return self.model.model_validate_json(data)
-        except ValidationError as error:
-            raise invalid(error, ("body",)) from None
 
     def _matrix(self, rows: list[Raw]) -> Numbers | list[list[Any]]:
         row = conlist(self.number, min_length=1, max_length=self.most_numbers)
@@ -101,6 +92,48 @@ class Pieces:
         if not count:
             raise Invalid("must have at least 1 number", loc=where)
         return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Items:
+    """How to read a body that holds ``items``, a field with at most ``most`` models of one ``kind``."""
+
+    model: type[BaseModel]
+    items: str
+    kind: type[BaseModel]
+    most: int
+
+    def __call__(self, data: bytes) -> BaseModel:
+        """Return the model. Raises Invalid, TooLarge."""
+        cut = _cut(data, self.items, self.most)
+        if cut is None:
+            return _whole(self.model, data)
+        fields, rows = cut
+        head = _whole(self.model, msgspec.json.encode({**fields, self.items: rows[:1]}))
+        some: TypeAdapter[Any] = TypeAdapter(conlist(self.kind))
+        found = list[BaseModel]()
+        for text, _ in _batches(rows):
+            found += _checked(some, text, ("body", self.items), len(found))
+        return head.model_copy(update={self.items: found})
+
+
+def _cut(data: bytes, rows: str, most: int) -> tuple[dict[str, Raw], list[Raw]] | None:
+    """The fields of a body, and the rows in one of them; None where it does not hold any. Raises TooLarge."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, Raw])
+        found = msgspec.json.decode(fields.get(rows, b""), type=list[Raw])
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    if len(found) > most:
+        raise TooLarge(f"must have at most {most} items", loc=("body", rows))
+    return fields, found
+
+
+def _whole(model: type[BaseModel], data: bytes) -> BaseModel:
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        raise invalid(error, ("body",)) from None
 
 
 def _batches(rows: list[Raw]) -> Iterator[tuple[bytes, int]]:

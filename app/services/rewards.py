@@ -231,10 +231,7 @@ class Rewards:
             partition = partition_of(write.bandit_uid, write.learner, self._store.partitions)
             by_partition[partition].append((position, write))
         appends = [self._append_to(partition, items, receipt) for partition, items in by_partition.items()]
-        if len(appends) == 1:
-            await appends[0]  # without a task: most calls have one reward
-        else:
-            await asyncio.gather(*appends)
+        await (appends[0] if len(appends) == 1 else asyncio.gather(*appends))  # nearly always one
         receipt.rejected.sort()
         self._received(receipt)
         return receipt

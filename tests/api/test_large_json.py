@@ -1,8 +1,9 @@
-"""Large bodies of numbers: read in pieces, in a thread, to the models and the errors of small ones."""
+"""Large bodies of numbers or of arms: read in pieces, in a thread, as small ones are, errors included."""
 
 import asyncio
 import json
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from app.api import large_json
 from app.api.large_json import PIECE
 from app.api.mips import VectorsMipsBody
 from app.api.sampling import SampleBody
+from app.api.schemas import ArmsBody
 from app.api.strict_json import LARGE, StrictModel
 from app.errors import ShortlistError
 
@@ -30,6 +32,45 @@ def numbers(*shape: int) -> list[Any]:
 def pieces(model: type[StrictModel], body: Any) -> Any:
     assert model.in_pieces is not None
     return model.in_pieces(body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def errors(read: Any, body: bytes) -> Any:
+    """The status, and where the first error is."""
+    with pytest.raises(ShortlistError) as error:
+        read(body)
+    return error.value.status, [item[0] for item in error.value.errors][:1]
+
+
+def arms(count: int, dim: int) -> list[Json]:
+    return [{"id": f"a{n}", "features": row} for n, row in enumerate(numbers(count, dim))]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (300, 100), (10_000, 2), (3, 4 * WIDE)])
+def test_the_same_arms_are_read(shape: tuple[int, int]):
+    some = arms(*shape)
+    some[-1] |= {"tags": ["x"], "metadata": {"a": [1, {"b": None}]}}
+    assert pieces(ArmsBody, {"arms": some}) == ArmsBody.model_validate_json(json.dumps({"arms": some}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"arms": [*arms(9_000, 3), {"id": "x", "features": [1, "2"]}]},
+        {"arms": [*arms(9_000, 3), {"id": "x y", "features": [1]}]},
+        {"arms": [*arms(9_000, 3), {"id": "x"}]},
+        {"arms": [*arms(9_000, 3), {"id": "x", "features": [1], "unknown": 1}]},
+        {"arms": [*arms(9_000, 3), {"id": "x", "features": [1], "metadata": {"a": 2**70}}]},
+        {"arms": [*arms(9_000, 3), []]},
+        {"arms": arms(10_001, 1)},
+        {"arms": arms(9_000, 3), "unknown": 1},
+        {"arms": []},
+        {"arms": {"a": arms(9_000, 3)}},
+        {"others": arms(9_000, 3)},
+    ],
+)
+def test_errors_of_arms_are_those_of_a_small_body(change: Json):
+    body = json.dumps(change).encode()
+    assert errors(ArmsBody.in_pieces, body) == errors(partial(large_json._whole, ArmsBody), body)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, WIDE), (300, 100), (WIDE, 1), (1, 3 * WIDE)])
@@ -80,12 +121,9 @@ def test_rows_of_several_lengths_stay_as_they_are():
 )
 def test_errors_are_those_of_a_small_body(change: Json):
     body = json.dumps({"query": [1.0], "vectors": [[1.0]], **change}).encode()
-    found = []
-    for read in (VectorsMipsBody.in_pieces, large_json.Pieces._validated.__get__(VectorsMipsBody.in_pieces)):
-        with pytest.raises(ShortlistError) as error:
-            read(body)
-        found.append((error.value.status, [item[0] for item in error.value.errors][:1]))
-    assert found[0] == found[1]
+    assert errors(VectorsMipsBody.in_pieces, body) == errors(
+        partial(large_json._whole, VectorsMipsBody), body
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,6 +153,20 @@ def test_no_piece_is_long(monkeypatch: pytest.MonkeyPatch):
         pieces(VectorsMipsBody, {"query": numbers(shape[1]), "vectors": numbers(*shape)})
     assert max(sizes) < PIECE + 100
     assert len(sizes) > 30
+
+
+async def test_a_large_upsert_is_all_or_nothing(api: Api):
+    await api.catalogue("c", {"a": [1.0] * 50})
+    some = arms(1_000, 50)
+    assert len(json.dumps(some)) > LARGE
+    twice = await api.call("PUT", "/v1/catalogues/c/arms", {"arms": [*some, some[0]]})
+    assert twice.status_code == 422
+    assert twice.json()["errors"][0]["loc"] == ["body", "arms", 1_000, "id"]
+    short = await api.call("PUT", "/v1/catalogues/c/arms", {"arms": [*some, {"id": "x", "features": [1]}]})
+    assert short.status_code == 422
+    assert (await api.ok("GET", "/v1/catalogues/c"))["size"] == 1
+    assert (await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": some}))["added"] == 1_000
+    assert (await api.ok("GET", "/v1/catalogues/c/arms/a999"))["features"] == some[999]["features"]
 
 
 @pytest.mark.parametrize("path", ["/v1/mips", "/v1/sample"])
