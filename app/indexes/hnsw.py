@@ -33,7 +33,7 @@ import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.mips.exact import ranked, unit_scale
+from app.algorithms.mips.exact import error_line, ranked, unit_scale
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.beside import ArmsBeside
 from app.indexes.exact import contenders
@@ -67,6 +67,8 @@ class HnswGraph:
         self.dead = 0
         self.load = 0.0
         self._substitutes = self._head = ArmsBeside.none()
+        # Of the distances that hnswlib computes in float32, 1 - x.q: one more operation than x.q.
+        self._error_line = error_line(index.dim + 1, 2.0**_LARGEST_NORM_EXPONENT, np.dtype(np.float32))
 
     @classmethod
     def build(
@@ -179,19 +181,20 @@ class HnswGraph:
 
     def nearest(self, query: Vector, count: int) -> NDArray[np.int64] | None:
         """Labels of about the best ``count`` arms, None if fewer were reached. For any thread."""
-        return self._near(unit_scale(query)[0], count)
+        found = self._near(unit_scale(query)[0], count)
+        return None if found is None else found[0]
 
-    def _near(self, scaled: Vector, count: int) -> NDArray[np.int64] | None:
+    def _near(self, scaled: Vector, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
+        """Labels, the nearest first, and their distances."""
         padded = np.zeros((1, self._index.dim), dtype=np.float32)
         padded[0, : len(scaled)] = scaled
         try:
-            labels, _ = self._index.knn_query(padded, k=count, num_threads=1)
+            labels, distances = self._index.knn_query(padded, k=count, num_threads=1)
         except RuntimeError:
             # "Cannot return the results in a contiguous 2D array": everything reachable was seen, so a
             # larger ef would find no more (#608).
             return None
-        found: NDArray[np.int64] = labels[0].astype(np.int64)
-        return found
+        return labels[0].astype(np.int64), distances[0]
 
     def search(self, view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None:
         """Return about the ``k`` best rows, fresh ones included; None when that needs a scan.
@@ -203,12 +206,18 @@ class HnswGraph:
         if not k <= count <= self._most:
             return None
         scaled, query_norm = unit_scale(query)
-        labels = self._near(scaled, count)
-        if labels is None:
+        near = self._near(scaled, count)
+        if near is None:
             return None
+        labels, distances = near
+        any_dead = self.dead > 0 or len(view.dead) > 0
+        if not any_dead and not len(exclude):
+            slope, offset = self._error_line
+            farthest = float(distances[k - 1]) + 2.0 * (slope * query_norm + offset)
+            labels = labels[: distances.searchsorted(farthest, side="right")]  # others cannot be the best k
         found = [self._rows[labels], *self._beside(view, scaled, query_norm, k + len(exclude))]
         rows = np.concatenate(found) if len(found) > 1 else found[0]
-        if self.dead or len(view.dead):
+        if any_dead:
             rows = rows[(rows >= 0) & view.is_alive(rows)]
         if len(exclude):
             rows = rows[_not_in(rows, exclude)]

@@ -229,3 +229,41 @@ def test_the_longest_arms_are_never_missed_because_they_are_scanned_beside_the_g
     for query in queries[:50]:
         best = [row for row in scan(later, query, 5).rows.tolist() if row in longest]
         assert set(best) <= set(graph.search(later, query, 5).rows.tolist())
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "scored_least", "scored_most"),
+    [
+        ("gaussian", 1, 1.0, 1.1),
+        ("gaussian", 4, 4.0, 4.1),
+        ("in pairs", 1, 1.8, 2.1),
+        ("in pairs", 3, 3.5, 4.1),
+        ("a giant that no query asks for", 1, 2.0, 20.0),
+        ("a giant that no query asks for", 4, 5.0, 20.0),
+    ],
+)
+def test_nothing_that_could_be_the_best_is_left_unscored(monkeypatch, name, k, scored_least, scored_most):
+    """The answer is that of scoring all that the graph proposes, of which a few are enough mostly."""
+    features = gaussian(1_000, 7)
+    if name == "in pairs":
+        features = np.repeat(features[:500], 2, axis=0)
+    elif name.startswith("a giant"):
+        features[0] = 1e5 * np.eye(7)[6]
+    view = view_of(features)
+    graph, scored, ranked = built(view, shortlist=20), [], hnsw.ranked
+
+    def counted(rows, *arguments, **options):
+        scored.append(len(rows))
+        return ranked(rows, *arguments, **options)
+
+    monkeypatch.setattr(hnsw, "ranked", counted)
+    for query in gaussian(50, 7, seed=5) * (np.arange(7) < 6):
+        labels = graph.nearest(query, 20)
+        if labels is None:  # equal arms may be cut off from each other
+            continue
+        wanted = ranked(graph.rows[labels], k, view.features, query)
+        found = graph.search(view, query, k)
+        assert found.rows.tolist() == wanted.rows.tolist()
+        assert found.scores.tolist() == wanted.scores.tolist()
+    assert len(scored) > 25
+    assert scored_least <= np.mean(scored) <= scored_most
