@@ -2,7 +2,7 @@
 
 Notation
     K, d        arms that are there, dimension
-    p           length of the shortlist, and the graph's ef: the paper's trade of accuracy for time
+    p           length of the shortlist, and the graph's ef from 32 on: the paper's trade of accuracy for time
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from app.algorithms.linear.ridge import Posterior
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.experiments.synthetic import Environment
 from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.planner import LADDER
 from app.indexes.table import aligned_empty
 
 
@@ -98,10 +99,11 @@ class LinearTs:
 
 
 class SubTs:
-    """Sub-TS as the service runs it on one core; a shortlist of p arms, found with ef = p."""
+    """Sub-TS as the service runs it on one core; a shortlist of p arms, found with ef = p, but at least 32."""
 
     def __init__(self, environment: Environment, *, exploration: float, shortlist: int, seed: int) -> None:
-        options = IndexOptions(kind="hnsw", ef_search=shortlist, shortlist=shortlist)
+        # The paper does not say what its ef is; the service never searches with less than this one.
+        options = IndexOptions(kind="hnsw", ef_search=max(shortlist, LADDER[0]), shortlist=shortlist)
         self._features = environment.arms
         self._index = LiveIndex(environment.arms.shape[1], options, seed=seed)
         self._exploration = exploration
