@@ -99,7 +99,7 @@ class LinearTs:
 
 
 class SubTs:
-    """Sub-TS as the service runs it on one core; a shortlist of p arms, found with ef = p, but at least 32."""
+    """Sub-TS as the service runs it on one core; a shortlist of p arms, found with ef = max(p, 32)."""
 
     def __init__(self, environment: Environment, *, exploration: float, shortlist: int, seed: int) -> None:
         # The paper does not say what its ef is; the service never searches with less than this one.
