@@ -157,7 +157,8 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisRegistry):
         if not commands:
             return []
         if len(commands) == 1:
-            return list(await self._redis.bulk(*commands[0]))
+            ask = self._redis.command if len(learners) == 1 else self._redis.bulk
+            return list(await ask(*commands[0]))
         answers = await self._redis.transaction(commands)
         rows = {uid: iter(row) for uid, row in zip(by_bandit, answers, strict=True)}
         return [next(rows[bandit_uid]) for bandit_uid, _ in learners]
