@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, conlist
 
-from app.api.strict_json import invalid
+from app.api.strict_json import StrictModel, invalid, whole
 from app.errors import Invalid, Location, TooLarge
 
 PIECE = 2**16
@@ -34,23 +34,23 @@ class Pieces:
     remain lists. ``number`` is the type of a number; the limits are those of the model.
     """
 
-    model: type[BaseModel]
+    model: type[StrictModel]
     rows: str
     numbers: Sequence[str]
     number: Any
     most_rows: int
     most_numbers: int
 
-    def __call__(self, data: bytes) -> BaseModel:
+    def __call__(self, data: bytes) -> StrictModel:
         """Return the model. Raises Invalid, TooLarge."""
         cut = _cut(data, self.rows, self.most_rows)
         if cut is None:
-            return _whole(self.model, data)
+            return whole(self.model, data)
         fields, rows = cut
         long = [name for name in self.numbers if len(bytes(fields.get(name, b""))) > PIECE]
         # All but numbers; a row, or a number, stands for all of them.
         few: dict[str, Any] = {**fields, self.rows: [[0.0]][: len(rows)], **{name: [0.0] for name in long}}
-        head = _whole(self.model, msgspec.json.encode(few))
+        head = whole(self.model, msgspec.json.encode(few))
         found: dict[str, Any] = {name: self._long(bytes(fields[name]), ("body", name)) for name in long}
         return head.model_copy(update={**found, self.rows: self._matrix(rows)})
 
@@ -98,18 +98,18 @@ class Pieces:
 class Items:
     """How to read a body that holds ``items``, a field with at most ``most`` models of one ``kind``."""
 
-    model: type[BaseModel]
+    model: type[StrictModel]
     items: str
     kind: type[BaseModel]
     most: int
 
-    def __call__(self, data: bytes) -> BaseModel:
+    def __call__(self, data: bytes) -> StrictModel:
         """Return the model. Raises Invalid, TooLarge."""
         cut = _cut(data, self.items, self.most)
         if cut is None:
-            return _whole(self.model, data)
+            return whole(self.model, data)
         fields, rows = cut
-        head = _whole(self.model, msgspec.json.encode({**fields, self.items: rows[:1]}))
+        head = whole(self.model, msgspec.json.encode({**fields, self.items: rows[:1]}))
         some: TypeAdapter[Any] = TypeAdapter(conlist(self.kind))
         found = list[BaseModel]()
         for text, _ in _batches(rows):
@@ -127,13 +127,6 @@ def _cut(data: bytes, rows: str, most: int) -> tuple[dict[str, Raw], list[Raw]] 
     if len(found) > most:
         raise TooLarge(f"must have at most {most} items", loc=("body", rows))
     return fields, found
-
-
-def _whole(model: type[BaseModel], data: bytes) -> BaseModel:
-    try:
-        return model.model_validate_json(data)
-    except ValidationError as error:
-        raise invalid(error, ("body",)) from None
 
 
 def _batches(rows: list[Raw]) -> Iterator[tuple[bytes, int]]:

@@ -201,12 +201,16 @@ async def _body(request: Request) -> bytes:
 
 async def read_body(model: type[M], data: bytes) -> M:
     """The body as a model. Raises Invalid, TooLarge."""
-    found: M
-    if model.in_pieces is not None and len(data) > LARGE:
-        found = await asyncio.to_thread(model.in_pieces, data)
-        return found
+    if model.in_pieces is None or len(data) <= LARGE:
+        return whole(model, data)
+    found: M = await asyncio.to_thread(model.in_pieces, data)
+    return found
+
+
+def whole(model: type[M], data: bytes) -> M:
+    """The body as a model, read where it is. Raises Invalid, TooLarge."""
     try:
-        found = model.__pydantic_validator__.validate_json(data)
+        found: M = model.__pydantic_validator__.validate_json(data)
     except ValidationError as error:
         raise invalid(error, ("body",)) from None
     return found

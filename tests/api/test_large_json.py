@@ -16,7 +16,7 @@ from app.api.large_json import PIECE
 from app.api.mips import VectorsMipsBody
 from app.api.sampling import SampleBody
 from app.api.schemas import ArmsBody
-from app.api.strict_json import LARGE, StrictModel
+from app.api.strict_json import LARGE, StrictModel, whole
 from app.errors import ShortlistError
 
 pytestmark = pytest.mark.anyio
@@ -70,7 +70,7 @@ def test_the_same_arms_are_read(shape: tuple[int, int]):
 )
 def test_errors_of_arms_are_those_of_a_small_body(change: Json):
     body = json.dumps(change).encode()
-    assert errors(ArmsBody.in_pieces, body) == errors(partial(large_json._whole, ArmsBody), body)
+    assert errors(ArmsBody.in_pieces, body) == errors(partial(whole, ArmsBody), body)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, WIDE), (300, 100), (WIDE, 1), (1, 3 * WIDE)])
@@ -121,9 +121,7 @@ def test_rows_of_several_lengths_stay_as_they_are():
 )
 def test_errors_are_those_of_a_small_body(change: Json):
     body = json.dumps({"query": [1.0], "vectors": [[1.0]], **change}).encode()
-    assert errors(VectorsMipsBody.in_pieces, body) == errors(
-        partial(large_json._whole, VectorsMipsBody), body
-    )
+    assert errors(VectorsMipsBody.in_pieces, body) == errors(partial(whole, VectorsMipsBody), body)
 
 
 @pytest.mark.parametrize(
