@@ -4,7 +4,8 @@ Notation
     core        the arms in the graph: those whose norm is at least a measured cut
     label       position in the order of insertion, norms descending; never reused within a graph
     ef          length of the candidate list of a search: quality against time
-    load        expected number of dead arms among the ef nearest of a query
+    load        expected number of dead arms among the ef nearest of a query; hnswlib passes them by, and goes
+                on to ef living ones
     reserve     number of longest arms that can die before arms outside of the core begin to win
     missing     how many more than that have died: so many substitutes are searched beside the graph
     head        the longest arms of the core, scanned beside the graph as well
@@ -44,6 +45,8 @@ _SERIAL_ARMS = 4_000
 _CHUNK = 20_000
 _SHORT = 256
 _HEAD_NUMBERS = 32_768
+# The share of the load that a search goes on for: with none recall would fall, with all of it time rise.
+_LOAD_BORNE = 0.5
 # 1 - x.q is the distance hnswlib computes: large products keep the 1 from costing them digits.
 _LARGEST_NORM_EXPONENT = 30
 
@@ -148,6 +151,11 @@ class HnswGraph:
         Counted are the dead among twice as many arms, so that it does not matter which of them died.
         """
         return np.count_nonzero(self._buried[: 2 * self.reserve]) / max(self.reserve, 1)
+
+    @property
+    def slowdown(self) -> float:
+        """How much longer a search of the graph takes, with its dead, than when it was measured."""
+        return 1.0 + _LOAD_BORNE * self.load / self._ef
 
     @property
     def is_worn_out(self) -> bool:
@@ -270,6 +278,7 @@ class HnswGraph:
             self._index.mark_deleted(label)
         self.dead += len(labels)
         self.load += float(self._appearances[labels].sum())
+        self._index.set_ef(max(1, int(self._ef - (1.0 - _LOAD_BORNE) * self.load)))
         longest = self._buried[: 2 * (self.reserve + len(self._substitutes))]
         self.missing = max(0, int(np.count_nonzero(longest)) - self.reserve)
 

@@ -231,7 +231,8 @@ class LiveIndex:
 
     def _search_us(self, plan: Plan) -> float:
         """What a search of the structure, and of the arms that are scanned beside it, should take."""
-        return plan.expected_us * (1.0 + self._load(plan)) + self._beside_us(plan)
+        slowdown = self._structure.slowdown if isinstance(self._structure, HnswGraph) else 1.0
+        return plan.expected_us * slowdown + self._beside_us(plan)
 
     def _beside_us(self, plan: Plan) -> float:
         """What scanning the fresh arms and the substitutes of a graph should take."""

@@ -46,7 +46,7 @@ _CORE_QUANTILE = 0.02
 _CORE_MARGIN = 1.25
 _RESERVE = 0.05
 _LARGEST_CORE = 0.75
-_SUBSTITUTES = 4  # for each arm of the reserve
+_SUBSTITUTES = 6  # for each arm of the reserve
 
 
 class Structure(Protocol):

@@ -43,8 +43,8 @@ def measured(index, **figures):
 
 
 def overload(index):
-    """As if every search came across twenty-five times as many dead arms as it looks for."""
-    index._structure.load = 25.0 * index._plan.ef_search
+    """As if every search came across fifty times as many dead arms as it looks for."""
+    index._structure.load = 50.0 * index._plan.ef_search
     index._snapshot = None
 
 
