@@ -38,15 +38,15 @@ from app.algorithms.mips.exact import error_line, ranked, unit_scale
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.beside import ArmsBeside
 from app.indexes.exact import contenders
-from app.indexes.table import ArmView
+from app.indexes.table import ArmView, places_of
 
 _SIMD_FLOATS = 16
 _SERIAL_ARMS = 4_000
 _CHUNK = 20_000
 _SHORT = 256
 _HEAD_NUMBERS = 32_768
-# The share of the load that a search goes on for: with none recall would fall, with all of it time rise.
-_LOAD_BORNE = 0.5
+# Arms that a search may come by, dead ones included, in multiples of ef: beyond that ef is lowered.
+_MOST_PASSED = 1.5
 # 1 - x.q is the distance hnswlib computes: large products keep the 1 from costing them digits.
 _LARGEST_NORM_EXPONENT = 30
 
@@ -59,7 +59,7 @@ class HnswGraph:
     def __init__(self, index: Any, rows: Rows, *, covered: int, m: int) -> None:
         self._index = index
         self._rows = rows
-        self._labels = _inverse(rows, covered)
+        self._labels = places_of(rows, covered)
         self._m = m
         self._appearances: NDArray[np.float32] = np.zeros(len(rows), dtype=np.float32)
         self._shortlist = self._ef = self._most = 1
@@ -155,7 +155,7 @@ class HnswGraph:
     @property
     def slowdown(self) -> float:
         """How much longer a search of the graph takes, with its dead, than when it was measured."""
-        return 1.0 + _LOAD_BORNE * self.load / self._ef
+        return min(self._ef / max(self._ef - self.load, 1.0), _MOST_PASSED)
 
     @property
     def is_worn_out(self) -> bool:
@@ -179,7 +179,7 @@ class HnswGraph:
         Their labels follow those of the core.
         """
         self.reserve, self._substitutes = reserve, substitutes
-        self._labels = _inverse(np.append(self._rows, substitutes.rows), self.covered)
+        self._labels = places_of(np.append(self._rows, substitutes.rows), self.covered)
         self._buried = np.append(self._buried, np.zeros(len(substitutes), dtype=np.bool_))
 
     def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
@@ -268,7 +268,7 @@ class HnswGraph:
         other.covered = covered
         other._rows = np.append(position, -1)[self._rows]
         other._substitutes, other._head = self._substitutes.moved(position), self._head.moved(position)
-        other._labels = _inverse(np.append(other._rows, other._substitutes.rows), covered)
+        other._labels = places_of(np.append(other._rows, other._substitutes.rows), covered)
         return other
 
     def _bury_labels(self, labels: NDArray[np.int64]) -> None:
@@ -278,7 +278,7 @@ class HnswGraph:
             self._index.mark_deleted(label)
         self.dead += len(labels)
         self.load += float(self._appearances[labels].sum())
-        self._index.set_ef(max(1, int(self._ef - (1.0 - _LOAD_BORNE) * self.load)))
+        self._index.set_ef(max(1, min(self._ef, int(_MOST_PASSED * (self._ef - self.load)))))
         longest = self._buried[: 2 * (self.reserve + len(self._substitutes))]
         self.missing = max(0, int(np.count_nonzero(longest)) - self.reserve)
 
@@ -293,11 +293,3 @@ def _not_in(rows: Rows, exclude: Rows) -> NDArray[np.bool_]:
 
 def _padded(dim: int) -> int:
     return -(-dim // _SIMD_FLOATS) * _SIMD_FLOATS
-
-
-def _inverse(rows: Rows, size: int) -> NDArray[np.int32]:
-    """Labels (size,) of rows, -1 for rows that have none."""
-    labels = np.full(size, -1, dtype=np.int32)
-    known = np.flatnonzero(rows >= 0)
-    labels[rows[known]] = known
-    return labels

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from app.algorithms.mips.exact import candidates, error_bound, kth_largest, ranked, unit_scale
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
-from app.indexes.table import ArmView, Working, aligned_empty
+from app.indexes.table import ArmView, Working, aligned_empty, places_of
 
 _FIRST_BLOCK = 1_024
 _LARGEST_BLOCK = 65_536
@@ -39,7 +39,7 @@ class NormBlocks:
         self.covered = view.rows
         self.dead = 0
         self._rows: Rows = live[order]
-        self._places = _inverse(self._rows, view.rows)
+        self._places = places_of(self._rows, view.rows)
         self._largest = float(view.norms[self._rows[0]]) if live.size else 0.0
         self._blocks = [
             (start, stop, float(view.norms[self._rows[start]]), _block(view, self._rows[start:stop]))
@@ -67,7 +67,7 @@ class NormBlocks:
         other.__dict__.update(self.__dict__)
         other.covered = covered
         other._rows = np.append(position, -1)[self._rows]
-        other._places = _inverse(other._rows, covered)
+        other._places = places_of(other._rows, covered)
         other._gone = np.flatnonzero(other._rows < 0)
         other._masked = (0, other._gone)
         return other
@@ -106,7 +106,7 @@ class NormBlocks:
         return _inserted(masked, self._places_of(exclude)) if len(exclude) else masked
 
     def _places_of(self, rows: Rows) -> NDArray[np.int64]:
-        places = self._places[rows[rows < self.covered]]
+        places = self._places[rows[rows < self.covered]].astype(np.int64)
         return places[places >= 0]
 
 
@@ -114,14 +114,6 @@ def _inserted(places: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.
     """Ascending ``places`` with ``more``, which may be in any order, at theirs."""
     more = np.sort(more)
     return np.insert(places, places.searchsorted(more), more)
-
-
-def _inverse(rows: Rows, size: int) -> NDArray[np.int64]:
-    """Places (size,) of rows, -1 for rows that have none; negative rows are left out."""
-    places = np.full(size, -1, dtype=np.int64)
-    known = np.flatnonzero(rows >= 0)
-    places[rows[known]] = known
-    return places
 
 
 def _bounds(size: int) -> Iterator[int]:

@@ -269,6 +269,14 @@ def _grown(array: Any, least: int, *, used: int) -> Any:
     return larger
 
 
+def places_of(rows: Rows, size: int) -> NDArray[np.int32]:
+    """The inverse of ``rows`` (n,): the place (size,) of every row in them, -1 if it has none. Some may be -1."""
+    places = np.full(size, -1, dtype=np.int32)
+    known = np.flatnonzero(rows >= 0)
+    places[rows[known]] = known
+    return places
+
+
 def aligned_empty(rows: int, dim: int, dtype: np.dtype[Any] = _FLOAT32) -> Working:
     """Room for (rows, dim) in the layout that BLAS scans fastest, on the border of a cache line.
 
