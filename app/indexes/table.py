@@ -270,7 +270,7 @@ def _grown(array: Any, least: int, *, used: int) -> Any:
 
 
 def places_of(rows: Rows, size: int) -> NDArray[np.int32]:
-    """The inverse of ``rows`` (n,): the place (size,) of every row in them, -1 if it has none. Some may be -1."""
+    """The inverse of ``rows`` (n,), some of them -1: the place (size,) of every row, -1 if it has none."""
     places = np.full(size, -1, dtype=np.int32)
     known = np.flatnonzero(rows >= 0)
     places[rows[known]] = known
