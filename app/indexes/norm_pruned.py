@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.mips.exact import candidates, error_bound, kth_largest, ranked, unit_scale
+from app.algorithms.mips.exact import candidates, error_bound, kth_largest_or_less, ranked, unit_scale
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.table import ArmView, Working, aligned_empty, places_of
 
@@ -91,7 +91,7 @@ class NormBlocks:
             if len(masked):
                 hidden = masked[masked.searchsorted(start) : masked.searchsorted(stop)]
                 approximate[hidden] = -np.inf
-            kth, done = max(kth, kth_largest(approximate[:stop], k)), stop
+            kth, done = max(kth, kth_largest_or_less(approximate[:stop], k)), stop
         places = candidates(approximate[:done], error, k)
         return ranked(self._rows[places], k, view.features, query)
 

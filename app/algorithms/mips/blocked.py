@@ -59,7 +59,8 @@ class BlockedArms:
 
     Shapes: vectors (rows, N), of which the arms are ``rows`` (n,); order (N,); blocks: J arrays (n, w_b),
     together N wide; squared: the squares of the first of them, the last one cut; starts (J + 1,);
-    grain_squares (ceil(N / grain), n), sums of z^2 over grains; fourth (n,), at least the sums of z^4.
+    grain_squares (ceil(N / grain), n), sums of z^2 over grains; root_fourth (n,), at least
+    the fourth roots of the sums of z^4.
     ``largest_norm`` is that of the z.
     """
 
@@ -72,7 +73,7 @@ class BlockedArms:
     starts: Rows
     grain: int
     grain_squares: Single
-    fourth: Vector
+    root_fourth: Vector
     largest_norm: float
 
     @property
@@ -89,7 +90,7 @@ class BlockedArms:
     def memory_bytes(self) -> int:
         """What the layout adds to the vectors."""
         blocks = sum(block.nbytes for block in (*self.blocks, *self.squared))
-        return blocks + self.grain_squares.nbytes + self.fourth.nbytes + 5 * self.order.nbytes
+        return blocks + self.grain_squares.nbytes + self.root_fourth.nbytes + 5 * self.order.nbytes
 
     @property
     def squared_to(self) -> int:
@@ -238,8 +239,8 @@ def build(
     end = rounded(SQUARED * dim, grain, dim)
     pairs = zip(blocks, starts.tolist(), strict=False)
     squared = tuple(np.square(block[:, : end - start]) for block, start in pairs if start < end)
-    fourth = fourth * (1.0 + 2.0**-12) + dim * _TINY_FOURTH
-    for array in (order, *blocks, *squared, starts, grain_squares, fourth):
+    root_fourth = (fourth * (1.0 + 2.0**-12) + dim * _TINY_FOURTH) ** 0.25
+    for array in (order, *blocks, *squared, starts, grain_squares, root_fourth):
         array.setflags(write=False)
     return BlockedArms(
         vectors,
@@ -251,7 +252,7 @@ def build(
         starts,
         grain,
         grain_squares,
-        fourth,
+        root_fourth,
         math.sqrt(largest) * (1.0 + 2.0**-12),
     )
 

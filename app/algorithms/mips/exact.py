@@ -152,7 +152,7 @@ def candidates(approximate: Scores, error: float, k: int) -> Rows:
         approximate[row] = top
         if second < top - 2.0 * error:
             return first
-    rows = np.flatnonzero(approximate >= _cut(approximate, kth_largest(approximate, k), error))
+    rows = np.flatnonzero(approximate >= _cut(approximate, kth_largest_or_less(approximate, k), error))
     if rows.size > 4 * k:
         kept = approximate[rows]
         kth = float(np.partition(kept, kept.size - k)[kept.size - k])
@@ -160,7 +160,7 @@ def candidates(approximate: Scores, error: float, k: int) -> Rows:
     return rows
 
 
-def kth_largest(approximate: Scores, k: int) -> float:
+def kth_largest_or_less(approximate: Scores, k: int) -> float:
     """A lower bound on the k-th largest entry, -inf if there are fewer; in one pass where k is small."""
     size = approximate.size
     if k > size:

@@ -33,7 +33,7 @@ from app.algorithms.finite_population import (
 from app.algorithms.mips.answer import Answer, Guarantee, exactly
 from app.algorithms.mips.bounded_me import LARGE, SAMPLE, check
 from app.algorithms.mips.rewards import Rewards
-from app.algorithms.mips.tally import Tally, largest, read_all, reading
+from app.algorithms.mips.tally import Tally, kth_largest, largest, read_all, reading
 from app.algorithms.types import Rows, Vector
 from app.errors import InvalidParameter
 
@@ -79,8 +79,9 @@ def racing(
         tally.read_to(times.pop(0), squares=squares)
         radius, roots = radii(tally, roots, level, width)
         left, done = decided(tally.sums / tally.t, radius + rewards.noise, k, epsilon)
-        tally.keep(left)
-        roots = roots[left]
+        if len(left) < len(roots):
+            tally.keep(left)
+            roots = roots[left]
         if done or tally.few_are_left():
             break
     sampled = done or len(tally.places) < rewards.size
@@ -141,10 +142,7 @@ def radii(tally: Tally, roots: Vector, level: float, width: Width) -> tuple[Vect
 def decided(means: Vector, radius: Vector, k: int, epsilon: float) -> tuple[Rows, bool]:
     """Return the positions of the arms that can still be among the best k, and whether k of them will do."""
     lower, upper = means - radius, means + radius
-    kth = np.partition(lower, len(lower) - k)[len(lower) - k]
-    left = np.flatnonzero(upper >= kth)
-    # The best k means are among them.
-    lower, upper = lower[left], upper[left]
-    best = largest(means[left], k)
+    left = np.flatnonzero(upper >= kth_largest(lower, k))
+    best = largest(means, k)  # they are left
     upper[best] = -np.inf
     return left, bool(upper.max() - lower[best].min() <= epsilon)

@@ -109,18 +109,22 @@ class BlockedRewards:
 
     def roots(self) -> Vector:
         """By Cauchy and Schwarz, and Minkowski: see docs/papers.md, section 2."""
-        fourth, dim = self.arms.fourth, self.dim
-        roots: Vector = (np.square(np.square(self.slope)).sum() * fourth) ** 0.25 / math.sqrt(dim)
+        root_fourth, root_dim = self.arms.root_fourth, math.sqrt(self.dim)
+        squares = np.square(self.weights, dtype=np.float64)
+        slope = math.ldexp(float(squares @ squares) ** 0.25, self.exponent)
+        roots: Vector = root_fourth * (slope / root_dim)
         if self.objective == "nearest":
-            roots += np.sqrt(fourth / dim)
-        return roots * (1.0 + 2.0**-12) + self.noise
+            roots += np.square(root_fourth) / root_dim
+        roots *= 1.0 + 2.0**-12
+        roots += self.noise
+        return roots
 
     def rounded(self, t: float) -> int:
         return self.arms.rounded(t)
 
     def pull(self, start: int, stop: int, places: Rows | None) -> Vector:
         products = self.arms.products(self.weights, start, stop, places, buffer=self.buffer)
-        sums = np.ldexp(products, self.exponent)
+        sums = products * math.ldexp(1.0, self.exponent)
         if self.objective == "nearest":
             squares = self.arms.squares(start, stop)
             sums -= squares if places is None else squares[places]
@@ -147,7 +151,8 @@ class BlockedRewards:
         weights = np.square(self.weights[:stop])
         squares = self.arms.products(weights, start, stop, places, buffer=self.buffer, squared=True)
         squares += (stop - start) * _TINY * (1.0 + self.arms.largest_norm**2)
-        return np.ldexp(squares, 2 * self.exponent) * _SUMMED_ABOVE
+        squares *= math.ldexp(_SUMMED_ABOVE, 2 * self.exponent)
+        return squares
 
     def _terms(self, start: int, stop: int, places: Rows | None) -> Iterator[tuple[Single, slice]]:
         """Yield y / peak in float32, at most SUMMED coordinates of some arms at a time.

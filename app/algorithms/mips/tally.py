@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from app.algorithms.mips.answer import VIOLATED, Answer, Guarantee, exactly
-from app.algorithms.mips.exact import candidates
+from app.algorithms.mips.exact import candidates, kth_largest_or_less
 from app.algorithms.mips.rewards import Rewards
 from app.algorithms.types import Rows, Vector
 
@@ -69,13 +69,19 @@ class Tally:
         return Answer(rows[order], values, reads, exhaustive, VIOLATED if rewards.violated else guarantee)
 
 
+def kth_largest(values: Vector, k: int) -> float:
+    """The k-th largest value, 1 <= k <= n. Cost: two passes where k is small."""
+    near = values[values >= kth_largest_or_less(values, k)]
+    return float(np.partition(near, len(near) - k)[len(near) - k])
+
+
 def largest(values: Vector, k: int) -> Rows:
     """Positions of the ``k`` largest values, ascending; of equal ones the first. All if there are fewer."""
     if len(values) <= k:
         return np.arange(len(values))
-    kth = np.partition(values, len(values) - k)[len(values) - k]
-    above, equal = np.flatnonzero(values > kth), np.flatnonzero(values == kth)
-    return np.sort(np.concatenate((above, equal[: k - len(above)])))
+    near = np.flatnonzero(values >= kth_largest_or_less(values, k))
+    order = np.lexsort((near, -values[near]))[:k]
+    return np.sort(near[order])
 
 
 def scans(left: int, rewards: Rewards) -> bool:
