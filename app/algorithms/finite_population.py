@@ -62,7 +62,8 @@ def bernstein_serfling(t: int, population: int, *, root: Vector, largest: float,
     if t == population:
         return np.zeros_like(root)
     scale = math.sqrt(2.0 * variance_factor(t, population) * level)
-    radius: Vector = (root * scale + largest * level / 3.0) / t
+    radius: Vector = root * (scale / t)
+    radius += largest * level / (3.0 * t)
     return radius
 
 

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -40,15 +39,14 @@ LEAST_DIM = 128
 # is no object, and reads decide.
 _ROUND, LARGE = 1_500_000, 2**24
 # The least sample, in coordinates of all arms: one that takes not much longer than what comes with it.
-SAMPLE = 6_000_000
+SAMPLE = 5_000_000
 # Arms that the guarantee does not need are kept for this much more time: more of the best are among them.
 _PATIENCE = 1.2
 # A schedule that takes this share of a scan's time is not worth its randomness.
 _WORTH = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """Read ``t`` coordinates of the arms that are left, then keep the best ``kept``."""
 
     t: float
@@ -127,17 +125,17 @@ def sample_once(
 ) -> list[Round]:
     """One sample of all arms, after which the best are read to the end: in about the least time."""
     least = SAMPLE / n if n * dim >= LARGE else 1.0
-    plans, beyond = list[tuple[float, list[Round]]](), n - k
+    plans, beyond = list[tuple[float, Round]](), n - k
     while beyond > 0:
         beyond //= 2
         # DEVIATION (Alg. 1, lines 4, 5 and 9): one round, which keeps K + f arms for any f; less is read.
         level = math.log((k + (n - k) / (beyond + 1)) / delta)
         t = max(least, math.ceil(sample_size(_u(spread, epsilon, level), dim)))
-        steps = [Round(t, k + beyond), Round(dim, k)]
-        plans.append((work(steps, n, dim, picking), steps))
+        first = Round(t, k + beyond)
+        plans.append((work((first, Round(dim, k)), n, dim, picking), first))
     most = _PATIENCE * min((time for time, _ in plans), default=0.0)
     # The first that is quick enough keeps most arms.
-    return next((steps for time, steps in plans if time <= most), [])
+    return next(([first, Round(dim, k)] for time, first in plans if time <= most), [])
 
 
 def schedule(

@@ -111,8 +111,14 @@ def bounds(
         if given is None:
             raise InvalidParameter("value_range must be given", loc=("value_range",))
         return Bounds(given[1] - given[0], (given[1] - given[0]) / 2.0)
+    # Both ends of a coordinate are values of some arm.
+    if given is None and objective == "inner_product":
+        steep = np.abs(query)
+        return Bounds(
+            float((steep * (columns.high - columns.low)).max()), float((steep * columns.reach).max())
+        )
     least, top, base = columns.terms(query, objective)
-    spread = float((top - least).max())  # both ends of a coordinate are values of some arm
+    spread = float((top - least).max())
     largest = float(np.maximum(top - base, base - least).max())
     if given is None:
         return Bounds(spread, largest)
@@ -132,8 +138,10 @@ def term_range(value_range: tuple[float, float], objective: Objective) -> tuple[
 def check_query(query: Given, dim: int, objective: Objective) -> Vector:
     """Return the query in float64. Raises: InvalidShape, NonFinite, InvalidParameter."""
     checks.shape("query", query, (dim,))
-    checks.finite("query", query)
-    checks.in_range("query", float(np.abs(query).max(initial=0.0)), most=LARGEST)
+    largest = float(np.abs(query).max(initial=0.0))
+    if not largest <= LARGEST:
+        checks.finite("query", query)
+        checks.in_range("query", largest, most=LARGEST)
     if objective not in {"inner_product", "nearest"}:
         raise InvalidParameter("objective must be inner_product or nearest", loc=("objective",))
     return query.astype(np.float64)

@@ -78,7 +78,8 @@ def racing(
         budget -= cost
         tally.read_to(times.pop(0), squares=squares)
         radius, roots = radii(tally, roots, level, width)
-        left, done = decided(tally.sums / tally.t, radius + rewards.noise, k, epsilon)
+        radius += rewards.noise
+        left, done = decided(tally.sums / tally.t, radius, k, epsilon)
         if len(left) < len(roots):
             tally.keep(left)
             roots = roots[left]
@@ -140,9 +141,11 @@ def radii(tally: Tally, roots: Vector, level: float, width: Width) -> tuple[Vect
 
 
 def decided(means: Vector, radius: Vector, k: int, epsilon: float) -> tuple[Rows, bool]:
-    """Return the positions of the arms that can still be among the best k, and whether k of them will do."""
-    lower, upper = means - radius, means + radius
-    left = np.flatnonzero(upper >= kth_largest(lower, k))
-    best = largest(means, k)  # they are left
+    """Return the best k positions and True if they will do; else those that can still be among the best k."""
+    best = largest(means, k)
+    upper = means + radius
     upper[best] = -np.inf
-    return left, bool(upper.max() - lower[best].min() <= epsilon)
+    if upper.max() - (means[best] - radius[best]).min() <= epsilon:
+        return best, True
+    upper[best] = np.inf
+    return np.flatnonzero(upper >= kth_largest(means - radius, k)), False

@@ -188,11 +188,12 @@ def blocked_rewards(
     query = columns.check_query(query, arms.dim, objective)
     columns.check_range(value_range)
     known = arms.columns
-    slope, extra = query, 0.0
-    if objective == "nearest":
-        slope, extra = 2.0 * (query - known.center), 1.0
+    slope = query if objective == "inner_product" else 2.0 * (query - known.center)
     steep = np.abs(slope)
-    peak = float((steep * known.reach + extra * known.reach**2).max()) or 1.0
+    terms = steep * known.reach
+    if objective == "nearest":
+        terms += np.square(known.reach)
+    peak = float(terms.max()) or 1.0
     exponent = math.frexp(float(steep.max()))[1]
     # The errors of SUMMED products and sums, of rounding z and the weights, and of the sums in float64.
     gamma = (SUMMED + 16) * _UNIT
@@ -207,7 +208,7 @@ def blocked_rewards(
         exponent,
         max(math.sqrt(peak), 2.0**-60),
         gamma * peak + tiny,
-        gamma * (float(np.linalg.norm(slope)) + arms.largest_norm) * arms.largest_norm + tiny * arms.dim,
+        gamma * (math.sqrt(slope @ slope) + arms.largest_norm) * arms.largest_norm + tiny * arms.dim,
     )
 
 
