@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from app.algorithms.mips import blocked
-from app.algorithms.mips.answer import Answer
+from app.algorithms.mips.answer import Answer, Guarantee
 from app.algorithms.mips.blocked import BlockedArms
-from app.algorithms.mips.bounded_me import bounded_me, rounds, saves
+from app.algorithms.mips.bounded_me import bounded_me, follow, rounds, saves
 from app.algorithms.mips.racing import racing
 from app.algorithms.mips.rewards import blocked_rewards
 from app.bench.report import report
@@ -175,7 +175,9 @@ def _sampled(vectors: Single, arms: BlockedArms, build_s: float) -> Iterator[Met
                 steps = rounds(rewards, k=k, epsilon=epsilon, delta=DELTA)
                 if not saves(steps, rewards):
                     return Result(scan(vectors, query, k)[0], vectors.size, "exact", epsilon)
-            answer = search(rewards, k=k, epsilon=epsilon, delta=DELTA)
+                answer = follow(steps, rewards, k, Guarantee("pac", epsilon, DELTA))
+            else:
+                answer = search(rewards, k=k, epsilon=epsilon, delta=DELTA)
             return Result(answer.rows, answer.reads, answer.guarantee.kind, epsilon)
 
         return found

@@ -68,6 +68,11 @@ def bounded_me(rewards: Rewards, *, k: int, epsilon: float, delta: float, plan: 
     steps = rounds(rewards, k=k, epsilon=epsilon, delta=delta, plan=plan)
     if not saves(steps, rewards):
         return read_all(rewards, k, NOTHING_SAVED)
+    return follow(steps, rewards, k, Guarantee("pac", epsilon, delta))
+
+
+def follow(steps: Sequence[Round], rewards: Rewards, k: int, guarantee: Guarantee) -> Answer:
+    """Read as ``rounds`` said for these rewards, and return the best ``k`` arms; arguments unchecked."""
     tally = Tally(rewards)
     for step in steps:
         tally.read_to(int(step.t))
@@ -77,7 +82,7 @@ def bounded_me(rewards: Rewards, *, k: int, epsilon: float, delta: float, plan: 
             break
         least = len(tally.sums) - step.kept
         tally.keep(np.sort(np.argpartition(tally.sums, least)[least:]))
-    return tally.answer(k, Guarantee("pac", epsilon, delta))
+    return tally.answer(k, guarantee)
 
 
 def check(k: int, epsilon: float, delta: float) -> None:
@@ -125,17 +130,16 @@ def sample_once(
 ) -> list[Round]:
     """One sample of all arms, after which the best are read to the end: in about the least time."""
     least = SAMPLE / n if n * dim >= LARGE else 1.0
-    plans, beyond = list[tuple[float, Round]](), n - k
+    plans, beyond = list[tuple[float, float, int]](), n - k
     while beyond > 0:
         beyond //= 2
         # DEVIATION (Alg. 1, lines 4, 5 and 9): one round, which keeps K + f arms for any f; less is read.
         level = math.log((k + (n - k) / (beyond + 1)) / delta)
         t = max(least, math.ceil(sample_size(_u(spread, epsilon, level), dim)))
-        first = Round(t, k + beyond)
-        plans.append((work((first, Round(dim, k)), n, dim, picking), first))
-    most = _PATIENCE * min((time for time, _ in plans), default=0.0)
+        plans.append((t * n + (dim - t) * min(n, picking * (k + beyond)), t, k + beyond))
+    most = _PATIENCE * min((time for time, _, _ in plans), default=0.0)
     # The first that is quick enough keeps most arms.
-    return next(([first, Round(dim, k)] for time, first in plans if time <= most), [])
+    return next(([Round(t, kept), Round(dim, k)] for time, t, kept in plans if time <= most), [])
 
 
 def schedule(
