@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from app.algorithms import checks
 from app.algorithms.mips.answer import Objective
-from app.algorithms.types import Rows, Vector
+from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import InvalidParameter, NonFinite
 
 Given = NDArray[np.floating[Any]]
@@ -63,13 +63,14 @@ class Bounds:
     violated: bool = False
 
 
-def term(values: Given, query: Vector, objective: Objective) -> Vector:
-    """f_j of the module. Shapes: values (..., N), query (N,) -> (..., N)."""
+def term(values: Given, query: Vector, objective: Objective, *, out: Matrix | None = None) -> Vector:
+    """f_j of the module, in ``out`` if given. Shapes: values, out (..., N), query (N,) -> (..., N)."""
     if objective == "inner_product":
-        product: Vector = values * query
+        product: Vector = np.multiply(values, query, out=out)
         return product
-    distance: Vector = -((values - query) ** 2)
-    return distance
+    distance: Vector = np.subtract(values, query, out=out)
+    np.square(distance, out=distance)
+    return np.negative(distance, out=distance)
 
 
 def of(vectors: Given, rows: Rows | None = None) -> Columns:
@@ -111,17 +112,17 @@ def bounds(
         if given is None:
             raise InvalidParameter("value_range must be given", loc=("value_range",))
         return Bounds(given[1] - given[0], (given[1] - given[0]) / 2.0)
-    # Both ends of a coordinate are values of some arm.
-    if given is None and objective == "inner_product":
+    if objective == "inner_product":
         steep = np.abs(query)
-        return Bounds(
-            float((steep * (columns.high - columns.low)).max()), float((steep * columns.reach).max())
-        )
-    least, top, base = columns.terms(query, objective)
-    spread = float((top - least).max())
-    largest = float(np.maximum(top - base, base - least).max())
+        spread = float((steep * (columns.high - columns.low)).max())  # both ends are values of some arm
+        largest = float((steep * columns.reach).max())
+    else:
+        least, top, base = columns.terms(query, objective)
+        spread = float((top - least).max())
+        largest = float(np.maximum(top - base, base - least).max())
     if given is None:
         return Bounds(spread, largest)
+    least, top, _ = columns.terms(query, objective)
     violated = bool(least.min() < given[0] or top.max() > given[1])
     if violated:
         return Bounds(given[1] - given[0], given[1] - given[0], violated=True)

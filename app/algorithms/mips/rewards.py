@@ -24,7 +24,9 @@ from app.algorithms.types import Rows, Vector
 _UNIT = 2.0**-24
 # What underflows in float32, in units of the largest weight; coordinates are below 2^30.
 _TINY = 2.0**-118
-_SCORED_ENTRIES = 2**20
+_SCORED_ENTRIES = 2**16
+# The reciprocal of its power of two is a number.
+_LEAST_EXPONENT = -1_000
 # Times this, a sum of SUMMED squares in float32, of rounded numbers, is at least that of the numbers.
 _SUMMED_ABOVE = 1.0 + 4.0 * SUMMED * _UNIT
 
@@ -194,7 +196,7 @@ def blocked_rewards(
     if objective == "nearest":
         terms += np.square(known.reach)
     peak = float(terms.max()) or 1.0
-    exponent = math.frexp(float(steep.max()))[1]
+    exponent = max(math.frexp(float(steep.max()))[1], _LEAST_EXPONENT)
     # The errors of SUMMED products and sums, of rounding z and the weights, and of the sums in float64.
     gamma = (SUMMED + 16) * _UNIT
     tiny = math.ldexp(_TINY, exponent) + math.sqrt(peak) * _TINY
@@ -204,7 +206,7 @@ def blocked_rewards(
         slope,
         objective,
         columns.bounds(known, query, objective, value_range),
-        np.ldexp(slope, -exponent).astype(np.float32).take(arms.order),
+        (slope * math.ldexp(1.0, -exponent)).astype(np.float32).take(arms.order),
         exponent,
         max(math.sqrt(peak), 2.0**-60),
         gamma * peak + tiny,
@@ -216,7 +218,9 @@ def scores(vectors: columns.Given, rows: Rows, query: Vector, objective: Objecti
     """Sums of f over all coordinates, in float64, each as if it were the only one. -> (m,)."""
     found = np.empty(len(rows))
     step = max(1, _SCORED_ENTRIES // len(query))
+    buffer = np.empty((min(step, len(rows)), len(query)))
     for start in range(0, len(rows), step):
         some = vectors[rows[start : start + step]]
-        found[start : start + step] = np.add.reduce(columns.term(some, query, objective), axis=1)
+        terms = columns.term(some, query, objective, out=buffer[: len(some)])
+        found[start : start + step] = np.add.reduce(terms, axis=1)
     return found
