@@ -34,7 +34,7 @@ def allowed(runs, rate):
     return int(stats.binom.isf(ALARM, runs, rate))
 
 
-def coins(seed, *, n=60, dim=4096, gap=1.02 * EPSILON, good=K):
+def coins(seed, *, n=60, dim=4608, gap=1.02 * EPSILON, good=K):
     """Rewards 0 or 1, as far from their means as can be; ``good`` arms are better than all others by gap."""
     rng = np.random.default_rng(seed)
     shares = np.full(n, 0.5 - gap / 2)
@@ -106,6 +106,6 @@ def test_coordinates_in_their_own_order_do_not_keep_it():
         rewards = as_they_lie(vectors, query, seed=1)
         found = search(rewards, **options)
         assert suboptimality(vectors, query, "inner_product", found.rows) <= EPSILON
-        rewards._order = Foreseen().permutation(4096)
+        rewards._order = Foreseen().permutation(4608)
         found = search(rewards, **options)
         assert suboptimality(vectors, query, "inner_product", found.rows) > EPSILON
