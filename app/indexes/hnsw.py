@@ -153,9 +153,14 @@ class HnswGraph:
         return np.count_nonzero(self._buried[: 2 * self.reserve]) / max(self.reserve, 1)
 
     @property
+    def load_share(self) -> float:
+        """The load as a share of ef."""
+        return min(self.load / self._ef, 1.0)
+
+    @property
     def slowdown(self) -> float:
         """How much longer a search of the graph takes, with its dead, than when it was measured."""
-        return min(self._ef / max(self._ef - self.load, 1.0), _MOST_PASSED)
+        return 1.0 / max(1.0 - self.load_share, 1.0 / _MOST_PASSED)
 
     @property
     def is_worn_out(self) -> bool:
@@ -278,7 +283,7 @@ class HnswGraph:
             self._index.mark_deleted(label)
         self.dead += len(labels)
         self.load += float(self._appearances[labels].sum())
-        self._index.set_ef(max(1, min(self._ef, int(_MOST_PASSED * (self._ef - self.load)))))
+        self._index.set_ef(max(1, min(self._ef, int(_MOST_PASSED * self._ef * (1.0 - self.load_share)))))
         longest = self._buried[: 2 * (self.reserve + len(self._substitutes))]
         self.missing = max(0, int(np.count_nonzero(longest)) - self.reserve)
 

@@ -242,11 +242,9 @@ class LiveIndex:
             beside += self._structure.missing
         return plan.scan_us * beside / max(plan.size, 1)
 
-    def _load(self, plan: Plan) -> float:
-        """Expected dead arms among the candidates of a search, as a share of them."""
-        if not isinstance(self._structure, HnswGraph) or not plan.ef_search:
-            return 0.0
-        return self._structure.load / plan.ef_search
+    def _load(self) -> float:
+        """Expected dead arms among those that a search comes across, as a share of them."""
+        return self._structure.load_share if isinstance(self._structure, HnswGraph) else 0.0
 
     def _compaction_is_due(self) -> bool:
         view = self._table.view()
@@ -273,7 +271,7 @@ class LiveIndex:
         share = _BESIDE_SHARE_AT_REST if at_rest else _BESIDE_SHARE
         return (
             self._beside_us(plan) > share * plan.expected_us
-            or self._load(plan) > _DEAD_IN_SEARCH
+            or self._load() > _DEAD_IN_SEARCH
             or structure.dead > _DEAD_IN_INDEX * structure.arms
             or self._reserve_used() > _RESERVE_USED
         )
