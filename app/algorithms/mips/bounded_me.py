@@ -130,16 +130,17 @@ def sample_once(
 ) -> list[Round]:
     """One sample of all arms, after which the best are read to the end: in about the least time."""
     least = SAMPLE / n if n * dim >= LARGE else 1.0
-    plans, beyond = list[tuple[float, float, int]](), n - k
+    plans, beyond = list[tuple[float, list[Round]]](), n - k
     while beyond > 0:
         beyond //= 2
         # DEVIATION (Alg. 1, lines 4, 5 and 9): one round, which keeps K + f arms for any f; less is read.
         level = math.log((k + (n - k) / (beyond + 1)) / delta)
         t = max(least, math.ceil(sample_size(_u(spread, epsilon, level), dim)))
-        plans.append((t * n + (dim - t) * min(n, picking * (k + beyond)), t, k + beyond))
-    most = _PATIENCE * min((time for time, _, _ in plans), default=0.0)
+        steps = [Round(t, k + beyond), Round(dim, k)]
+        plans.append((work(steps, n, dim, picking), steps))
+    most = _PATIENCE * min((time for time, _ in plans), default=0.0)
     # The first that is quick enough keeps most arms.
-    return next(([Round(t, kept), Round(dim, k)] for time, t, kept in plans if time <= most), [])
+    return next((steps for time, steps in plans if time <= most), [])
 
 
 def schedule(

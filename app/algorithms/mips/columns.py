@@ -112,17 +112,15 @@ def bounds(
         if given is None:
             raise InvalidParameter("value_range must be given", loc=("value_range",))
         return Bounds(given[1] - given[0], (given[1] - given[0]) / 2.0)
-    if objective == "inner_product":
+    if given is None and objective == "inner_product":
         steep = np.abs(query)
         spread = float((steep * (columns.high - columns.low)).max())  # both ends are values of some arm
-        largest = float((steep * columns.reach).max())
-    else:
-        least, top, base = columns.terms(query, objective)
-        spread = float((top - least).max())
-        largest = float(np.maximum(top - base, base - least).max())
+        return Bounds(spread, float((steep * columns.reach).max()))
+    least, top, base = columns.terms(query, objective)
+    spread = float((top - least).max())
+    largest = float(np.maximum(top - base, base - least).max())
     if given is None:
         return Bounds(spread, largest)
-    least, top, _ = columns.terms(query, objective)
     violated = bool(least.min() < given[0] or top.max() > given[1])
     if violated:
         return Bounds(given[1] - given[0], given[1] - given[0], violated=True)

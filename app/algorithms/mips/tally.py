@@ -17,14 +17,14 @@ class Tally:
     """Shapes: places (m,) of the arms that are left, ascending; sums, squares (m,) of their rewards so far.
 
     ``t`` coordinates were read of each, ``reads`` of all arms together. ``squares`` are sums over the first
-    ``squared`` coordinates, empty if those are none.
+    ``squared`` coordinates.
     """
 
     def __init__(self, rewards: Rewards) -> None:
         self.rewards = rewards
         self.places: Rows = np.arange(rewards.size)
         self.sums: Vector = np.zeros(rewards.size)
-        self.squares: Vector = np.zeros(0)
+        self.squares: Vector = np.zeros(rewards.size)
         self.t = self.squared = self.reads = 0
 
     def read_to(self, t: int, *, squares: bool = False) -> None:
@@ -38,11 +38,11 @@ class Tally:
         mine = self.places if picked is None and len(self.places) < self.rewards.size else slice(None)
         if squares:
             sums, squared = self.rewards.pull_squares(self.t, t, picked)
-            self.squares = self.squares + squared[mine] if self.t else squared[mine]
+            self.squares += squared[mine]
             self.squared = t
         else:
             sums = self.rewards.pull(self.t, t, picked)
-        self.sums = self.sums + sums[mine] if self.t else sums[mine]
+        self.sums += sums[mine]
         self.reads += len(sums) * (t - self.t)
         self.t = t
 
@@ -54,9 +54,7 @@ class Tally:
 
     def keep(self, which: Rows) -> None:
         """Keep the arms at these positions of ``places``, ascending."""
-        self.places, self.sums = self.places[which], self.sums[which]
-        if self.squared:
-            self.squares = self.squares[which]
+        self.places, self.sums, self.squares = self.places[which], self.sums[which], self.squares[which]
 
     def answer(self, k: int, guarantee: Guarantee) -> Answer:
         """Return the best ``k`` of the arms that are left: by their sums, and exactly if all was read."""
