@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from typing import NoReturn
 
 import uvicorn
 import uvloop
@@ -22,7 +23,7 @@ from pydantic import SecretStr
 from pythonjsonlogger.json import JsonFormatter
 from threadpoolctl import threadpool_limits
 
-from app.background import end
+from app.background import end, leave
 from app.errors import StartupError
 from app.http_protocol import ShortlistProtocol
 from app.main import create_app
@@ -77,8 +78,8 @@ class Server(uvicorn.Server):
         yield  # the handlers stay: what follows is stopping, and a second signal must not hinder it
 
 
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT: then finish what is in flight, and stop. Raises StartupError."""
+def serve(settings: Settings) -> NoReturn:
+    """Serve until SIGTERM or SIGINT: then finish what is in flight, and end. Raises StartupError."""
     settings.check()
     set_up_logging(settings.log_level)
     threadpool_limits(1)  # one request, one core: searches run side by side, not each on all cores
@@ -87,6 +88,7 @@ def serve(settings: Settings) -> None:
         settings = settings.model_copy(update={"redis_url": url})
         uvloop.run(serve_on(settings, listener, name=name, ready=lambda server: log_ready(listener)))  # noqa: ARG005
     log.info("stopped")
+    leave()
 
 
 def worker_name(settings: Settings, number: int) -> str | None:

@@ -15,20 +15,21 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import uvloop
 from pydantic import SecretStr
 from threadpoolctl import threadpool_limits
 
+from app.background import leave
 from app.errors import StartupError
 from app.serving import GRACE_S, Server, listen, log_ready, serve_on, set_up_logging, store_url, worker_name
 from app.settings import Settings
 
 log = logging.getLogger("shortlist")
 
-CHILD = "import sys; from app.serving_group import serve_child; sys.exit(serve_child(*sys.argv[1:]))"
+CHILD = "import sys; from app.serving_group import serve_child; serve_child(*sys.argv[1:])"
 READY = b"1"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 HEALTHY_S = 10.0
@@ -121,8 +122,8 @@ async def _first(one: Any, timeout_s: float | None, *others: asyncio.Future[Any]
     return bool(done)
 
 
-def serve_child(listener: str, line: str, number: str, name: str) -> int:
-    """One process of a group; its settings come from the environment."""
+def serve_child(listener: str, line: str, number: str, name: str) -> NoReturn:
+    """One process of a group, to its end; its settings come from the environment."""
     settings = Settings()  # type: ignore[call-arg]  # from the environment
     set_up_logging(settings.log_level)
     threadpool_limits(1)
@@ -142,8 +143,8 @@ def serve_child(listener: str, line: str, number: str, name: str) -> int:
         uvloop.run(serve_on(settings, socket.socket(fileno=int(listener)), name=name or None, ready=ready))
     except StartupError as error:
         print(f"shortlist: {error.detail}", file=sys.stderr)
-        return 1
-    return 0
+        sys.exit(1)
+    leave()
 
 
 def _as_environment(settings: Settings) -> dict[str, str]:

@@ -1,8 +1,12 @@
 """Tasks end when they are told to, also when the first telling gets lost."""
 
 import asyncio
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 
 import pytest
+from service_process import environment
 
 from app import background
 
@@ -35,3 +39,35 @@ async def test_a_cancellation_that_gets_lost_is_asked_for_again(monkeypatch: pyt
     await background.end([task])
     assert task.done()
     assert lost == 3
+
+
+INSERTING = """
+import sys, threading
+import hnswlib, numpy as np
+from app.background import leave
+
+def insert(seed):
+    index = hnswlib.Index(space="ip", dim=16)
+    index.init_index(1_000_000)
+    arms = np.random.default_rng(seed).standard_normal((1_000_000, 16), dtype=np.float32)
+    for start in range(0, 1_000_000, 20):
+        index.add_items(arms[start : start + 20], np.arange(start, start + 20), num_threads=1)
+        if start == 1_000:
+            begun.release()
+
+begun = threading.Semaphore(0)
+for seed in range(4):
+    threading.Thread(target=insert, args=(seed,), daemon=True).start()
+for seed in range(4):
+    begun.acquire()
+print("stopped")
+"""
+
+
+@pytest.mark.parametrize(("end", "status"), [("leave()", 0), ("sys.exit(0)", -signal.SIGABRT)])
+async def test_a_process_ends_while_threads_build_graphs(end: str, status: int) -> None:
+    """The threads come back from C++ every few milliseconds; the ordinary end of an interpreter aborts."""
+    words = (sys.executable, "-c", INSERTING + end)
+    process = await asyncio.create_subprocess_exec(*words, env=environment(), stdout=PIPE, stderr=DEVNULL)
+    out, _ = await asyncio.wait_for(process.communicate(), 60.0)
+    assert (process.returncode, out) == (status, b"stopped\n")
