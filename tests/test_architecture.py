@@ -43,7 +43,7 @@ LAYERS = {
     "doctor": {"indexes", "storage", "errors", "settings"},
     "http_protocol": {"api"},
     "serving": {"main", "http_protocol", "storage", "workers", "background", "errors", "settings"},
-    "serving_group": {"serving", "errors", "settings"},
+    "serving_group": {"serving", "background", "errors", "settings"},
     "cli": {
         "serving",
         "serving_group",
