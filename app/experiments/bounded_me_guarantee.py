@@ -23,6 +23,7 @@ import numpy as np
 from app.algorithms.mips.answer import Objective
 from app.algorithms.mips.bounded_me import Plan, bounded_me
 from app.algorithms.mips.columns import Bounds
+from app.algorithms.mips.prices import AS_THEY_LIE, Prices
 from app.algorithms.types import Rows, Vector
 from app.bench.report import report
 from app.experiments.plots import figure
@@ -55,7 +56,8 @@ class Coins:
     bounds: Bounds = field(default_factory=lambda: Bounds(1.0, 1.0))
     noise: float = 0.0
     sum_noise: float = 0.0
-    picking: float = 1.0
+    whole_noise: float = 0.0
+    prices: Prices = AS_THEY_LIE
     violated: bool = False
 
     def __post_init__(self) -> None:
@@ -85,8 +87,11 @@ class Coins:
         sums = self.pull(start, stop, places)
         return sums, sums
 
+    def whole(self, places: Rows) -> Vector:
+        return self.ones[places].astype(np.float64)
+
     def scores(self, places: Rows) -> tuple[Rows, Vector]:
-        return places, self.ones[places].astype(np.float64)
+        return places, self.whole(places)
 
 
 def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: ARG001 - as all reproductions

@@ -85,7 +85,9 @@ class Layouts:
                 view = prepared.view
                 prepared.arms, prepared.answers = None, 1
                 rng = np.random.default_rng()  # seeded from the operating system's entropy
-                prepared.arms = blocked.build(view.features, rng=rng, rows=view.live_rows, columns=found)
+                prepared.arms = blocked.build(
+                    view.features, rng=rng, rows=view.live_rows, columns=found, working=view.working
+                )
             arms = prepared.arms
         self._make_room()
         return arms

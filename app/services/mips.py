@@ -19,10 +19,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.mips import blocked, bounded_me, exact, racing
+from app.algorithms.mips import bounded_me, exact, racing
 from app.algorithms.mips import columns as column_values
 from app.algorithms.mips.answer import Answer, Guarantee, Objective, exactly
 from app.algorithms.mips.gathered import GatheredRewards
+from app.algorithms.mips.prices import BLOCKED
 from app.algorithms.mips.rewards import Rewards, blocked_rewards
 from app.algorithms.types import Vector
 from app.errors import DimensionMismatch, Invalid, NoArms, TooLarge
@@ -199,11 +200,11 @@ def _saves_nothing(rewards: Rewards, request: MipsRequest, least_dim: int) -> st
     if rewards.dim < least_dim or rewards.size <= request.k:
         return racing.FEW_COORDINATES
     if request.method == "bounded_me":
-        picking = blocked.PICKING if request.seed is None else rewards.picking
+        prices = BLOCKED if request.seed is None else rewards.prices
         steps = bounded_me.rounds(
-            rewards, k=request.k, epsilon=request.epsilon, delta=request.delta, picking=picking
+            rewards, k=request.k, epsilon=request.epsilon, delta=request.delta, prices=prices
         )
-        if not bounded_me.saves(steps, rewards, picking=picking):
+        if not bounded_me.saves(steps, rewards, prices=prices):
             return bounded_me.NOTHING_SAVED
     return None
 

@@ -19,7 +19,8 @@ all before it up to a limit: whoever reads twice as far each time reads long run
 coordinates of all arms is read at the speed of a scan; a random gather would be slower than reading all.
 The squares of the first coordinates are kept too, so that second moments are products like any other.
 
-Memory: 4 n N bytes, 4 n N / grain for sums of squares, and n N / 8 for squares. ``vectors`` is a reference.
+Memory: 4 n N bytes, 4 n N / grain for sums of squares, and n N / 8 for squares. ``vectors`` and ``working``
+are references.
 """
 
 from __future__ import annotations
@@ -33,19 +34,17 @@ from numpy.typing import NDArray
 
 from app.algorithms.mips import columns as column_values
 from app.algorithms.mips.columns import Columns, Given
+from app.algorithms.mips.prices import LARGE, least_sample
 from app.algorithms.types import Rows, Vector
 
 Single = NDArray[np.float32]
 
 # Sums of products are in float32 over at most SUMMED coordinates, beyond that in float64.
 SUMMED = 2_048
-# How much longer a coordinate takes when arms are picked than when all are read in a row.
-PICKING = 3.5
 # The share of the coordinates whose squares are kept.
 SQUARED = 1.0 / 32.0
 _GRAIN = 128
 _GRAINS = 64
-_FIRST = 512
 _FIRST_ENTRIES = 2**16
 _SHORTEST_RUN = 32
 # At least z^4 where the square underflows in float32.
@@ -57,14 +56,16 @@ _ENTRIES = 2**16
 class BlockedArms:
     """See the module. All arrays are read-only.
 
-    Shapes: vectors (rows, N), of which the arms are ``rows`` (n,); order (N,); blocks: J arrays (n, w_b),
-    together N wide; squared: the squares of the first of them, the last one cut; starts (J + 1,);
+    Shapes: vectors, working (v, N), of which the arms are ``rows`` (n,); order (N,); blocks: J arrays
+    (n, w_b), together N wide; squared: the squares of the first of them, the last one cut; starts (J + 1,);
     grain_squares (ceil(N / grain), n), sums of z^2 over grains; root_fourth (n,), at least
     the fourth roots of the sums of z^4.
-    ``largest_norm`` is that of the z.
+    Whole arms are read from ``working`` and scored by ``vectors``. ``largest_norm`` is that of the z,
+    ``center_norm`` that of c.
     """
 
     vectors: Given
+    working: Given
     rows: Rows
     columns: Columns
     order: Rows
@@ -75,6 +76,7 @@ class BlockedArms:
     grain_squares: Single
     root_fourth: Vector
     largest_norm: float
+    center_norm: float
 
     @property
     def size(self) -> int:
@@ -113,21 +115,42 @@ class BlockedArms:
     ) -> Vector:
         """Return sum of weights_j z_j over permuted coordinates [start, stop), of all arms or of some.
 
-        ``squared``: of weights_j z_j^2, for stop <= squared_to. Shapes: weights (N,) permuted, or the first
-        ``stop`` of them; places (m,) ascending; buffer, see ``picked_buffer`` -> (n,) or (m,).
+        ``squared``: of weights_j z_j^2, for stop <= squared_to. Shapes: weights (N,), not permuted;
+        places (m,) ascending; buffer, see ``picked_buffer`` -> (n,) or (m,).
         Cost: stop - start coordinates of each arm; picking arms takes about 3.5 times as long a coordinate.
         """
         total = np.zeros(self.size if places is None else len(places))
+        permuted = weights.take(self.order[start:stop])
         for part, first, last, some in self.pieces(start, stop, places, buffer=buffer, squared=squared):
             for begin in range(first, last, SUMMED):
                 end = min(begin + SUMMED, last)
-                total[some] += part[:, begin - first : end - first] @ weights[begin:end]
+                total[some] += part[:, begin - first : end - first] @ permuted[begin - start : end - start]
         return total
 
-    def squares(self, start: int, stop: int) -> Vector:
-        """Return sum of z_j^2 over permuted coordinates [start, stop), multiples of the grain. -> (n,)."""
-        grains = slice(start // self.grain, -(-stop // self.grain))
-        total: Vector = self.grain_squares[grains].sum(axis=0, dtype=np.float64)
+    def whole_products(self, weights: Single, places: Rows) -> Vector:
+        """Return sum of weights_j x_j over all coordinates, read where the arms lie.
+
+        Shapes: weights (N,), places (m,) -> (m,). Cost: N coordinates of each arm, which take
+        1.5 to 4 times as long as in a scan, the longest where N is small.
+        """
+        total, rows = np.empty(len(places)), self.rows[places]
+        weights = weights.astype(self.working.dtype, copy=False)
+        whole, step = self.dim // SUMMED * SUMMED, max(1, _ENTRIES // self.dim)
+        pieces = weights[:whole].reshape(-1, SUMMED)
+        for start in range(0, len(rows), step):
+            some = rows[start : start + step]
+            values = self.working[some] if step > 1 else self.working[None, some.item()]
+            summed = np.vecdot(values[:, :whole].reshape(len(some), -1, SUMMED), pieces)
+            total[start : start + step] = summed.sum(axis=1, dtype=np.float64)
+            total[start : start + step] += values[:, whole:] @ weights[whole:]
+        return total
+
+    def squares(self, start: int, stop: int, places: Rows | None) -> Vector:
+        """Return sum of z_j^2 over permuted coordinates [start, stop), in whole grains; as ``products``."""
+        grains = self.grain_squares[start // self.grain : -(-stop // self.grain)]
+        if places is not None:
+            grains = grains[:, places]
+        total: Vector = grains.sum(axis=0, dtype=np.float64)
         return total
 
     def pieces(
@@ -200,12 +223,18 @@ def memory_bytes(n: int, dim: int) -> int:
 
 
 def build(
-    vectors: Given, *, rng: np.random.Generator, rows: Rows | None = None, columns: Columns | None = None
+    vectors: Given,
+    *,
+    rng: np.random.Generator,
+    rows: Rows | None = None,
+    columns: Columns | None = None,
+    working: Given | None = None,
 ) -> BlockedArms:
     """Lay ``vectors``, or some ``rows`` of them, out in blocks; ``rng`` must be secret to the user.
 
-    Shapes: vectors (n, N), float32 or float64; they must not change afterwards. ``columns`` of these arms, if
-    they are known; else they are found, and the vectors are checked.
+    Shapes: vectors (v, N), float32 or float64; they must not change afterwards. ``columns`` of these arms, if
+    they are known; else they are found, and the vectors are checked. ``working``: the vectors in float32, if
+    they are kept anyway.
     Cost: reads everything twice and writes it once; do it once for many queries.
     Raises: as ``columns.of``.
     """
@@ -244,6 +273,7 @@ def build(
         array.setflags(write=False)
     return BlockedArms(
         vectors,
+        vectors if working is None else working,
         rows,
         columns,
         order,
@@ -254,13 +284,14 @@ def build(
         grain_squares,
         root_fourth,
         math.sqrt(largest) * (1.0 + 2.0**-12),
+        float(np.linalg.norm(columns.center)),
     )
 
 
 def _starts(n: int, dim: int, grain: int) -> Rows:
     """Where blocks begin: each as wide as all before it, within limits, in multiples of the grain."""
-    widths = SQUARED * dim, min(_FIRST, dim / 8.0), _FIRST_ENTRIES / n
-    first = rounded(max(widths), grain, dim)
+    sample = least_sample(n, dim) if n * dim >= LARGE else dim / 8.0
+    first = rounded(max(SQUARED * dim, min(SUMMED, sample), _FIRST_ENTRIES / n), grain, dim)
     widest = max(first, SUMMED // grain * grain)
     starts = [0]
     while starts[-1] < dim:

@@ -26,6 +26,7 @@ import numpy as np
 from app.algorithms import checks
 from app.algorithms.finite_population import sample_size
 from app.algorithms.mips.answer import Answer, Guarantee
+from app.algorithms.mips.prices import LARGE, Prices, least_sample
 from app.algorithms.mips.rewards import Rewards
 from app.algorithms.mips.tally import Tally, read_all
 from app.errors import InvalidParameter
@@ -35,11 +36,8 @@ Plan = Literal["sampled", "printed"]
 NOTHING_SAVED = "the schedule would read as much as a scan"
 # Fewer coordinates than this are read faster than they are sampled.
 LEAST_DIM = 128
-# What a round costs beside its reads, in coordinates of a scan. Where a scan takes a millisecond or two, time
-# is no object, and reads decide.
-_ROUND, LARGE = 1_500_000, 2**24
-# The least sample, in coordinates of all arms: one that takes not much longer than what comes with it.
-SAMPLE = 5_000_000
+# What a round costs beside its reads, in coordinates of a scan.
+_ROUND = 1_500_000
 # Arms that the guarantee does not need are kept for this much more time: more of the best are among them.
 _PATIENCE = 1.2
 # A schedule that takes this share of a scan's time is not worth its randomness.
@@ -75,11 +73,9 @@ def follow(steps: Sequence[Round], rewards: Rewards, k: int, guarantee: Guarante
     """Read as ``rounds`` said for these rewards, and return the best ``k`` arms; arguments unchecked."""
     tally = Tally(rewards)
     for step in steps:
-        tally.read_to(int(step.t))
-        if tally.few_are_left():
-            tally.read_to(rewards.dim)
-        if tally.t == rewards.dim:
+        if step.t == rewards.dim or tally.few_are_left():
             break
+        tally.read_to(int(step.t))
         least = len(tally.sums) - step.kept
         tally.keep(np.sort(np.argpartition(tally.sums, least)[least:]))
     return tally.answer(k, guarantee)
@@ -92,10 +88,10 @@ def check(k: int, epsilon: float, delta: float) -> None:
     checks.in_range("delta", delta, above=0.0, below=1.0)
 
 
-def saves(steps: Sequence[Round], rewards: Rewards, *, picking: float | None = None) -> bool:
-    """Whether the rounds take less time than a scan; ``picking`` in place of that of the rewards."""
+def saves(steps: Sequence[Round], rewards: Rewards, *, prices: Prices | None = None) -> bool:
+    """Whether the rounds take less time than a scan; ``prices`` in place of those of the rewards."""
     total = rewards.size * rewards.dim
-    cost = work(steps, rewards.size, rewards.dim, rewards.picking if picking is None else picking)
+    cost = work(steps, rewards.size, rewards.dim, prices or rewards.prices)
     if total >= LARGE:
         cost += len(steps) * _ROUND / total
     return rewards.dim >= LEAST_DIM and cost < _WORTH
@@ -108,39 +104,42 @@ def rounds(
     epsilon: float,
     delta: float,
     plan: Plan = "sampled",
-    picking: float | None = None,
+    prices: Prices | None = None,
 ) -> list[Round]:
     """The rounds for these rewards, in numbers of coordinates at which reading can stop; none if n <= k.
 
-    ``picking`` in place of that of the rewards.
+    ``prices`` in place of those of the rewards.
     """
     n, dim, spread, noise = rewards.size, rewards.dim, rewards.bounds.spread, rewards.noise
     if plan == "printed":
         steps = list(schedule(n, dim, k=k, epsilon=epsilon, delta=delta, spread=spread, noise=noise))
     else:
-        picking = rewards.picking if picking is None else picking
-        steps = sample_once(
-            n, dim, k=k, epsilon=epsilon - 2.0 * noise, delta=delta, spread=spread, picking=picking
-        )
+        prices, epsilon = prices or rewards.prices, epsilon - 2.0 * noise
+        steps = sample_once(n, dim, k=k, epsilon=epsilon, delta=delta, spread=spread, prices=prices)
     return [Round(rewards.rounded(step.t), step.kept) for step in steps]
 
 
 def sample_once(
-    n: int, dim: int, *, k: int, epsilon: float, delta: float, spread: float, picking: float = 1.0
+    n: int, dim: int, *, k: int, epsilon: float, delta: float, spread: float, prices: Prices
 ) -> list[Round]:
     """One sample of all arms, after which the best are read to the end: in about the least time."""
-    least = SAMPLE / n if n * dim >= LARGE else 1.0
-    plans, beyond = list[tuple[float, list[Round]]](), n - k
-    while beyond > 0:
-        beyond //= 2
+    least = least_sample(n, dim)
+    plans = list[tuple[float, list[Round]]]()
+    quickest = math.inf
+    # From the fewest kept on: once picking takes too long by itself, more need not be looked at.
+    for halved in range(max(n - k, 0).bit_length(), 0, -1):
+        beyond = (n - k) >> halved
         # DEVIATION (Alg. 1, lines 4, 5 and 9): one round, which keeps K + f arms for any f; less is read.
         level = math.log((k + (n - k) / (beyond + 1)) / delta)
         t = max(least, math.ceil(sample_size(_u(spread, epsilon, level), dim)))
         steps = [Round(t, k + beyond), Round(dim, k)]
-        plans.append((work(steps, n, dim, picking), steps))
-    most = _PATIENCE * min((time for time, _ in plans), default=0.0)
-    # The first that is quick enough keeps most arms.
-    return next((steps for time, steps in plans if time <= most), [])
+        time = work(steps, n, dim, prices)
+        if time - t / dim > _PATIENCE * quickest:
+            break
+        quickest = min(quickest, time)
+        plans.append((time, steps))
+    # The last that is quick enough keeps most arms.
+    return next((steps for time, steps in reversed(plans) if time <= _PATIENCE * quickest), [])
 
 
 def schedule(
@@ -168,10 +167,13 @@ def _u(spread: float, share: float, level: float) -> float:
     return 2.0 * (spread / share) ** 2 * level if share > 0.0 else math.inf
 
 
-def work(steps: Sequence[Round], n: int, dim: int, picking: float) -> float:
+def work(steps: Sequence[Round], n: int, dim: int, prices: Prices) -> float:
     """The time that the rounds take, in scans of everything."""
     total, before, left = 0.0, 0.0, n
     for step in steps:
-        total += (step.t - before) * min(n, picking * left)
+        if step.t == dim:
+            total += prices.finishing(left, before, n, dim)
+        else:
+            total += prices.reading(left, n) * (step.t - before)
         before, left = step.t, step.kept
     return total / (n * dim) if steps else 1.0

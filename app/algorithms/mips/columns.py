@@ -23,27 +23,35 @@ from numpy.typing import NDArray
 
 from app.algorithms import checks
 from app.algorithms.mips.answer import Objective
-from app.algorithms.types import Matrix, Rows, Vector
+from app.algorithms.types import Rows, Vector
 from app.errors import InvalidParameter, NonFinite
 
 Given = NDArray[np.floating[Any]]
+Single = NDArray[np.float32]
 
 LARGEST = 1e9
+# What underflows in float32, in units of the largest number of a query; coordinates are below 2^30.
+TINY = 2.0**-118
 _ENTRIES = 2**16
+# The reciprocal of its power of two is a number.
+_LEAST_EXPONENT = -1_000
+# Times this, a product in float32 of rounded numbers is at least that of the numbers.
+_PRODUCT_ABOVE = 1.0 + 2.0**-22
 # Terms that were rounded to float32 by whoever named the range do not violate it.
 _SLACK = 2.0**-20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Shapes (N,): low, high, center: least, largest and about the mean value of every coordinate; reach: how
-    far the least and the largest are from the center.
+    """Shapes (N,): low, high, center: least, largest and about the mean value of every coordinate; width: at
+    least how far the least and the largest are from each other; reach: at least how far from the center.
     """
 
     low: Vector
     high: Vector
     center: Vector
-    reach: Vector
+    width: Single
+    reach: Single
 
     def terms(self, query: Vector, objective: Objective) -> tuple[Vector, Vector, Vector]:
         """Return the least and the largest f_j over all arms, and f_j(c). Shapes: (N,) each."""
@@ -63,14 +71,10 @@ class Bounds:
     violated: bool = False
 
 
-def term(values: Given, query: Vector, objective: Objective, *, out: Matrix | None = None) -> Vector:
-    """f_j of the module, in ``out`` if given. Shapes: values, out (..., N), query (N,) -> (..., N)."""
-    if objective == "inner_product":
-        product: Vector = np.multiply(values, query, out=out)
-        return product
-    distance: Vector = np.subtract(values, query, out=out)
-    np.square(distance, out=distance)
-    return np.negative(distance, out=distance)
+def term(values: Given, query: Vector, objective: Objective) -> Vector:
+    """f_j of the module. Shapes: values (..., N), query (N,) -> (..., N)."""
+    terms: Vector = values * query if objective == "inner_product" else -np.square(values - query)
+    return terms
 
 
 def of(vectors: Given, rows: Rows | None = None) -> Columns:
@@ -94,7 +98,11 @@ def of(vectors: Given, rows: Rows | None = None) -> Columns:
     checks.in_range("vectors", largest, most=LARGEST)
     # In float32, so that the difference to a number in float32 is rounded once.
     center = (total / count).astype(np.float32).astype(np.float64)
-    return Columns(low, high, center, np.maximum(high - center, center - low))
+    return Columns(low, high, center, _above(high - low), _above(np.maximum(high - center, center - low)))
+
+
+def _above(values: Vector) -> Single:
+    return np.nextafter(values.astype(np.float32), np.float32(np.inf))
 
 
 def bounds(
@@ -113,9 +121,7 @@ def bounds(
             raise InvalidParameter("value_range must be given", loc=("value_range",))
         return Bounds(given[1] - given[0], (given[1] - given[0]) / 2.0)
     if given is None and objective == "inner_product":
-        steep = np.abs(query)
-        spread = float((steep * (columns.high - columns.low)).max())  # both ends are values of some arm
-        return Bounds(spread, float((steep * columns.reach).max()))
+        return product_bounds(columns, *scaled(query, magnitude(query)))
     least, top, base = columns.terms(query, objective)
     spread = float((top - least).max())
     largest = float(np.maximum(top - base, base - least).max())
@@ -127,6 +133,22 @@ def bounds(
     return Bounds(min(spread, given[1] - given[0]), largest)
 
 
+def scaled(slope: Vector, largest: float) -> tuple[Single, int]:
+    """Return the slope, at most ``largest``, over a power of two that leaves at most 1, and the exponent."""
+    exponent = max(math.frexp(largest)[1], _LEAST_EXPONENT)
+    return (slope * math.ldexp(1.0, -exponent)).astype(np.float32), exponent
+
+
+def product_bounds(columns: Columns, slope: Single, exponent: int) -> Bounds:
+    """R and w where f_j is the product of x_j and 2^exponent slope_j. Cost: O(N), in float32."""
+
+    def above(factors: Single) -> float:
+        return math.ldexp(_PRODUCT_ABOVE * float(np.multiply(steep, factors).max()) + TINY, exponent)
+
+    steep = np.abs(slope)
+    return Bounds(above(columns.width), above(columns.reach))  # both ends of a width are values of some arm
+
+
 def term_range(value_range: tuple[float, float], objective: Objective) -> tuple[float, float]:
     """The range of f_j that ``value_range`` means, a little widened."""
     low, high = value_range
@@ -134,16 +156,21 @@ def term_range(value_range: tuple[float, float], objective: Objective) -> tuple[
     return (low - slack, high + slack) if objective == "inner_product" else (-high - slack, -low + slack)
 
 
-def check_query(query: Given, dim: int, objective: Objective) -> Vector:
-    """Return the query in float64. Raises: InvalidShape, NonFinite, InvalidParameter."""
+def magnitude(values: Given) -> float:
+    """The largest absolute value, NaN if there is one; 0 of none."""
+    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+
+
+def check_query(query: Given, dim: int, objective: Objective) -> tuple[Vector, float]:
+    """Return the query in float64, and its magnitude. Raises: InvalidShape, NonFinite, InvalidParameter."""
     checks.shape("query", query, (dim,))
-    largest = float(np.abs(query).max(initial=0.0))
+    largest = magnitude(query)
     if not largest <= LARGEST:
         checks.finite("query", query)
         checks.in_range("query", largest, most=LARGEST)
     if objective not in {"inner_product", "nearest"}:
         raise InvalidParameter("objective must be inner_product or nearest", loc=("objective",))
-    return query.astype(np.float64)
+    return query.astype(np.float64), largest
 
 
 def check_range(value_range: tuple[float, float] | None) -> None:

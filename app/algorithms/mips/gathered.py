@@ -18,6 +18,7 @@ from app.algorithms.mips import columns as column_values
 from app.algorithms.mips.answer import Objective
 from app.algorithms.mips.blocked import grain_of, rounded
 from app.algorithms.mips.columns import Columns, Given
+from app.algorithms.mips.prices import AS_THEY_LIE
 from app.algorithms.mips.rewards import scores
 from app.algorithms.types import Matrix, Rows, Vector
 
@@ -28,7 +29,7 @@ _UNIT = 2.0**-53
 class GatheredRewards:
     """``Rewards`` over vectors as they lie, in float64, the coordinates in a random order."""
 
-    picking = 1.0
+    prices = AS_THEY_LIE
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class GatheredRewards:
         Raises: InvalidShape, NonFinite, InvalidParameter.
         """
         checks.shape("vectors", vectors, (None, None))
-        self.query = column_values.check_query(query, vectors.shape[1], objective)
+        self.query, _ = column_values.check_query(query, vectors.shape[1], objective)
         column_values.check_range(value_range)
         self.objective = objective
         self.bounds = column_values.bounds(columns, self.query, objective, value_range)
@@ -60,7 +61,7 @@ class GatheredRewards:
         # Whatever lies outside the range is summed too.
         peak = float(np.abs(self._base).max()) + 2.0 * self.bounds.largest
         self.noise = (self.dim + 8) * _UNIT * peak
-        self.sum_noise = self.noise * self.dim
+        self.sum_noise = self.whole_noise = self.noise * self.dim
 
     @property
     def size(self) -> int:
@@ -85,6 +86,9 @@ class GatheredRewards:
             sums.append(terms.sum(axis=1))
             squares.append(np.einsum("ij,ij->i", terms, terms))
         return np.concatenate(sums), np.concatenate(squares)
+
+    def whole(self, places: Rows) -> Vector:
+        return self.pull(0, self.dim, places)
 
     def scores(self, places: Rows) -> tuple[Rows, Vector]:
         rows = places if self._rows is None else self._rows[places]

@@ -31,9 +31,10 @@ from app.algorithms.finite_population import (
     root_mean_square,
 )
 from app.algorithms.mips.answer import Answer, Guarantee, exactly
-from app.algorithms.mips.bounded_me import LARGE, SAMPLE, check
+from app.algorithms.mips.bounded_me import check
+from app.algorithms.mips.prices import LARGE, least_sample
 from app.algorithms.mips.rewards import Rewards
-from app.algorithms.mips.tally import Tally, kth_largest, largest, read_all, reading
+from app.algorithms.mips.tally import Tally, kth_largest, largest, read_all
 from app.algorithms.types import Rows, Vector
 from app.errors import InvalidParameter
 
@@ -44,6 +45,7 @@ ALL_READ = "no arm could be told apart before everything was read"
 LEAST_DIM = 256
 _SQUARED_SHARE = 1.0 / 30.0
 _LOOKS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+_BEYOND = 1.5
 # What a look costs beside its reads, in coordinates of a scan.
 _LOOK = 2_000_000
 
@@ -86,9 +88,8 @@ def racing(
         if done or tally.few_are_left():
             break
     sampled = done or len(tally.places) < rewards.size
-    if not done:
-        tally.read_to(rewards.dim)
-    return tally.answer(k, Guarantee("pac", epsilon, delta) if sampled else exactly(ALL_READ))
+    guarantee = Guarantee("pac", epsilon, delta) if sampled else exactly(ALL_READ)
+    return tally.answer(k, guarantee, decided=done)
 
 
 def useful(
@@ -100,28 +101,30 @@ def useful(
     looks takes nothing from what the others promise. The widths are those of the bounds ``roots``.
     """
     rewards, m = tally.rewards, len(tally.places)
+    n, dim, prices = rewards.size, rewards.dim, rewards.prices
     means = tally.sums / tally.t
     best = largest(means, k)
-    least = _LOOK if rewards.size * rewards.dim >= LARGE else 0.0
+    least = _LOOK if n * dim >= LARGE else 0.0
     for place, t in enumerate(times):
-        radius = bernstein_serfling(t, rewards.dim, root=roots, largest=rewards.bounds.largest, level=level)
+        radius = bernstein_serfling(t, dim, root=roots, largest=rewards.bounds.largest, level=level)
         lower = float((means[best] - radius[best]).min())
         upper = np.add(means, radius, out=radius)
         left = int(np.count_nonzero(upper >= lower))
         upper[best] = -np.inf
-        dropped = reading(m, rewards) - reading(left, rewards)
-        if float(upper.max()) - lower <= epsilon or dropped * (rewards.dim - t) > least:
+        dropped = prices.finishing(m, t, n, dim) - prices.finishing(left, t, n, dim)
+        if float(upper.max()) - lower <= epsilon or dropped > least:
             return times[place:]
     return []
 
 
 def looks(rewards: Rewards) -> list[int]:
-    """The looks before the last: N over powers of two, where blocks end, and late ones halfway between.
-    None at so few coordinates that reading more would take no longer.
+    """The looks before the last: the least sample, and well beyond it N over powers of two, where blocks end,
+    and late ones halfway between.
     """
     dim = rewards.dim
-    least = min(dim / 8.0, SAMPLE / rewards.size) if rewards.size * dim >= LARGE else 0.0
-    return sorted({rewards.rounded(share * dim) for share in _LOOKS if share * dim >= least} - {dim})
+    least = least_sample(rewards.size, dim)
+    times = [least, *(share * dim for share in _LOOKS if share * dim >= _BEYOND * least)]
+    return sorted({rewards.rounded(t) for t in times} - {dim})
 
 
 def radii(tally: Tally, roots: Vector, level: float, width: Width) -> tuple[Vector, Vector]:

@@ -17,16 +17,13 @@ import numpy as np
 
 from app.algorithms.mips import columns
 from app.algorithms.mips.answer import Objective
-from app.algorithms.mips.blocked import PICKING, SUMMED, BlockedArms, Single, picked_buffer
-from app.algorithms.mips.columns import Bounds
+from app.algorithms.mips.blocked import SUMMED, BlockedArms, Single, picked_buffer
+from app.algorithms.mips.columns import TINY, Bounds
+from app.algorithms.mips.prices import BLOCKED, Prices
 from app.algorithms.types import Rows, Vector
 
 _UNIT = 2.0**-24
-# What underflows in float32, in units of the largest weight; coordinates are below 2^30.
-_TINY = 2.0**-118
-_SCORED_ENTRIES = 2**16
-# The reciprocal of its power of two is a number.
-_LEAST_EXPONENT = -1_000
+_SCORED_ENTRIES = 2**14
 # Times this, a sum of SUMMED squares in float32, of rounded numbers, is at least that of the numbers.
 _SUMMED_ABOVE = 1.0 + 4.0 * SUMMED * _UNIT
 
@@ -35,8 +32,8 @@ class Rewards(Protocol):
     """What the searches ask of a query and its arms; n arms, N coordinates.
 
     ``bounds`` R and w; ``noise`` bounds the rounding error of a mean of rewards over any t coordinates,
-    ``sum_noise`` that of the sum over all N. Picking arms takes ``picking`` times as long a coordinate as
-    reading all of them in a row. ``violated``: some term read so far lies outside the range that was given.
+    ``sum_noise`` that of the sum over all N, ``whole_noise`` that of ``whole``. ``violated``: some term read
+    so far lies outside the range that was given.
     """
 
     @property
@@ -52,7 +49,9 @@ class Rewards(Protocol):
     @property
     def sum_noise(self) -> float: ...
     @property
-    def picking(self) -> float: ...
+    def whole_noise(self) -> float: ...
+    @property
+    def prices(self) -> Prices: ...
     @property
     def violated(self) -> bool: ...
 
@@ -72,6 +71,10 @@ class Rewards(Protocol):
         """The same, and upper bounds on the sums of y^2."""
         ...
 
+    def whole(self, places: Rows) -> Vector:
+        """Sums of y over all coordinates of the arms at places (m,), less what is the same for all arms."""
+        ...
+
     def scores(self, places: Rows) -> tuple[Rows, Vector]:
         """Rows of the arms at places, and their sums of f over all coordinates in float64. Shapes: (m,)."""
         ...
@@ -79,9 +82,10 @@ class Rewards(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockedRewards:
-    """``Rewards`` over blocked arms. Shapes: query, slope (N,); weights (N,), the slope permuted and scaled.
+    """``Rewards`` over blocked arms.
 
-    The slope of y in z is q, or 2 (q - c) for the nearest arm.
+    The slope of y in z is q, or 2 (q - c) for the nearest arm. Shapes: query, slope (N,); weights (N,), the
+    slope over 2^exponent.
     """
 
     arms: BlockedArms
@@ -94,7 +98,8 @@ class BlockedRewards:
     root_peak: float
     noise: float
     sum_noise: float
-    picking: float = field(default=PICKING, init=False)
+    whole_noise: float
+    prices: Prices = field(default=BLOCKED, init=False)
     buffer: Single = field(default_factory=picked_buffer, init=False, repr=False)
 
     @property
@@ -128,8 +133,7 @@ class BlockedRewards:
         products = self.arms.products(self.weights, start, stop, places, buffer=self.buffer)
         sums = products * math.ldexp(1.0, self.exponent)
         if self.objective == "nearest":
-            squares = self.arms.squares(start, stop)
-            sums -= squares if places is None else squares[places]
+            sums -= self.arms.squares(start, stop, places)
         return sums
 
     def pull_squares(self, start: int, stop: int, places: Rows | None) -> tuple[Vector, Vector]:
@@ -144,15 +148,21 @@ class BlockedRewards:
         peak = self.root_peak**2
         return sums * peak, squares * (peak**2 * _SUMMED_ABOVE)
 
+    def whole(self, places: Rows) -> Vector:
+        sums = self.arms.whole_products(self.weights, places) * math.ldexp(1.0, self.exponent)
+        if self.objective == "nearest":
+            sums -= self.arms.squares(0, self.dim, places)
+        return sums
+
     def scores(self, places: Rows) -> tuple[Rows, Vector]:
         rows = self.arms.rows[places]
         return rows, scores(self.arms.vectors, rows, self.query, self.objective)
 
     def _kept_squares(self, start: int, stop: int, places: Rows | None) -> Vector:
         """Bounds of the sums of q_j^2 z_j^2, from the squares that the arms keep."""
-        weights = np.square(self.weights[:stop])
+        weights = np.square(self.weights)
         squares = self.arms.products(weights, start, stop, places, buffer=self.buffer, squared=True)
-        squares += (stop - start) * _TINY * (1.0 + self.arms.largest_norm**2)
+        squares += (stop - start) * TINY * (1.0 + self.arms.largest_norm**2)
         squares *= math.ldexp(_SUMMED_ABOVE, 2 * self.exponent)
         return squares
 
@@ -187,30 +197,36 @@ def blocked_rewards(
 
     Raises: InvalidShape, NonFinite, InvalidParameter (a magnitude above 1e9, the range, the objective).
     """
-    query = columns.check_query(query, arms.dim, objective)
+    query, largest = columns.check_query(query, arms.dim, objective)
     columns.check_range(value_range)
     known = arms.columns
-    slope = query if objective == "inner_product" else 2.0 * (query - known.center)
-    steep = np.abs(slope)
-    terms = steep * known.reach
+    slope = query
     if objective == "nearest":
-        terms += np.square(known.reach)
-    peak = float(terms.max()) or 1.0
-    exponent = max(math.frexp(float(steep.max()))[1], _LEAST_EXPONENT)
+        slope = 2.0 * (query - known.center)
+        largest = columns.magnitude(slope)
+    weights, exponent = columns.scaled(slope, largest)
+    bounds = columns.product_bounds(known, weights, exponent)
+    peak = bounds.largest
+    if objective == "nearest":
+        peak += float(known.reach.max()) ** 2
+    if objective == "nearest" or value_range is not None:
+        bounds = columns.bounds(known, query, objective, value_range)
     # The errors of SUMMED products and sums, of rounding z and the weights, and of the sums in float64.
     gamma = (SUMMED + 16) * _UNIT
-    tiny = math.ldexp(_TINY, exponent) + math.sqrt(peak) * _TINY
+    tiny = math.ldexp(TINY, exponent) + math.sqrt(peak) * TINY
+    steepness, norm = math.sqrt(slope @ slope), arms.largest_norm
     return BlockedRewards(
         arms,
         query,
         slope,
         objective,
-        columns.bounds(known, query, objective, value_range),
-        (slope * math.ldexp(1.0, -exponent)).astype(np.float32).take(arms.order),
+        bounds,
+        weights,
         exponent,
         max(math.sqrt(peak), 2.0**-60),
         gamma * peak + tiny,
-        gamma * (math.sqrt(slope @ slope) + arms.largest_norm) * arms.largest_norm + tiny * arms.dim,
+        gamma * (steepness + norm) * norm + tiny * arms.dim,
+        gamma * (steepness * (arms.center_norm + norm) + norm**2) + tiny * arms.dim,
     )
 
 
@@ -220,7 +236,10 @@ def scores(vectors: columns.Given, rows: Rows, query: Vector, objective: Objecti
     step = max(1, _SCORED_ENTRIES // len(query))
     buffer = np.empty((min(step, len(rows)), len(query)))
     for start in range(0, len(rows), step):
-        some = vectors[rows[start : start + step]]
-        terms = columns.term(some, query, objective, out=buffer[: len(some)])
-        found[start : start + step] = np.add.reduce(terms, axis=1)
-    return found
+        some = rows[start : start + step]
+        values = buffer[: len(some)]
+        values[...] = vectors[some] if step > 1 else vectors[some.item()]
+        if objective == "nearest":
+            values -= query
+        found[start : start + step] = np.vecdot(values, query if objective == "inner_product" else values)
+    return found if objective == "inner_product" else -found

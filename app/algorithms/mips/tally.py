@@ -11,6 +11,8 @@ from app.algorithms.types import Rows, Vector
 
 # What a round costs beside its reads, in coordinates of a scan.
 _DECISION = 250_000
+# Times k arms are scored as soon as they are read and compared.
+_FEW = 2
 
 
 class Tally:
@@ -34,8 +36,9 @@ class Tally:
         """
         if t <= self.t:
             return
-        picked = None if scans(len(self.places), self.rewards) else self.places
-        mine = self.places if picked is None and len(self.places) < self.rewards.size else slice(None)
+        left, n = len(self.places), self.rewards.size
+        picked = None if self.rewards.prices.reading(left, n) == n else self.places
+        mine = self.places if picked is None and left < n else slice(None)
         if squares:
             sums, squared = self.rewards.pull_squares(self.t, t, picked)
             self.squares += squared[mine]
@@ -48,23 +51,47 @@ class Tally:
 
     def few_are_left(self) -> bool:
         """Whether reading all of the arms that are left takes no longer than deciding what to read next."""
+        total = self.rewards.size * self.rewards.dim
+        return self.finishing(len(self.places)) <= min(_DECISION, total / 64.0)
+
+    def finishing(self, left: int) -> float:
+        """The time that reading ``left`` arms to the end would take, in coordinates of a scan."""
         rewards = self.rewards
-        rest = len(self.places) * (rewards.dim - self.t) * rewards.picking
-        return rest <= min(_DECISION, rewards.size * rewards.dim / 64.0)
+        return rewards.prices.finishing(left, self.t, rewards.size, rewards.dim)
 
     def keep(self, which: Rows) -> None:
         """Keep the arms at these positions of ``places``, ascending."""
         self.places, self.sums, self.squares = self.places[which], self.sums[which], self.squares[which]
 
-    def answer(self, k: int, guarantee: Guarantee) -> Answer:
-        """Return the best ``k`` of the arms that are left: by their sums, and exactly if all was read."""
-        rewards, dim = self.rewards, self.rewards.dim
-        read = self.t == dim
-        close = candidates(self.sums.copy(), rewards.sum_noise, k) if read else largest(self.sums, k)
+    def read_rest(self) -> float:
+        """Read the arms that are left to the end, in the quickest way.
+
+        The sums are then off by at most what is returned, and by something that is the same for all.
+        """
+        rewards, left = self.rewards, len(self.places)
+        on = rewards.prices.reading(left, rewards.size) * (rewards.dim - self.t)
+        if on <= self.finishing(left):
+            self.read_to(rewards.dim)
+            return rewards.sum_noise
+        self.sums = rewards.whole(self.places)
+        self.reads += left * rewards.dim
+        self.t = rewards.dim
+        return rewards.whole_noise
+
+    def answer(self, k: int, guarantee: Guarantee, *, decided: bool = False) -> Answer:
+        """Return the best ``k`` of the arms that are left: by their sums if ``decided``, else exactly."""
+        rewards = self.rewards
+        if decided:
+            close = largest(self.sums, k)
+        elif len(self.places) <= _FEW * k:
+            close = np.arange(len(self.places))
+        else:
+            noise = self.read_rest()
+            close = candidates(self.sums.copy(), noise, k)
         rows, scores = rewards.scores(self.places[close])
         order = np.lexsort((rows, -scores))[:k]
-        exhaustive = rewards.size * dim
-        reads = min(self.reads + len(close) * (dim - self.t), exhaustive)
+        exhaustive = rewards.size * rewards.dim
+        reads = min(self.reads + len(close) * rewards.dim, exhaustive)
         values = scores[order] if rewards.objective == "inner_product" else np.abs(scores[order])
         return Answer(rows[order], values, reads, exhaustive, VIOLATED if rewards.violated else guarantee)
 
@@ -84,18 +111,6 @@ def largest(values: Vector, k: int) -> Rows:
     return np.sort(near[order])
 
 
-def scans(left: int, rewards: Rewards) -> bool:
-    """Whether reading all arms in a row is no slower than picking those that are ``left``."""
-    return left * rewards.picking >= rewards.size
-
-
-def reading(left: int, rewards: Rewards) -> float:
-    """The time that a coordinate of the arms that are left takes, in coordinates of a scan."""
-    return min(rewards.size, left * rewards.picking)
-
-
 def read_all(rewards: Rewards, k: int, reason: str) -> Answer:
     """Read everything and return the best ``k`` arms. Cost: n N reads, in a row."""
-    tally = Tally(rewards)
-    tally.read_to(rewards.dim)
-    return tally.answer(k, exactly(reason))
+    return Tally(rewards).answer(k, exactly(reason))

@@ -83,9 +83,9 @@ def _best(tally: Tally, offsets: Vector) -> int:
     if len(tally.places) == 1:
         return int(tally.places[0])
     rewards = tally.rewards
-    tally.read_to(rewards.dim)
+    noise = tally.read_rest()
     noisy = tally.sums + offsets[tally.places]
-    close = tally.places[candidates(noisy, rewards.sum_noise, 1)]
+    close = tally.places[candidates(noisy, noise, 1)]
     _, scores = rewards.scores(close)
     return int(close[(scores + offsets[close]).argmax()])
 
@@ -131,7 +131,7 @@ class _Normal:
         row = arms.rows[tally.places[leader]]
         weights = rewards.query**2 * (arms.vectors[row] - arms.columns.center)
         largest = float(np.abs(weights).max()) or 1.0
-        scaled = (weights / largest)[arms.order].astype(np.float32)
+        scaled = (weights / largest).astype(np.float32)
         crossed = largest * arms.products(scaled, 0, tally.squared, tally.places, buffer=rewards.buffer)
         squares = tally.squares - 2.0 * crossed + tally.squares[leader]
         return _root(squares / tally.squared - ((self._sums - self._sums[leader]) / tally.squared) ** 2)

@@ -13,6 +13,7 @@ from app.algorithms.finite_population import rho
 from app.algorithms.mips import bounded_me as bounded
 from app.algorithms.mips import racing as raced
 from app.algorithms.mips.bounded_me import bounded_me
+from app.algorithms.mips.prices import Prices
 from app.algorithms.mips.racing import racing
 from app.errors import InvalidParameter
 from tests.algorithms.mips.finite_arms import LAYOUTS, best, in_blocks, spread_out, suboptimality, truth
@@ -98,12 +99,12 @@ def test_one_sample_reads_less_than_the_printed_rounds():
     dim=st.integers(1, 10**6),
     epsilon=st.floats(1e-3, 10.0),
     delta=st.floats(1e-6, 0.9),
-    picking=st.floats(1.0, 5.0),
+    prices=st.builds(Prices, st.floats(1.0, 5.0), st.floats(1.0, 5.0)),
 )
 @settings(deadline=None)
-def test_one_sample_spends_no_more_than_it_has(*, n, k, dim, epsilon, delta, picking):
+def test_one_sample_spends_no_more_than_it_has(*, n, k, dim, epsilon, delta, prices):
     """The lemma of a round: K best arms estimated epsilon / 2 too low, or f + 1 others too high."""
-    steps = bounded.sample_once(n, dim, k=k, epsilon=epsilon, delta=delta, spread=1.0, picking=picking)
+    steps = bounded.sample_once(n, dim, k=k, epsilon=epsilon, delta=delta, spread=1.0, prices=prices)
     if n <= k:
         assert steps == []
         return

@@ -1,0 +1,41 @@
+"""What a search takes beside a scan: all times are in coordinates of arms that are read in a row.
+
+Measured on one core where a scan reads eight million coordinates a millisecond: docs/papers.md, section 2.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# Where a scan takes less than a millisecond or two time is no object, and reads decide.
+LARGE = 2**24
+# Half as long again as what a query costs beside its reads, for itself and for each of its coordinates.
+_BESIDE, _BESIDE_EACH = 5_500_000, 96
+
+
+class Prices(NamedTuple):
+    """The time that a coordinate takes: of arms that are ``picked``, and of those that are read ``whole``,
+    from their first coordinate on.
+    """
+
+    picked: float
+    whole: float
+
+    def reading(self, left: int, n: int) -> float:
+        """The time that a coordinate takes of ``left`` of ``n`` arms, picked or with all others."""
+        return min(n, left * self.picked)
+
+    def finishing(self, left: int, t: float, n: int, dim: int) -> float:
+        """The time that reading ``left`` arms from ``t`` coordinates to the end takes."""
+        return min(self.reading(left, n) * (dim - t), left * self.whole * dim)
+
+
+AS_THEY_LIE = Prices(1.0, 1.0)
+BLOCKED = Prices(3.5, 2.5)
+
+
+def least_sample(n: int, dim: int) -> float:
+    """The least number of coordinates of n arms that is worth reading: with fewer a query takes hardly less
+    time, and most of that is not spent on reading.
+    """
+    return min(dim / 4.0, (_BESIDE + _BESIDE_EACH * dim) / n) if n * dim >= LARGE else 1.0
