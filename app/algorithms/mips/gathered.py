@@ -10,6 +10,7 @@ what is read is compared with that range.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -55,7 +56,7 @@ class GatheredRewards:
         self.bounds = column_values.bounds(columns, self.query, objective, value_range)
         self.violated = self.bounds.violated
         self._vectors, self._rows = vectors, rows
-        self._order = rng.permutation(vectors.shape[1])
+        self._rng = rng
         self._range = None if value_range is None else column_values.term_range(value_range, objective)
         self._base = self._bases(columns)
         # Whatever lies outside the range is summed too.
@@ -69,7 +70,7 @@ class GatheredRewards:
 
     @property
     def dim(self) -> int:
-        return len(self._order)
+        return self._vectors.shape[1]
 
     def roots(self) -> None:
         """Nothing is known before it is read."""
@@ -92,7 +93,15 @@ class GatheredRewards:
 
     def scores(self, places: Rows) -> tuple[Rows, Vector]:
         rows = places if self._rows is None else self._rows[places]
+        if self._range is not None:
+            for values in self._values(places, slice(None), self.dim):
+                self._compare(column_values.term(values, self.query, self.objective))
         return rows, scores(self._vectors, rows, self.query, self.objective)
+
+    @cached_property
+    def _order(self) -> Rows:
+        """Drawn when it is first needed: a plan needs none, and drawing takes longer than planning."""
+        return self._rng.permutation(self.dim)
 
     def _terms(self, start: int, stop: int, places: Rows | None) -> Iterator[Matrix]:
         """Yield y, the coordinates in any order, of a few arms at a time; see whether the range holds."""

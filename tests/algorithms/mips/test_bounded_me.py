@@ -16,7 +16,15 @@ from app.algorithms.mips.bounded_me import bounded_me
 from app.algorithms.mips.prices import Prices
 from app.algorithms.mips.racing import racing
 from app.errors import InvalidParameter
-from tests.algorithms.mips.finite_arms import LAYOUTS, best, in_blocks, spread_out, suboptimality, truth
+from tests.algorithms.mips.finite_arms import (
+    LAYOUTS,
+    as_they_lie,
+    best,
+    in_blocks,
+    spread_out,
+    suboptimality,
+    truth,
+)
 
 SEARCHES = {"bounded_me": bounded_me, "racing": racing}
 
@@ -227,3 +235,18 @@ def test_an_unknown_plan_is_named():
 def test_an_unknown_width_is_named():
     with pytest.raises(InvalidParameter, match="width"):
         racing(in_blocks(np.eye(4), np.ones(4)), k=1, epsilon=0.1, delta=0.1, width="narrow")
+
+
+@pytest.mark.parametrize("search", [bounded_me, racing])
+def test_a_range_that_only_the_answer_violates_promises_nothing(search):
+    """In a coordinate that is not among those that were sampled."""
+    vectors, query = spread_out(200, 4096, seed=5)
+    rewards = as_they_lie(vectors, query, seed=2, value_range=(-2.5, 2.5))
+    options = {"k": 1, "epsilon": 0.2, "delta": 0.1}
+    found = search(rewards, **options)
+    assert found.guarantee.kind == "pac"
+    assert found.reads < 0.9 * found.exhaustive_reads
+    vectors[found.rows[0], rewards._order[-1]] = 3.0
+    violating = search(as_they_lie(vectors, query, seed=2, value_range=(-2.5, 2.5)), **options)
+    assert violating.rows == found.rows
+    assert violating.guarantee.kind == "none"
