@@ -10,7 +10,7 @@ from typing import NamedTuple
 # Where a scan takes less than a millisecond or two time is no object, and reads decide.
 LARGE = 2**24
 # Half as long again as what a query costs beside its reads, for itself and for each of its coordinates.
-_BESIDE, _BESIDE_EACH = 5_500_000, 96
+_BESIDE, _BESIDE_EACH = 5_500_000, 140
 
 
 class Prices(NamedTuple):
