@@ -44,8 +44,7 @@ FEW_COORDINATES = "there are too few coordinates to sample"
 ALL_READ = "no arm could be told apart before everything was read"
 LEAST_DIM = 256
 _SQUARED_SHARE = 1.0 / 30.0
-_LOOKS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
-_BEYOND = 1.5
+_FIRST_SHARE, _LATE = 1.0 / 64.0, 1.0 / 4.0
 # What a look costs beside its reads, in coordinates of a scan.
 _LOOK = 2_000_000
 
@@ -118,12 +117,15 @@ def useful(
 
 
 def looks(rewards: Rewards) -> list[int]:
-    """The looks before the last: the least sample, and well beyond it N over powers of two, where blocks end,
-    and late ones halfway between.
+    """The looks before the last: twice as far each time, as blocks end, and late ones also halfway between.
+
+    The first is at the least sample, or at one of 64 coordinates.
     """
-    dim = rewards.dim
-    least = least_sample(rewards.size, dim)
-    times = [least, *(share * dim for share in _LOOKS if share * dim >= _BEYOND * least)]
+    dim, times = rewards.dim, list[float]()
+    t = max(least_sample(rewards.size, dim), _FIRST_SHARE * dim)
+    while t < dim:
+        times += [t, 1.5 * t] if t >= _LATE * dim else [t]
+        t *= 2.0
     return sorted({rewards.rounded(t) for t in times} - {dim})
 
 
