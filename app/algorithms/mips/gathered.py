@@ -70,7 +70,7 @@ class GatheredRewards:
 
     @property
     def dim(self) -> int:
-        return self._vectors.shape[1]
+        return len(self.query)
 
     def roots(self) -> None:
         """Nothing is known before it is read."""

@@ -36,9 +36,7 @@ class Tally:
         """
         if t <= self.t:
             return
-        left, n = len(self.places), self.rewards.size
-        picked = None if self.rewards.prices.reading(left, n) == n else self.places
-        mine = self.places if picked is None and left < n else slice(None)
+        picked, mine = self.to_read()
         if squares:
             sums, squared = self.rewards.pull_squares(self.t, t, picked)
             self.squares += squared[mine]
@@ -48,6 +46,13 @@ class Tally:
         self.sums += sums[mine]
         self.reads += len(sums) * (t - self.t)
         self.t = t
+
+    def to_read(self) -> tuple[Rows | None, Rows | slice]:
+        """The places to read at, None for all arms where that takes no longer; and which of them are left."""
+        left, n = len(self.places), self.rewards.size
+        if self.rewards.prices.reading(left, n) < n:
+            return self.places, slice(None)
+        return None, self.places if left < n else slice(None)
 
     def few_are_left(self) -> bool:
         """Whether reading all of the arms that are left takes no longer than deciding what to read next."""

@@ -30,6 +30,7 @@ import numpy as np
 from app.algorithms import checks
 from app.algorithms.mips import racing
 from app.algorithms.mips.exact import candidates
+from app.algorithms.mips.prices import least_sample
 from app.algorithms.mips.rewards import BlockedRewards
 from app.algorithms.mips.tally import Tally
 from app.algorithms.sampling.b_normal import b_normal
@@ -95,7 +96,9 @@ class _Normal:
 
     def __init__(self, tally: Tally, rewards: BlockedRewards, delta: float, variance: Variance) -> None:
         self._tally, self._rewards, self._variance = tally, rewards, variance
-        size, first = rewards.dim, rewards.rounded(max(FIRST, _FIRST_SHARE * rewards.dim))
+        size, batch = rewards.dim, max(FIRST, _FIRST_SHARE * rewards.dim)
+        first = rewards.rounded(max(batch, least_sample(rewards.size, size)))
+        self._batch = min(first, max(rewards.rounded(batch), rewards.arms.squared_to))
         self.looks = doubling(first, size)[:-1]
         bound = b_normal(delta / rivals(rewards.size, variance), first / size)
         self._width = normal_width(size, bound)
@@ -104,10 +107,11 @@ class _Normal:
 
     def read_to(self, t: int) -> None:
         # DEVIATION (section 3.3.2): sigma^ is that of the first batch; see "Racing over coordinates".
-        first = self._tally.t == 0
-        self._tally.read_to(t, squares=first)
-        if first:
-            self._sums = self._tally.sums.copy()
+        tally = self._tally
+        if tally.t == 0:
+            tally.read_to(self._batch, squares=True)
+            self._sums = tally.sums.copy()
+        tally.read_to(t)
 
     def of(self, leader: int) -> Vector:
         tally, t = self._tally, self._tally.t
@@ -132,7 +136,8 @@ class _Normal:
         weights = rewards.query**2 * (arms.vectors[row] - arms.columns.center)
         largest = float(np.abs(weights).max()) or 1.0
         scaled = (weights / largest).astype(np.float32)
-        crossed = largest * arms.products(scaled, 0, tally.squared, tally.places, buffer=rewards.buffer)
+        picked, mine = tally.to_read()
+        crossed = largest * arms.products(scaled, 0, tally.squared, picked, buffer=rewards.buffer)[mine]
         squares = tally.squares - 2.0 * crossed + tally.squares[leader]
         return _root(squares / tally.squared - ((self._sums - self._sums[leader]) / tally.squared) ** 2)
 
