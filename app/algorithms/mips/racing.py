@@ -32,7 +32,7 @@ from app.algorithms.finite_population import (
 )
 from app.algorithms.mips.answer import Answer, Guarantee, exactly
 from app.algorithms.mips.bounded_me import check
-from app.algorithms.mips.prices import LARGE, least_sample
+from app.algorithms.mips.prices import LARGE, stops
 from app.algorithms.mips.rewards import Rewards
 from app.algorithms.mips.tally import Tally, kth_largest, largest, read_all
 from app.algorithms.types import Rows, Vector
@@ -44,7 +44,6 @@ FEW_COORDINATES = "there are too few coordinates to sample"
 ALL_READ = "no arm could be told apart before everything was read"
 LEAST_DIM = 256
 _SQUARED_SHARE = 1.0 / 30.0
-_FIRST_SHARE, _LATE = 1.0 / 64.0, 1.0 / 4.0
 # What a look costs beside its reads, in coordinates of a scan.
 _LOOK = 2_000_000
 
@@ -117,16 +116,8 @@ def useful(
 
 
 def looks(rewards: Rewards) -> list[int]:
-    """The looks before the last: twice as far each time, as blocks end, and late ones also halfway between.
-
-    The first is at the least sample, or at one of 64 coordinates.
-    """
-    dim, times = rewards.dim, list[float]()
-    t = max(least_sample(rewards.size, dim), _FIRST_SHARE * dim)
-    while t < dim:
-        times += [t, 1.5 * t] if t >= _LATE * dim else [t]
-        t *= 2.0
-    return sorted({rewards.rounded(t) for t in times} - {dim})
+    """The looks before the last, ascending."""
+    return sorted({rewards.rounded(t) for t in stops(rewards.size, rewards.dim)} - {rewards.dim})
 
 
 def radii(tally: Tally, roots: Vector, level: float, width: Width) -> tuple[Vector, Vector]:

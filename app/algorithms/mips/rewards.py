@@ -17,8 +17,8 @@ import numpy as np
 
 from app.algorithms.mips import columns
 from app.algorithms.mips.answer import Objective
-from app.algorithms.mips.blocked import SUMMED, BlockedArms, Single, picked_buffer
-from app.algorithms.mips.columns import TINY, Bounds
+from app.algorithms.mips.blocked import SUMMED, BlockedArms, picked_buffer
+from app.algorithms.mips.columns import TINY, Bounds, Single
 from app.algorithms.mips.prices import BLOCKED, Prices
 from app.algorithms.types import Rows, Vector
 
