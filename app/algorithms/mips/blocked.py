@@ -14,8 +14,8 @@ answer that depends on it tells a little, and arms or queries made from such ans
 of it. Answers to different queries under one permutation are each right with probability 1 - delta, but not
 independently so.
 
-z is kept in float32 in blocks of permuted coordinates, each block contiguous, arm after arm, that end where a
-search may want to stop (``prices.stops``): what it reads are long runs of memory. A sample of the
+z is kept in float32 in blocks of permuted coordinates, each block contiguous, arm after arm, and as wide as
+all before it up to a limit: whoever reads twice as far each time reads long runs of memory. A sample of the
 coordinates of all arms is read at the speed of a scan; a random gather would be slower than reading all.
 The squares of the first coordinates are kept too, so that second moments are products like any other.
 
@@ -33,7 +33,7 @@ import numpy as np
 
 from app.algorithms.mips import columns as column_values
 from app.algorithms.mips.columns import Columns, Given, Single
-from app.algorithms.mips.prices import LARGE, stops
+from app.algorithms.mips.prices import LARGE, least_sample
 from app.algorithms.types import Rows, Vector
 
 # Sums of products are in float32 over at most SUMMED coordinates, beyond that in float64.
@@ -286,13 +286,11 @@ def build(
 
 
 def _starts(n: int, dim: int, grain: int) -> Rows:
-    """Where blocks begin, in multiples of the grain: where a search may stop, unless blocks became too small,
-    and in between where they became too wide.
-    """
-    least = _FIRST_ENTRIES / n if n * dim >= LARGE else max(_FIRST_ENTRIES / n, dim / 8.0)
-    widest, starts = max(SUMMED, least), [0]
-    for end in [*(rounded(t, grain, dim) for t in stops(n, dim) if t >= least), dim]:
-        begin, parts = starts[-1], math.ceil((end - starts[-1]) / widest)
-        starts += [begin + rounded(part / parts * (end - begin), grain, dim) for part in range(1, parts)]
-        starts.append(end)
-    return np.unique(starts)
+    """Where blocks begin: each as wide as all before it, within limits, in multiples of the grain."""
+    sample = least_sample(n, dim) if n * dim >= LARGE else dim / 8.0
+    first = rounded(max(SQUARED * dim, min(SUMMED, sample), _FIRST_ENTRIES / n), grain, dim)
+    widest = max(first, SUMMED // grain * grain)
+    starts = [0]
+    while starts[-1] < dim:
+        starts.append(min(dim, starts[-1] + min(max(first, starts[-1]), widest)))
+    return np.array(starts, dtype=np.int64)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 LARGE = 2**24
 # Half as long again as what a query costs beside its reads, for itself and for each of its coordinates.
 _BESIDE, _BESIDE_EACH = 5_500_000, 140
-_SHARES, _BEYOND = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4), 1.5
 
 
 class Prices(NamedTuple):
@@ -40,11 +39,3 @@ def least_sample(n: int, dim: int) -> float:
     time, and most of that is not spent on reading.
     """
     return min(dim / 4.0, (_BESIDE + _BESIDE_EACH * dim) / n) if n * dim >= LARGE else 1.0
-
-
-def stops(n: int, dim: int) -> list[float]:
-    """The numbers of coordinates at which a race looks, and where blocks end: the least sample, or one of 64
-    coordinates; well beyond it N over powers of two, and late ones halfway between.
-    """
-    first = max(least_sample(n, dim), _SHARES[0] * dim)
-    return [first, *(share * dim for share in _SHARES if share * dim >= _BEYOND * first)]

@@ -32,7 +32,7 @@ from app.algorithms.finite_population import (
 )
 from app.algorithms.mips.answer import Answer, Guarantee, exactly
 from app.algorithms.mips.bounded_me import check
-from app.algorithms.mips.prices import LARGE, stops
+from app.algorithms.mips.prices import LARGE, least_sample
 from app.algorithms.mips.rewards import Rewards
 from app.algorithms.mips.tally import Tally, kth_largest, largest, read_all
 from app.algorithms.types import Rows, Vector
@@ -44,6 +44,8 @@ FEW_COORDINATES = "there are too few coordinates to sample"
 ALL_READ = "no arm could be told apart before everything was read"
 LEAST_DIM = 256
 _SQUARED_SHARE = 1.0 / 30.0
+_LOOKS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+_BEYOND = 1.5
 # What a look costs beside its reads, in coordinates of a scan.
 _LOOK = 2_000_000
 
@@ -116,8 +118,13 @@ def useful(
 
 
 def looks(rewards: Rewards) -> list[int]:
-    """The looks before the last, ascending."""
-    return sorted({rewards.rounded(t) for t in stops(rewards.size, rewards.dim)} - {rewards.dim})
+    """The looks before the last: the least sample, and well beyond it N over powers of two, where blocks end,
+    and late ones halfway between.
+    """
+    dim = rewards.dim
+    least = least_sample(rewards.size, dim)
+    times = [least, *(share * dim for share in _LOOKS if share * dim >= _BEYOND * least)]
+    return sorted({rewards.rounded(t) for t in times} - {dim})
 
 
 def radii(tally: Tally, roots: Vector, level: float, width: Width) -> tuple[Vector, Vector]:
