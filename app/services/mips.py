@@ -160,7 +160,7 @@ def _racing(request: MipsRequest) -> Search:
     return lambda rewards: racing.racing(rewards, k=request.k, epsilon=request.epsilon, delta=request.delta)
 
 
-def _sampled(search: Callable[[MipsRequest], Search], least_dim: int) -> Method:
+def _sampled(search: Callable[[MipsRequest], Search], few_coordinates: Callable[[Rewards], bool]) -> Method:
     def in_catalogue(job: CatalogueJob) -> Answer:
         request, view = job.request, job.prepared.view
         known = job.layouts.columns(job.prepared)
@@ -170,12 +170,12 @@ def _sampled(search: Callable[[MipsRequest], Search], least_dim: int) -> Method:
             view.features, job.query, rng=rng, rows=view.live_rows, columns=known, **options
         )
         if not rewards.violated:
-            reason = _saves_nothing(rewards, request, least_dim)
+            reason = racing.FEW_COORDINATES if few_coordinates(rewards) else _saves_nothing(rewards, request)
             if reason is None and request.seed is None and not job.layouts.fits(job.prepared):
                 reason = NO_ROOM
             if reason is not None:
                 return _scan(job, reason)
-        if request.seed is None and rewards.dim >= least_dim and job.layouts.fits(job.prepared):
+        if request.seed is None and not few_coordinates(rewards) and job.layouts.fits(job.prepared):
             rewards = blocked_rewards(job.layouts.arms(job.prepared), job.query, **options)
         return search(request)(rewards)
 
@@ -195,9 +195,9 @@ def _sampled(search: Callable[[MipsRequest], Search], least_dim: int) -> Method:
     return Method(in_catalogue, in_vectors)
 
 
-def _saves_nothing(rewards: Rewards, request: MipsRequest, least_dim: int) -> str | None:
+def _saves_nothing(rewards: Rewards, request: MipsRequest) -> str | None:
     """Why sampling would be no faster than a scan, if that is known before anything is read."""
-    if rewards.dim < least_dim or rewards.size <= request.k:
+    if rewards.size <= request.k:
         return racing.FEW_COORDINATES
     if request.method == "bounded_me":
         prices = BLOCKED if request.seed is None else rewards.prices
@@ -285,8 +285,8 @@ def _refuse_nearest(request: MipsRequest) -> None:
 
 
 METHODS: Mapping[MethodName, Method] = {
-    "bounded_me": _sampled(_bounded_me, bounded_me.LEAST_DIM),
-    "racing": _sampled(_racing, racing.LEAST_DIM),
+    "bounded_me": _sampled(_bounded_me, bounded_me.few_coordinates),
+    "racing": _sampled(_racing, racing.few_coordinates),
     "exact": Method(_scan, _scan_vectors),
     "hnsw": Method(_graph, _graph_of_vectors),
     "adaptive": Method(_adaptive, _adaptive_vectors),

@@ -21,23 +21,18 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from app.algorithms import checks
 from app.algorithms.finite_population import sample_size
 from app.algorithms.mips.answer import Answer, Guarantee
-from app.algorithms.mips.prices import LARGE, Prices, least_sample
+from app.algorithms.mips.prices import Prices, beside, least_sample
 from app.algorithms.mips.rewards import Rewards
-from app.algorithms.mips.tally import Tally, read_all
+from app.algorithms.mips.tally import Tally, largest, read_all
 from app.errors import InvalidParameter
 
 Plan = Literal["sampled", "printed"]
 
 NOTHING_SAVED = "the schedule would read as much as a scan"
-# Fewer coordinates than this are read faster than they are sampled.
 LEAST_DIM = 128
-# What a round costs beside its reads, in coordinates of a scan.
-_ROUND = 1_500_000
 # Arms that the guarantee does not need are kept for this much more time: more of the best are among them.
 _PATIENCE = 1.2
 # A schedule that takes this share of a scan's time is not worth its randomness.
@@ -76,8 +71,7 @@ def follow(steps: Sequence[Round], rewards: Rewards, k: int, guarantee: Guarante
         if step.t == rewards.dim or tally.few_are_left():
             break
         tally.read_to(int(step.t))
-        least = len(tally.sums) - step.kept
-        tally.keep(np.sort(np.argpartition(tally.sums, least)[least:]))
+        tally.keep(largest(tally.sums, step.kept))
     return tally.answer(k, guarantee)
 
 
@@ -90,11 +84,14 @@ def check(k: int, epsilon: float, delta: float) -> None:
 
 def saves(steps: Sequence[Round], rewards: Rewards, *, prices: Prices | None = None) -> bool:
     """Whether the rounds take less time than a scan; ``prices`` in place of those of the rewards."""
-    total = rewards.size * rewards.dim
-    cost = work(steps, rewards.size, rewards.dim, prices or rewards.prices)
-    if total >= LARGE:
-        cost += len(steps) * _ROUND / total
-    return rewards.dim >= LEAST_DIM and cost < _WORTH
+    n, dim = rewards.size, rewards.dim
+    cost = work(steps, n, dim, prices or rewards.prices) + beside(n, dim) / (n * dim)
+    return not few_coordinates(rewards) and cost < _WORTH
+
+
+def few_coordinates(rewards: Rewards) -> bool:
+    """Whether coordinates are read faster than they are sampled."""
+    return rewards.dim < LEAST_DIM
 
 
 def rounds(

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 # Where a scan takes less than a millisecond or two time is no object, and reads decide.
 LARGE = 2**24
-# Half as long again as what a query costs beside its reads, for itself and for each of its coordinates.
-_BESIDE, _BESIDE_EACH = 5_500_000, 140
+# What a query costs beside its reads: for itself, for each of its coordinates, and for each arm.
+_QUERY, _COORDINATE, _ARM = 950_000, 60, 200
+# The least sample, in multiples of that.
+_MULTIPLE = 2.0
 
 
 class Prices(NamedTuple):
@@ -34,8 +36,13 @@ AS_THEY_LIE = Prices(1.0, 1.0)
 BLOCKED = Prices(3.5, 3.0)
 
 
+def beside(n: int, dim: int) -> float:
+    """What a query costs beside its reads; nothing where time is no object."""
+    return _QUERY + _COORDINATE * dim + _ARM * n if n * dim >= LARGE else 0.0
+
+
 def least_sample(n: int, dim: int) -> float:
     """The least number of coordinates of n arms that is worth reading: with fewer a query takes hardly less
     time, and most of that is not spent on reading.
     """
-    return min(dim / 4.0, (_BESIDE + _BESIDE_EACH * dim) / n) if n * dim >= LARGE else 1.0
+    return max(1.0, min(dim / 4.0, _MULTIPLE * beside(n, dim) / n))

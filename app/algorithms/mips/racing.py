@@ -32,7 +32,7 @@ from app.algorithms.finite_population import (
 )
 from app.algorithms.mips.answer import Answer, Guarantee, exactly
 from app.algorithms.mips.bounded_me import check
-from app.algorithms.mips.prices import LARGE, least_sample
+from app.algorithms.mips.prices import LARGE, beside, least_sample
 from app.algorithms.mips.rewards import Rewards
 from app.algorithms.mips.tally import Tally, kth_largest, largest, read_all
 from app.algorithms.types import Rows, Vector
@@ -46,6 +46,7 @@ LEAST_DIM = 256
 _SQUARED_SHARE = 1.0 / 30.0
 _LOOKS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 _BEYOND = 1.5
+_MOST_BESIDE = 0.12
 # What a look costs beside its reads, in coordinates of a scan.
 _LOOK = 2_000_000
 
@@ -62,7 +63,7 @@ def racing(
     check(k, epsilon, delta)
     if width not in {"second_moment", "empirical_bernstein"}:
         raise InvalidParameter("width must be second_moment or empirical_bernstein", loc=("width",))
-    if rewards.dim < LEAST_DIM or rewards.size <= k:
+    if few_coordinates(rewards) or rewards.size <= k:
         return read_all(rewards, k, FEW_COORDINATES)
     times = looks(rewards)
     level = math.log(2.0 * rewards.size * len(times) / delta)
@@ -90,6 +91,12 @@ def racing(
     sampled = done or len(tally.places) < rewards.size
     guarantee = Guarantee("pac", epsilon, delta) if sampled else exactly(ALL_READ)
     return tally.answer(k, guarantee, decided=done)
+
+
+def few_coordinates(rewards: Rewards) -> bool:
+    """Whether a race would take much longer than a scan, should it have to read everything."""
+    n, dim = rewards.size, rewards.dim
+    return dim < LEAST_DIM or beside(n, dim) > _MOST_BESIDE * n * dim
 
 
 def useful(

@@ -130,8 +130,8 @@ class BlockedRewards:
         return self.arms.rounded(t)
 
     def pull(self, start: int, stop: int, places: Rows | None) -> Vector:
-        products = self.arms.products(self.weights, start, stop, places, buffer=self.buffer)
-        sums = products * math.ldexp(1.0, self.exponent)
+        sums = self.arms.products(self.weights, start, stop, places, buffer=self.buffer)
+        sums *= math.ldexp(1.0, self.exponent)
         if self.objective == "nearest":
             sums -= self.arms.squares(start, stop, places)
         return sums

@@ -13,6 +13,7 @@ from app.algorithms.types import Rows, Vector
 _DECISION = 250_000
 # Times k arms are scored as soon as they are read and compared.
 _FEW = 2
+_NOTHING: Vector = np.zeros(0)
 
 
 class Tally:
@@ -25,8 +26,7 @@ class Tally:
     def __init__(self, rewards: Rewards) -> None:
         self.rewards = rewards
         self.places: Rows = np.arange(rewards.size)
-        self.sums: Vector = np.zeros(rewards.size)
-        self.squares: Vector = np.zeros(rewards.size)
+        self.sums = self.squares = _NOTHING
         self.t = self.squared = self.reads = 0
 
     def read_to(self, t: int, *, squares: bool = False) -> None:
@@ -39,11 +39,11 @@ class Tally:
         picked, mine = self.to_read()
         if squares:
             sums, squared = self.rewards.pull_squares(self.t, t, picked)
-            self.squares += squared[mine]
+            self.squares = squared[mine] + self.squares if self.t else squared
             self.squared = t
         else:
             sums = self.rewards.pull(self.t, t, picked)
-        self.sums += sums[mine]
+        self.sums = sums[mine] + self.sums if self.t else sums
         self.reads += len(sums) * (t - self.t)
         self.t = t
 
@@ -66,7 +66,9 @@ class Tally:
 
     def keep(self, which: Rows) -> None:
         """Keep the arms at these positions of ``places``, ascending."""
-        self.places, self.sums, self.squares = self.places[which], self.sums[which], self.squares[which]
+        self.places, self.sums = self.places[which], self.sums[which]
+        if self.squared:
+            self.squares = self.squares[which]
 
     def read_rest(self) -> float:
         """Read the arms that are left to the end, in the quickest way.
@@ -112,6 +114,8 @@ def largest(values: Vector, k: int) -> Rows:
     if len(values) <= k:
         return np.arange(len(values))
     near = np.flatnonzero(values >= kth_largest_or_less(values, k))
+    if len(near) == k:
+        return near
     order = np.lexsort((near, -values[near]))[:k]
     return np.sort(near[order])
 
