@@ -12,7 +12,7 @@ LARGE = 2**24
 # What a query costs beside its reads: for itself, for each of its coordinates, and for each arm.
 _QUERY, _COORDINATE, _ARM = 950_000, 60, 200
 # The least sample, in multiples of that.
-_MULTIPLE = 2.0
+_MULTIPLE = 2.4
 
 
 class Prices(NamedTuple):
