@@ -46,7 +46,7 @@ LEAST_DIM = 256
 _SQUARED_SHARE = 1.0 / 30.0
 _LOOKS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 _BEYOND = 1.5
-_MOST_BESIDE = 0.12
+_MOST_BESIDE = 0.16
 # What a look costs beside its reads, in coordinates of a scan.
 _LOOK = 2_000_000
 
