@@ -1,4 +1,4 @@
-"""What is planned with: no more than there is, nothing where time is no object, a scan where that is quicker."""
+"""What is planned with: no more than there is, and a scan where that is quicker."""
 
 from __future__ import annotations
 
