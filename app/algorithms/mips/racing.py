@@ -125,8 +125,8 @@ def useful(
 
 
 def looks(rewards: Rewards) -> list[int]:
-    """The looks before the last: the least sample, and well beyond it N over powers of two, where blocks end,
-    and late ones halfway between.
+    """The looks before the last: the least sample, well beyond it N over powers of two, and late ones halfway
+    between.
     """
     dim = rewards.dim
     least = least_sample(rewards.size, dim)
