@@ -169,13 +169,14 @@ def _sampled(search: Callable[[MipsRequest], Search], few_coordinates: Callable[
         rewards: Rewards = GatheredRewards(
             view.features, job.query, rng=rng, rows=view.live_rows, columns=known, **options
         )
+        few = few_coordinates(rewards)
         if not rewards.violated:
-            reason = racing.FEW_COORDINATES if few_coordinates(rewards) else _saves_nothing(rewards, request)
+            reason = racing.FEW_COORDINATES if few else _saves_nothing(rewards, request)
             if reason is None and request.seed is None and not job.layouts.fits(job.prepared):
                 reason = NO_ROOM
             if reason is not None:
                 return _scan(job, reason)
-        if request.seed is None and not few_coordinates(rewards) and job.layouts.fits(job.prepared):
+        if request.seed is None and not few and job.layouts.fits(job.prepared):
             rewards = blocked_rewards(job.layouts.arms(job.prepared), job.query, **options)
         return search(request)(rewards)
 

@@ -34,7 +34,7 @@ def allowed(runs, rate):
     return int(stats.binom.isf(ALARM, runs, rate))
 
 
-def coins(seed, *, n=100, dim=4608, gap=1.02 * EPSILON, good=K):
+def coins(seed, *, n=160, dim=4608, gap=1.02 * EPSILON, good=K):
     """Rewards 0 or 1, as far from their means as can be; ``good`` arms are better than all others by gap."""
     rng = np.random.default_rng(seed)
     shares = np.full(n, 0.5 - gap / 2)
@@ -51,7 +51,7 @@ def failures(search, layout, *, runs=RUNS, objective="inner_product"):
         vectors, query = coins(seed)
         rewards = layout(vectors, query, objective, seed=seed, value_range=(0.0, 1.0))
         found = search(rewards, k=K, epsilon=EPSILON, delta=DELTA)
-        sampled += found.guarantee.kind == "pac" and found.reads < found.exhaustive_reads
+        sampled += found.guarantee.kind == "pac" and found.reads < 0.9 * found.exhaustive_reads
         failed += suboptimality(vectors, query, objective, found.rows) > EPSILON
     assert sampled == runs
     return failed

@@ -112,12 +112,14 @@ class BlockedArms:
     ) -> Vector:
         """Return sum of weights_j z_j over permuted coordinates [start, stop), of all arms or of some.
 
-        ``squared``: of weights_j z_j^2, for stop <= squared_to. Shapes: weights (N,), not permuted;
+        ``squared``: of weights_j^2 z_j^2, for stop <= squared_to. Shapes: weights (N,), not permuted;
         places (m,) ascending; buffer, see ``picked_buffer`` -> (n,) or (m,).
         Cost: stop - start coordinates of each arm; picking arms takes about 3.5 times as long a coordinate.
         """
         total = np.zeros(self.size if places is None else len(places))
         permuted = weights.take(self.order[start:stop])
+        if squared:
+            np.square(permuted, out=permuted)
         for part, first, last, some in self.pieces(start, stop, places, buffer=buffer, squared=squared):
             for begin in range(first, last, SUMMED):
                 end = min(begin + SUMMED, last)

@@ -45,7 +45,9 @@ ALL_READ = "no arm could be told apart before everything was read"
 LEAST_DIM = 256
 _SQUARED_SHARE = 1.0 / 30.0
 _LOOKS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+# The second look is at least so many times as far as the first.
 _BEYOND = 1.5
+# A race that reads everything may take so much longer than a scan, as a share of it, for what comes beside.
 _MOST_BESIDE = 0.16
 # What a look costs beside its reads, in coordinates of a scan.
 _LOOK = 2_000_000

@@ -160,8 +160,7 @@ class BlockedRewards:
 
     def _kept_squares(self, start: int, stop: int, places: Rows | None) -> Vector:
         """Bounds of the sums of q_j^2 z_j^2, from the squares that the arms keep."""
-        weights = np.square(self.weights)
-        squares = self.arms.products(weights, start, stop, places, buffer=self.buffer, squared=True)
+        squares = self.arms.products(self.weights, start, stop, places, buffer=self.buffer, squared=True)
         squares += (stop - start) * TINY * (1.0 + self.arms.largest_norm**2)
         squares *= math.ldexp(_SUMMED_ABOVE, 2 * self.exponent)
         return squares
