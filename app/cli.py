@@ -163,41 +163,41 @@ def _serve(parsed: argparse.Namespace) -> None:
     if not 1 <= parsed.workers <= MOST_PROCESSES:
         raise ShortlistError(f"--workers: from 1 to {MOST_PROCESSES} processes")
     if parsed.workers == 1:
-        from app.serving import serve  # noqa: PLC0415 - other commands need not load the server
+        from app.runtime.serving import serve  # noqa: PLC0415 - other commands need not load the server
 
         serve(_settings(parsed))
     else:
-        from app.serving_group import serve_group  # noqa: PLC0415 - as above
+        from app.runtime.serving_group import serve_group  # noqa: PLC0415 - as above
 
         serve_group(_settings(parsed), parsed.workers)
 
 
 def _work(parsed: argparse.Namespace) -> None:
-    from app.serving import work  # noqa: PLC0415 - as above
+    from app.runtime.serving import work  # noqa: PLC0415 - as above
 
     work(_settings(parsed), burst=parsed.burst)
 
 
 def _dead_letters(parsed: argparse.Namespace) -> int:
-    from app.administration import dead_letters  # noqa: PLC0415 - as above
+    from app.runtime.administration import dead_letters  # noqa: PLC0415 - as above
 
     return dead_letters(_settings(parsed), replay=parsed.action == "replay")
 
 
 def _replay(parsed: argparse.Namespace) -> int:
-    from app.administration import check_replay  # noqa: PLC0415 - as above
+    from app.runtime.administration import check_replay  # noqa: PLC0415 - as above
 
     return check_replay(_settings(parsed))
 
 
 def _key(parsed: argparse.Namespace) -> None:
-    from app.administration import make_key  # noqa: PLC0415 - as above
+    from app.runtime.administration import make_key  # noqa: PLC0415 - as above
 
     make_key(parsed.name, parsed.scopes.split(","))
 
 
 def _copy(parsed: argparse.Namespace) -> int:
-    from app.administration import copy_to  # noqa: PLC0415 - as above
+    from app.runtime.administration import copy_to  # noqa: PLC0415 - as above
 
     return copy_to(_settings(parsed), parsed.to)
 
@@ -237,6 +237,6 @@ def _write(path: Path | None, result: dict[str, Any]) -> None:
 
 
 def _doctor(parsed: argparse.Namespace) -> int:
-    from app.doctor import examine  # noqa: PLC0415 - as above
+    from app.runtime.doctor import examine  # noqa: PLC0415 - as above
 
     return examine(_settings(parsed))

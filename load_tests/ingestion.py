@@ -27,8 +27,8 @@ import numpy as np
 import redis
 
 from app.bench.report import report
-from app.services.records import RewardPayload, pack, vector_to_bytes
-from app.services.reducer import fold
+from app.services.formats.records import RewardPayload, pack, vector_to_bytes
+from app.services.learning.fold import fold
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.protocol import LogEntry, RewardWrite
 from app.storage.redis_store import RedisStore

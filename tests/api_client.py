@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from store_clients import Client, connect, flush
 from waiting import until
 
-from app.main import create_app
+from app.runtime.application import create_app
 from app.settings import Settings
 from app.storage import redis_keys
 

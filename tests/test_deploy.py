@@ -12,7 +12,7 @@ import yaml
 from service_process import ShortlistProcess, serving
 
 from app import cli
-from app.services.api_keys import new_key
+from app.services.access.api_keys import new_key
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
-from app import http_protocol
 from app.api import limits
-from app.http_protocol import HeldWrites, ShortlistProtocol
+from app.runtime import http_protocol
+from app.runtime.http_protocol import HeldWrites, ShortlistProtocol
 
 
 class Recorder:

@@ -21,7 +21,7 @@ from app.storage.server_binary import find_binary
 # Workers are forked from a process that has loaded everything: hundreds are killed in minutes, not hours.
 NURSERY = """
     import os, sys
-    from app.serving import work
+    from app.runtime.serving import work
     from app.settings import Settings
     settings = Settings()
     print("ready", flush=True)

@@ -5,12 +5,12 @@ from typing import Any
 
 from lossy_store import LossyStore
 
-from app.service import Service
-from app.services.bandits import Bandit
-from app.services.catalogues import Arm
-from app.services.choosing import Choice, ChooseRequest
-from app.services.records import BanditRecord, CatalogueRecord, RewardRule
-from app.services.rewards import Observation, Receipt, Reward
+from app.runtime.composition import Service
+from app.services.bandits.bandits import Bandit
+from app.services.catalogues.catalogues import Arm
+from app.services.choosing.choosing import Choice, ChooseRequest
+from app.services.formats.records import BanditRecord, CatalogueRecord, RewardRule
+from app.services.learning.rewards import Observation, Receipt, Reward
 
 INDEX: dict[str, Any] = {"kind": "auto", "m": 16, "ef_construction": 100, "ef_search": None, "shortlist": 30}
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 from app.errors import Unavailable
-from app.services.decisions import DEDUPE_MARGIN_MS, defaults_of
-from app.services.records import RewardPayload, pack
+from app.services.formats.records import RewardPayload, pack
+from app.services.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
 from app.storage.protocol import Store
 
 log = logging.getLogger("shortlist.chores")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from app.services.catalogues import Catalogue
+from app.services.catalogues.catalogues import Catalogue
 
 log = logging.getLogger("shortlist.indexes")
 

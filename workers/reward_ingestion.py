@@ -21,10 +21,10 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.errors import Unavailable
-from app.services.learners import LearnerId
-from app.services.records import LearnerState, bytes_to_state, state_to_bytes
-from app.services.reducer import fold, learners_of, reason_of
-from app.services.rewards import WAIT_S, entry_order
+from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
+from app.services.learning.fold import fold, learners_of, reason_of
+from app.services.learning.learners import LearnerId
+from app.services.learning.rewards import WAIT_S, entry_order
 from app.storage.protocol import DeadLetter, LogEntry, Store
 
 log = logging.getLogger("shortlist.worker")

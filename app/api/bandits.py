@@ -13,13 +13,13 @@ from app.api.rewards import receipt_reply
 from app.api.schemas import BanditBody, BanditView, Identifier, LearnerKey, LearnerView, Page, PageLimit
 from app.api.strict_json import JsonRoute, reply
 from app.errors import NotFound
-from app.services.bandits import GLOBAL_LEARNER, Bandit, Bandits
-from app.services.choosing import Choosing
-from app.services.eliminating import Eliminating
-from app.services.learners import LearnerReport, Learners
-from app.services.records import BanditRecord, ExploreRule, RewardRule
-from app.services.rewards import Observation, Rewards
-from app.services.shifted import observed_theta
+from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
+from app.services.bandits.shifted import observed_theta
+from app.services.choosing.choosing import Choosing
+from app.services.choosing.elimination import Eliminating
+from app.services.formats.records import BanditRecord, ExploreRule, RewardRule
+from app.services.learning.learners import LearnerReport, Learners
+from app.services.learning.rewards import Observation, Rewards
 
 
 class StageView(BaseModel):

@@ -24,8 +24,8 @@ from app.api.schemas import (
 )
 from app.api.strict_json import JsonRoute, reply
 from app.errors import Invalid, NotFound
-from app.services.catalogues import Arm, Catalogue, Catalogues
-from app.services.records import CatalogueRecord
+from app.services.catalogues.catalogues import Arm, Catalogue, Catalogues
+from app.services.formats.records import CatalogueRecord
 
 ArmsBody.in_pieces = Items(ArmsBody, "arms", ArmBody, MAX_ARMS)
 

@@ -12,7 +12,7 @@ from app.api.centers import CenterGuaranteeView
 from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_K
 from app.api.schemas import Identifier, Page, PageLimit, Seed, Value
 from app.api.strict_json import JsonRoute, StrictModel, reply
-from app.services.noisy_centers import CenterCampaign, CenterCampaigns, CenterParameters, answer
+from app.services.campaigns.noisy_centers import CenterCampaign, CenterCampaigns, CenterParameters, answer
 
 
 class CenterCampaignBody(StrictModel):

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from app.api.limits import MAX_CENTER_READS, MAX_K, MAX_RANDOM_CENTER_READS
 from app.api.schemas import Identifier, Seed
 from app.api.strict_json import JsonRoute, StrictModel
-from app.services.catalogues import Catalogues
-from app.services.centers import CatalogueCenters, CentersRequest
+from app.services.catalogues.catalogues import Catalogues
+from app.services.queries.centers import CatalogueCenters, CentersRequest
 
 
 class CentersBody(StrictModel):

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Response
 from app.api.schemas import ChoicesView, ChoiceView, ChooseBatchBody, ChooseBody
 from app.api.strict_json import JsonRoute, reply
 from app.errors import ShortlistError
-from app.services.bandits import Bandits
-from app.services.choosing import Choice, ChooseRequest, Choosing
-from app.services.slates import SlateCampaigns, best_slate
+from app.services.bandits.bandits import Bandits
+from app.services.campaigns.slates import SlateCampaigns, best_slate
+from app.services.choosing.choosing import Choice, ChooseRequest, Choosing
 
 PAUSE_EVERY = 16
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from app.api.reward_schemas import ActivationsBody, ActivationView
 from app.api.strict_json import JsonRoute, reply
-from app.services.decisions import Decisions
+from app.services.learning.decisions import Decisions
 
 
 def router(decisions: Decisions) -> APIRouter:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.guard import Guard
 from app.api.problems import PROBLEM, problem, problem_of
 from app.errors import Forbidden, TooLarge, Unauthorized
-from app.metrics import Metrics
+from app.observability.metrics import Metrics
 
 log = logging.getLogger("shortlist.http")
 

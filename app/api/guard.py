@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.types import Scope
 
 from app.errors import Forbidden, StartupError, Unauthorized
-from app.services.api_keys import ApiKeys, configured, scope_of
+from app.services.access.api_keys import ApiKeys, configured, scope_of
 from app.settings import Settings, is_loopback
 
 log = logging.getLogger("shortlist.http")

@@ -21,7 +21,7 @@ from app.api.problems import problem_of
 from app.api.schemas import ArmBody, UpsertedView
 from app.api.strict_json import JsonRoute, invalid, reply
 from app.errors import DimensionMismatch, Invalid, ShortlistError, TooLarge
-from app.services.catalogues import Arm, Catalogue, Catalogues
+from app.services.catalogues.catalogues import Arm, Catalogue, Catalogues
 
 NDJSON = "application/x-ndjson"
 BATCH_ARMS = 1_000

@@ -21,8 +21,8 @@ from app.api.limits import MAX_DIM, MAX_FEATURE, MAX_K, MAX_TERM, MAX_VECTOR_DIM
 from app.api.schemas import Feature, Identifier, Seed
 from app.api.strict_json import JsonRoute, StrictModel, invalid, read_body
 from app.errors import DimensionMismatch, Invalid, Location, NonFinite, TooLarge
-from app.services.catalogues import Catalogues
-from app.services.mips import Found, MethodName, Mips, MipsRequest
+from app.services.catalogues.catalogues import Catalogues
+from app.services.queries.mips import Found, MethodName, Mips, MipsRequest
 
 RAW = "application/octet-stream"
 Numbers = NDArray[np.floating[Any]]

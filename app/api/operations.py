@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from app.api.strict_json import JsonRoute
 from app.errors import Unavailable
-from app.service import Service
+from app.runtime.composition import Service
 
 PROBE_S = 2.0
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from app.api.reward_schemas import ReceiptView, RewardsBody
 from app.api.strict_json import JsonRoute, reply
-from app.services.rewards import Receipt, Reward, Rewards
+from app.services.learning.rewards import Receipt, Reward, Rewards
 
 
 def router(rewards: Rewards) -> APIRouter:

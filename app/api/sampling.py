@@ -13,9 +13,9 @@ from app.api.limits import MAX_DIM, MAX_DRAWS, MAX_FACTORS, MAX_LOG_FACTOR, MAX_
 from app.api.schemas import Feature, Identifier, Seed, Temperature
 from app.api.strict_json import JsonRoute, StrictModel
 from app.errors import TooLarge
-from app.services.catalogues import Catalogues
-from app.services.sampling import LogFactor as Given
-from app.services.sampling import Sample, SampleRequest, Sampling
+from app.services.catalogues.catalogues import Catalogues
+from app.services.queries.sampling import LogFactor as Given
+from app.services.queries.sampling import Sample, SampleRequest, Sampling
 
 
 class _NumberOrMinusInfinity:

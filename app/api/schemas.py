@@ -39,7 +39,7 @@ from app.api.limits import (
     MAX_WAIT_S,
 )
 from app.api.strict_json import StrictModel
-from app.services.bandits import ELIMINATION
+from app.services.bandits.bandits import ELIMINATION
 
 _IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 Identifier = Annotated[str, StringConstraints(pattern=f"^{_IDENTIFIER}$")]

@@ -24,9 +24,9 @@ from app.api.slates_schemas import (
 )
 from app.api.strict_json import JsonRoute, reply
 from app.errors import Invalid
-from app.services.bandits import Bandits
-from app.services.slates import SlateCampaign, SlateCampaigns, SlateParameters, standing
-from app.services.teaching import Teaching
+from app.services.bandits.bandits import Bandits
+from app.services.campaigns.slate_warm_start import Teaching
+from app.services.campaigns.slates import SlateCampaign, SlateCampaigns, SlateParameters, standing
 
 
 def router(slates: SlateCampaigns, bandits: Bandits, teaching: Teaching) -> APIRouter:

@@ -15,8 +15,8 @@ from waiting import until
 
 from app import cli
 from app.errors import StartupError
-from app.main import create_app
-from app.services.api_keys import SCOPES, ApiKeys, configured, new_key, scope_of
+from app.runtime.application import create_app
+from app.services.access.api_keys import SCOPES, ApiKeys, configured, new_key, scope_of
 from app.settings import Settings
 
 pytestmark = pytest.mark.anyio

@@ -5,8 +5,8 @@ import pytest
 from api_client import Api, Json
 
 from app.api import mips as mips_api
-from app.services import layouts
-from app.services.mips import METHODS
+from app.services.catalogues.catalogues import blocked_copies as layouts
+from app.services.queries.mips import METHODS
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 from api_client import Api, Json, running
 from waiting import until
 
-from app.services.tokens import Decision, TokenSigner
+from app.services.learning.tokens import Decision, TokenSigner
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ import pytest
 from api_client import running
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from app import tracing
 from app.errors import StartupError
+from app.observability import tracing
 
 pytestmark = pytest.mark.anyio
 

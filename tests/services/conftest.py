@@ -8,8 +8,8 @@ import pytest
 from lossy_store import LossyStore
 from world import World
 
-from app.metrics import Metrics
-from app.service import Service
+from app.observability.metrics import Metrics
+from app.runtime.composition import Service
 from app.settings import Settings
 from app.storage.redis_store import RedisStore
 

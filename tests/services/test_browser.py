@@ -14,7 +14,7 @@ import httpx
 import pytest
 from service_process import serving
 
-from app.services.api_keys import new_key
+from app.services.access.api_keys import new_key
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (

@@ -14,9 +14,9 @@ from lossy_store import LossyStore
 from numpy.typing import NDArray
 
 from app.errors import Conflict, Invalid, InvalidParameter, NotFound, Unavailable
-from app.services import campaigns as module
-from app.services.campaign_records import pack_state, unpack_state
-from app.services.campaigns import Campaigns
+from app.services.campaigns.campaigns import Campaigns
+from app.services.campaigns.campaigns import campaigns as module
+from app.services.campaigns.records import pack_state, unpack_state
 
 pytestmark = pytest.mark.anyio
 
@@ -275,7 +275,7 @@ async def test_a_snapshot_keeps_the_fold_short_and_changes_no_bit(store, monkeyp
 
 async def without_snapshots(store, monkeypatch):
     """As a version would that cannot read them."""
-    monkeypatch.setattr("app.services.campaign_fold.unpack_state", lambda data, kind: None)
+    monkeypatch.setattr("app.services.campaigns.fold.unpack_state", lambda data, kind: None)
     monkeypatch.setattr(module, "READ_EVENTS", 5)
     algorithm = Summing()
     campaign = await Campaigns(store, algorithm, capacity_bytes=1).get("c")

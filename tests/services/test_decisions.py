@@ -11,11 +11,11 @@ from world import World
 
 from app.algorithms.linear import ridge
 from app.errors import Unavailable
-from app.services import pools
-from app.services.bandits import Bandit, partition_of
-from app.services.pools import Pool, Pools
-from app.services.records import LearnerState, RewardRule
-from app.services.replay import compare
+from app.services.bandits.bandits import Bandit, partition_of
+from app.services.formats.records import LearnerState, RewardRule
+from app.services.learning import pooled_prior as pools
+from app.services.learning.pooled_prior import Pool, Pools
+from app.services.learning.replay import compare
 from workers.chores import Chores
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.algorithms.linear import elimination, ridge
 from app.indexes.live import LiveIndex
-from app.services.elimination_state import Learned, caught_up, pick, rebuilt, refreshed, sets_of
+from app.services.choosing.elimination_state import Learned, caught_up, pick, rebuilt, refreshed, sets_of
 
 DIM = 3
 RULES = elimination.rules(radius=0.4, eta=1e-3, few=4)

@@ -15,14 +15,14 @@ from waiting import until
 from world import World
 
 from app.errors import Conflict, NoArms, NotFound, Unavailable
-from app.metrics import Metrics
-from app.service import Service
-from app.services import following as module
-from app.services import pools
-from app.services.bandits import Bandit
-from app.services.catalogues import Arm, Catalogue
-from app.services.records import RewardRule
-from app.services.rewards import Observation, Reward
+from app.observability.metrics import Metrics
+from app.runtime.composition import Service
+from app.services.bandits.bandits import Bandit
+from app.services.catalogues.catalogues import Arm, Catalogue
+from app.services.formats.records import RewardRule
+from app.services.learning import pooled_prior as pools
+from app.services.learning.rewards import Observation, Reward
+from app.services.replicas import sync as module
 from app.settings import Settings
 from app.storage import redis_keys
 from app.storage.redis_store import RedisStore

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from app.indexes.live import LiveIndex
-from app.services import layouts
-from app.services.layouts import Layouts
+from app.services.catalogues.blocked_copies import Layouts
+from app.services.catalogues.catalogues import blocked_copies as layouts
 
 
 @dataclass

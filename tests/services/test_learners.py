@@ -11,9 +11,9 @@ from waiting import until
 from world import World
 
 from app.algorithms.linear import ridge
-from app.services import learners as module
-from app.services.learners import Learner, Learners
-from app.services.records import LearnerState
+from app.services.formats.records import LearnerState
+from app.services.learning import learners as module
+from app.services.learning.learners import Learner, Learners
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import pytest
 
 from app.algorithms.kcenter.coordinates import blocked
 from app.errors import Unavailable
-from app.services.centers import Layouts
-from app.services.long_work import LongWork
+from app.services.bounded.long_work import LongWork
+from app.services.queries.centers import Layouts
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ from waiting import until
 from world import World, bandit_record
 
 from app.errors import NotFound, Unavailable
-from app.services.catalogues import Arm
-from app.services.records import CatalogueRecord
+from app.services.catalogues.catalogues import Arm
+from app.services.formats.records import CatalogueRecord
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from service_process import ShortlistProcess, run, serving
 
-from app import service
 from app.cli import main
+from app.runtime import composition as service
 
 SERVE = ("serve", "--port", "0")
 

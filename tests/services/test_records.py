@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.algorithms.linear import ridge
-from app.services.records import LearnerState, bytes_to_state, state_to_bytes
+from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 
 
 def state(dim: int, **discount: float) -> LearnerState:

@@ -8,9 +8,9 @@ import pytest
 from store_clients import connect
 
 from app.errors import Unavailable
-from app.services import token_secrets
-from app.services.token_secrets import TokenSecrets
-from app.services.tokens import BadToken, Decision, TokenSigner
+from app.services.learning import token_secrets
+from app.services.learning.token_secrets import TokenSecrets
+from app.services.learning.tokens import BadToken, Decision, TokenSigner
 from app.storage import redis_keys
 from app.storage.redis_store import RedisStore
 

@@ -17,7 +17,7 @@ from waiting import until
 
 from app.algorithms.linear import ridge
 from app.algorithms.linear.sum_algebra import plus, scaled, weight
-from app.services.records import (
+from app.services.formats.records import (
     POOL,
     LearnerState,
     RewardPayload,
@@ -27,7 +27,7 @@ from app.services.records import (
     state_to_bytes,
     vector_to_bytes,
 )
-from app.services.reducer import fold, learners_of
+from app.services.learning.fold import fold, learners_of
 from app.storage.protocol import LogEntry, RewardWrite
 from app.storage.redis_store import RedisStore
 from workers import reward_ingestion

@@ -13,7 +13,7 @@ from app.algorithms.kcenter import ask_tell, noise, ns_tands, ns_ts, ns_ucb
 from app.algorithms.kcenter.ask_tell import Query, answer, tell
 from app.algorithms.kcenter.noisy_state import State
 from app.errors import InvalidParameter, NonFinite
-from app.services.campaign_records import pack_state, unpack_state
+from app.services.campaigns.records import pack_state, unpack_state
 from tests.algorithms.kcenter.brute_force import best_radius, greedy, radius, squared
 
 MODULES = {"ns_ts": ns_ts, "ns_ucb": ns_ucb, "ns_tands": ns_tands}

@@ -10,7 +10,7 @@ from app.algorithms.slates import ask_tell, campaign_state
 from app.algorithms.slates.campaign_state import next_look
 from app.algorithms.slates.least_squares import as_observations
 from app.errors import Invalid, InvalidParameter, NonFinite
-from app.services.campaign_records import pack_state, unpack_state
+from app.services.campaigns.records import pack_state, unpack_state
 
 SEEDS = range(3)
 

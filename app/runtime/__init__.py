@@ -1,0 +1,1 @@
+"""What starts, composes and administers the service."""

@@ -1,0 +1,116 @@
+"""`shortlist dead-letters` and `replay`, over the store of a running or a stopped service, and `copy`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+from app.errors import StartupError
+from app.services.access.api_keys import new_key
+from app.services.formats.records import UID_LENGTH
+from app.services.learning.replay import compare
+from app.settings import Settings
+from app.storage.copying import copy
+from app.storage.embedded_server import EmbeddedServer
+from app.storage.redis_store import RedisStore
+
+SHOWN = 20
+
+
+def dead_letters(settings: Settings, *, replay: bool) -> int:
+    """Print every dead letter, or put them back into the log; the status says whether any was there."""
+    with _url(settings) as url:
+        return asyncio.run(_dead_letters(url, settings.partitions, replay=replay))
+
+
+def check_replay(settings: Settings) -> int:
+    """Compare every learner with a replay of the log, and print what was found; status 1 when one differs."""
+    with _url(settings) as url:
+        return asyncio.run(_check_replay(url, settings.partitions))
+
+
+def make_key(name: str, scopes: Sequence[str]) -> None:
+    """Print a new API key and what to configure for it. Raises StartupError."""
+    key, entry = new_key(name, scopes)
+    print(f"key, for the client (shown this once): {key}")
+    print(f"entry, for SHORTLIST_API_KEYS or its file: {entry}")
+
+
+def copy_to(settings: Settings, target: str) -> int:
+    """Copy the whole store to the server at ``target``. Raises Conflict when that has one already."""
+    if settings.redis_url is None and _is_served(_socket(settings)):
+        raise StartupError("stop the service first: a copy of a store that is written to is not whole")
+    with _url(settings) as url:
+        print(f"{copy(url, target):,} keys copied")
+    return 0
+
+
+async def _dead_letters(url: str, partitions: int, *, replay: bool) -> int:
+    count = 0
+    async with _store(url, partitions) as store:
+        bandits = await store.registry()
+        names = {data[:UID_LENGTH].decode(): name for name, data in bandits.bandits.items()}
+        for partition in range(store.partitions):
+            letters = await store.dead_letters(partition)
+            outcomes = await store.replay_dead(partition, letters) if replay else [""] * len(letters)
+            count += len(letters)
+            for letter, outcome in zip(letters, outcomes, strict=True):
+                entry = letter.entry
+                where = f"{names.get(entry.bandit_uid, '(deleted bandit)')}/{entry.learner}"
+                print(f"{partition:4} {entry.entry_id:22} {where}: {outcome or letter.reason}")
+    print(f"{count} dead letter{'s' * (count != 1)}{' put back into the log' if replay and count else ''}")
+    return 0
+
+
+async def _check_replay(url: str, partitions: int) -> int:
+    async with _store(url, partitions) as store:
+        found = await compare(store)
+    for name in found.different[:SHOWN]:
+        print(f"differs: {name}")
+    print(
+        f"{found.entries} entries replayed: {found.equal} learners are equal bit for bit, "
+        f"{len(found.different)} differ, {found.older} are older than the log"
+    )
+    return 1 if found.different else 0
+
+
+@contextlib.asynccontextmanager
+async def _store(url: str, partitions: int) -> AsyncIterator[RedisStore]:
+    store = RedisStore(url, partitions=partitions)
+    try:
+        await store.open()
+        yield store
+    finally:
+        await store.close()
+
+
+@contextlib.contextmanager
+def _url(settings: Settings) -> Iterator[str]:
+    """The store named, or that of the service running on the data directory, or one started for this."""
+    if settings.redis_url is not None:
+        yield settings.redis_url.get_secret_value()
+        return
+    if not settings.data_dir.is_dir():
+        raise StartupError(f"there is no data directory {settings.data_dir}")
+    path = _socket(settings)
+    if _is_served(path):
+        yield f"unix://{path}"
+        return
+    with EmbeddedServer(settings.data_dir) as server:
+        yield server.url
+
+
+def _socket(settings: Settings) -> Path:
+    return settings.data_dir.absolute() / "server.sock"
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+    return True

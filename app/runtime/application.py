@@ -1,0 +1,123 @@
+"""The ASGI application. ``create_app`` is the only place that chooses implementations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.types import ASGIApp
+
+from app.api import (
+    bandits,
+    catalogues,
+    center_campaigns,
+    centers,
+    choose,
+    decisions,
+    documentation,
+    imports,
+    mips,
+    operations,
+    problems,
+    rewards,
+    sampling,
+    slates,
+)
+from app.api.gateway import Gateway
+from app.api.guard import Guard
+from app.background import end
+from app.observability.metrics import Metrics
+from app.observability.tracing import provider, telemetry
+from app.runtime.composition import Service
+from app.settings import Settings
+from app.storage.redis_store import RedisStore
+
+
+class Application(FastAPI):
+    """FastAPI with the gateway as the only layer around its routes.
+
+    Its own layers are left out, for they cost as much as a decision: error pages, since the gateway's net
+    makes problems; telemetry; a second body limit; exit stacks, since no route has dependencies or forms.
+    """
+
+    def build_middleware_stack(self) -> ASGIApp:
+        app: ASGIApp = ExceptionMiddleware(self.router, handlers=self.exception_handlers)
+        for layer in reversed(self.user_middleware):
+            app = layer.cls(app, *layer.args, **layer.kwargs)
+        return app
+
+
+def create_app(settings: Settings, *, name: str | None = None) -> FastAPI:
+    """Return the application over the store at ``settings.redis_url``; ``name`` as in ``Service``."""
+    if settings.redis_url is None:
+        raise ValueError("redis_url must be set: `shortlist serve` starts the embedded store and sets it")
+    store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions)
+    metrics = Metrics()
+    spans = provider(enabled=settings.tracing)
+    guard = Guard(settings)
+    service = Service(settings, store, metrics, name=name)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001
+        await store.open()
+        try:
+            await service.start()
+            following = asyncio.create_task(guard.follow())
+            yield
+            await end([following])
+        finally:
+            await service.stop()
+            if spans is not None:
+                await asyncio.to_thread(spans.shutdown)
+
+    app = Application(
+        title="Shortlist",
+        description="Online linear-bandit recommendation in time sublinear in the number of arms.",
+        version=version("shortlist"),
+        lifespan=lifespan,
+        redirect_slashes=False,
+        telemetry=telemetry(spans),
+    )
+    routers = (
+        choose.router(service.bandits, service.choosing, service.slates),
+        rewards.router(service.rewards),
+        decisions.router(service.decisions),
+        operations.router(service),
+        catalogues.router(service.catalogues),
+        imports.router(service.catalogues),
+        centers.router(service.catalogues, service.centers),
+        center_campaigns.router(service.center_campaigns),
+        sampling.router(service.catalogues, service.sampling),
+        mips.router(service.catalogues, service.mips),
+        slates.router(service.slates, service.bandits, service.teaching),
+        bandits.router(
+            service.bandits, service.learners, service.rewards, service.eliminating, service.choosing
+        ),
+    )
+    app.state.look_further = service.following.look_further
+    # Not included but taken over, before the framework's own: matched once, the hottest first.
+    app.state.service = service
+    app.router.routes[:0] = [route for router in routers for route in router.routes]
+    problems.install(app)
+    documentation.install(app)
+    if settings.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.origins,
+            allow_methods=["POST"],
+            allow_headers=["authorization", "content-type", "x-request-id"],
+            expose_headers=["x-request-id", "retry-after"],
+        )
+    app.add_middleware(
+        Gateway,
+        guard=guard,
+        metrics=metrics,
+        max_body_bytes=settings.max_body_mb << 20,
+        access_log=settings.access_log,
+    )
+    return app

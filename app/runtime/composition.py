@@ -1,0 +1,231 @@
+"""The service without its HTTP face: what it is made of, and how it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import secrets
+import time
+from pathlib import Path
+
+from app.background import end
+from app.errors import StartupError, Unavailable
+from app.observability.metrics import Metrics
+from app.services.bandits.bandits import Bandits
+from app.services.campaigns.campaigns import Campaigns
+from app.services.campaigns.noisy_centers import CenterCampaigns, NoisyCenters
+from app.services.campaigns.slate_warm_start import Teaching
+from app.services.campaigns.slates import SlateCampaigns, Slates
+from app.services.catalogues.adaptive_solver import IndependentSolvers
+from app.services.catalogues.catalogues import Catalogues
+from app.services.choosing.choosing import Choosing
+from app.services.choosing.elimination import Eliminating
+from app.services.learning.decisions import Decisions
+from app.services.learning.learners import Learners
+from app.services.learning.rewards import Receipt, Rewards
+from app.services.learning.token_secrets import TokenSecrets
+from app.services.learning.tokens import TokenSigner
+from app.services.queries.centers import CatalogueCenters
+from app.services.queries.mips import Mips
+from app.services.queries.sampling import Sampling
+from app.services.replicas.remote_workers import RemoteWorkers
+from app.services.replicas.sync import Following
+from app.settings import Settings
+from app.storage.changes import Lag, LearnerChanges
+from app.storage.directory_lock import try_lock
+from app.storage.redis_store import RedisStore
+from workers import index_maintenance
+from workers.chores import Chores
+from workers.leases import Leases
+from workers.reward_ingestion import RewardWorker, Step
+from workers.sharing import SharedWorker
+
+POLL_S = 1.0
+MEASURE_S = 2.0
+
+
+class Service:
+    """All services of one process, over one store. ``start`` before use, ``stop`` afterwards.
+
+    ``name`` is that of its worker among all workers of the store.
+    """
+
+    def __init__(
+        self, settings: Settings, store: RedisStore, metrics: Metrics, *, name: str | None = None
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.metrics = metrics
+        self._accepted, self._duplicate = map(metrics.rewards.labels, ("accepted", "duplicate"))
+        self.ready = False
+        self.started_at = time.time()
+        token_ttl_ms = settings.token_ttl_s * 1_000
+        index_dir = _folder(settings.data_dir)
+        self.signer = TokenSigner()
+        self.secrets = TokenSecrets(
+            store, self.signer, period_ms=settings.token_secret_s * 1_000, token_ttl_ms=token_ttl_ms
+        )
+        self.catalogues = Catalogues(store, index_dir=index_dir, keep_ms=token_ttl_ms)
+        self.bandits = Bandits(store, self.catalogues, most_wait_s=settings.token_ttl_s)
+        self.learners = Learners(store, capacity_bytes=settings.posterior_cache_mb << 20)
+        remote = RemoteWorkers(self.learners.follow)
+        self._worker = self._make_worker(name or secrets.token_hex(8), remote) if settings.worker else None
+        self.following = Following(
+            store,
+            self.catalogues,
+            self.bandits,
+            self.learners,
+            every_s=settings.follow_s,
+            moved=self._moved,
+        )
+        self.decisions = Decisions(
+            store, self.catalogues, self.bandits, self.signer, look=self.following.look_further
+        )
+        self.eliminating = Eliminating(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
+        self.independent = IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
+        self.choosing = Choosing(
+            store,
+            self.learners,
+            self.eliminating,
+            self.signer,
+            self.decisions,
+            following=self.following,
+            independent=self.independent,
+            token_ttl_ms=token_ttl_ms,
+        )
+        self.rewards = Rewards(
+            store,
+            self.catalogues,
+            self.bandits,
+            self.signer,
+            self._worker or remote,
+            token_ttl_ms=token_ttl_ms,
+            observation_ttl_ms=settings.observation_ttl_s * 1_000,
+            received=self._received,
+            look=self.following.look_further,
+        )
+        self.centers = CatalogueCenters()
+        self.center_campaigns: CenterCampaigns = Campaigns(
+            store, NoisyCenters(), capacity_bytes=settings.campaign_cache_mb << 20
+        )
+        self.slates: SlateCampaigns = Campaigns(
+            store, Slates(), capacity_bytes=settings.campaign_cache_mb << 20
+        )
+        self.teaching = Teaching(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
+        self.mips = Mips(cache_bytes=settings.mips_cache_mb << 20, independent=self.independent)
+        self.sampling = Sampling(self.mips.layouts)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._background: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Load everything from the store; afterwards all endpoints answer, exactly until graphs are there."""
+        await self.secrets.refresh()
+        self._background.append(asyncio.create_task(self.secrets.run()))
+        await self.catalogues.load()
+        await self.bandits.load()
+        await self.following.look()
+        if self._worker is not None:
+            await self._worker.start()
+            chores = Chores(
+                self.store,
+                token_ttl_ms=self.settings.token_ttl_s * 1_000,
+                wake=self._worker.wake,
+                done=lambda kind, count: self.metrics.chores.labels(kind).inc(count),
+            )
+            self._background.append(asyncio.create_task(chores.run()))
+        self._background += [
+            asyncio.create_task(self.following.run()),
+            asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained)),
+        ]
+        self.ready = True
+
+    async def stop(self) -> None:
+        """Finish what is under way and leave; what was acknowledged is in the store."""
+        self.ready = False
+        await end(self._background)
+        if self._worker is not None:
+            await self._worker.stop()
+        self.centers.close()
+        self.sampling.close()
+        self.slates.close()
+        self.eliminating.close()
+        self.mips.close()
+        self.independent.close()
+        await self.store.close()
+
+    async def backlog(self) -> int:
+        """Entries of the reward log that are not yet applied."""
+        partitions = range(self.store.partitions)
+        return sum(await asyncio.gather(*map(self.store.backlog, partitions)))
+
+    async def lag(self) -> Lag:
+        """Age of the oldest entry that waits, and all dead letters."""
+        lags = await asyncio.gather(*map(self.store.lag, range(self.store.partitions)))
+        return Lag(max(lag.age_s for lag in lags), sum(lag.dead for lag in lags))
+
+    async def measure(self) -> None:
+        """Bring the gauges up to date; those of the reward log are NaN while the store does not answer."""
+        catalogues = list(self.catalogues)
+        self.metrics.learners.set(len(self.learners))
+        self.metrics.learner_bytes.set(self.learners.bytes)
+        self.metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
+        self.metrics.index_exact.set(sum(c.index.status().kind != "hnsw" for c in catalogues))
+        found = (math.nan, math.nan, math.nan)
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(MEASURE_S):
+                backlog, lag = await self.backlog(), await self.lag()
+                found = (backlog, lag.age_s, lag.dead)
+        gauges = (self.metrics.backlog, self.metrics.lag, self.metrics.dead)
+        for gauge, value in zip(gauges, found, strict=True):
+            gauge.set(value)
+
+    def _make_worker(self, name: str, remote: RemoteWorkers) -> SharedWorker:
+        leases = Leases(self.store, name, lease_s=self.settings.lease_s)
+        worker = RewardWorker(
+            self.store,
+            applied=self._applied,
+            overtaken=self.learners.follow,
+            poll_s=POLL_S,
+            reward_log_s=self.settings.reward_log_s,
+            owns=leases.owns,
+        )
+        return SharedWorker(worker, leases, remote)
+
+    def _applied(self, step: Step) -> None:
+        self.learners.applied(step.partition, step.before, step.after, step.states)
+        for identity in [identity for identity, state in step.states.items() if state is None]:
+            self.eliminating.forget(*identity)
+        self.metrics.applied.inc(step.entries)
+
+    def _moved(self, partition: int, changes: LearnerChanges) -> None:
+        if changes.learners is None:
+            self.eliminating.forget_all()
+        for identity in changes.removed:
+            self.eliminating.forget(*identity)
+        if self._worker is not None:
+            self._worker.moved(partition, changes)
+
+    def _received(self, receipt: Receipt) -> None:
+        self._accepted.inc(receipt.accepted)
+        self._duplicate.inc(receipt.duplicate)
+        for _, code in receipt.rejected:
+            self.metrics.rewards.labels(code).inc()
+
+    def _maintained(self, outcome: index_maintenance.Outcome) -> None:
+        self.metrics.index_builds.labels(outcome).inc()
+
+
+def _folder(data_dir: Path) -> Path:
+    """A folder for index files that no other process uses."""
+    for number in itertools.count(1):
+        path = data_dir / ("indexes" if number == 1 else f"indexes-{number}")
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)  # the mode is not that of parents
+            path.mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StartupError(f"the folder {path} cannot be made: {error.strerror}") from None
+        if try_lock(path) is not None:
+            return path
+    raise AssertionError

@@ -1,0 +1,184 @@
+"""`shortlist serve` and `shortlist worker`: one process, from its settings to its clean end.
+
+Several service processes on one address: ``app.runtime.serving_group``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from typing import NoReturn
+
+import uvicorn
+import uvloop
+from pydantic import SecretStr
+from pythonjsonlogger.json import JsonFormatter
+from threadpoolctl import threadpool_limits
+
+from app.background import end, leave
+from app.errors import StartupError
+from app.runtime.application import create_app
+from app.runtime.http_protocol import ShortlistProtocol
+from app.settings import Settings
+from app.storage.embedded_server import EmbeddedServer
+from app.storage.redis_store import RedisStore
+from workers.chores import Chores
+from workers.leases import Leases
+from workers.reward_ingestion import RewardWorker
+
+log = logging.getLogger("shortlist")
+
+BACKLOG = 2_048
+GRACE_S = 30
+GC_THRESHOLDS = (20_000, 20, 100)  # a full collection takes milliseconds: make it rare
+SWITCH_INTERVAL_S = 0.0005  # a request waits at most so long for a thread that keeps an index
+WORKER_POLL_S = 0.02
+
+
+def set_up_logging(level: str) -> None:
+    """One JSON document a line on standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        JsonFormatter(
+            "%(levelname)s %(name)s %(message)s",
+            rename_fields={"levelname": "level", "name": "logger"},
+            timestamp="time",
+        )
+    )
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+
+@contextlib.contextmanager
+def store_url(settings: Settings) -> Iterator[SecretStr]:
+    """The store to use: the given one, or an embedded server that lives as long as this context."""
+    if settings.redis_url is not None:
+        yield settings.redis_url
+        return
+    with EmbeddedServer(settings.data_dir) as server:
+        yield SecretStr(server.url)
+
+
+class Server(uvicorn.Server):
+    """Ends on a signal and lets the process end in its own way: uvicorn would raise the signal once more."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield  # the handlers stay: what follows is stopping, and a second signal must not hinder it
+
+
+def serve(settings: Settings) -> NoReturn:
+    """Serve until SIGTERM or SIGINT: then finish what is in flight, and end. Raises StartupError."""
+    settings.check()
+    set_up_logging(settings.log_level)
+    threadpool_limits(1)  # one request, one core: searches run side by side, not each on all cores
+    name = worker_name(settings, 1)
+    with listen(settings) as listener, store_url(settings) as url:
+        settings = settings.model_copy(update={"redis_url": url})
+        uvloop.run(serve_on(settings, listener, name=name, ready=lambda server: log_ready(listener)))  # noqa: ARG005
+    log.info("stopped")
+    leave()
+
+
+def worker_name(settings: Settings, number: int) -> str | None:
+    """An embedded store has one service: its processes keep their names, and leases, over restarts."""
+    return f"serve-{number}" if settings.redis_url is None else None
+
+
+def log_ready(listener: socket.socket) -> None:
+    """Say where the service is; whoever started it waits for this."""
+    host, port = listener.getsockname()[:2]
+    address = f"[{host}]" if ":" in host else host
+    place = {"host": host, "port": port}
+    log.info("Shortlist %s is ready on http://%s:%d", version("shortlist"), address, port, extra=place)
+
+
+async def serve_on(
+    settings: Settings, listener: socket.socket, *, name: str | None, ready: Callable[[Server], None]
+) -> None:
+    """Serve over the store at ``redis_url``; ``ready`` is called when requests are answered from now on."""
+    app = create_app(settings, name=name)
+    config = uvicorn.Config(
+        app,
+        http=ShortlistProtocol,
+        proxy_headers=False,
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    async with app.router.lifespan_context(app):
+        gc.freeze()  # what was loaded stays: no collection needs to look at it again
+        gc.set_threshold(*GC_THRESHOLDS)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        server = Server(config)
+        ready(server)
+        await server.serve(sockets=[listener])
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A socket on the address of the settings. Raises StartupError."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise StartupError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
+
+
+def work(settings: Settings, *, burst: bool = False) -> None:
+    """Apply rewards until SIGTERM or SIGINT, over the store at ``redis_url``; ``burst``: only what is there.
+
+    Raises StartupError, and in a burst Unavailable.
+    """
+    if settings.redis_url is None:
+        raise StartupError("shortlist worker needs --redis-url: the embedded store has its own worker")
+    set_up_logging(settings.log_level)
+    store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions)
+    uvloop.run(_work_once(settings, store) if burst else _work(settings, store))
+
+
+async def _work(settings: Settings, store: RedisStore) -> None:
+    await store.open()
+    leases = Leases(store, secrets.token_hex(8), lease_s=settings.lease_s)
+    worker = _worker(settings, store, leases.owns)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    chores = Chores(store, token_ttl_ms=settings.token_ttl_s * 1_000, wake=worker.wake)
+    await leases.renew()
+    tasks = [asyncio.create_task(chores.run()), asyncio.create_task(leases.run())]
+    log.info("the worker is ready")
+    await worker.run()
+    await end(tasks)
+    await leases.leave()
+    await store.close()
+
+
+async def _work_once(settings: Settings, store: RedisStore) -> None:
+    """Without a lease, beside whoever holds one: that may cost both of them work, and nothing else."""
+    await store.open()
+    await _worker(settings, store, lambda partition: True).drain()  # noqa: ARG005
+    await store.close()
+
+
+def _worker(settings: Settings, store: RedisStore, owns: Callable[[int], bool]) -> RewardWorker:
+    return RewardWorker(
+        store,
+        applied=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition),
+        overtaken=store.watermark,
+        poll_s=WORKER_POLL_S,
+        reward_log_s=settings.reward_log_s,
+        owns=owns,
+    )

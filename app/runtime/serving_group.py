@@ -1,0 +1,170 @@
+"""`shortlist serve --workers N`: service processes that share one listening socket, and their parent.
+
+The parent owns the socket and the embedded store. It starts the processes, starts those again that end by
+themselves, after a pause that doubles, and ends them when it is told to. Between it and each of them is a
+pair of sockets: one byte says that the process is ready, and its end, to either, that the other is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import uvloop
+from pydantic import SecretStr
+from threadpoolctl import threadpool_limits
+
+from app.background import leave
+from app.errors import StartupError
+from app.runtime.serving import (
+    GRACE_S,
+    Server,
+    listen,
+    log_ready,
+    serve_on,
+    set_up_logging,
+    store_url,
+    worker_name,
+)
+from app.settings import Settings
+
+log = logging.getLogger("shortlist")
+
+CHILD = "import sys; from app.runtime.serving_group import serve_child; serve_child(*sys.argv[1:])"
+READY = b"1"
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+HEALTHY_S = 10.0
+KILL_S = GRACE_S + 5.0
+
+
+def serve_group(settings: Settings, count: int) -> None:
+    """Serve from ``count`` processes until SIGTERM or SIGINT. Raises StartupError."""
+    settings.check()
+    set_up_logging(settings.log_level)
+    names = [worker_name(settings, number) or "" for number in range(1, count + 1)]
+    with listen(settings) as listener, store_url(settings) as url:
+        asyncio.run(_Group(settings.model_copy(update={"redis_url": url}), listener, names).run())
+    log.info("stopped")
+
+
+class _Group:
+    def __init__(self, settings: Settings, listener: socket.socket, names: list[str]) -> None:
+        self._listener = listener
+        self._names = names
+        self._environment = {**os.environ, **_as_environment(settings)}
+        self._processes: dict[str | int, asyncio.subprocess.Process] = {}
+        self._ready: set[int] = set()
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        outcomes = await asyncio.gather(*map(self._keep, range(len(self._names))), return_exceptions=True)
+        for failure in filter(None, outcomes):
+            raise failure
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.terminate()
+
+    async def _keep(self, place: int) -> None:
+        """Keep one process running. One that ends before it was ever ready ends them all."""
+        pause = FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            born = time.monotonic()
+            status = await self._live(place)
+            if self._stopping.is_set():
+                return
+            if place not in self._ready:
+                self._stop()
+                raise StartupError(f"service process {place + 1} ended at its start; it says why above")
+            pause = FIRST_PAUSE_S if time.monotonic() - born > HEALTHY_S else pause
+            log.error("service process %d ended with status %d; starting it again", place + 1, status)
+            await _first(self._stopping.wait(), pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    async def _live(self, place: int) -> int:
+        """Run one process to its end; its status."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                fds = (self._listener.fileno(), theirs.fileno())
+                words = [str(fd) for fd in fds] + [str(place + 1), self._names[place]]
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-c", CHILD, *words, env=self._environment, pass_fds=fds
+                )
+            self._processes[place] = process
+            if self._stopping.is_set():
+                process.terminate()
+            ours.setblocking(False)
+            if await asyncio.get_running_loop().sock_recv(ours, 1) == READY:
+                self._note_ready(place)
+            ended = asyncio.ensure_future(process.wait())
+            await _first(self._stopping.wait(), None, ended)
+            if not await _first(asyncio.shield(ended), KILL_S):
+                process.kill()
+            return await ended
+
+    def _note_ready(self, place: int) -> None:
+        news = place not in self._ready
+        self._ready.add(place)
+        if news and len(self._ready) == len(self._names):
+            log_ready(self._listener)
+
+
+async def _first(one: Any, timeout_s: float | None, *others: asyncio.Future[Any]) -> bool:
+    """Wait for the first of them; False when there was none in time."""
+    task = asyncio.ensure_future(one)
+    done, _ = await asyncio.wait({task, *others}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    task.cancel()
+    return bool(done)
+
+
+def serve_child(listener: str, line: str, number: str, name: str) -> NoReturn:
+    """One process of a group, to its end; its settings come from the environment."""
+    settings = Settings()  # type: ignore[call-arg]  # from the environment
+    set_up_logging(settings.log_level)
+    threadpool_limits(1)
+    parent = socket.socket(fileno=int(line))
+    parent.setblocking(False)
+
+    def ready(server: Server) -> None:
+        def gone() -> None:
+            asyncio.get_running_loop().remove_reader(parent)
+            server.should_exit = True
+
+        asyncio.get_running_loop().add_reader(parent, gone)
+        log.info("service process %s is ready", number)
+        parent.send(READY)
+
+    try:
+        uvloop.run(serve_on(settings, socket.socket(fileno=int(listener)), name=name or None, ready=ready))
+    except StartupError as error:
+        print(f"shortlist: {error.detail}", file=sys.stderr)
+        sys.exit(1)
+    leave()
+
+
+def _as_environment(settings: Settings) -> dict[str, str]:
+    """The settings as variables from which the same settings are read."""
+    words: dict[str, str] = {}
+    for name in settings.model_fields_set | {"redis_url"}:
+        value = getattr(settings, name)
+        if value is None:
+            continue
+        if isinstance(value, SecretStr):
+            value = value.get_secret_value()
+        plain = isinstance(value, (str, int, float, Path))
+        words[f"SHORTLIST_{name.upper()}"] = str(value) if plain else msgspec.json.encode(value).decode()
+    return words

@@ -1,0 +1,193 @@
+"""Bandits: their configuration, and which learner a request belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from app.algorithms import confidence
+from app.algorithms.linear import elimination
+from app.errors import Conflict, Invalid, NotFound
+from app.indexes.snapshot import Snapshot
+from app.services.bandits.shifted import ShiftedSnapshot
+from app.services.catalogues.catalogues import Catalogue, Catalogues
+from app.services.formats.pages import page_by_name
+from app.services.formats.records import BanditRecord, split_uid, with_uid
+from app.storage.protocol import Store
+
+GLOBAL_LEARNER = "_global"
+ELIMINATION = frozenset({"sub_elim", "linear_elim"})
+MAX_ELIMINATION_DIM = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Bandit:
+    """A bandit that is being served."""
+
+    name: str
+    uid: str
+    record: BanditRecord
+    catalogue: Catalogue
+    exploration: float
+
+    @property
+    def eliminates(self) -> bool:
+        return self.record.policy in ELIMINATION
+
+    @property
+    def rules(self) -> elimination.Rules:
+        """Of an elimination policy."""
+        return elimination.rules(radius=self.exploration, eta=self.eta)
+
+    @property
+    def eta(self) -> float:
+        """As given, or T^-1/2 (Corollaries 5.3 and 6.2)."""
+        return self.record.eta if self.record.eta is not None else self.record.horizon**-0.5
+
+    @property
+    def learner_dim(self) -> int:
+        """Dimension of what learners learn: one more than the catalogue's when rewards are shifted."""
+        return self.catalogue.dim + self.record.shift_rewards
+
+    def snapshot(self) -> Snapshot:
+        """The catalogue as it is now, as the learners see its arms."""
+        found = self.catalogue.index.snapshot()
+        return ShiftedSnapshot.of(found) if self.record.shift_rewards else found
+
+    @classmethod
+    def of(cls, name: str, uid: str, record: BanditRecord, catalogue: Catalogue) -> Bandit:
+        return cls(name, uid, record, catalogue, _exploration(record, catalogue.dim + record.shift_rewards))
+
+    def learner_for(self, key: str | None) -> str:
+        """Name of the learner. Raises Invalid when the key is missing, or not wanted."""
+        if self.record.scope == "global":
+            if key is not None:
+                raise Invalid("key is not used by a bandit of scope global", loc=("body", "key"))
+            return GLOBAL_LEARNER
+        if key is None:
+            raise Invalid("key is required by a bandit of scope per_key", loc=("body", "key"))
+        return key
+
+
+def _exploration(record: BanditRecord, dim: int) -> float:
+    """The multiplier of V^-1/2 xi, or the radius of elimination: as given, or the paper's.
+
+    beta(delta / 4T) is Algorithm 4, line 2; beta(delta / 2) Algorithm 3, line 3, here for any ridge.
+    """
+    if isinstance(record.exploration, str) and record.policy in ELIMINATION:
+        return confidence.beta(record.delta / 2, dim=dim, horizon=record.horizon, ridge=record.ridge)
+    if isinstance(record.exploration, str):
+        return confidence.beta(record.delta / (4 * record.horizon), dim=dim, horizon=record.horizon)
+    return record.exploration
+
+
+def _check_solver(record: BanditRecord) -> None:
+    if record.solver == "adaptive" and record.policy != "sub_ts":
+        raise Invalid("solver: adaptive is for the policy sub_ts", loc=("body", "solver"))
+
+
+def _check_elimination(record: BanditRecord, dim: int) -> None:
+    if record.policy not in ELIMINATION:
+        return
+    if record.exploration == 0:
+        raise Invalid("exploration must be > 0 for elimination", loc=("body", "exploration"))
+    if dim > MAX_ELIMINATION_DIM:
+        message = f"elimination needs a catalogue of dimension {MAX_ELIMINATION_DIM} at most"
+        raise Invalid(message, loc=("body", "policy"))
+
+
+def partition_of(uid: str, learner: str, partitions: int) -> int:
+    """The partition that holds a learner: the same in every process, for ever."""
+    return zlib.crc32(f"{uid}/{learner}".encode()) % partitions
+
+
+class Bandits:
+    """All bandits of the service."""
+
+    def __init__(self, store: Store, catalogues: Catalogues, *, most_wait_s: float) -> None:
+        self._store = store
+        self._most_wait_s = most_wait_s
+        self._catalogues = catalogues
+        self._served: dict[str, Bandit] = {}
+        self._by_uid: dict[str, Bandit] = {}
+        self.changing = asyncio.Lock()  # one change at a time: what is served is what is stored
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    async def load(self) -> None:
+        async with self.changing:
+            self.replace((await self._store.registry()).bandits)
+
+    def replace(self, records: Mapping[str, bytes]) -> None:
+        """Serve exactly these bandits, whose catalogues are served. The caller holds ``changing``."""
+        for name, data in records.items():
+            uid, record = split_uid(data, BanditRecord)
+            served = self._served.get(name)
+            if served is None or served.uid != uid:
+                self._drop(name)
+                self._serve(Bandit.of(name, uid, record, self._catalogues.get(record.catalogue)))
+        for name in self._served.keys() - records.keys():
+            self._drop(name)
+
+    async def create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
+        """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound, Invalid."""
+        if (record.reward.wait_s or 0.0) > self._most_wait_s:
+            raise Invalid(
+                f"wait_s must not be longer than a decision can be rewarded, {self._most_wait_s:g} s",
+                loc=("body", "reward", "wait_s"),
+            )
+        async with self.changing:
+            return await self._create(name, record)
+
+    async def _create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
+        catalogue = self._catalogues.get(record.catalogue)
+        _check_elimination(record, catalogue.dim)
+        _check_solver(record)
+        data = with_uid(secrets.token_hex(8), record)
+        standing = await self._store.create_bandit(name, data, catalogue=record.catalogue)
+        if standing is None:
+            raise NotFound("the catalogue was deleted meanwhile")
+        uid, existing = split_uid(standing, BanditRecord)
+        if existing != record:
+            raise Conflict("a bandit of this name exists with another configuration")
+        bandit = self._served.get(name)
+        if bandit is None or bandit.uid != uid:
+            bandit = self._serve(Bandit.of(name, uid, existing, catalogue))
+        return bandit, standing == data
+
+    def get(self, name: str) -> Bandit:
+        try:
+            return self._served[name]
+        except KeyError:
+            raise NotFound("no bandit of this name") from None
+
+    def by_uid(self, uid: str) -> Bandit | None:
+        return self._by_uid.get(uid)
+
+    def page(self, cursor: str | None, limit: int) -> tuple[Sequence[Bandit], str | None]:
+        return page_by_name(list(self._served.values()), lambda b: b.name, cursor, limit)
+
+    async def delete(self, name: str) -> None:
+        """Delete the bandit and all that it has learned. Its tokens are worth nothing from now on."""
+        async with self.changing:
+            bandit = self.get(name)
+            self._drop(name)
+            try:
+                await self._store.delete_bandit(name, bandit.uid, catalogue=bandit.record.catalogue)
+            except BaseException:
+                self._serve(bandit)
+                raise
+
+    def _drop(self, name: str) -> None:
+        bandit = self._served.pop(name, None)
+        if bandit is not None:
+            self._by_uid.pop(bandit.uid, None)
+
+    def _serve(self, bandit: Bandit) -> Bandit:
+        self._served[bandit.name] = bandit
+        self._by_uid[bandit.uid] = bandit
+        return bandit

@@ -1,0 +1,1 @@
+"""What may take only so much: memory and threads."""

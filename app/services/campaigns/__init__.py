@@ -1,0 +1,1 @@
+"""Questions to the outside: measurements that others make."""

@@ -1,0 +1,220 @@
+"""Campaigns: a service asks for measurements that others make, until it is certain.
+
+A campaign is a record (what it was made with) and a log of events in the store: "so many pulls were asked
+for", "these results came". Its state is the fold of the log by a pure ask/tell algorithm, so nothing else has
+to be kept: any process continues it bit for bit, after a crash at any point. An event is appended if nothing
+came in between (compare-and-set on the length of the log), and durable before its answer leaves; who was
+overtaken reads what came, folds it, and tries again on that. A snapshot of the state from time to time keeps
+the fold short; one that cannot be read is passed over.
+
+How to plug in an algorithm: write a class with the members of ``Algorithm`` over its pure functions, and make
+``Campaigns(store, ThatClass(), capacity_bytes=...)`` of it in ``app.runtime.composition``.
+``app.services.campaigns.slates`` is one.
+
+- Its pulls are numbered 0, 1, 2, ... in the order of asking.
+- Its state is a frozen dataclass of numbers, strings, tuples, dataclasses and arrays (``NDArray[...]``): that
+  is all that a snapshot has to know.
+- ``tell`` returns the very state it was given when nothing in the results is new; then nothing is appended.
+- Errors that name an argument (``loc=("k",)``) become errors on that field of the body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from app.errors import Conflict, Invalid, Location, NotFound, Unavailable
+from app.services.bounded.cache import BoundedCache
+from app.services.bounded.long_work import LongWork
+from app.services.campaigns.fold import Algorithm, Campaign, P, Q_co, S, advance, fold, numbers_of, seed_of
+from app.services.campaigns.records import (
+    Asked,
+    CampaignRecord,
+    Event,
+    Told,
+    pack_state,
+    size_of,
+    unpack_event,
+)
+from app.services.formats.pages import page_by_name
+from app.services.formats.records import UID_LENGTH, pack, with_uid
+from app.storage.protocol import Store, StoredCampaign
+
+SNAPSHOT_EVENTS = 500
+READ_EVENTS = 2_000
+ATTEMPTS = 100
+COMPUTING = 2
+WAITING = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a batch of results: new ones, and those that were there already."""
+
+    observed: int
+    duplicate: int
+
+
+T = TypeVar("T")
+
+
+class Campaigns(Generic[P, S, Q_co]):
+    """All campaigns of one kind."""
+
+    def __init__(self, store: Store, algorithm: Algorithm[P, S, Q_co], *, capacity_bytes: int) -> None:
+        self._store = store
+        self._algorithm = algorithm
+        self._known: BoundedCache[Campaign[P, S]] = BoundedCache(capacity_bytes)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._work = LongWork(threads=COMPUTING, waiting=WAITING)
+
+    @property
+    def cached_bytes(self) -> int:
+        """About how much memory the campaigns take that are held here."""
+        return self._known.bytes
+
+    async def create(self, name: str, parameters: P, *, seed: int | None) -> tuple[Campaign[P, S], bool]:
+        """Make a campaign; (it, False) when the same one exists. Raises Conflict, Invalid (of ``start``)."""
+        uid = secrets.token_hex(8)
+        data = with_uid(uid, CampaignRecord(seed, pack(parameters)))
+        with _of_the_body():
+            await self._compute(self._algorithm.start, parameters, seed_of(uid, seed))
+        standing = await self._store.create_campaign(self._algorithm.kind, name, data)
+        if standing[UID_LENGTH:] != data[UID_LENGTH:]:
+            raise Conflict("a campaign of this id exists with other parameters")
+        return await self.get(name), standing == data
+
+    async def get(self, name: str) -> Campaign[P, S]:
+        """The campaign with every event that is stored by now. Raises NotFound."""
+        async with self._lock(name):
+            return await self._current(name)
+
+    async def ask(self, name: str, count: int) -> tuple[Campaign[P, S], Sequence[Q_co]]:
+        """Ask for ``count`` more pulls; none when the campaign has ended."""
+
+        def step(campaign: Campaign[P, S]) -> tuple[Event | None, S, Sequence[Q_co]]:
+            with _of_the_body():
+                state, pulls = self._algorithm.ask(campaign.state, count)
+            return (Asked(count) if pulls else None), state, pulls
+
+        return await self._commit(name, step)
+
+    async def tell(self, name: str, results: Sequence[tuple[str, float]]) -> tuple[Campaign[P, S], Receipt]:
+        """Take all results or none. Raises Invalid, naming each that is of no pull of this campaign."""
+
+        def step(campaign: Campaign[P, S]) -> tuple[Event | None, S, Receipt]:
+            event = Told(numbers_of(campaign, results, self._algorithm.pull), [value for _, value in results])
+            with _of_the_body():
+                state = fold(self._algorithm, campaign.state, event)
+            observed = state.observed - campaign.state.observed
+            new = state is not campaign.state
+            return (event if new else None), state, Receipt(observed, len(results) - observed)
+
+        return await self._commit(name, step)
+
+    async def delete(self, name: str) -> None:
+        """Delete the campaign: nothing of it is known from now on. Raises NotFound."""
+        async with self._lock(name):
+            self._known.drop(name)
+            if not await self._store.delete_campaign(self._algorithm.kind, name):
+                raise _no_campaign()
+
+    async def page(self, cursor: str | None, limit: int) -> tuple[Sequence[str], str | None]:
+        """Ids of campaigns, ascending."""
+        return page_by_name(await self._store.campaigns(self._algorithm.kind), str, cursor, limit)
+
+    async def events(self, campaign: Campaign[P, S], position: int) -> Sequence[Event]:
+        """The campaign's log from a position on, at most ``READ_EVENTS`` of it. Raises NotFound."""
+        found = await self._read(campaign.name, campaign.uid, position)
+        return [unpack_event(data) for data in found.events]
+
+    async def _commit(
+        self, name: str, step: Callable[[Campaign[P, S]], tuple[Event | None, S, T]]
+    ) -> tuple[Campaign[P, S], T]:
+        """Take one step from where the campaign stands; it counts once its event is in the store."""
+        async with self._lock(name):
+            for _ in range(ATTEMPTS):
+                campaign = await self._current(name)
+                event, state, outcome = await self._compute(step, campaign)
+                if event is None or await self._append(campaign, event):
+                    moved = replace(campaign, state=state, position=campaign.position + (event is not None))
+                    return await self._keep(moved, ended=state.done and not campaign.state.done), outcome
+        raise Unavailable("others change this campaign all the time; try again")
+
+    async def _append(self, campaign: Campaign[P, S], event: Event) -> bool:
+        appended = await self._store.append_event(
+            self._algorithm.kind,
+            campaign.name,
+            uid=campaign.uid,
+            position=campaign.position,
+            event=pack(event),
+        )
+        return appended == "appended"  # missing: the next read says so
+
+    async def _current(self, name: str) -> Campaign[P, S]:
+        """The campaign with every event of the store: those that are not known yet are read and folded."""
+        known = self._known.get(name)
+        while True:
+            found = await self._read(name, known.uid if known else "", known.position if known else 0)
+            if known is None or found.events or not found.record.startswith(known.uid.encode()):
+                moved = await self._compute(advance, self._algorithm, name, known, found)
+                known = await self._keep(moved)
+            if known.position == found.position + len(found.events) and len(found.events) < READ_EVENTS:
+                return known
+
+    async def _read(self, name: str, uid: str, position: int) -> StoredCampaign:
+        found = await self._store.read_campaign(
+            self._algorithm.kind, name, uid=uid, position=position, count=READ_EVENTS
+        )
+        if found is None:
+            self._known.drop(name)
+            raise _no_campaign()
+        return found
+
+    async def _keep(self, campaign: Campaign[P, S], *, ended: bool = False) -> Campaign[P, S]:
+        """Remember the campaign, and save a snapshot when one is due; without it the next fold is longer."""
+        if ended or campaign.position - campaign.saved >= SNAPSHOT_EVENTS:
+            with suppress(Unavailable):
+                data = await self._compute(pack_state, campaign.state)
+                await self._store.save_snapshot(
+                    self._algorithm.kind,
+                    campaign.name,
+                    uid=campaign.uid,
+                    position=campaign.position,
+                    state=data,
+                )
+                campaign = replace(campaign, saved=campaign.position)
+        self._known.put(campaign.name, campaign, size_of(campaign.state))
+        return campaign
+
+    def close(self) -> None:
+        """Drop computations that wait; what was acknowledged is in the store."""
+        self._work.close()
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    async def _compute(self, function: Callable[..., T], *arguments: object) -> T:
+        """Beside the loop, and not many at a time: a step may take a second."""
+        return await self._work.run(partial(function, *arguments))
+
+
+@contextmanager
+def _of_the_body() -> Iterator[None]:
+    """Errors of the algorithms name an argument: outside, it is a field of the body."""
+    try:
+        yield
+    except Invalid as error:
+        places: list[tuple[Location, str]] = [(("body", *loc), text) for loc, text in error.errors]
+        error.errors = places
+        raise
+
+
+def _no_campaign() -> NotFound:
+    return NotFound("no campaign of this id")

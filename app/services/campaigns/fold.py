@@ -1,0 +1,135 @@
+"""The state of a campaign is the fold of its log: no store, no clock, the same in every process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from app.errors import Invalid
+from app.services.campaigns.records import Asked, CampaignRecord, Event, unpack_event, unpack_state
+from app.services.formats.records import split_uid, unpack
+from app.storage.protocol import StoredCampaign
+
+MOST_NAMED = 20
+
+
+class CampaignState(Protocol):
+    """What the service has to know of a state: pulls asked for, results taken, and whether it has ended."""
+
+    @property
+    def issued(self) -> int: ...
+
+    @property
+    def observed(self) -> int: ...
+
+    @property
+    def done(self) -> bool: ...
+
+
+class NumberedPull(Protocol):
+    """A pull carries its number; the rest is the algorithm's."""
+
+    @property
+    def number(self) -> int: ...
+
+
+P = TypeVar("P", bound=msgspec.Struct)
+S = TypeVar("S", bound=CampaignState)
+Q_co = TypeVar("Q_co", bound=NumberedPull, covariant=True)
+
+
+class Algorithm(Protocol[P, S, Q_co]):
+    """A pure algorithm: no method changes its arguments, reads a clock, or draws but from the seed.
+
+    ``kind``        name of this kind of campaign in the store
+    ``pull``        what its API calls a pull in results: "pull", "query"
+    ``parameters``  what a campaign is made with; two that are equal are the same
+    ``state``       class of the states
+    """
+
+    kind: str
+    pull: str
+    parameters: type[P]
+    state: type[S]
+
+    def start(self, parameters: P, seed: int) -> S:
+        """The state before any pull. Raises Invalid, naming the parameter."""
+        ...
+
+    def ask(self, state: S, count: int) -> tuple[S, Sequence[Q_co]]:
+        """The state after asking for at most ``count`` pulls, and these; none when it has ended."""
+        ...
+
+    def tell(self, state: S, results: Sequence[tuple[int, float]]) -> S:
+        """The state after results (number, value); a number that was told before changes nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign(Generic[P, S]):
+    """A campaign after the first ``position`` events; ``saved`` of them are in its newest known snapshot."""
+
+    name: str
+    uid: str
+    parameters: P
+    state: S
+    position: int
+    saved: int
+
+    def pull_id(self, number: int) -> str:
+        """What a pull is called outside: never the name of one of another campaign, past or present."""
+        return f"{self.uid}-{number}"
+
+
+def advance(
+    algorithm: Algorithm[P, S, Q_co], name: str, known: Campaign[P, S] | None, found: StoredCampaign
+) -> Campaign[P, S]:
+    """The campaign after the events that were found; before the first if the snapshot cannot be read."""
+    uid, record = split_uid(found.record, CampaignRecord)
+    if known is None or known.uid != uid:
+        known = _restore(algorithm, name, uid, record, found)
+    if known.position != found.position:
+        return known
+    state = known.state
+    for data in found.events:
+        state = fold(algorithm, state, unpack_event(data))
+    return replace(known, state=state, position=known.position + len(found.events))
+
+
+def _restore(
+    algorithm: Algorithm[P, S, Q_co], name: str, uid: str, record: CampaignRecord, found: StoredCampaign
+) -> Campaign[P, S]:
+    parameters = unpack(record.parameters, algorithm.parameters)
+    state = unpack_state(found.state, algorithm.state) if found.state is not None else None
+    if state is None:
+        start = algorithm.start(parameters, seed_of(uid, record.seed))
+        return Campaign(name, uid, parameters, start, position=0, saved=0)
+    return Campaign(name, uid, parameters, state, position=found.position, saved=found.position)
+
+
+def fold(algorithm: Algorithm[P, S, Q_co], state: S, event: Event) -> S:
+    """The state after one more event."""
+    if isinstance(event, Asked):
+        return algorithm.ask(state, event.count)[0]
+    return algorithm.tell(state, list(zip(event.numbers, event.values, strict=True)))
+
+
+def seed_of(uid: str, seed: int | None) -> int:
+    """The seed of a campaign: as given, or one of its own."""
+    return int(uid, 16) if seed is None else seed
+
+
+def numbers_of(campaign: Campaign[Any, Any], results: Sequence[tuple[str, float]], field: str) -> list[int]:
+    """The numbers of the pulls. Raises Invalid, naming those that this campaign never asked for."""
+    own = re.compile(rf"{campaign.uid}-(0|[1-9][0-9]{{0,14}})")
+    matches = [own.fullmatch(pull) for pull, _ in results]
+    numbers = [int(match[1]) if match else -1 for match in matches]
+    unknown = [place for place, number in enumerate(numbers) if not 0 <= number < campaign.state.issued]
+    if unknown:
+        message = f"no such {field} was asked for in this campaign"
+        raise Invalid.many([(("body", "results", place, field), message) for place in unknown[:MOST_NAMED]])
+    return numbers

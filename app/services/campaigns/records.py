@@ -1,0 +1,78 @@
+"""What campaigns look like in the store: msgpack, arrays as their bytes; and what is kept of them in memory.
+
+An array is [dtype, shape, bytes], a float its eight bytes: a state comes back bit for bit. No format here can
+run code when it is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+T = TypeVar("T")
+FEWEST_BYTES = 1_024
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True, tag="a"):
+    """So many pulls were asked for in one call."""
+
+    count: int
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, tag="t"):
+    """These pulls, by number, had these results."""
+
+    numbers: list[int]
+    values: list[float]
+
+
+Event = Asked | Told
+
+
+class CampaignRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What a campaign was made with; without a seed its own is that of the uid."""
+
+    seed: int | None
+    parameters: bytes
+
+
+_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+
+
+def unpack_event(data: bytes) -> Event:
+    return _decoder.decode(data)
+
+
+def pack_state(state: object) -> bytes:
+    return msgspec.msgpack.encode(state, enc_hook=_from_array)
+
+
+def unpack_state(data: bytes, kind: type[T]) -> T | None:
+    """Inverse of ``pack_state``, bit for bit; None when it is not of this version of the class."""
+    try:
+        return msgspec.msgpack.decode(data, type=kind, dec_hook=_to_array)
+    except (msgspec.DecodeError, ValueError, TypeError):
+        return None
+
+
+def size_of(value: object) -> int:
+    """About how many bytes a state holds."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if is_dataclass(value):
+        return FEWEST_BYTES + sum(size_of(getattr(value, field.name)) for field in fields(value))
+    return 16 * len(value) if isinstance(value, tuple) else 0
+
+
+def _from_array(value: object) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    raise NotImplementedError(f"a state cannot hold {type(value)}")
+
+
+def _to_array(kind: Any, value: Any) -> Any:  # noqa: ARG001 - every type that msgspec does not know is an array
+    dtype, shape, data = value
+    return np.frombuffer(data, dtype=dtype).reshape(shape)

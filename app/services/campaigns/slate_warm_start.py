@@ -1,0 +1,61 @@
+"""Warm start: a learner takes up what the totals of a finished slate campaign say about features."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+
+from app.algorithms.slates.least_squares import as_observations
+from app.algorithms.types import Matrix
+from app.errors import Invalid
+from app.services.bandits.bandits import Bandit
+from app.services.campaigns.slates import SlateCampaign, finished
+from app.services.formats.records import reward_payload
+from app.services.learning.rewards import Receipt, Rewards
+from app.storage.protocol import RewardWrite
+
+
+class Teaching:
+    """The way from campaigns into the reward log."""
+
+    def __init__(self, rewards: Rewards, *, ttl_ms: int) -> None:
+        self.rewards = rewards
+        self._ttl_ms = ttl_ms
+
+    async def teach(self, campaign: SlateCampaign, bandit: Bandit, key: str | None) -> Receipt:
+        """Append as many observations as the features have dimensions, or the campaign arms; each once.
+
+        They carry all that the totals say: see docs/papers.md, section 4. Raises Conflict (the campaign is
+        still sampling), Invalid (key against scope, arms that the bandit's catalogue lacks).
+        """
+        learner = bandit.learner_for(key)
+        state = finished(campaign).state
+        features = _features(campaign, bandit)
+        rows, values = await asyncio.to_thread(as_observations, state.A, state.b, features, state.settings.k)
+        now_ms = time.time_ns() // 1_000_000
+        writes = [
+            RewardWrite(
+                bandit_uid=bandit.uid,
+                learner=learner,
+                once=f"c/{campaign.uid}/{place}",
+                first=None,
+                issued_ms=now_ms,
+                ttl_ms=self._ttl_ms,
+                payload=reward_payload(bandit.record, row, float(value), now_ms),
+            )
+            for place, (row, value) in enumerate(zip(rows, values, strict=True))
+        ]
+        return await self.rewards.append(list(enumerate(writes)), Receipt())
+
+
+def _features(campaign: SlateCampaign, bandit: Bandit) -> Matrix:
+    view = bandit.catalogue.index.snapshot()
+    each = [view.rows_of([arm]) for arm in campaign.parameters.arms]
+    missing = sum(not len(rows) for rows in each)
+    if missing:
+        text = f"{missing} arms of the campaign are not in the catalogue of this bandit"
+        raise Invalid(text, loc=("body", "bandit"))
+    features: Matrix = view.features_of(np.concatenate(each))
+    return features

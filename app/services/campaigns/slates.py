@@ -1,0 +1,148 @@
+"""Slate campaigns: ``app.algorithms.slates`` over arms by id, plugged into ``campaigns``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from app.algorithms.slates import ask_tell, exhaustive, icb, sa_foa, saqm
+from app.algorithms.slates.ask_tell import Pull
+from app.algorithms.slates.campaign_state import Allocation, Method, Report, State
+from app.algorithms.slates.widths import Bound
+from app.errors import Conflict
+from app.services.campaigns.campaigns import Campaigns
+from app.services.campaigns.fold import Campaign
+
+SlateCampaign = Campaign["SlateParameters", State]
+SlateCampaigns = Campaigns["SlateParameters", State, Pull]
+
+_STARTS: dict[Method, Callable[..., State]] = {
+    "saqm": saqm.start,
+    "sa_foa": sa_foa.start,
+    "icb": icb.start,
+    "exhaustive": exhaustive.start,
+}
+_NOISY = 1.5
+_ENOUGH = 50
+_WIDE = 2.0
+
+
+class SlateParameters(msgspec.Struct, frozen=True):
+    """What a campaign is made with. One of ``noise_range`` and ``noise_std`` is given."""
+
+    arms: list[str]
+    k: int
+    method: Method
+    epsilon: float
+    delta: float
+    noise_range: float | None
+    noise_std: float | None
+    independent_noise: bool
+    allocation: Allocation
+    bound: Bound
+
+    @property
+    def sigma(self) -> float:
+        """Sub-Gaussian parameter of the noise of a total: k R, sqrt(k) R if independent (Hoeffding)."""
+        if self.noise_range is None:
+            return self.noise_std or 0.0
+        return self.noise_range * (math.sqrt(self.k) if self.independent_noise else self.k)
+
+
+class Slates:
+    """The ask/tell algorithm of all four methods, for ``Campaigns``."""
+
+    kind = "slates"
+    pull = "pull"
+    parameters = SlateParameters
+    state = State
+
+    def start(self, parameters: SlateParameters, seed: int) -> State:
+        return _STARTS[parameters.method](
+            n=len(parameters.arms),
+            k=parameters.k,
+            epsilon=parameters.epsilon,
+            delta=parameters.delta,
+            noise_std=parameters.sigma,
+            reach=None if parameters.noise_range is None else parameters.k * parameters.noise_range,
+            allocation=parameters.allocation,
+            bound=parameters.bound,
+            seed=seed,
+        )
+
+    def ask(self, state: State, count: int) -> tuple[State, Sequence[Pull]]:
+        return ask_tell.ask(state, count)
+
+    def tell(self, state: State, results: Sequence[tuple[int, float]]) -> State:
+        return ask_tell.tell(state, results)
+
+
+async def best_slate(slates: SlateCampaigns, name: str) -> list[str]:
+    """The slate that a campaign has found. Raises NotFound, Conflict (it is still sampling)."""
+    return standing(finished(await slates.get(name))).best
+
+
+def finished(campaign: SlateCampaign) -> SlateCampaign:
+    """The campaign itself. Raises Conflict while it is sampling."""
+    if not campaign.state.done:
+        raise Conflict("the slate campaign is still sampling")
+    return campaign
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a campaign stands, in the ids of its arms; ``best`` by estimate, the best first."""
+
+    best: list[str]
+    estimates: dict[str, float]
+    lower: float | None
+    upper: float | None
+    excess: float | None
+    more_pulls: int | None
+    looked_at: int
+    warnings: list[str]
+    guarantee: Literal["pac", "none"]
+
+
+def standing(campaign: SlateCampaign) -> Standing:
+    """Say what the last look saw; nothing is estimated before the first."""
+    parameters, state = campaign.parameters, campaign.state
+    report = state.report
+    guarantee: Literal["pac", "none"] = (
+        "none" if (parameters.method, parameters.bound) == ("sa_foa", "paper") else "pac"
+    )
+    if report is None:
+        return Standing([], {}, None, None, None, None, 0, [], guarantee)
+    order = report.best[np.argsort(-report.theta[report.best], kind="stable")]
+    return Standing(
+        best=[parameters.arms[arm] for arm in order.tolist()],
+        estimates=dict(zip(parameters.arms, report.theta.tolist(), strict=True)),
+        lower=report.lower,
+        upper=report.upper,
+        excess=report.excess,
+        more_pulls=report.more_pulls,
+        looked_at=report.observed,
+        warnings=_warnings(parameters, state, report),
+        guarantee=guarantee,
+    )
+
+
+def _warnings(parameters: SlateParameters, state: State, report: Report) -> list[str]:
+    field = "noise_std" if parameters.noise_range is None else "noise_range"
+    found = []
+    if state.outside:
+        found.append(
+            f"{state.outside} or more totals are farther from their mean than noise_range allows: "
+            "the guarantee does not cover them"
+        )
+    if state.design.criterion > _WIDE * len(parameters.arms):
+        found.append("allocation g may need twice the totals of uniform: its support is small for all slates")
+    free = report.observed - len(parameters.arms)
+    if free >= _ENOUGH and report.spread * report.observed / free > _NOISY * parameters.sigma**2:
+        found.append(f"totals vary more than {field} says: the guarantee may not hold")
+    return found

@@ -1,0 +1,1 @@
+"""Which arms are there?"""

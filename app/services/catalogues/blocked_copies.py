@@ -1,0 +1,98 @@
+"""Blocked layouts of catalogues: made once for a version, kept within a bound on memory.
+
+The order of the coordinates is drawn from the operating system's entropy and never leaves the process. It is
+drawn again with every version of the catalogue, and after ``REDRAW`` answers of one version: an answer tells
+a little about the order, and whoever could read it from many might ask a query that it misjudges.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.algorithms.mips import blocked, columns
+from app.algorithms.mips.blocked import BlockedArms
+from app.algorithms.mips.columns import Columns
+from app.indexes.table import ArmView
+from app.services.catalogues.catalogues import Catalogue
+
+REDRAW = 10_000
+
+
+@dataclass(slots=True)
+class Prepared:
+    """One version of a catalogue. ``columns`` and ``arms`` are made when they are first asked for."""
+
+    version: int
+    view: ArmView
+    columns: Columns | None = None
+    arms: BlockedArms | None = None
+    answers: int = 0
+    making: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def bytes(self) -> int:
+        return (3 * 8 * self.view.dim) + (self.arms.memory_bytes if self.arms is not None else 0)
+
+    def serves(self, version: int, view: ArmView) -> bool:
+        """Whether this is the version; after a compaction the arms are the same but in other arrays."""
+        return self.version == version and self.view.ids is view.ids
+
+
+class Layouts:
+    """The most recently used layouts, one a catalogue. From any thread; a layout is made once."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity = capacity_bytes
+        self._kept: OrderedDict[str, Prepared] = OrderedDict()
+        self._changing = threading.Lock()
+
+    @property
+    def bytes(self) -> int:
+        return sum(prepared.bytes for prepared in self._kept.values())
+
+    def prepare(self, catalogue: Catalogue) -> Prepared:
+        """What is kept of the catalogue as it is now; on the event loop, where version and view agree."""
+        version, view = catalogue.version, catalogue.index.snapshot().view
+        with self._changing:
+            prepared = self._kept.get(catalogue.uid)
+            if prepared is None or not prepared.serves(version, view):
+                prepared = self._kept[catalogue.uid] = Prepared(version, view)
+            self._kept.move_to_end(catalogue.uid)
+        return prepared
+
+    def columns(self, prepared: Prepared) -> Columns:
+        """Bounds of every coordinate. Cost: reads the catalogue, once for a version."""
+        with prepared.making:
+            if prepared.columns is None:
+                prepared.columns = columns.of(prepared.view.features, prepared.view.live_rows)
+            return prepared.columns
+
+    def fits(self, prepared: Prepared) -> bool:
+        """Whether a blocked copy has room."""
+        view = prepared.view
+        return prepared.arms is not None or blocked.memory_bytes(view.live, view.dim) <= self._capacity
+
+    def arms(self, prepared: Prepared) -> BlockedArms:
+        """The blocked copy. Cost: reads the catalogue twice and writes it, once for a version and order."""
+        found = self.columns(prepared)
+        with prepared.making:
+            prepared.answers += 1
+            if prepared.arms is None or prepared.answers > REDRAW:
+                view = prepared.view
+                prepared.arms, prepared.answers = None, 1
+                rng = np.random.default_rng()  # seeded from the operating system's entropy
+                prepared.arms = blocked.build(
+                    view.features, rng=rng, rows=view.live_rows, columns=found, working=view.working
+                )
+            arms = prepared.arms
+        self._make_room()
+        return arms
+
+    def _make_room(self) -> None:
+        with self._changing:
+            while self.bytes > self._capacity and len(self._kept) > 1:
+                self._kept.popitem(last=False)

@@ -1,0 +1,295 @@
+"""Catalogues: arms in the store, and beside them the index of this process.
+
+A write goes to the store first and is durable before it touches the index; writes to one catalogue are
+serialised by its lock, so the index sees them in the order of the store. What other processes write is read
+from the catalogue's log of changes (``follow``), under the same lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.algorithms.types import Vector
+from app.errors import Conflict, DimensionMismatch, NotFound
+from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.table import ArmView
+from app.services.formats.pages import decode_number, encode_cursor, page_by_name
+from app.services.formats.records import (
+    ArmDocument,
+    CatalogueRecord,
+    bytes_to_vector,
+    pack,
+    split_uid,
+    unpack,
+    vector_to_bytes,
+    with_uid,
+)
+from app.storage.protocol import ArmWrite, Deleted, Store, StoredArm, Upserted
+
+KEEP_MARGIN_MS = 60_000
+LOAD_ARMS = 50_000
+FOLLOW_NUMBERS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One arm as a user gives and gets it."""
+
+    id: str
+    features: Sequence[float]
+    tags: Sequence[str] = ()
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Catalogue:
+    """A catalogue that is being served: its index changes, the rest does not."""
+
+    name: str
+    uid: str
+    record: CatalogueRecord
+    index: LiveIndex
+    version: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def dim(self) -> int:
+        return self.record.dim
+
+    @property
+    def shortlist(self) -> int:
+        """How many arms a graph proposes, unless a bandit asks for more."""
+        return int(self.record.index["shortlist"] or 1)
+
+
+class Catalogues:
+    """All catalogues of the service."""
+
+    def __init__(self, store: Store, *, index_dir: Path, keep_ms: int) -> None:
+        self._store = store
+        self._index_dir = index_dir
+        self._keep_ms = keep_ms + KEEP_MARGIN_MS
+        self._served: dict[str, Catalogue] = {}
+        self.changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
+
+    def __iter__(self) -> Iterator[Catalogue]:
+        return iter(tuple(self._served.values()))
+
+    async def load(self) -> None:
+        """Read every catalogue from the store; afterwards all answers are exact until graphs are there."""
+        async with self.changing:
+            await self.replace((await self._store.registry()).catalogues)
+        self._sweep_files()
+
+    async def replace(self, records: Mapping[str, bytes]) -> None:
+        """Serve exactly these catalogues. The caller holds ``changing``."""
+        for name, data in records.items():
+            uid, record = split_uid(data, CatalogueRecord)
+            served = self._served.get(name)
+            if served is None or served.uid != uid:
+                self._served[name] = await self._open(name, uid, record)
+        for name in self._served.keys() - records.keys():
+            self._index_file(self._served.pop(name).uid).unlink(missing_ok=True)
+
+    async def follow(self, catalogue: Catalogue) -> None:
+        """Do to the index what other processes have done to the catalogue."""
+        async with catalogue.lock:
+            await self._follow(catalogue)
+
+    async def create(self, name: str, record: CatalogueRecord) -> tuple[Catalogue, bool]:
+        """Make the catalogue; (it, False) when the same one exists. Raises Conflict when another one does."""
+        data = with_uid(secrets.token_hex(8), record)
+        async with self.changing:
+            standing = await self._store.create_catalogue(name, data)
+            uid, existing = split_uid(standing, CatalogueRecord)
+            if existing != record:
+                raise Conflict("a catalogue of this name exists with another dim or index")
+            catalogue = self._served.get(name)
+            if catalogue is None or catalogue.uid != uid:
+                catalogue = self._served[name] = await self._open(name, uid, existing)
+        return catalogue, standing == data
+
+    def get(self, name: str) -> Catalogue:
+        try:
+            return self._served[name]
+        except KeyError:
+            raise NotFound("no catalogue of this name") from None
+
+    def page(self, cursor: str | None, limit: int) -> tuple[Sequence[Catalogue], str | None]:
+        return page_by_name(list(self._served.values()), lambda c: c.name, cursor, limit)
+
+    async def delete(self, name: str) -> None:
+        catalogue = self.get(name)
+        async with self.changing, catalogue.lock:
+            outcome = await self._store.delete_catalogue(name, catalogue.uid)
+            if outcome == "in_use":
+                raise Conflict("a bandit uses this catalogue; delete the bandit first")
+            if self._served.get(name) is catalogue:
+                del self._served[name]
+            self._index_file(catalogue.uid).unlink(missing_ok=True)
+
+    async def upsert(self, catalogue: Catalogue, arms: Sequence[Arm]) -> Upserted:
+        """Insert or replace all arms or none. Raises DimensionMismatch, Conflict (an id given twice)."""
+        features = self._matrix(catalogue, arms)
+        writes = [
+            ArmWrite(arm.id, vector_to_bytes(row), _document(arm))
+            for arm, row in zip(arms, features, strict=True)
+        ]
+        async with catalogue.lock:
+            self._still_served(catalogue)
+            done = await self._store.upsert_arms(catalogue.uid, writes, keep_ms=self._keep_ms)
+            catalogue.index.upsert([arm.id for arm in arms], features, done.revisions)
+            await self._wrote(catalogue, done.version, changed=done.changed)
+        return done
+
+    async def remove(self, catalogue: Catalogue, ids: Sequence[str]) -> Deleted:
+        """Delete the arms that are there; name those that are not."""
+        async with catalogue.lock:
+            self._still_served(catalogue)
+            done = await self._store.delete_arms(catalogue.uid, ids, keep_ms=self._keep_ms)
+            catalogue.index.remove(ids)  # those that are missing too: an earlier reply may have been lost
+            await self._wrote(catalogue, done.version, changed=bool(done.deleted))
+        return done
+
+    async def arms(
+        self, catalogue: Catalogue, cursor: str | None, limit: int
+    ) -> tuple[Sequence[Arm], str | None]:
+        """A page of arms, oldest features first: an arm that stays as it is appears exactly once."""
+        after = decode_number(cursor) if cursor is not None else -1
+        async with catalogue.lock:  # else the documents could be of a later write than the features
+            self._still_served(catalogue)
+            view = catalogue.index.snapshot()
+            rows = view.page(after, limit + 1)
+            page = rows[:limit]
+            ids = [view.id_of(int(row)) for row in page]
+            arms = await self._with_documents(catalogue, ids, view.features_of(page))
+        more = len(rows) > limit
+        return arms, encode_cursor(str(view.revision_of(int(page[-1])))) if more else None
+
+    async def arm(self, catalogue: Catalogue, arm_id: str) -> Arm:
+        async with catalogue.lock:  # as above
+            self._still_served(catalogue)
+            view = catalogue.index.snapshot()
+            rows = view.rows_of([arm_id])
+            if not len(rows):
+                raise NotFound("no arm of this id in the catalogue")
+            return (await self._with_documents(catalogue, [arm_id], view.features_of(rows)))[0]
+
+    async def features_at(self, catalogue: Catalogue, arm_id: str, revision: int) -> Vector | None:
+        """The features that an arm had at a revision, also when it was changed or deleted since."""
+        view = catalogue.index.snapshot()
+        rows = view.rows_of([arm_id])
+        if len(rows) and view.revision_of(int(rows[0])) == revision:
+            features: Vector = view.features_of(rows)[0]
+            return features
+        (standing,) = await self._store.arms(catalogue.uid, [arm_id])  # another process may be ahead
+        if standing is not None and standing.revision == revision:
+            return bytes_to_vector(standing.features)
+        kept = await self._store.retired_features(catalogue.uid, revision)
+        return None if kept is None else bytes_to_vector(kept)
+
+    async def _with_documents(
+        self, catalogue: Catalogue, ids: Sequence[str], features: np.ndarray[Any, np.dtype[np.float64]]
+    ) -> list[Arm]:
+        documents = await self._store.documents(catalogue.uid, ids)
+        arms = []
+        for arm_id, row, data in zip(ids, features, documents, strict=True):
+            document = unpack(data, ArmDocument) if data else ArmDocument([], {})
+            arms.append(Arm(arm_id, row.tolist(), document.tags, document.metadata))
+        return arms
+
+    async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
+        options = IndexOptions(**record.index)  # type: ignore[arg-type]  # checked when it was made
+        index = LiveIndex(record.dim, options, cache=self._index_file(uid), seed=int(uid[:8], 16))
+        catalogue = Catalogue(name, uid, record, index)
+        await self._load_arms(catalogue)
+        await self._follow(catalogue)  # what was written while the arms were read
+        return catalogue
+
+    async def _wrote(self, catalogue: Catalogue, version: int, *, changed: bool) -> None:
+        """Note the version that a write has made; those in between, of other processes, are read."""
+        if version == catalogue.version + changed:
+            catalogue.version = version
+        else:
+            await self._follow(catalogue)
+
+    async def _follow(self, catalogue: Catalogue) -> None:
+        changes = await self._store.changed_arms(catalogue.uid, catalogue.version)
+        if changes.ids is None:
+            await self._load_arms(catalogue)
+            return
+        arms: list[StoredArm] = []
+        some = max(1, FOLLOW_NUMBERS // catalogue.dim)
+        for start in range(0, len(changes.ids), some):
+            found = await self._store.arms(catalogue.uid, changes.ids[start : start + some])
+            arms += filter(None, found)
+        catalogue.index.remove(sorted(set(changes.ids) - {arm.id for arm in arms}))
+        arms.sort(key=lambda arm: arm.revision)
+        if arms:
+            features = np.array([bytes_to_vector(arm.features) for arm in arms])
+            catalogue.index.upsert([arm.id for arm in arms], features, [arm.revision for arm in arms])
+        catalogue.version = changes.version
+
+    async def _load_arms(self, catalogue: Catalogue) -> None:
+        """Oldest first, so that ties are broken as before; in slices, so that little is held twice."""
+        version = await self._store.catalogue_version(catalogue.uid)  # first: what follows is at least as new
+        ids: list[str] = []
+        revisions: list[int] = []
+        numbers = bytearray()
+        async for batch in self._store.scan_arms(catalogue.uid):
+            ids.extend(arm.id for arm in batch)
+            revisions.extend(arm.revision for arm in batch)
+            numbers += b"".join(arm.features for arm in batch)
+        features = np.frombuffer(numbers, dtype="<f8").reshape(len(ids), catalogue.dim)
+        catalogue.index.remove(
+            _strangers(catalogue.index.snapshot().view, dict(zip(ids, revisions, strict=True)))
+        )
+        order = np.argsort(np.array(revisions, dtype=np.int64))
+        for start in range(0, len(ids), LOAD_ARMS):
+            some = order[start : start + LOAD_ARMS]
+            catalogue.index.upsert(
+                [ids[i] for i in some],
+                features[some].astype(np.float64, copy=False),
+                [revisions[i] for i in some],
+            )
+        catalogue.version = version
+
+    def _matrix(self, catalogue: Catalogue, arms: Sequence[Arm]) -> np.ndarray[Any, np.dtype[np.float64]]:
+        for position, arm in enumerate(arms):
+            if len(arm.features) != catalogue.dim:
+                raise DimensionMismatch(
+                    f"features must have {catalogue.dim} numbers, not {len(arm.features)}",
+                    loc=("body", "arms", position, "features"),
+                )
+        return np.array([arm.features for arm in arms], dtype=np.float64).reshape(len(arms), catalogue.dim)
+
+    def _still_served(self, catalogue: Catalogue) -> None:
+        if self._served.get(catalogue.name) is not catalogue:
+            raise NotFound("the catalogue was deleted meanwhile")
+
+    def _index_file(self, uid: str) -> Path:
+        return self._index_dir / f"{uid}.index"
+
+    def _sweep_files(self) -> None:
+        """Remove index files of catalogues that are gone."""
+        wanted = {self._index_file(c.uid).name for c in self._served.values()}
+        for path in self._index_dir.glob("*.index"):
+            if path.name not in wanted:
+                path.unlink(missing_ok=True)
+
+
+def _strangers(view: ArmView, stored: Mapping[str, int]) -> list[str]:
+    """Arms that the store does not have, or not so new: it may have come back from an older copy."""
+    rows = view.live_rows.tolist()
+    return [view.ids[row] for row in rows if stored.get(view.ids[row], -1) < view.revisions[row]]
+
+
+def _document(arm: Arm) -> bytes:
+    return pack(ArmDocument(list(arm.tags), arm.metadata)) if arm.tags or arm.metadata else b""

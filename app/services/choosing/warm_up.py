@@ -1,0 +1,140 @@
+"""What a new key is shown first: k arms that cover the catalogue, by greedy k-center, each in its turn.
+
+A key explores until it has been shown all centres, or has as many rewards as there are: then its learner
+knows more than they could tell it. Turns are taken in the store, so neither a restart nor another process
+shows one twice; they are forgotten with the learner, and after the life of a token without a choice.
+
+Centres are those of the catalogue as it was a short while ago; an arm that is gone, or that the caller
+excludes, gives its turn to the policy. Of a large catalogue they are those of an even sample of its arms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.algorithms.kcenter.naive_greedy import naive_greedy
+from app.algorithms.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
+from app.indexes.live import Snapshot
+from app.indexes.snapshot import merged
+from app.services.bandits.bandits import Bandit, partition_of
+from app.storage.protocol import Store
+
+MOST_READS = 100_000_000
+LEAST_COUNTED = 10  # the copy of the arms costs about as much as so many centres
+REFRESH_S = 1.0
+REST = 20.0
+KEPT = 256
+
+
+@dataclass(slots=True)
+class _Centers:
+    """Ids of the centres of one version of a catalogue, and when they are worth making again."""
+
+    version: int
+    ids: list[str]
+    rest_until: float
+
+
+@dataclass(frozen=True, slots=True)
+class CentersFirst:
+    """The solver of a key that explores: first the eligible ``centers``, then the best arms of ``solver``."""
+
+    view: Snapshot
+    solver: MipsSolver
+    centers: Rows
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        rows = self.centers[~np.isin(self.centers, exclude)][:k]
+        if not len(rows):
+            return self.solver.search(query, k, exclude)
+        shown = TopK(rows, self.view.features_of(rows) @ query, exact=False)
+        rest = TopK(NO_ROWS, np.empty(0), exact=False)
+        if len(rows) < k:
+            rest = self.solver.search(query, k - len(rows), np.union1d(exclude, rows))
+        return merged(shown, rest, k)
+
+
+class Exploring:
+    """The turns of all keys that explore."""
+
+    def __init__(self, store: Store, *, ttl_ms: int) -> None:
+        self._store = store
+        self._ttl_ms = ttl_ms
+        self._known: OrderedDict[tuple[str, int], _Centers] = OrderedDict()
+        self._making: dict[tuple[str, int], asyncio.Task[_Centers]] = {}
+
+    async def turn(
+        self, bandit: Bandit, name: str, version: int, view: Snapshot, *, count: int, claim: str | None
+    ) -> Rows:
+        """Rows of the next ``count`` centres for a learner that has ``version`` rewards; none afterwards.
+
+        The same ``claim`` takes the same turns. Raises Unavailable.
+        """
+        rule = bandit.record.explore
+        if rule is None or version >= rule.centers:
+            return NO_ROWS
+        ids = (await self._centers(bandit, view, rule.centers)).ids
+        partition = partition_of(bandit.uid, name, self._store.partitions)
+        start = await self._store.take_turns(
+            partition, bandit.uid, name, count=count, most=len(ids), claim=claim or "", ttl_ms=self._ttl_ms
+        )
+        return view.rows_of(ids[start : start + count])
+
+    async def forget(self, bandit: Bandit, name: str) -> None:
+        """Show a learner that is forgotten all centres again."""
+        if bandit.record.explore is not None:
+            partition = partition_of(bandit.uid, name, self._store.partitions)
+            await self._store.drop_turns(partition, bandit.uid, name)
+
+    async def _centers(self, bandit: Bandit, view: Snapshot, k: int) -> _Centers:
+        """The centres, made now if there are none, and beside this call if they are old."""
+        catalogue = bandit.catalogue
+        identity = (catalogue.uid, k)
+        known = self._known.get(identity)
+        if known is None or not known.ids:
+            return await asyncio.shield(self._make(identity, catalogue.version, view))
+        self._known.move_to_end(identity)
+        if known.version != catalogue.version and time.monotonic() >= known.rest_until:
+            self._make(identity, catalogue.version, view)
+        return known
+
+    def _make(self, identity: tuple[str, int], version: int, view: Snapshot) -> asyncio.Task[_Centers]:
+        making = self._making.get(identity)
+        if making is None:
+            making = asyncio.create_task(self._made(identity, version, view))
+            self._making[identity] = making
+        return making
+
+    async def _made(self, identity: tuple[str, int], version: int, view: Snapshot) -> _Centers:
+        try:
+            started = time.monotonic()
+            ids = await asyncio.to_thread(center_ids, view, identity[1])
+            took = time.monotonic() - started
+            made = _Centers(version, ids, time.monotonic() + max(REFRESH_S, REST * took))
+            self._known[identity] = made
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+            return made
+        finally:
+            del self._making[identity]
+
+
+def center_ids(view: Snapshot, k: int) -> list[str]:
+    """Ids of ``k`` centres, the longest arm first: among the first choices it is what rewards tell most of.
+
+    Cost: n d k reads, of an even sample of the n arms when that is more than ``MOST_READS``.
+    """
+    rows = view.page(-1, view.size)
+    step = -(-len(rows) * view.view.dim * max(k, LEAST_COUNTED) // MOST_READS)
+    rows = rows[:: max(step, 1)]
+    if not len(rows):
+        return []
+    points: Matrix = view.features_of(rows)
+    first = int(np.argmax(np.linalg.norm(points, axis=1)))
+    found = naive_greedy(points, k=min(k, len(rows)), first=first, rng=np.random.default_rng(0))
+    return [view.id_of(row) for row in rows[found.centers].tolist()]

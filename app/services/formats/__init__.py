@@ -1,0 +1,1 @@
+"""How things look in the store, and cursors of lists."""

@@ -1,0 +1,183 @@
+"""Decisions that are logged: only those of bandits that count a default when no reward comes in time.
+
+Life of a decision
+    chosen      its token says all; with ``wait_s`` it is logged, in the partition of its learner
+    deferred    (``"activate": false``) not logged, and not to be rewarded, until it is activated
+    due         ``wait_s`` after it was chosen or activated: every arm without a reward gets the default
+    rewarded    later: the reward takes the place of the default, exactly (``reducer``)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from app.services.bandits.bandits import Bandit, Bandits, partition_of
+from app.services.catalogues.catalogues import Catalogues
+from app.services.formats.records import LoggedDecision, pack, reward_payload, unpack
+from app.services.learning.tokens import BadToken, Decision, TokenSigner
+from app.storage.decision_log import Activated, DefaultWrite
+from app.storage.protocol import Store
+
+log = logging.getLogger("shortlist.decisions")
+
+DEDUPE_MARGIN_MS = 60_000
+TOGETHER = 100
+
+
+@dataclass(slots=True)
+class Activation:
+    """What became of a batch."""
+
+    activated: int = 0
+    duplicate: int = 0
+    rejected: list[tuple[int, str]] = field(default_factory=list)
+
+
+def member_of(decision: Decision) -> str:
+    return f"{decision.bandit_uid}/{decision.learner}/{decision.id}"
+
+
+class Decisions:
+    """The log of decisions."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalogues: Catalogues,
+        bandits: Bandits,
+        signer: TokenSigner,
+        look: Callable[[], Awaitable[object]],
+    ) -> None:
+        self._store = store
+        self._look = look  # at what other processes have made
+        self._catalogues = catalogues
+        self._bandits = bandits
+        self._signer = signer
+
+    async def log(self, bandit: Bandit, token: str) -> None:
+        """Log a decision of a bandit that waits. Repeated, it changes nothing; deferred ones are left."""
+        decision = self._signer.verify(token, now_ms=0)
+        if decision.deferred:
+            return
+        record, due_ms = await self._record(bandit, decision, decision.issued_ms)
+        await self._touch(bandit, decision, due_ms)
+        await self._store.log_decision(self._partition(decision), member_of(decision), record, due_ms=due_ms)
+
+    async def activate(self, tokens: Sequence[str]) -> Activation:
+        """Say that deferred decisions were shown: from now on they can be rewarded, and are waited for."""
+        now_ms = time.time_ns() // 1_000_000
+        outcome = Activation()
+        for start in range(0, len(tokens), TOGETHER):
+            batch = tokens[start : start + TOGETHER]
+            outcomes = await asyncio.gather(*(self._activate_token(token, now_ms) for token in batch))
+            for position, became in enumerate(outcomes, start):
+                if became == "activated":
+                    outcome.activated += 1
+                elif became == "duplicate":
+                    outcome.duplicate += 1
+                else:
+                    outcome.rejected.append((position, became))
+        return outcome
+
+    async def _activate_token(self, token: str, now_ms: int) -> str:
+        try:
+            decision = self._signer.verify(token, now_ms=now_ms)
+        except BadToken as bad:
+            return bad.reason
+        bandit = self._bandits.by_uid(decision.bandit_uid)
+        if bandit is None:
+            await self._look()
+            bandit = self._bandits.by_uid(decision.bandit_uid)
+        if bandit is None:
+            return "unknown_bandit"
+        return await self._activate(bandit, decision, now_ms) if decision.deferred else "duplicate"
+
+    async def _activate(self, bandit: Bandit, decision: Decision, now_ms: int) -> Activated:
+        record, due_ms = None, 0
+        if bandit.record.reward.wait_s is not None:
+            record, due_ms = await self._record(bandit, decision, now_ms)
+            await self._touch(bandit, decision, due_ms)
+        return await self._store.activate(
+            self._partition(decision),
+            member_of(decision),
+            issued_ms=decision.issued_ms,
+            ttl_ms=decision.expires_ms - now_ms + DEDUPE_MARGIN_MS,
+            record=record,
+            due_ms=due_ms,
+        )
+
+    async def _record(self, bandit: Bandit, decision: Decision, from_ms: int) -> tuple[bytes, int]:
+        """The record, and when it is due; without arms whose features are gone, which cannot be rewarded."""
+        rule = bandit.record.reward
+        arms, payloads = [], []
+        for arm, revision in zip(decision.arms, decision.revisions, strict=True):
+            features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
+            if features is not None:
+                arms.append(arm)
+                payloads.append(
+                    reward_payload(bandit.record, features, rule.default or 0.0, decision.issued_ms)
+                )
+        record = LoggedDecision(
+            decision.bandit_uid,
+            decision.learner,
+            decision.id,
+            decision.issued_ms,
+            decision.expires_ms,
+            arms,
+            payloads,
+        )
+        due_ms = min(from_ms + round(1_000 * (rule.wait_s or 0.0)), decision.expires_ms)
+        return pack(record), due_ms
+
+    async def _touch(self, bandit: Bandit, decision: Decision, due_ms: int) -> None:
+        """The default will be a sign of life."""
+        if bandit.record.idle_ttl_s is not None:
+            learner = f"{decision.bandit_uid}/{decision.learner}"
+            expires_ms = due_ms + round(1_000 * bandit.record.idle_ttl_s)
+            await self._store.touch(self._partition(decision), learner, expires_ms=expires_ms)
+
+    def _partition(self, decision: Decision) -> int:
+        return partition_of(decision.bandit_uid, decision.learner, self._store.partitions)
+
+
+async def hidden_of(store: Store, deferred: Mapping[int, Decision]) -> set[int]:
+    """The keys of those deferred decisions that were not activated."""
+    hidden, asked = set(), list(deferred.items())
+    for start in range(0, len(asked), TOGETHER):
+        batch = asked[start : start + TOGETHER]
+        partitions = [partition_of(d.bandit_uid, d.learner, store.partitions) for _, d in batch]
+        answers = await asyncio.gather(
+            *(store.is_active(p, member_of(d)) for p, (_, d) in zip(partitions, batch, strict=True))
+        )
+        hidden |= {key for (key, _), active in zip(batch, answers, strict=True) if not active}
+    return hidden
+
+
+def defaults_of(decisions: Sequence[tuple[str, bytes]], now_ms: int) -> list[DefaultWrite]:
+    """The defaults that logged decisions owe; one that cannot be read owes none."""
+    writes = []
+    for member, data in decisions:
+        try:
+            decision = unpack(data, LoggedDecision)
+        except msgspec.DecodeError:
+            log.exception("a logged decision cannot be read and counts as nothing")
+            continue
+        writes += [
+            DefaultWrite(
+                member,
+                decision.bandit_uid,
+                decision.learner,
+                f"{decision.id}/{arm}",
+                decision.issued_ms,
+                max(0, decision.expires_ms - now_ms) + DEDUPE_MARGIN_MS,
+                payload,
+            )
+            for arm, payload in zip(decision.arms, decision.payloads, strict=True)
+        ]
+    return writes

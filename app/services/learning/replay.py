@@ -1,0 +1,92 @@
+"""A replay of the reward log, held against the stored states: bit for bit, for every learner it covers.
+
+Entries that were left out as dead letters are left out here too, also those that were put back later: they
+are in the log a second time. Where the log was trimmed, a learner is compared if all its entries are still
+there, which its version tells, and counted as older than the log otherwise. So is a pool from whose log the
+entries of a forgotten learner were erased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from app.services.formats.records import POOL, UID_LENGTH, LearnerState, bytes_to_state, state_to_bytes
+from app.services.learning.fold import fold
+from app.services.learning.rewards import entry_order
+from app.storage.protocol import LogEntry, Store
+
+PAGE = 2_000
+LearnerId = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Comparison:
+    """How many entries were replayed, learners found equal, and older than the log; and those that differ."""
+
+    entries: int = 0
+    equal: int = 0
+    older: int = 0
+    different: list[str] = field(default_factory=list)
+
+
+async def compare(store: Store) -> Comparison:
+    """Replay every partition. A service may be running: each is compared as it was at its watermark."""
+    found = Comparison()
+    bandits = {data[:UID_LENGTH].decode(): name for name, data in (await store.registry()).bandits.items()}
+    for partition in range(store.partitions):
+        await _compare(store, partition, bandits, found)
+    return found
+
+
+async def _compare(store: Store, partition: int, bandits: Mapping[str, str], found: Comparison) -> None:
+    watermark, stored = await store.all_states(partition, list(bandits))
+    replayed: dict[LearnerId, LearnerState | None] = {}
+    whole = True
+    async for page, from_the_start in _log(store, partition, watermark):
+        whole = from_the_start
+        own = [entry for entry in page if entry.bandit_uid in bandits]
+        found.entries += len(own)
+        replayed.update(fold(replayed, own, lambda entry, reason: None))  # noqa: ARG005
+    for uid, learner in sorted({*stored, *(identity for identity, state in replayed.items() if state)}):
+        state, data = replayed.get((uid, learner)), stored.get((uid, learner))
+        if data == (state_to_bytes(state) if state else None):
+            found.equal += 1
+        elif (not whole or learner == POOL) and _version(data) > (state.version if state else 0):
+            found.older += 1
+        else:
+            found.different.append(f"{bandits[uid]}/{learner}")
+
+
+def _version(data: bytes | None) -> int:
+    try:
+        return bytes_to_state(data).version if data is not None else -1
+    except ValueError:
+        return -1
+
+
+async def _log(store: Store, partition: int, until: str) -> AsyncIterator[tuple[Sequence[LogEntry], bool]]:
+    """Pages of the log up to ``until``, without dead letters, and whether the log begins at its beginning."""
+    left_out = {letter.entry.entry_id for letter in await store.dead_letters(partition)}
+    async for page in _pages(store, partition, until):
+        left_out |= {entry.origin for entry in page if entry.origin}
+    first = True
+    whole = True
+    async for page in _pages(store, partition, until):
+        if first:
+            first, whole = False, entry_order(page[0].entry_id)[1] <= 1
+        yield [entry for entry in page if entry.entry_id not in left_out], whole
+    if first:
+        yield [], until == "0-0"
+
+
+async def _pages(store: Store, partition: int, until: str) -> AsyncIterator[Sequence[LogEntry]]:
+    last, after = entry_order(until), "0-0"
+    while True:
+        page = await store.read_log(partition, after, PAGE)
+        within = [entry for entry in page if entry_order(entry.entry_id) <= last]
+        if within:
+            yield within
+        if len(within) < PAGE:
+            return
+        after = page[-1].entry_id

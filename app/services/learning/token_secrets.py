@@ -1,0 +1,63 @@
+"""The secrets that sign tokens: one for each period, known to all processes before it is used.
+
+Period n lasts from n to n + 1 times ``period_ms`` of the clock. Whoever comes first puts its secret into the
+store; the next one is there a whole period ahead, so that no process meets a token whose secret it has not
+got. A secret is kept until the last token that it signed has expired, and is then gone for good. Secrets of
+another ``period_ms`` are not looked at: changing it ends all tokens at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+
+from app.errors import Unavailable
+from app.services.learning.tokens import TokenSigner
+from app.storage.protocol import Store
+
+log = logging.getLogger("shortlist.tokens")
+
+LOOK_EVERY_S = 60.0
+SECRET_BYTES = 32
+
+
+class TokenSecrets:
+    """Keeps the secrets of ``signer``. ``refresh`` before use, then ``run``."""
+
+    def __init__(self, store: Store, signer: TokenSigner, *, period_ms: int, token_ttl_ms: int) -> None:
+        self._store = store
+        self._signer = signer
+        self._period_ms = period_ms
+        self._periods_kept = -(-token_ttl_ms // period_ms) + 1
+        self._known: dict[int, bytes] = {}
+
+    async def refresh(self) -> None:
+        """Sign with the secret of this period; know the next one, and all that tokens may still carry."""
+        now = time.time_ns() // 1_000_000 // self._period_ms
+        oldest = now - self._periods_kept
+        wanted = [period for period in range(oldest, now + 2) if period not in self._known]
+        found = await asyncio.gather(*(self._secret(period, now) for period in wanted))
+        kept = {period: secret for period, secret in self._known.items() if period >= oldest}
+        self._known = kept | {
+            p: secret for p, secret in zip(wanted, found, strict=True) if secret is not None
+        }
+        self._signer.use(self._known, current=now)
+
+    async def run(self) -> None:
+        """Until it is cancelled. While the store is away the secrets at hand go on signing."""
+        every_s = min(LOOK_EVERY_S, self._period_ms / 4_000)
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await self.refresh()
+            except Unavailable as error:
+                log.warning("the store is not available, the secret of tokens stays: %s", error.detail)
+
+    async def _secret(self, period: int, now: int) -> bytes | None:
+        word = f"token-secret/{self._period_ms}/{period}"
+        if period < now:  # too late to sign with a secret that nobody has signed with
+            return await self._store.get_once(None, word)
+        ttl_ms = (period - now + self._periods_kept + 2) * self._period_ms
+        return await self._store.put_once(None, word, os.urandom(SECRET_BYTES), ttl_ms=ttl_ms)

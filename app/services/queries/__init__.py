@@ -1,0 +1,1 @@
+"""One-shot questions about a catalogue."""
