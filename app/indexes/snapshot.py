@@ -36,6 +36,16 @@ class Snapshot:
     def kind(self) -> Kind:
         return self.structure.kind if self.structure is not None else "exact"
 
+    @property
+    def largest_norm(self) -> float:
+        """A bound on the norms of the features."""
+        return self.view.largest_norm
+
+    @property
+    def plain(self) -> Snapshot:
+        """Itself: its features are the catalogue's own."""
+        return self
+
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """Return the ``k`` arms of largest score outside ``exclude``.
 

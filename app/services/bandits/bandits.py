@@ -12,8 +12,9 @@ from app.algorithms import confidence
 from app.algorithms.linear import elimination
 from app.errors import Conflict, Invalid, NotFound
 from app.indexes.snapshot import Snapshot
-from app.services.bandits.shifted import ShiftedSnapshot
+from app.services.bandits.shifted import ShiftedView
 from app.services.catalogues.catalogues import Catalogue, Catalogues
+from app.services.catalogues.learner_view import LearnerView
 from app.services.formats.pages import page_by_name
 from app.services.formats.records import BanditRecord, split_uid, with_uid
 from app.storage.protocol import Store
@@ -52,10 +53,13 @@ class Bandit:
         """Dimension of what learners learn: one more than the catalogue's when rewards are shifted."""
         return self.catalogue.dim + self.record.shift_rewards
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LearnerView:
         """The catalogue as it is now, as the learners see its arms."""
-        found = self.catalogue.index.snapshot()
-        return ShiftedSnapshot.of(found) if self.record.shift_rewards else found
+        return self.seen(self.catalogue.index.snapshot())
+
+    def seen(self, snapshot: Snapshot) -> LearnerView:
+        """A snapshot of the catalogue, as the learners see its arms."""
+        return ShiftedView(snapshot) if self.record.shift_rewards else snapshot
 
     @classmethod
     def of(cls, name: str, uid: str, record: BanditRecord, catalogue: Catalogue) -> Bandit:

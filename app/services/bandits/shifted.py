@@ -7,40 +7,66 @@ x, and no index of d + 1 dimensions is needed. See ``linear.shifted_rewards`` fo
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.algorithms.linear.shifted_rewards import shift_features, unshift_scores
 from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from app.indexes.planner import Kind
 from app.indexes.snapshot import Snapshot
+from app.indexes.table import ArmView
 
 _HALF_ROOT = math.sqrt(0.5)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShiftedSnapshot(Snapshot):
-    """A snapshot whose features, queries and scores are of d + 1 dimensions; its ``view`` is the index's."""
+class ShiftedView:
+    """A ``LearnerView`` over a snapshot of d dimensions. Its features and queries have d + 1."""
 
-    @classmethod
-    def of(cls, plain: Snapshot) -> ShiftedSnapshot:
-        return cls(plain.view, plain.structure, plain.expected_us, plain.recent)
+    plain: Snapshot
+
+    @property
+    def view(self) -> ArmView:
+        return self.plain.view
+
+    @property
+    def size(self) -> int:
+        return self.plain.size
+
+    @property
+    def kind(self) -> Kind:
+        return self.plain.kind
+
+    @property
+    def expected_us(self) -> float:
+        return self.plain.expected_us
 
     @property
     def largest_norm(self) -> float:
-        return math.sqrt((self.view.largest_norm**2 + 1.0) / 2.0)
+        return math.sqrt((self.plain.largest_norm**2 + 1.0) / 2.0)
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        return _lifted(self.plain().search(query[:-1] * _HALF_ROOT, k, exclude), query)
+        """Shapes: query (d + 1,). Otherwise as ``Snapshot.search``."""
+        return _lifted(self.plain.search(query[:-1] * _HALF_ROOT, k, exclude), query)
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        return _lifted(self.plain().search_exact(query[:-1] * _HALF_ROOT, k, exclude), query)
+        return _lifted(self.plain.search_exact(query[:-1] * _HALF_ROOT, k, exclude), query)
 
     def features_of(self, rows: Rows) -> Matrix:
         """Shapes: rows (m,) -> (m, d + 1)."""
-        return shift_features(self.plain().features_of(rows))
+        return shift_features(self.plain.features_of(rows))
 
-    def plain(self) -> Snapshot:
-        """The snapshot of d dimensions."""
-        return Snapshot(self.view, self.structure, self.expected_us, self.recent)
+    def rows_of(self, ids: Iterable[str]) -> Rows:
+        return self.plain.rows_of(ids)
+
+    def id_of(self, row: int) -> str:
+        return self.plain.id_of(row)
+
+    def revision_of(self, row: int) -> int:
+        return self.plain.revision_of(row)
+
+    def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
+        return self.plain.eligible(exclude)
 
 
 def observed(found: TopK) -> TopK:

@@ -19,6 +19,7 @@ from app.indexes.live import IndexOptions
 from app.indexes.snapshot import Snapshot
 from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.catalogues import Catalogue
+from app.services.catalogues.learner_view import LearnerView
 
 COPIES = 3
 _SEED = 0x61646170
@@ -32,7 +33,7 @@ class Stopped(Exception):
 class ExactSolver:
     """Every eligible arm is compared."""
 
-    view: Snapshot
+    view: LearnerView
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         return self.view.search_exact(query, k, exclude)
@@ -43,7 +44,7 @@ class NeverNull:
     """The ladder, and a scan for what it leaves out: a choice must be made also when no arm is good."""
 
     ladder: Ladder
-    view: Snapshot
+    view: LearnerView
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         found = self.ladder.search(query, k, exclude)
@@ -97,13 +98,13 @@ class IndependentSolvers:
             raise Stopped
 
 
-def solver_of(view: Snapshot) -> MipsSolver:
+def solver_of(view: LearnerView) -> MipsSolver:
     """A graph as it is, everything else exactly."""
     return view if view.kind == "hnsw" else ExactSolver(view)
 
 
 def ladder(
-    solvers: Sequence[Snapshot], features_of: Callable[[Rows], Matrix], *, largest_norm: float, eta: float
+    solvers: Sequence[LearnerView], features_of: Callable[[Rows], Matrix], *, largest_norm: float, eta: float
 ) -> Ladder:
     """The ladder over some snapshots of the same arms."""
     return Ladder([solver_of(view) for view in solvers], features_of, largest_norm, eta)

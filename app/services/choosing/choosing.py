@@ -19,10 +19,10 @@ from app.algorithms.linear import sub_ts
 from app.algorithms.linear.ridge import Posterior
 from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.errors import NoArms
-from app.indexes.live import Snapshot
 from app.services.bandits.bandits import Bandit, partition_of
-from app.services.bandits.shifted import ShiftedSnapshot, observed, observed_theta
+from app.services.bandits.shifted import observed, observed_theta
 from app.services.catalogues.adaptive_solver import COPIES, ExactSolver, IndependentSolvers, NeverNull, ladder
+from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing import softmax
 from app.services.choosing.elimination import Decided, Eliminating
 from app.services.choosing.softmax import Drawn
@@ -79,7 +79,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
 class ShortlistSolver:
     """The solver of Sub-TS: a graph proposes at least ``shortlist`` arms, which are scored again exactly."""
 
-    view: Snapshot
+    view: LearnerView
     shortlist: int
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
@@ -89,7 +89,7 @@ class ShortlistSolver:
         return TopK(found.rows[:k], found.scores[:k], found.exact)
 
 
-def solver_for(bandit: Bandit, view: Snapshot, independent: IndependentSolvers) -> MipsSolver:
+def solver_for(bandit: Bandit, view: LearnerView, independent: IndependentSolvers) -> MipsSolver:
     record = bandit.record
     if record.policy == "linear_ts":
         return ExactSolver(view)
@@ -100,12 +100,9 @@ def solver_for(bandit: Bandit, view: Snapshot, independent: IndependentSolvers) 
     return view
 
 
-def _adaptive(bandit: Bandit, view: Snapshot, independent: IndependentSolvers) -> MipsSolver:
-    solvers, largest_norm = independent.of(bandit.catalogue, view), view.view.largest_norm
-    if isinstance(view, ShiftedSnapshot):
-        solvers = [ShiftedSnapshot.of(solver) for solver in solvers]
-        largest_norm = view.largest_norm
-    return NeverNull(ladder(solvers, view.features_of, largest_norm=largest_norm, eta=bandit.eta), view)
+def _adaptive(bandit: Bandit, view: LearnerView, independent: IndependentSolvers) -> MipsSolver:
+    solvers = [bandit.seen(solver) for solver in independent.of(bandit.catalogue, view.plain)]
+    return NeverNull(ladder(solvers, view.features_of, largest_norm=view.largest_norm, eta=bandit.eta), view)
 
 
 class Choosing:
@@ -220,15 +217,15 @@ class Choosing:
         return Decided(found, view, learner.version, catalogue_version)
 
     async def _draw(
-        self, bandit: Bandit, posterior: Posterior, view: Snapshot, request: ChooseRequest
+        self, bandit: Bandit, posterior: Posterior, view: LearnerView, request: ChooseRequest
     ) -> Drawn:
         """Temperature and scores are in the scale of rewards, also when these are shifted."""
         theta, offset = posterior.theta, 0.0
-        if isinstance(view, ShiftedSnapshot):
-            view, (theta, offset) = view.plain(), observed_theta(theta)
+        if bandit.record.shift_rewards:
+            theta, offset = observed_theta(theta)
         draw = partial(
             softmax.draw,
-            view,
+            view.plain,
             theta,
             k=request.k,
             temperature=bandit.record.temperature or 1.0,
@@ -248,7 +245,7 @@ class Choosing:
         bandit: Bandit,
         posterior: Posterior,
         solver: MipsSolver,
-        view: Snapshot,
+        view: LearnerView,
         request: ChooseRequest,
     ) -> TopK:
         exclude = view.rows_of(request.exclude) if request.exclude else NO_ROWS
@@ -273,7 +270,7 @@ class Choosing:
         return self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
 
 
-def _given(posterior: Posterior, view: Snapshot, request: ChooseRequest, exclude: Rows) -> TopK:
+def _given(posterior: Posterior, view: LearnerView, request: ChooseRequest, exclude: Rows) -> TopK:
     """The arms that were asked for, as far as they are there, with their estimated rewards."""
     each = [view.rows_of([arm]) for arm in request.arms or ()]
     there = np.concatenate([NO_ROWS, *each])

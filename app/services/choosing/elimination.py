@@ -18,9 +18,9 @@ import numpy as np
 
 from app.algorithms.linear.elimination import Rules
 from app.algorithms.types import NO_ROWS, TopK
-from app.indexes.snapshot import Snapshot
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
+from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.elimination_state import (
     FIND,
     Learned,
@@ -51,7 +51,7 @@ class Decided:
     """What was chosen, and from what."""
 
     found: TopK
-    view: Snapshot
+    view: LearnerView
     learner_version: int
     catalogue_version: int
     propensities: Sequence[float] | None = None
@@ -64,7 +64,7 @@ class _Asker:
     bandit: Bandit
     key: str
     learned: Learned
-    view: Snapshot
+    view: LearnerView
     catalogue_version: int
 
     @property

@@ -19,7 +19,7 @@ from app.algorithms.linear.elimination import Elimination, Rules
 from app.algorithms.linear.ridge import Posterior
 from app.algorithms.linear.widest_arm import Watched
 from app.algorithms.types import NO_ROWS, Rows, TopK
-from app.indexes.snapshot import Snapshot
+from app.services.catalogues.learner_view import LearnerView
 
 FIND = Watched()
 UNBOUNDED = float("inf")
@@ -62,14 +62,14 @@ class Sets:
     threshold: float | None
 
 
-def rebuilt(learned: Learned, view: Snapshot, rules: Rules) -> Placed:
+def rebuilt(learned: Learned, view: LearnerView, rules: Rules) -> Placed:
     """Place all arms of the catalogue by this posterior. Work: K d^2."""
     arms = view.view
     state = elimination.start(learned.posterior, arms.live_rows, view.features_of, rules)
     return Placed(state, learned.version, arms.table, arms.rows, len(arms.dead))
 
 
-def caught_up(placed: Placed, learned: Learned, view: Snapshot, *, most_work: float = UNBOUNDED) -> Placed:
+def caught_up(placed: Placed, learned: Learned, view: LearnerView, *, most_work: float = UNBOUNDED) -> Placed:
     """Take out the arms that were deleted; take in the new ones, unless that is more than ``most_work``."""
     arms, state, rows = view.view, placed.state, placed.rows
     if placed.version == learned.version and (rows, placed.dead) == (arms.rows, len(arms.dead)):
@@ -85,7 +85,7 @@ def caught_up(placed: Placed, learned: Learned, view: Snapshot, *, most_work: fl
     return Placed(state, learned.version, arms.table, rows, len(arms.dead))
 
 
-def refreshed(placed: Placed | None, learned: Learned, view: Snapshot, rules: Rules) -> Placed:
+def refreshed(placed: Placed | None, learned: Learned, view: LearnerView, rules: Rules) -> Placed:
     """Catch up with everything, and make every pass that is due. Work: up to K d^2 for each stage."""
     if placed is not None:
         placed = caught_up(placed, learned, view)
@@ -98,7 +98,7 @@ def refreshed(placed: Placed | None, learned: Learned, view: Snapshot, rules: Ru
     return replace(placed, state=state)
 
 
-def pass_work(placed: Placed, view: Snapshot) -> int:
+def pass_work(placed: Placed, view: LearnerView) -> int:
     """Work of what is due: of the lowest stage, or of a rebuild."""
     arms = view.view
     stages = placed.state.stages
@@ -109,7 +109,7 @@ def pass_work(placed: Placed, view: Snapshot) -> int:
 def pick(
     placed: Placed,
     learned: Learned,
-    view: Snapshot,
+    view: LearnerView,
     *,
     k: int,
     rng: np.random.Generator,
@@ -140,7 +140,7 @@ def sets_of(placed: Placed) -> Sets:
     return Sets(state.sizes(), state.present - state.living.count, threshold)
 
 
-def pick_exactly(learned: Learned, view: Snapshot, rules: Rules, k: int, exclude: Rows = NO_ROWS) -> TopK:
+def pick_exactly(learned: Learned, view: LearnerView, rules: Rules, k: int, exclude: Rows = NO_ROWS) -> TopK:
     """Choose ``k`` arms by linear elimination. Work: K d^2."""
     rows = view.view.live_rows
     found = linear_elimination.choose(
@@ -153,7 +153,7 @@ def pick_exactly(learned: Learned, view: Snapshot, rules: Rules, k: int, exclude
     return TopK(rows[found.rows], found.scores, exact=True)
 
 
-def exact_sets(learned: Learned, view: Snapshot, rules: Rules) -> Sets:
+def exact_sets(learned: Learned, view: LearnerView, rules: Rules) -> Sets:
     """The stages, by their widths now, of the arms that live for linear elimination. Work: K d^2."""
     features = view.features_of(view.view.live_rows)
     survey = linear_elimination.survey(learned.posterior, features, radius=rules.radius)

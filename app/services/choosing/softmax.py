@@ -13,8 +13,7 @@ import numpy as np
 
 from app.algorithms.linear import softmax
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
-from app.indexes.live import Snapshot
-from app.indexes.snapshot import scores_of
+from app.indexes.snapshot import Snapshot, scores_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,9 +19,9 @@ import numpy as np
 
 from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
-from app.indexes.live import Snapshot
 from app.indexes.snapshot import merged
 from app.services.bandits.bandits import Bandit, partition_of
+from app.services.catalogues.learner_view import LearnerView
 from app.storage.protocol import Store
 
 MOST_READS = 100_000_000
@@ -44,7 +44,7 @@ class _Centers:
 class CentersFirst:
     """The solver of a key that explores: first the eligible ``centers``, then the best arms of ``solver``."""
 
-    view: Snapshot
+    view: LearnerView
     solver: MipsSolver
     centers: Rows
 
@@ -69,7 +69,7 @@ class Exploring:
         self._making: dict[tuple[str, int], asyncio.Task[_Centers]] = {}
 
     async def turn(
-        self, bandit: Bandit, name: str, version: int, view: Snapshot, *, count: int, claim: str | None
+        self, bandit: Bandit, name: str, version: int, view: LearnerView, *, count: int, claim: str | None
     ) -> Rows:
         """Rows of the next ``count`` centres for a learner that has ``version`` rewards; none afterwards.
 
@@ -91,7 +91,7 @@ class Exploring:
             partition = partition_of(bandit.uid, name, self._store.partitions)
             await self._store.drop_turns(partition, bandit.uid, name)
 
-    async def _centers(self, bandit: Bandit, view: Snapshot, k: int) -> _Centers:
+    async def _centers(self, bandit: Bandit, view: LearnerView, k: int) -> _Centers:
         """The centres, made now if there are none, and beside this call if they are old."""
         catalogue = bandit.catalogue
         identity = (catalogue.uid, k)
@@ -103,14 +103,14 @@ class Exploring:
             self._make(identity, catalogue.version, view)
         return known
 
-    def _make(self, identity: tuple[str, int], version: int, view: Snapshot) -> asyncio.Task[_Centers]:
+    def _make(self, identity: tuple[str, int], version: int, view: LearnerView) -> asyncio.Task[_Centers]:
         making = self._making.get(identity)
         if making is None:
             making = asyncio.create_task(self._made(identity, version, view))
             self._making[identity] = making
         return making
 
-    async def _made(self, identity: tuple[str, int], version: int, view: Snapshot) -> _Centers:
+    async def _made(self, identity: tuple[str, int], version: int, view: LearnerView) -> _Centers:
         try:
             started = time.monotonic()
             ids = await asyncio.to_thread(center_ids, view, identity[1])
@@ -124,12 +124,12 @@ class Exploring:
             del self._making[identity]
 
 
-def center_ids(view: Snapshot, k: int) -> list[str]:
+def center_ids(view: LearnerView, k: int) -> list[str]:
     """Ids of ``k`` centres, the longest arm first: among the first choices it is what rewards tell most of.
 
     Cost: n d k reads, of an even sample of the n arms when that is more than ``MOST_READS``.
     """
-    rows = view.page(-1, view.size)
+    rows = view.eligible()
     step = -(-len(rows) * view.view.dim * max(k, LEAST_COUNTED) // MOST_READS)
     rows = rows[:: max(step, 1)]
     if not len(rows):

@@ -1,0 +1,53 @@
+"""What a learner of shifted rewards sees of a snapshot, against the transformation of section 6.1."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.algorithms.linear.shifted_rewards import shift_features
+from app.indexes.live import LiveIndex
+from app.services.bandits.shifted import ShiftedView
+from app.services.catalogues.learner_view import LearnerView
+
+N, D = 40, 5
+IDS = [f"a{i}" for i in range(N)]
+
+
+@pytest.fixture
+def index() -> LiveIndex:
+    index = LiveIndex(D)
+    index.upsert(IDS, np.random.default_rng(1).standard_normal((N, D)), range(1, N + 1))
+    index.remove(["a3", "a7"])
+    return index
+
+
+def test_features_have_one_dimension_more_and_bounded_norms(index: LiveIndex):
+    view: LearnerView = ShiftedView(index.snapshot())
+    rows = view.eligible()
+    features = view.features_of(rows)
+    np.testing.assert_array_equal(features, shift_features(view.plain.features_of(rows)))
+    assert features.shape == (N - 2, D + 1)
+    assert np.linalg.norm(features, axis=1).max() == pytest.approx(view.largest_norm, abs=1e-12)
+
+
+@pytest.mark.parametrize("method", ["search", "search_exact"])
+def test_a_search_finds_the_best_products_of_d_plus_one_dimensions(index: LiveIndex, method: str):
+    view = ShiftedView(index.snapshot())
+    query = np.random.default_rng(2).standard_normal(D + 1)
+    rows = view.eligible()
+    scores = view.features_of(rows) @ query
+    best = np.argsort(-scores)[:6]
+    found = getattr(view, method)(query, 5, rows[best[:1]])
+    assert found.rows.tolist() == rows[best[1:]].tolist()
+    np.testing.assert_allclose(found.scores, scores[best[1:]], rtol=1e-12)
+
+
+def test_arms_are_those_of_the_snapshot(index: LiveIndex):
+    snapshot = index.snapshot()
+    view = ShiftedView(snapshot)
+    rows = view.rows_of(["a0", "a3", "a9"])
+    assert [view.id_of(row) for row in rows.tolist()] == ["a0", "a9"]
+    assert [view.revision_of(row) for row in rows.tolist()] == [1, 10]
+    assert (view.size, view.kind, view.expected_us) == (N - 2, snapshot.kind, snapshot.expected_us)
+    assert view.eligible(rows).tolist() == snapshot.eligible(rows).tolist()
