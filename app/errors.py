@@ -20,7 +20,8 @@ No error message contains a value that the caller sent: it names the field, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 Location = tuple[str | int, ...]
@@ -97,3 +98,13 @@ class Unavailable(ShortlistError):
 
 class StartupError(ShortlistError):
     code, title = "startup", "The service cannot start"
+
+
+@contextmanager
+def within(place: Location) -> Iterator[None]:
+    """Errors are of one item of a batch: fields of the body become fields of the item at ``place``."""
+    try:
+        yield
+    except ShortlistError as error:
+        error.errors = [((*place, *loc[1:]), text) for loc, text in error.errors or [((), error.detail)]]
+        raise

@@ -60,6 +60,7 @@ ARROWS = {
         "services/bandits",
         "services/bounded",
         "services/catalogues",
+        "services/formats",
         "services/learning",
         "services/replicas",
         "algorithms",

@@ -16,7 +16,6 @@ from app.errors import NotFound
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
 from app.services.bandits.shifted import observed_theta
 from app.services.choosing.choosing import Choosing
-from app.services.choosing.elimination import Eliminating
 from app.services.formats.records import BanditRecord, ExploreRule, RewardRule
 from app.services.learning.learners import LearnerReport, Learners
 from app.services.learning.rewards import Observation, Rewards
@@ -35,17 +34,13 @@ class SetsView(BaseModel):
     threshold: float | None
 
 
-def router(
-    bandits: Bandits, learners: Learners, rewards: Rewards, eliminating: Eliminating, choosing: Choosing
-) -> APIRouter:
+def router(bandits: Bandits, learners: Learners, rewards: Rewards, choosing: Choosing) -> APIRouter:
     routes = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
 
     @routes.put("/{bandit}", response_model=BanditView)
     async def create(bandit: Identifier, body: BanditBody) -> Response:
         """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
         settings = body.model_dump(exclude={"reward", "explore"})
-        if body.policy == "softmax" and body.temperature is None:
-            settings["temperature"] = 1.0
         explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
         record = BanditRecord(**settings, reward=RewardRule(**body.reward.model_dump()), explore=explore)
         made, new = await bandits.create(bandit, record)
@@ -104,9 +99,7 @@ def router(
         """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
         owner = bandits.get(bandit)
         _check_key(owner, key)
-        if not owner.eliminates:
-            raise NotFound(f"no such thing: the policy {owner.record.policy} eliminates no arms")
-        found = await eliminating.sets(owner, key)
+        found = await choosing.sets(owner, key)
         stages = [{"stage": stage, "size": size} for stage, size in found.stages]
         return reply({"stages": stages, "eliminated": found.eliminated, "threshold": found.threshold})
 
@@ -116,8 +109,8 @@ def router(
         owner = bandits.get(bandit)
         _check_key(owner, key)
         await rewards.forget(owner, key)
-        eliminating.forget(owner.uid, key)
-        await choosing.forget(owner, key)
+        choosing.tools.elimination.forget(owner.uid, key)
+        await choosing.tools.warm_up.forget(owner, key)
         return Response(status_code=204)
 
     return routes

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter, Response
 
 from app.api.schemas import ChoicesView, ChoiceView, ChooseBatchBody, ChooseBody
 from app.api.strict_json import JsonRoute, reply
-from app.errors import ShortlistError
+from app.errors import within
 from app.services.bandits.bandits import Bandits
 from app.services.campaigns.slates import SlateCampaigns, best_slate
-from app.services.choosing.choosing import Choice, ChooseRequest, Choosing
-
-PAUSE_EVERY = 16
+from app.services.choosing.choosing import ChooseRequest, Choosing
 
 
 def router(bandits: Bandits, choosing: Choosing, slates: SlateCampaigns) -> APIRouter:
@@ -32,19 +28,10 @@ def router(bandits: Bandits, choosing: Choosing, slates: SlateCampaigns) -> APIR
     async def choose_batch(bandit: str, body: ChooseBatchBody) -> Response:
         """Choose for several requests at once; an error of one is the error of all."""
         owner = bandits.get(bandit)
-        results: list[Choice] = []
-        for position, item in enumerate(body.requests):
-            if position % PAUSE_EVERY == PAUSE_EVERY - 1:
-                await asyncio.sleep(0)  # others have their turn: a choice from memory awaits nothing
-            try:
-                results.append(await choosing.decide(owner, await request(item)))
-            except ShortlistError as error:
-                error.errors = [
-                    (("body", "requests", position, *loc[1:]), text)
-                    for loc, text in error.errors or [((), error.detail)]
-                ]
-                raise
-        await choosing.log(owner, results)
-        return reply({"results": results})
+        requests = []
+        for place, item in enumerate(body.requests):
+            with within(("body", "requests", place)):
+                requests.append(await request(item))
+        return reply({"results": await choosing.choose_batch(owner, requests)})
 
     return routes

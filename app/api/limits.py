@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.services.bandits.bandits import MAX_ELIMINATION_DIM  # noqa: F401 - known to the service too
+from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - known to the service too
 
 MAX_DIM = 4_096
 MAX_ARMS = 10_000

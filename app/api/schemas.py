@@ -39,7 +39,7 @@ from app.api.limits import (
     MAX_WAIT_S,
 )
 from app.api.strict_json import StrictModel
-from app.services.bandits.bandits import ELIMINATION
+from app.services.choosing.policies import PolicyName
 
 _IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 Identifier = Annotated[str, StringConstraints(pattern=f"^{_IDENTIFIER}$")]
@@ -182,7 +182,7 @@ class BanditBody(StrictModel):
     """
 
     catalogue: Identifier
-    policy: Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax"]
+    policy: PolicyName
     scope: Literal["global", "per_key"] = "global"
     ridge: Annotated[float, Field(ge=1e-9, le=1e9)] = 1.0
     exploration: Exploration = 1.0
@@ -198,31 +198,15 @@ class BanditBody(StrictModel):
     temperature: Temperature | None = None
     explore: ExploreBody | None = None
 
-    @field_validator("temperature")
-    @classmethod
-    def _used(cls, temperature: float | None, body: ValidationInfo) -> float | None:
-        if temperature is not None and body.data.get("policy", "softmax") != "softmax":
-            raise ValueError("temperature is used by policy softmax alone")
-        return temperature
-
-    @field_validator("explore")
-    @classmethod
-    def _explores(cls, explore: ExploreBody | None, body: ValidationInfo) -> ExploreBody | None:
-        if explore is not None and body.data.get("policy", "sub_ts") not in {"sub_ts", "linear_ts"}:
-            raise ValueError("explore goes with sub_ts and linear_ts alone")
-        return explore
-
     shift_rewards: bool = False
     solver: Literal["shortlist", "adaptive"] = "shortlist"
 
-    @field_validator("prior", "half_life_s")
+    @field_validator("prior")
     @classmethod
-    def _possible(cls, value: Any, body: ValidationInfo) -> Any:
-        if value == "pooled" and body.data.get("scope") == "global":
+    def _has_keys(cls, prior: str, body: ValidationInfo) -> str:
+        if prior == "pooled" and body.data.get("scope") == "global":
             raise ValueError("prior: pooled needs scope: per_key; a global bandit has one learner")
-        if value not in {"plain", None} and body.data.get("policy") in ELIMINATION:
-            raise ValueError("elimination is for good: it needs prior: plain and no half_life_s")
-        return value
+        return prior
 
 
 class BanditView(BaseModel):

@@ -95,9 +95,7 @@ def create_app(settings: Settings, *, name: str | None = None) -> FastAPI:
         sampling.router(service.catalogues, service.sampling),
         mips.router(service.catalogues, service.mips),
         slates.router(service.slates, service.bandits, service.teaching),
-        bandits.router(
-            service.bandits, service.learners, service.rewards, service.eliminating, service.choosing
-        ),
+        bandits.router(service.bandits, service.learners, service.rewards, service.choosing),
     )
     app.state.look_further = service.following.look_further
     # Not included but taken over, before the framework's own: matched once, the hottest first.

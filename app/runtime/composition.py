@@ -21,7 +21,10 @@ from app.services.campaigns.slates import SlateCampaigns, Slates
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.catalogues import Catalogues
 from app.services.choosing.choosing import Choosing
-from app.services.choosing.elimination import Eliminating
+from app.services.choosing.elimination_cache import EliminationCache
+from app.services.choosing.policies import POLICIES
+from app.services.choosing.policy import Tools
+from app.services.choosing.warm_up import WarmUp
 from app.services.learning.decisions import Decisions
 from app.services.learning.learners import Learners
 from app.services.learning.rewards import Receipt, Rewards
@@ -68,7 +71,7 @@ class Service:
             store, self.signer, period_ms=settings.token_secret_s * 1_000, token_ttl_ms=token_ttl_ms
         )
         self.catalogues = Catalogues(store, index_dir=index_dir, keep_ms=token_ttl_ms)
-        self.bandits = Bandits(store, self.catalogues, most_wait_s=settings.token_ttl_s)
+        self.bandits = Bandits(store, self.catalogues, policies=POLICIES, most_wait_s=settings.token_ttl_s)
         self.learners = Learners(store, capacity_bytes=settings.posterior_cache_mb << 20)
         remote = RemoteWorkers(self.learners.follow)
         self._worker = self._make_worker(name or secrets.token_hex(8), remote) if settings.worker else None
@@ -83,16 +86,16 @@ class Service:
         self.decisions = Decisions(
             store, self.catalogues, self.bandits, self.signer, look=self.following.look_further
         )
-        self.eliminating = Eliminating(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
+        self.elimination = EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
         self.independent = IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
+        warm_up = WarmUp(store, ttl_ms=token_ttl_ms)
+        tools = Tools(self.learners, self.independent, self.elimination, warm_up)
         self.choosing = Choosing(
             store,
-            self.learners,
-            self.eliminating,
+            tools,
             self.signer,
             self.decisions,
             following=self.following,
-            independent=self.independent,
             token_ttl_ms=token_ttl_ms,
         )
         self.rewards = Rewards(
@@ -150,7 +153,7 @@ class Service:
         self.centers.close()
         self.sampling.close()
         self.slates.close()
-        self.eliminating.close()
+        self.elimination.close()
         self.mips.close()
         self.independent.close()
         await self.store.close()
@@ -196,14 +199,14 @@ class Service:
     def _applied(self, step: Step) -> None:
         self.learners.applied(step.partition, step.before, step.after, step.states)
         for identity in [identity for identity, state in step.states.items() if state is None]:
-            self.eliminating.forget(*identity)
+            self.elimination.forget(*identity)
         self.metrics.applied.inc(step.entries)
 
     def _moved(self, partition: int, changes: LearnerChanges) -> None:
         if changes.learners is None:
-            self.eliminating.forget_all()
+            self.elimination.forget_all()
         for identity in changes.removed:
-            self.eliminating.forget(*identity)
+            self.elimination.forget(*identity)
         if self._worker is not None:
             self._worker.moved(partition, changes)
 

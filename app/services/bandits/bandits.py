@@ -7,9 +7,8 @@ import secrets
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from app.algorithms import confidence
-from app.algorithms.linear import elimination
 from app.errors import Conflict, Invalid, NotFound
 from app.indexes.snapshot import Snapshot
 from app.services.bandits.shifted import ShiftedView
@@ -20,8 +19,21 @@ from app.services.formats.records import BanditRecord, split_uid, with_uid
 from app.storage.protocol import Store
 
 GLOBAL_LEARNER = "_global"
-ELIMINATION = frozenset({"sub_elim", "linear_elim"})
-MAX_ELIMINATION_DIM = 256
+
+
+class PolicyTerms(Protocol):
+    """What a bandit has to know of its policy. The table of policies is ``choosing.policies``."""
+
+    def completed(self, record: BanditRecord) -> BanditRecord:
+        """The record with the policy's defaults. Raises Invalid, naming every field that it refuses."""
+        ...
+
+    def check_dim(self, dim: int) -> None:
+        """Raise Invalid when the arms have more dimensions than the policy can serve."""
+
+    def exploration(self, record: BanditRecord, dim: int) -> float:
+        """The number that ``exploration`` stands for; ``dim`` is the dimension of what learners learn."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +47,14 @@ class Bandit:
     exploration: float
 
     @property
-    def eliminates(self) -> bool:
-        return self.record.policy in ELIMINATION
-
-    @property
-    def rules(self) -> elimination.Rules:
-        """Of an elimination policy."""
-        return elimination.rules(radius=self.exploration, eta=self.eta)
-
-    @property
     def eta(self) -> float:
         """As given, or T^-1/2 (Corollaries 5.3 and 6.2)."""
         return self.record.eta if self.record.eta is not None else self.record.horizon**-0.5
 
     @property
     def learner_dim(self) -> int:
-        """Dimension of what learners learn: one more than the catalogue's when rewards are shifted."""
-        return self.catalogue.dim + self.record.shift_rewards
+        """Dimension of what learners learn."""
+        return _learner_dim(self.record, self.catalogue)
 
     def snapshot(self) -> LearnerView:
         """The catalogue as it is now, as the learners see its arms."""
@@ -60,10 +63,6 @@ class Bandit:
     def seen(self, snapshot: Snapshot) -> LearnerView:
         """A snapshot of the catalogue, as the learners see its arms."""
         return ShiftedView(snapshot) if self.record.shift_rewards else snapshot
-
-    @classmethod
-    def of(cls, name: str, uid: str, record: BanditRecord, catalogue: Catalogue) -> Bandit:
-        return cls(name, uid, record, catalogue, _exploration(record, catalogue.dim + record.shift_rewards))
 
     def learner_for(self, key: str | None) -> str:
         """Name of the learner. Raises Invalid when the key is missing, or not wanted."""
@@ -76,31 +75,9 @@ class Bandit:
         return key
 
 
-def _exploration(record: BanditRecord, dim: int) -> float:
-    """The multiplier of V^-1/2 xi, or the radius of elimination: as given, or the paper's.
-
-    beta(delta / 4T) is Algorithm 4, line 2; beta(delta / 2) Algorithm 3, line 3, here for any ridge.
-    """
-    if isinstance(record.exploration, str) and record.policy in ELIMINATION:
-        return confidence.beta(record.delta / 2, dim=dim, horizon=record.horizon, ridge=record.ridge)
-    if isinstance(record.exploration, str):
-        return confidence.beta(record.delta / (4 * record.horizon), dim=dim, horizon=record.horizon)
-    return record.exploration
-
-
-def _check_solver(record: BanditRecord) -> None:
-    if record.solver == "adaptive" and record.policy != "sub_ts":
-        raise Invalid("solver: adaptive is for the policy sub_ts", loc=("body", "solver"))
-
-
-def _check_elimination(record: BanditRecord, dim: int) -> None:
-    if record.policy not in ELIMINATION:
-        return
-    if record.exploration == 0:
-        raise Invalid("exploration must be > 0 for elimination", loc=("body", "exploration"))
-    if dim > MAX_ELIMINATION_DIM:
-        message = f"elimination needs a catalogue of dimension {MAX_ELIMINATION_DIM} at most"
-        raise Invalid(message, loc=("body", "policy"))
+def _learner_dim(record: BanditRecord, catalogue: Catalogue) -> int:
+    """One more than the catalogue's when rewards are shifted."""
+    return catalogue.dim + record.shift_rewards
 
 
 def partition_of(uid: str, learner: str, partitions: int) -> int:
@@ -111,8 +88,16 @@ def partition_of(uid: str, learner: str, partitions: int) -> int:
 class Bandits:
     """All bandits of the service."""
 
-    def __init__(self, store: Store, catalogues: Catalogues, *, most_wait_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        catalogues: Catalogues,
+        *,
+        policies: Mapping[str, PolicyTerms],
+        most_wait_s: float,
+    ) -> None:
         self._store = store
+        self._policies = policies
         self._most_wait_s = most_wait_s
         self._catalogues = catalogues
         self._served: dict[str, Bandit] = {}
@@ -133,7 +118,7 @@ class Bandits:
             served = self._served.get(name)
             if served is None or served.uid != uid:
                 self._drop(name)
-                self._serve(Bandit.of(name, uid, record, self._catalogues.get(record.catalogue)))
+                self._serve(self._made(name, uid, record, self._catalogues.get(record.catalogue)))
         for name in self._served.keys() - records.keys():
             self._drop(name)
 
@@ -144,13 +129,13 @@ class Bandits:
                 f"wait_s must not be longer than a decision can be rewarded, {self._most_wait_s:g} s",
                 loc=("body", "reward", "wait_s"),
             )
+        record = self._policies[record.policy].completed(record)
         async with self.changing:
             return await self._create(name, record)
 
     async def _create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
         catalogue = self._catalogues.get(record.catalogue)
-        _check_elimination(record, catalogue.dim)
-        _check_solver(record)
+        self._policies[record.policy].check_dim(catalogue.dim)
         data = with_uid(secrets.token_hex(8), record)
         standing = await self._store.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:
@@ -160,7 +145,7 @@ class Bandits:
             raise Conflict("a bandit of this name exists with another configuration")
         bandit = self._served.get(name)
         if bandit is None or bandit.uid != uid:
-            bandit = self._serve(Bandit.of(name, uid, existing, catalogue))
+            bandit = self._serve(self._made(name, uid, existing, catalogue))
         return bandit, standing == data
 
     def get(self, name: str) -> Bandit:
@@ -185,6 +170,10 @@ class Bandits:
             except BaseException:
                 self._serve(bandit)
                 raise
+
+    def _made(self, name: str, uid: str, record: BanditRecord, catalogue: Catalogue) -> Bandit:
+        dim = _learner_dim(record, catalogue)
+        return Bandit(name, uid, record, catalogue, self._policies[record.policy].exploration(record, dim))
 
     def _drop(self, name: str) -> None:
         bandit = self._served.pop(name, None)

@@ -1,4 +1,4 @@
-"""Choices by Boltzmann exploration: every eligible arm is scored, so that propensities are exact.
+"""Boltzmann exploration: every eligible arm is scored, so that propensities are exact.
 
 Notation
     K, d        eligible arms of a snapshot, dimension
@@ -7,13 +7,20 @@ Notation
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from app.algorithms.linear import softmax
+from app.algorithms.linear import softmax as algorithm
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.snapshot import Snapshot, scores_of
+from app.services.bandits.shifted import observed_theta
+from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.policy import Tools
+
+LONG_SCAN = 200_000  # numbers: a millisecond, with what is drawn for every arm
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,6 +29,30 @@ class Drawn:
 
     found: TopK
     propensities: Vector
+
+
+async def softmax(tools: Tools, ask: Ask) -> Selection:
+    """Draw k arms, each with p proportional to exp(score / temperature) among those that are left.
+
+    Temperature and scores are in the scale of rewards, also when these are shifted.
+    """
+    moment = await Moment.now(tools.learners, ask.bandit, ask.name)
+    record, theta, offset = ask.bandit.record, moment.posterior.theta, 0.0
+    if record.shift_rewards:
+        theta, offset = observed_theta(theta)
+    view = moment.view.plain
+    compute = partial(
+        draw,
+        view,
+        theta,
+        k=ask.k,
+        temperature=record.temperature or 1.0,
+        rng=ask.rng,
+        exclude=ask.excluded(view),
+    )
+    drawn = await asyncio.to_thread(compute) if view.size * view.view.dim > LONG_SCAN else compute()
+    found = TopK(drawn.found.rows, drawn.found.scores + offset, exact=True)
+    return Selection(found, moment, drawn.propensities.tolist())
 
 
 def draw(
@@ -36,6 +67,6 @@ def draw(
     """Draw min(k, K) arms. Cost: K d multiplications and O(K) more: a scan, whatever the index."""
     rows = view.eligible(exclude)
     scores = scores_of(view.view, rows, theta)
-    drawn = softmax.choose(scores, k=k, temperature=temperature, rng=rng)
+    drawn = algorithm.choose(scores, k=k, temperature=temperature, rng=rng)
     found = TopK(rows[drawn.places], scores[drawn.places], exact=True)
     return Drawn(found, drawn.propensities)

@@ -1,10 +1,11 @@
-"""What a new key is shown first: k arms that cover the catalogue, by greedy k-center, each in its turn.
+"""Warm-up: a new key is first shown k arms that cover the catalogue, by greedy k-center, each in its turn.
 
-A key explores until it has been shown all centres, or has as many rewards as there are: then its learner
-knows more than they could tell it. Turns are taken in the store, so neither a restart nor another process
-shows one twice; they are forgotten with the learner, and after the life of a token without a choice.
+The warm-up ends when the key has been shown all centres, or has as many rewards as there are centres: then
+its learner knows more than they could tell it. Turns are taken in the store, so neither a restart nor another
+process shows one twice. They are forgotten with the learner, and when a key made no choice for as long as a
+token lives.
 
-Centres are those of the catalogue as it was a short while ago; an arm that is gone, or that the caller
+Centres are those of the catalogue as it was a short while ago. An arm that is gone, or that the caller
 excludes, gives its turn to the policy. Of a large catalogue they are those of an even sample of its arms.
 """
 
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,14 +21,17 @@ from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 from app.indexes.snapshot import merged
 from app.services.bandits.bandits import Bandit, partition_of
+from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.learner_view import LearnerView
+from app.services.choosing.ask import Ask, Moment
 from app.storage.protocol import Store
 
 MOST_READS = 100_000_000
 LEAST_COUNTED = 10  # the copy of the arms costs about as much as so many centres
 REFRESH_S = 1.0
 REST = 20.0
-KEPT = 256
+CENTERS_BYTES = 4 << 20
+ID_BYTES = 200
 
 
 @dataclass(slots=True)
@@ -42,7 +45,7 @@ class _Centers:
 
 @dataclass(frozen=True, slots=True)
 class CentersFirst:
-    """The solver of a key that explores: first the eligible ``centers``, then the best arms of ``solver``."""
+    """The solver of a warm-up: first the eligible ``centers``, then the best arms of ``solver``."""
 
     view: LearnerView
     solver: MipsSolver
@@ -59,31 +62,37 @@ class CentersFirst:
         return merged(shown, rest, k)
 
 
-class Exploring:
-    """The turns of all keys that explore."""
+class WarmUp:
+    """The turns of all keys that are warmed up."""
 
     def __init__(self, store: Store, *, ttl_ms: int) -> None:
         self._store = store
         self._ttl_ms = ttl_ms
-        self._known: OrderedDict[tuple[str, int], _Centers] = OrderedDict()
-        self._making: dict[tuple[str, int], asyncio.Task[_Centers]] = {}
+        self._known: BoundedCache[_Centers] = BoundedCache(CENTERS_BYTES)
+        self._making: dict[str, asyncio.Task[_Centers]] = {}
 
-    async def turn(
-        self, bandit: Bandit, name: str, version: int, view: LearnerView, *, count: int, claim: str | None
-    ) -> Rows:
-        """Rows of the next ``count`` centres for a learner that has ``version`` rewards; none afterwards.
+    async def before(self, solver: MipsSolver, ask: Ask, moment: Moment) -> MipsSolver:
+        """A solver that shows the centres whose turn it is, and then what ``solver`` finds.
 
-        The same ``claim`` takes the same turns. Raises Unavailable.
+        ``solver`` itself when the learner knows enough. The same claim takes the same turns.
+        Raises Unavailable.
         """
+        bandit, view = ask.bandit, moment.view
         rule = bandit.record.explore
-        if rule is None or version >= rule.centers:
-            return NO_ROWS
+        if rule is None or moment.learner_version >= rule.centers:
+            return solver
         ids = (await self._centers(bandit, view, rule.centers)).ids
-        partition = partition_of(bandit.uid, name, self._store.partitions)
+        partition = partition_of(bandit.uid, ask.name, self._store.partitions)
         start = await self._store.take_turns(
-            partition, bandit.uid, name, count=count, most=len(ids), claim=claim or "", ttl_ms=self._ttl_ms
+            partition,
+            bandit.uid,
+            ask.name,
+            count=ask.k,
+            most=len(ids),
+            claim=ask.claim or "",
+            ttl_ms=self._ttl_ms,
         )
-        return view.rows_of(ids[start : start + count])
+        return CentersFirst(view, solver, view.rows_of(ids[start : start + ask.k]))
 
     async def forget(self, bandit: Bandit, name: str) -> None:
         """Show a learner that is forgotten all centres again."""
@@ -94,34 +103,31 @@ class Exploring:
     async def _centers(self, bandit: Bandit, view: LearnerView, k: int) -> _Centers:
         """The centres, made now if there are none, and beside this call if they are old."""
         catalogue = bandit.catalogue
-        identity = (catalogue.uid, k)
-        known = self._known.get(identity)
+        name = f"{catalogue.uid}/{k}"
+        known = self._known.get(name)
         if known is None or not known.ids:
-            return await asyncio.shield(self._make(identity, catalogue.version, view))
-        self._known.move_to_end(identity)
+            return await asyncio.shield(self._make(name, catalogue.version, view, k))
         if known.version != catalogue.version and time.monotonic() >= known.rest_until:
-            self._make(identity, catalogue.version, view)
+            self._make(name, catalogue.version, view, k)
         return known
 
-    def _make(self, identity: tuple[str, int], version: int, view: LearnerView) -> asyncio.Task[_Centers]:
-        making = self._making.get(identity)
+    def _make(self, name: str, version: int, view: LearnerView, k: int) -> asyncio.Task[_Centers]:
+        making = self._making.get(name)
         if making is None:
-            making = asyncio.create_task(self._made(identity, version, view))
-            self._making[identity] = making
+            making = asyncio.create_task(self._made(name, version, view, k))
+            self._making[name] = making
         return making
 
-    async def _made(self, identity: tuple[str, int], version: int, view: LearnerView) -> _Centers:
+    async def _made(self, name: str, version: int, view: LearnerView, k: int) -> _Centers:
         try:
             started = time.monotonic()
-            ids = await asyncio.to_thread(center_ids, view, identity[1])
+            ids = await asyncio.to_thread(center_ids, view, k)
             took = time.monotonic() - started
             made = _Centers(version, ids, time.monotonic() + max(REFRESH_S, REST * took))
-            self._known[identity] = made
-            while len(self._known) > KEPT:
-                self._known.popitem(last=False)
+            self._known.put(name, made, ID_BYTES * (1 + len(ids)))
             return made
         finally:
-            del self._making[identity]
+            del self._making[name]
 
 
 def center_ids(view: LearnerView, k: int) -> list[str]:

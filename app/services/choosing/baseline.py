@@ -1,0 +1,22 @@
+"""A baseline: the arms that were asked for, in that order, with their estimated rewards. Nothing is drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.algorithms.types import NO_ROWS, TopK
+from app.services.bandits.shifted import observed
+from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.policy import Tools
+
+
+async def baseline(tools: Tools, ask: Ask) -> Selection:
+    """Serve the arms of ``ask.arms`` that are in the catalogue and not excluded, at most k."""
+    moment = await Moment.now(tools.learners, ask.bandit, ask.name)
+    view = moment.view
+    present = np.concatenate([NO_ROWS, *(view.rows_of([arm]) for arm in ask.arms or ())])
+    rows = present[~np.isin(present, ask.excluded(view))][: ask.k]
+    found = TopK(rows, view.features_of(rows) @ moment.posterior.theta, exact=True)
+    if ask.bandit.record.shift_rewards:
+        found = observed(found)
+    return Selection(found, moment)

@@ -1,0 +1,227 @@
+"""The elimination states of learners in memory, and exact passes over the arms beside the event loop.
+
+A state is a cache: whatever is lost is made again from the posterior and the catalogue (docs/guarantees.md).
+Short passes are made at once; long ones in a thread, at most ``PASSES`` at a time, while choices go on from
+the last state. Only a learner that has no state at all waits for one. Learners without rewards share the
+prior's state, and those with fewer rewards than dimensions begin with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from app.algorithms.linear import elimination
+from app.algorithms.linear.elimination import Rules
+from app.algorithms.types import TopK
+from app.services.bandits.bandits import Bandit
+from app.services.bounded.cache import BoundedCache
+from app.services.catalogues.learner_view import LearnerView
+from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.elimination_state import (
+    FIND,
+    Learned,
+    Placed,
+    Sets,
+    caught_up,
+    pass_work,
+    pick,
+    rebuilt,
+    refreshed,
+    sets_of,
+)
+from app.services.learning.learners import Learners
+
+T = TypeVar("T")
+
+PASSES = 2
+EXACT_CHOICES = 2
+INLINE_WORK = 3_000_000  # multiply-adds: a few milliseconds
+PRIOR = ""  # no learner has this name
+STATE_BYTES = 1_000
+
+
+def rules_of(bandit: Bandit) -> Rules:
+    """What does not change while a learner of an elimination policy learns."""
+    return elimination.rules(radius=bandit.exploration, eta=bandit.eta)
+
+
+def full_work(bandit: Bandit, view: LearnerView) -> int:
+    """Multiply-adds of a pass over all arms."""
+    return view.size * bandit.learner_dim**2
+
+
+def learned_at(moment: Moment) -> Learned:
+    return Learned(moment.learner_version, moment.posterior)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asker:
+    """Whose state is wanted, at one moment. ``key`` names the state."""
+
+    bandit: Bandit
+    key: str
+    moment: Moment
+
+    @property
+    def learned(self) -> Learned:
+        return learned_at(self.moment)
+
+    @property
+    def view(self) -> LearnerView:
+        return self.moment.view
+
+    @property
+    def rules(self) -> Rules:
+        return rules_of(self.bandit)
+
+    @property
+    def full_work(self) -> int:
+        return full_work(self.bandit, self.view)
+
+
+class EliminationCache:
+    """The states of all learners of policies that keep one. ``capacity_bytes`` bounds their memory."""
+
+    def __init__(self, learners: Learners, *, capacity_bytes: int) -> None:
+        self._learners = learners
+        self._states: BoundedCache[Placed] = BoundedCache(capacity_bytes)
+        self._passes: dict[str, asyncio.Task[None]] = {}
+        self._pass_slots = asyncio.Semaphore(PASSES)
+        self._exact_choices = asyncio.Semaphore(EXACT_CHOICES)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the states held; arrays that states share are counted for each."""
+        return self._states.bytes
+
+    async def choose(self, ask: Ask) -> Selection:
+        """The ``k`` arms of largest uncertainty that may still be best; none from an empty catalogue."""
+        asker, placed = await self._ready(ask.bandit, ask.name)
+        return Selection(await self._pick(asker, placed, ask), asker.moment)
+
+    async def sets(self, bandit: Bandit, name: str) -> Sets:
+        """The stages of a learner, after every pass that is due."""
+        asker, placed = await self._ready(bandit, name)
+        make = partial(refreshed, placed, asker.learned, asker.view, asker.rules)
+        is_short = pass_work(placed, asker.view) <= INLINE_WORK
+        fresh = make() if is_short else await _in_thread(self._pass_slots, make)
+        if self._states.get(asker.key) is placed:
+            self._keep(asker.key, fresh)
+        return sets_of(fresh)
+
+    async def in_thread(self, compute: partial[T]) -> T:
+        """Measure all arms for one choice: a few choices at a time."""
+        return await _in_thread(self._exact_choices, compute)
+
+    def forget(self, uid: str, name: str) -> None:
+        """Drop all that was made from what a learner knew."""
+        self._drop(f"{uid}/{name}")
+
+    def forget_all(self) -> None:
+        """It is not known who was forgotten."""
+        self._states.clear()
+        self._passes.clear()
+
+    def close(self) -> None:
+        for task in self._passes.values():
+            task.cancel()
+
+    async def _asker(self, bandit: Bandit, name: str) -> _Asker:
+        moment = await Moment.now(self._learners, bandit, name)
+        return _Asker(bandit, f"{bandit.uid}/{name if moment.learner_version else PRIOR}", moment)
+
+    async def _ready(self, bandit: Bandit, name: str) -> tuple[_Asker, Placed]:
+        """A state to choose from, at the learner and the catalogue as they are now."""
+        while True:
+            asker = await self._asker(bandit, name)
+            placed = self._current(asker)
+            if placed is not None:
+                self._keep(asker.key, placed)
+                return asker, placed
+            await asyncio.shield(self._begin_pass(asker, None))
+
+    def _current(self, asker: _Asker) -> Placed | None:
+        placed = self._known(asker)
+        if placed is not None:
+            placed = caught_up(placed, asker.learned, asker.view, most_work=INLINE_WORK)
+            if placed.state.living.count or not asker.view.size:
+                return placed
+        if asker.full_work <= INLINE_WORK:
+            return rebuilt(asker.learned, asker.view, asker.rules)
+        return None
+
+    def _known(self, asker: _Asker) -> Placed | None:
+        """The state of this learner; the prior's for one that has hardly begun."""
+        keys = [asker.key]
+        if asker.learned.version <= asker.bandit.catalogue.dim:
+            keys.append(f"{asker.bandit.uid}/{PRIOR}")
+        for key in keys:
+            placed = self._states.get(key)
+            if placed is None:
+                continue
+            if placed.table == asker.view.view.table and placed.version <= asker.learned.version:
+                return placed
+            self._drop(key)  # the catalogue was compacted, or the learner forgotten
+        return None
+
+    async def _pick(self, asker: _Asker, placed: Placed, ask: Ask) -> TopK:
+        view = asker.view
+        exclude = ask.excluded(view)
+        choose = partial(pick, learned=asker.learned, view=view, k=ask.k, rng=ask.rng, exclude=exclude)
+        if FIND.most * asker.bandit.learner_dim**2 > INLINE_WORK:
+            picked = await asyncio.to_thread(choose, placed)
+        else:
+            picked = choose(placed)
+        overtaken = self._states.get(asker.key) is not placed
+        if overtaken or not (picked.due or picked.broken):
+            return picked.found
+        work = asker.full_work if picked.broken else pass_work(placed, asker.view)
+        before = None if picked.broken else placed
+        if work > INLINE_WORK:
+            self._begin_pass(asker, before)
+            return picked.found
+        placed = refreshed(before, asker.learned, asker.view, asker.rules)
+        self._keep(asker.key, placed)
+        return choose(placed).found
+
+    def _begin_pass(self, asker: _Asker, placed: Placed | None) -> asyncio.Task[None]:
+        task = self._passes.get(asker.key)
+        if task is None:
+            task = asyncio.create_task(self._pass(asker, placed))
+            task.add_done_callback(_consume)
+            self._passes[asker.key] = task
+        return task
+
+    async def _pass(self, asker: _Asker, placed: Placed | None) -> None:
+        """One long pass; its result counts unless the learner was forgotten meanwhile."""
+        me = asyncio.current_task()
+        try:
+            make = partial(refreshed, placed, asker.learned, asker.view, asker.rules)
+            made = await _in_thread(self._pass_slots, make)
+            if self._passes.get(asker.key) is me:
+                self._keep(asker.key, made)
+        finally:
+            if self._passes.get(asker.key) is me:
+                del self._passes[asker.key]
+
+    def _keep(self, key: str, placed: Placed) -> None:
+        if self._states.get(key) is not placed:
+            self._states.put(key, placed, STATE_BYTES + placed.state.nbytes)
+
+    def _drop(self, key: str) -> None:
+        self._states.drop(key)
+        self._passes.pop(key, None)
+
+
+async def _in_thread(slots: asyncio.Semaphore, function: partial[T]) -> T:
+    async with slots:
+        return await asyncio.to_thread(function)
+
+
+def _consume(task: asyncio.Task[None]) -> None:
+    """A pass that failed is tried again by the next choice."""
+    if not task.cancelled():
+        task.exception()

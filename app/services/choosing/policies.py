@@ -1,0 +1,76 @@
+"""THE table of policies. A new policy is one file and one row; nothing else asks for a policy by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from app.services.choosing import elimination, thompson
+from app.services.choosing.policy import Policy
+from app.services.choosing.softmax import softmax
+from app.services.formats.records import BanditRecord
+
+ANY_PRIOR = frozenset({"prior", "half_life_s"})
+MAX_ELIMINATION_DIM = 256
+
+
+def _delta_of_a_round(record: BanditRecord) -> float:
+    """Yang et al. 2022, Algorithm 4, line 2."""
+    return record.delta / (4 * record.horizon)
+
+
+def _half_of_delta(record: BanditRecord) -> float:
+    """Yang et al. 2022, Algorithm 3, line 3."""
+    return record.delta / 2
+
+
+def _no_width(record: BanditRecord) -> list[tuple[str, str]]:
+    reason = "exploration must be > 0 for elimination"
+    return [("exploration", reason)] if record.exploration == 0 else []
+
+
+_ROWS = (
+    Policy(
+        "sub_ts",
+        thompson.sub_ts,
+        theory_delta=_delta_of_a_round,
+        options=ANY_PRIOR | {"explore", "solver"},
+    ),
+    Policy(
+        "linear_ts",
+        thompson.linear_ts,
+        theory_delta=_delta_of_a_round,
+        options=ANY_PRIOR | {"explore"},
+    ),
+    # Elimination is for good, so it has no prior that changes and does not discount.
+    Policy(
+        "sub_elim",
+        elimination.sub_elim,
+        theory_delta=_half_of_delta,
+        refusals=_no_width,
+        most_dim=MAX_ELIMINATION_DIM,
+        sets=elimination.sub_elim_sets,
+    ),
+    Policy(
+        "linear_elim",
+        elimination.linear_elim,
+        theory_delta=_half_of_delta,
+        refusals=_no_width,
+        most_dim=MAX_ELIMINATION_DIM,
+        sets=elimination.linear_elim_sets,
+    ),
+    Policy(
+        "softmax",
+        softmax,
+        theory_delta=_delta_of_a_round,
+        options=ANY_PRIOR | {"temperature"},
+        defaults={"temperature": 1.0},
+        propensities=True,
+    ),
+)
+POLICIES: Mapping[str, Policy] = {row.name: row for row in _ROWS}
+
+if TYPE_CHECKING:
+    PolicyName = str
+else:
+    PolicyName = Literal[tuple(POLICIES)]

@@ -1,0 +1,99 @@
+"""Thompson sampling: draw a parameter from the learner's posterior, then search the arms for its best ones.
+
+``sub_ts`` searches by the index of the catalogue, ``linear_ts`` compares all arms. A search that is known to
+be long goes to a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from app.algorithms.linear import sub_ts as algorithm
+from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+from app.services.bandits.bandits import Bandit
+from app.services.bandits.shifted import observed
+from app.services.catalogues.adaptive_solver import COPIES, ExactSolver, NeverNull, ladder
+from app.services.catalogues.learner_view import LearnerView
+from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.policy import Tools
+
+LONG_SEARCH_US = 2_000.0
+LONG_DRAW_DIM = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class ShortlistSolver:
+    """A graph proposes at least ``shortlist`` arms, which are scored again exactly."""
+
+    view: LearnerView
+    shortlist: int
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        if self.view.kind != "hnsw" or self.shortlist <= k:
+            return self.view.search(query, k, exclude)
+        found = self.view.search(query, self.shortlist, exclude)
+        return TopK(found.rows[:k], found.scores[:k], found.exact)
+
+
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """One way to search. ``searches``: about how many searches of the index it makes."""
+
+    over: Callable[[Tools, Bandit, LearnerView], MipsSolver]
+    searches: int = 1
+
+
+async def sub_ts(tools: Tools, ask: Ask) -> Selection:
+    """Yang et al. 2022, Algorithm 4."""
+    return await _choose(tools, ask, SOLVERS[ask.bandit.record.solver])
+
+
+async def linear_ts(tools: Tools, ask: Ask) -> Selection:
+    """Linear Thompson sampling (Abeille and Lazaric 2017): every eligible arm is compared."""
+    return await _choose(tools, ask, EXACT)
+
+
+async def _choose(tools: Tools, ask: Ask, way: Solver) -> Selection:
+    bandit = ask.bandit
+    moment = await Moment.now(tools.learners, bandit, ask.name)
+    view = moment.view
+    solver = way.over(tools, bandit, view)
+    if bandit.record.explore is not None:
+        solver = await tools.warm_up.before(solver, ask, moment)
+    draw = partial(
+        algorithm.choose,
+        moment.posterior,
+        solver,
+        k=ask.k,
+        exploration=bandit.exploration,
+        rng=ask.rng,
+        exclude=ask.excluded(view),
+    )
+    is_long = view.expected_us * way.searches > LONG_SEARCH_US or bandit.catalogue.dim > LONG_DRAW_DIM
+    found = await asyncio.to_thread(draw) if is_long else draw()
+    if bandit.record.shift_rewards:
+        found = observed(found)
+    return Selection(found, moment)
+
+
+def _shortlist(tools: Tools, bandit: Bandit, view: LearnerView) -> MipsSolver:  # noqa: ARG001 - as all solvers
+    if bandit.record.shortlist > bandit.catalogue.shortlist:
+        return ShortlistSolver(view, bandit.record.shortlist)
+    return view
+
+
+def _adaptive(tools: Tools, bandit: Bandit, view: LearnerView) -> MipsSolver:
+    """The ladder of adaptive solvers (Yang et al. 2022, Algorithms 1 and 4), which never comes back empty."""
+    solvers = [bandit.seen(solver) for solver in tools.independent.of(bandit.catalogue, view.plain)]
+    return NeverNull(ladder(solvers, view.features_of, largest_norm=view.largest_norm, eta=bandit.eta), view)
+
+
+EXACT = Solver(lambda tools, bandit, view: ExactSolver(view))  # noqa: ARG005 - as all solvers
+# The values of ``solver`` of a bandit.
+SOLVERS: Mapping[str, Solver] = {
+    "shortlist": Solver(_shortlist),
+    "adaptive": Solver(_adaptive, searches=1 + COPIES),
+}
