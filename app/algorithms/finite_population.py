@@ -56,7 +56,7 @@ def hoeffding_serfling(t: int, population: int, *, spread: float, level: float) 
 def bernstein_serfling(t: int, population: int, *, root: Vector, largest: float, level: float) -> Vector:
     """Return (s sqrt(2 V level) + w level / 3) / t, for populations of known s and w; zero at t = N.
 
-    V, ``variance_factor``, is about t (1 - t / (2N)) for t <= N/2. The proof is in docs/papers.md, section 2.
+    V, ``variance_factor``, is about t (1 - t / (2N)) for t <= N/2. The proof is in docs/papers/bounded-me.md.
     Shapes: root (n,), the s of n populations -> (n,).
     """
     if t == population:
@@ -71,7 +71,7 @@ def root_mean_square(t: int, mean_squares: Vector, *, largest: float, level: flo
     """Return an upper bound on the root mean square of populations, from that of their samples.
 
     min(w, (q + w^2 level / (2t))^(1/2) + w (level / (2t))^(1/2)) for a sample whose squares have mean q. It
-    is too small with probability exp(-level) at most. The proof is in docs/papers.md, section 2.
+    is too small with probability exp(-level) at most. The proof is in docs/papers/bounded-me.md.
     Shapes: mean_squares (n,) -> (n,).
     """
     slack = largest * math.sqrt(level / (2.0 * t))

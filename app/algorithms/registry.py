@@ -5,7 +5,7 @@ over all rows: same seed same answer, inputs unchanged, arms in another order, b
 
 Status
     exact       the best answer, always
-    proven      a stated guarantee, with a proof in the paper or in docs/papers.md
+    proven      a stated guarantee, with a proof in the paper or on its page in docs/papers/
     heuristic   no guarantee that holds as it is run
 """
 
@@ -38,7 +38,7 @@ Status = Literal["exact", "proven", "heuristic"]
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One row. ``paper`` is the key of its section in docs/papers.md, ``source`` the place in the paper."""
+    """One row. ``paper`` begins as its page in docs/papers/ does, ``source`` the place in the paper."""
 
     name: str
     problem: Problem

@@ -5,7 +5,7 @@ scikit-learn, in place of Tiny ImageNet; V to VII: ``clusters`` of the same m th
 Tiny ImageNet and (VII) of shoes, so that every method ends; VII judges them as in section VIII-C2. With
 ``--data`` there are rows for MovieLens too: I to IV, to n = 1,000, for the movies' ratings by m users, VI for
 features of 16 coordinates, distances divided by the largest. Coordinates are read without replacement, in
-batches; the corrections of docs/papers.md, section 5. A campaign is broken off after ``most`` queries (a
+batches; the corrections of docs/papers/k-center.md. A campaign is broken off after ``most`` queries (a
 hundred times that for random ones): then ``done`` is False, and there is no share of it or to it.
 
 Notation

@@ -1,6 +1,7 @@
 """`shortlist reproduce table1-sampling`: B_Normal beside the printed table.
 
-Both readings of Equation 5 are computed: the print's table is the two-sided one (docs/papers.md, section 3).
+Both readings of Equation 5 are computed: the print's table is the two-sided one
+(docs/papers/racing-samplers.md).
 
 Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", Table 1.
 """

@@ -1,7 +1,8 @@
 """Arms that are scanned beside a graph, exactly: those it must not miss, and those that are not in it.
 
 The *head* are the longest arms of a graph. Each is the best for a wide range of queries, and a graph may miss
-one for a narrow range, again and again, where Thompson sampling goes on asking (docs/papers.md, section 1).
+one for a narrow range, again and again, where Thompson sampling goes on asking
+(docs/papers/sublinear-bandits.md).
 *Substitutes* were left out of a graph as too short to win: when n of the longest arms have died, the n
 longest of them stand in. Both are copied side by side: gathering them anew would take longer than the search.
 """

@@ -9,7 +9,7 @@ Notation
 The coordinates are permuted once, by a permutation that the points could not foresee, and cut into blocks. A
 block of all points is contiguous: [q][n][w]. Whoever reads a pair block after block, from any block on,
 samples its coordinates without replacement; after q blocks the mean is exact. Every |x_v,j - x_s,j|^2 lies
-in [0, scale]: the intervals are scaled, not the points. Why not ``mips.blocked``: docs/papers.md, section 2.
+in [0, scale]: the intervals are scaled, not the points. Why not ``mips.blocked``: docs/papers/bounded-me.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Notation
     delta'      share of delta for one side of one pair's interval
     kl(p, q)    p log(p/q) + (1-p) log((1-p)/(1-q)), the Bernoulli divergence
 
-Status; the proofs are in docs/papers.md, section 5
+Status; the proofs are in docs/papers/k-center.md
     kl, gaussian    proven, if the number t of the j-th look does not depend on the answers
     lil             proven, whatever the looks
     experiment      heuristic: the width that the paper's experiments use, tuned on its data

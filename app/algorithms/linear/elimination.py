@@ -21,7 +21,7 @@ go on from the last state. Its size is K bits, and 16 to 32 bytes for each livin
     >>> # state = start(posterior, all rows)  readmission; also what a restart does
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 3. What keeps the
-guarantee under deletions is proved in docs/papers.md, section 1.
+guarantee under deletions is proved in docs/papers/sublinear-bandits.md.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def rounding_floor(gram: Matrix) -> float:
     """Return the least ridge at which a Cholesky factorisation of ridge * I + gram cannot fail.
 
     d (d + 4) eps max_i gram_ii: twice what Higham, "Accuracy and Stability of Numerical Algorithms",
-    Theorem 10.7 asks for, with the rounding of gram itself counted in (docs/papers.md, section 1).
+    Theorem 10.7 asks for, with the rounding of gram itself counted in (docs/papers/sublinear-bandits.md).
     """
     dim = len(gram)
     return float(dim * (dim + 4) * np.finfo(np.float64).eps * gram.diagonal().max())

@@ -7,8 +7,8 @@ Notation
     f*              the largest squared width of a living arm
 
 A finder only proposes; ``sub_elim.choose`` computes the width of every proposal, so a poor finder costs an
-exact pass and never a wrong answer. What each guarantees is proved in docs/papers.md, section 1, and what
-each costs and finds is measured by ``shortlist bench elimination``: ``Watched`` serves.
+exact pass and never a wrong answer. What each guarantees is proved in docs/papers/sublinear-bandits.md;
+what each costs and finds is measured by ``shortlist bench elimination``: ``Watched`` serves.
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 2, lines 15 to 18.
 """

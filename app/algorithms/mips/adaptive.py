@@ -13,8 +13,8 @@ The solvers inside answer (c, r, 0) on net points with probability at least 0.9 
 is exact never fails, and is enough. Ours do not depend on c and r, so all rungs share them, and the whole
 ladder is one question to each: the largest rung that is not null is read off the best answer.
 
-What the ladder guarantees (docs/papers.md, section 1): if all net points are answered and max <q, p> >=
-2 eta / d, the answer has <q, p> > max - 4 eta / d.
+What the ladder guarantees (docs/papers/sublinear-bandits.md): if all net points are answered and max <q, p>
+>= 2 eta / d, the answer has <q, p> > max - 4 eta / d.
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 1, Theorem 3.3, and
 Algorithm 4, lines 3 and 9.

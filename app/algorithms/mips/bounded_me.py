@@ -10,7 +10,7 @@ Notation
 
 Two plans. ``printed``: the paper's rounds, each of which keeps half of the arms and has its share of epsilon
 and delta. ``sampled``: one round that has all of epsilon and delta and keeps few arms, which are then read to
-the end. The lemma of a round is the same, and far less is read: see docs/papers.md, section 2.
+the end. The lemma of a round is the same, and far less is read: see docs/papers/bounded-me.md.
 
 Source: Liu, Wu, Mozafari, "A Bandit Approach to Maximum Inner Product Search", Algorithm 1.
 """

@@ -1,6 +1,6 @@
 """What a search takes beside a scan: all times are in coordinates of arms that are read in a row.
 
-Measured on one core where a scan reads eight million coordinates a millisecond: docs/papers.md, section 2.
+Measured on one core where a scan reads eight million coordinates a millisecond: docs/papers/bounded-me.md.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ blocked arms s is known beforehand, from fourth moments. Elsewhere it is bounded
 second moments are taken of the first coordinates only, about a thirtieth of all reads, for they cost several
 times what a sum costs; later looks use the last bounds s.
 
-It is the engine of Racing-EBS for the best k arms, with a narrower bound: see docs/papers.md, section 2.
+It is the engine of Racing-EBS for the best k arms, with a narrower bound: see docs/papers/bounded-me.md.
 
 Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", Algorithm 1.
 """

@@ -115,7 +115,7 @@ class BlockedRewards:
         return self.bounds.violated
 
     def roots(self) -> Vector:
-        """By Cauchy and Schwarz, and Minkowski: see docs/papers.md, section 2."""
+        """By Cauchy and Schwarz, and Minkowski: see docs/papers/bounded-me.md."""
         root_fourth, root_dim = self.arms.root_fourth, math.sqrt(self.dim)
         squares = np.square(self.weights, dtype=np.float64)
         slope = math.ldexp(float(squares @ squares) ** 0.25, self.exponent)

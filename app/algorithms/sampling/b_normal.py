@@ -10,7 +10,8 @@ Notation
 E is summed look by look: f is the density of Y_t where no look has crossed yet, on Gauss-Legendre nodes.
 
 The print's Table 1 is for a chain that stops at -B as well and counts crossings of +B alone: ``two_sided``.
-It lies below the root of Equation 5, so for a guarantee the one-sided root is used; see docs/papers.md.
+It lies below the root of Equation 5, so for a guarantee the one-sided root is used; see
+docs/papers/racing-samplers.md.
 
 Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", Corollary 4,
 Appendix B.

@@ -60,7 +60,7 @@ def slates(design: Design, n: int, k: int, seed: int, pulls: Rows) -> Rows:
         return np.empty((0, k), dtype=np.int64)
     if len(design.counts):
         return _periodic(design, seed, pulls)
-    # DEVIATION (section 5, uniform allocation): no fixed support; see docs/papers.md, "Allocations".
+    # DEVIATION (section 5, uniform allocation): no fixed support; see "Allocations".
     return np.sort(_uniform(n, k, seed, pulls), axis=1)
 
 

@@ -7,7 +7,7 @@ Notation
     U4          the least U3(d) along some subgradient steps from d = 0; every step is valid
     1-perp      the vectors whose entries sum to zero
 
-The proofs are in docs/papers.md, section 4, "Certified bounds".
+The proofs are in docs/papers/top-k-from-totals.md, "Certified bounds".
 
 Source: this project; they take the place of Theorem 1's ratio in Kuroki et al., Equation 4.
 """

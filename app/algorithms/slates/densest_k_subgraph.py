@@ -52,7 +52,10 @@ def peel(W: Matrix, scale: Vector, diagonal: Matrix, k: int) -> Rows:
 
 
 def peeling_ratio(n: int, k: int) -> float:
-    """Return alpha_DkS: the larger of k(k-1) / (n(n-1)) and (k-1) / (2n+k-3), proved in docs/papers.md."""
+    """Return alpha_DkS: the larger of k(k-1) / (n(n-1)) and (k-1) / (2n+k-3).
+
+    Proof: docs/papers/top-k-from-totals.md.
+    """
     if k < 2 or n == k:
         return 1.0
     return max(k * (k - 1) / (n * (n - 1)), (k - 1) / (2 * n + k - 3))

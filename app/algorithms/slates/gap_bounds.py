@@ -7,7 +7,7 @@ Notation
     C_s         multiplier for exchanges of s arms, see ``widths.exchange_widths``
     tau         any positive number: ||v|| <= ||v||^2 / (2 tau) + tau / 2, the first-order approximation
 
-The proofs are in docs/papers.md, section 4, "Certified bounds".
+The proofs are in docs/papers/top-k-from-totals.md, "Certified bounds".
 
 Source: this project; in place of the value of an approximate maximiser in Kuroki et al., Algorithm 3.
 """

@@ -7,7 +7,7 @@ Notation
     N_s         number of slates that exchange s arms with a given one, C(k, s) C(n - k, s)
 
 Looks are taken at times fixed in advance, so the union is over j; each look is worth 6 delta / (pi^2 j^2).
-The proofs are in docs/papers.md, section 4, "Constants".
+The proofs are in docs/papers/top-k-from-totals.md, "Constants".
 
 Source: Kuroki et al., "Polynomial-time Algorithms for Multiple-arm Identification with Full-bandit Feedback",
 Proposition 1, Lemma 1.

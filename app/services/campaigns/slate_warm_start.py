@@ -27,8 +27,8 @@ class Teaching:
     async def teach(self, campaign: SlateCampaign, bandit: Bandit, key: str | None) -> Receipt:
         """Append as many observations as the features have dimensions, or the campaign arms; each once.
 
-        They carry all that the totals say: see docs/papers.md, section 4. Raises Conflict (the campaign is
-        still sampling), Invalid (key against scope, arms that the bandit's catalogue lacks).
+        They carry all that the totals say: see docs/papers/top-k-from-totals.md. Raises Conflict (the
+        campaign is still sampling), Invalid (key against scope, arms that the bandit's catalogue lacks).
         """
         learner = bandit.learner_for(key)
         state = finished(campaign).state
