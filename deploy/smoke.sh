@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Build, start, try and remove the services of compose.yaml.
+# Build, start, try and remove the services of docker-compose.yml.
 set -euo pipefail
-cd "$(dirname "$0")"
-docker build --quiet --tag shortlist ..
+cd "$(dirname "$0")/.."
+docker build --quiet --tag shortlist .
 made=$(docker run --rm shortlist key smoke --scopes admin)
 export SHORTLIST_API_KEYS=${made##*: }
 key=$(head -1 <<<"$made")
 trap 'docker compose down --volumes' EXIT
 docker compose up --detach --wait
-./smoke_calls.sh "${key##*: }" http://127.0.0.1:8080 http://127.0.0.1:8081
+deploy/smoke_calls.sh "${key##*: }" http://127.0.0.1:8080 http://127.0.0.1:8081

@@ -16,7 +16,7 @@ from app.services.access.api_keys import new_key
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 STAGES = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[1:]
@@ -41,6 +41,11 @@ def test_the_image_is_built_in_one_stage_and_run_in_another_by_nobody_special():
 def test_what_the_image_sets_are_settings():
     (names,) = [re.findall(r"SHORTLIST_(\w+)=", line) for line in instructions(STAGES[1], "ENV")]
     assert {name.lower() for name in names} <= set(Settings.model_fields)
+
+
+def test_the_compose_file_builds_the_image_beside_it():
+    for name in ("web", "worker"):
+        assert (ROOT / SERVICES[name]["build"] / "Dockerfile").exists()
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -74,7 +79,7 @@ def test_redis_keeps_what_was_acknowledged():
 @pytest.mark.skipif(shutil.which("docker-compose") is None, reason="no docker-compose is installed")
 def test_the_compose_file_is_one():
     environment = {**os.environ, "SHORTLIST_API_KEYS": "x"}
-    command = ["docker-compose", "-f", str(ROOT / "deploy/compose.yaml"), "config", "-q"]
+    command = ["docker-compose", "-f", str(ROOT / "docker-compose.yml"), "config", "-q"]
     checked = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
 
