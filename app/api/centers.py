@@ -7,18 +7,18 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from app.api.limits import MAX_CENTER_READS, MAX_K, MAX_RANDOM_CENTER_READS
+from app.api.limits import MAX_K
 from app.api.schemas import Identifier, Seed
 from app.api.strict_json import JsonRoute, StrictModel
 from app.services.catalogues.catalogues import Catalogues
-from app.services.queries.centers import CatalogueCenters, CentersRequest
+from app.services.queries.centers import CatalogueCenters, CentersRequest, MethodName
 
 
 class CentersBody(StrictModel):
     """``epsilon`` is in units of |u - v|^2 / dimension; ``mix`` is used by ds_ts alone."""
 
     k: Annotated[int, Field(ge=1, le=MAX_K)]
-    method: Literal["ds_ucb", "ds_ts", "naive", "random"] = "ds_ucb"
+    method: MethodName = "ds_ucb"
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.1
     ci: Literal["kl", "lil", "experiment"] = "kl"
     c_alpha: Annotated[float, Field(gt=0, le=1e3)] = 0.1
@@ -63,9 +63,8 @@ def router(catalogues: Catalogues, centers: CatalogueCenters) -> APIRouter:
     @routes.post("/{catalogue}/centers", response_model=CentersView)
     async def find(catalogue: str, body: CentersBody) -> CentersView:
         """Find k arms that cover the catalogue: greedily, each the farthest from those before it."""
-        most = MAX_RANDOM_CENTER_READS if body.method == "random" else MAX_CENTER_READS
         request = CentersRequest(**body.model_dump())
-        answer = await centers.find(catalogues.get(catalogue), request, most_reads=most)
+        answer = await centers.find(catalogues.get(catalogue), request)
         found = answer.found
         return CentersView(
             centers=list(answer.ids),

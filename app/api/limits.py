@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - known to the service too
+from app.services.queries.centers import MAX_CENTER_READS, MAX_RANDOM_CENTER_READS  # noqa: F401 - likewise
 
 MAX_DIM = 4_096
 MAX_ARMS = 10_000
@@ -26,8 +27,6 @@ MAX_STATES = 100_000
 MAX_FACTORS = 1_000_000
 MAX_LOG_FACTOR = 1e9
 MAX_DRAWS = 10_000
-MAX_CENTER_READS = 2_000_000_000
-MAX_RANDOM_CENTER_READS = 200_000_000
 MAX_WAIT_S = 31 * 86_400
 MAX_HALF_LIFE_S = 3_650 * 86_400
 MAX_IDLE_TTL_S = 3_650 * 86_400

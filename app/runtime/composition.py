@@ -118,7 +118,7 @@ class Service:
         )
         self.teaching = Teaching(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
         self.mips = Mips(cache_bytes=settings.mips_cache_mb << 20, independent=self.independent)
-        self.sampling = Sampling(self.mips.layouts)
+        self.sampling = Sampling(self.mips.copies)
         self._tasks: list[asyncio.Task[None]] = []
         self._background: list[asyncio.Task[None]] = []
 

@@ -1,17 +1,18 @@
 """Representative arms of a catalogue: greedy's centres, what they cost, which version, and bad input."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from api_client import Api, Json, running
 
+from app.services.queries.centers import METHODS
 from tests.algorithms.kcenter.brute_force import best_radius, greedy, radius, separated, squared
 
 pytestmark = pytest.mark.anyio
 
-METHODS = ("ds_ucb", "ds_ts", "naive", "random")
 FIELDS = {
     "centers", "radius", "method", "guarantee", "cost", "catalogue_version", "elapsed_ms",
 }  # fmt: skip
@@ -170,8 +171,9 @@ async def test_bad_input_is_named(shared: Api, change: Json, place: str):
 
 
 async def test_no_catalogue_no_arms_and_too_much_work(api: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.api.centers.MAX_CENTER_READS", 400 * 30 * 8)
-    monkeypatch.setattr("app.api.centers.MAX_RANDOM_CENTER_READS", 400 * 30 * 2)
+    for method, row in list(METHODS.items()):
+        most = 400 * 30 * (2 if method == "random" else 8)
+        monkeypatch.setitem(METHODS, method, replace(row, most_reads=most))
     await api.refused("POST", "/v1/catalogues/none/centers", {"k": 1}, status=404, code="not_found")
     await api.catalogue("empty", {}, dim=3)
     await api.refused("POST", "/v1/catalogues/empty/centers", {"k": 1}, status=409, code="no_arms")

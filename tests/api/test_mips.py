@@ -5,7 +5,6 @@ import pytest
 from api_client import Api, Json
 
 from app.api import mips as mips_api
-from app.services.catalogues.catalogues import blocked_copies as layouts
 from app.services.queries.mips import METHODS
 
 pytestmark = pytest.mark.anyio
@@ -302,4 +301,3 @@ async def test_a_body_above_the_limit_is_too_large(shared: Api):
 
 def test_the_methods_of_the_contract_are_those_of_the_table():
     assert set(mips_api.MethodName.__args__) == set(METHODS)  # type: ignore[attr-defined]
-    assert layouts.REDRAW > 0

@@ -70,7 +70,7 @@ class Campaigns(Generic[P, S, Q_co]):
     def __init__(self, store: Store, algorithm: Algorithm[P, S, Q_co], *, capacity_bytes: int) -> None:
         self._store = store
         self._algorithm = algorithm
-        self._known: BoundedCache[Campaign[P, S]] = BoundedCache(capacity_bytes)
+        self._known: BoundedCache[str, Campaign[P, S]] = BoundedCache(capacity_bytes)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._work = LongWork(threads=COMPUTING, waiting=WAITING)
 

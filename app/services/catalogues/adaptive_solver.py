@@ -57,7 +57,7 @@ class IndependentSolvers:
     """For any thread."""
 
     def __init__(self, *, capacity_bytes: int) -> None:
-        self._graphs: BoundedCache[IndependentGraphs] = BoundedCache(capacity_bytes)
+        self._graphs: BoundedCache[str, IndependentGraphs] = BoundedCache(capacity_bytes)
         self._building: set[str] = set()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="independent-graphs")

@@ -1,4 +1,4 @@
-"""Blocked layouts of catalogues: made once for a version, kept within a bound on memory.
+"""Blocked copies of catalogues: made once for a version, kept within a bound on memory.
 
 The order of the coordinates is drawn from the operating system's entropy and never leaves the process. It is
 drawn again with every version of the catalogue, and after ``REDRAW`` answers of one version: an answer tells
@@ -8,7 +8,6 @@ a little about the order, and whoever could read it from many might ask a query 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +16,7 @@ from app.algorithms.mips import blocked, columns
 from app.algorithms.mips.blocked import BlockedArms
 from app.algorithms.mips.columns import Columns
 from app.indexes.table import ArmView
+from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.catalogues import Catalogue
 
 REDRAW = 10_000
@@ -24,8 +24,12 @@ REDRAW = 10_000
 
 @dataclass(slots=True)
 class Prepared:
-    """One version of a catalogue. ``columns`` and ``arms`` are made when they are first asked for."""
+    """One version of the catalogue ``uid``. ``columns`` and ``arms`` are made when they are first asked for.
 
+    ``answers`` counts the answers since ``arms`` was made. ``making`` is held while either is made.
+    """
+
+    uid: str
     version: int
     view: ArmView
     columns: Columns | None = None
@@ -42,17 +46,17 @@ class Prepared:
         return self.version == version and self.view.ids is view.ids
 
 
-class Layouts:
-    """The most recently used layouts, one a catalogue. From any thread; a layout is made once."""
+class BlockedCopies:
+    """The most recently used copies, one a catalogue. From any thread; a copy is made once."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
-        self._kept: OrderedDict[str, Prepared] = OrderedDict()
+        self._kept: BoundedCache[str, Prepared] = BoundedCache(capacity_bytes)
         self._changing = threading.Lock()
 
     @property
     def bytes(self) -> int:
-        return sum(prepared.bytes for prepared in self._kept.values())
+        return self._kept.bytes
 
     def prepare(self, catalogue: Catalogue) -> Prepared:
         """What is kept of the catalogue as it is now; on the event loop, where version and view agree."""
@@ -60,8 +64,8 @@ class Layouts:
         with self._changing:
             prepared = self._kept.get(catalogue.uid)
             if prepared is None or not prepared.serves(version, view):
-                prepared = self._kept[catalogue.uid] = Prepared(version, view)
-            self._kept.move_to_end(catalogue.uid)
+                prepared = Prepared(catalogue.uid, version, view)
+                self._kept.put(prepared.uid, prepared, prepared.bytes)
         return prepared
 
     def columns(self, prepared: Prepared) -> Columns:
@@ -81,18 +85,19 @@ class Layouts:
         found = self.columns(prepared)
         with prepared.making:
             prepared.answers += 1
-            if prepared.arms is None or prepared.answers > REDRAW:
-                view = prepared.view
-                prepared.arms, prepared.answers = None, 1
-                rng = np.random.default_rng()  # seeded from the operating system's entropy
-                prepared.arms = blocked.build(
-                    view.features, rng=rng, rows=view.live_rows, columns=found, working=view.working
-                )
-            arms = prepared.arms
-        self._make_room()
+            if prepared.arms is not None and prepared.answers <= REDRAW:
+                return prepared.arms
+            view = prepared.view
+            prepared.arms, prepared.answers = None, 1
+            rng = np.random.default_rng()  # seeded from the operating system's entropy
+            arms = prepared.arms = blocked.build(
+                view.features, rng=rng, rows=view.live_rows, columns=found, working=view.working
+            )
+        self._has_grown(prepared)
         return arms
 
-    def _make_room(self) -> None:
+    def _has_grown(self, prepared: Prepared) -> None:
+        """Count what was made, unless another version has taken its place."""
         with self._changing:
-            while self.bytes > self._capacity and len(self._kept) > 1:
-                self._kept.popitem(last=False)
+            if self._kept.peek(prepared.uid) is prepared:
+                self._kept.put(prepared.uid, prepared, prepared.bytes)

@@ -87,7 +87,7 @@ class EliminationCache:
 
     def __init__(self, learners: Learners, *, capacity_bytes: int) -> None:
         self._learners = learners
-        self._states: BoundedCache[Placed] = BoundedCache(capacity_bytes)
+        self._states: BoundedCache[str, Placed] = BoundedCache(capacity_bytes)
         self._passes: dict[str, asyncio.Task[None]] = {}
         self._pass_slots = asyncio.Semaphore(PASSES)
         self._exact_choices = asyncio.Semaphore(EXACT_CHOICES)

@@ -68,8 +68,8 @@ class WarmUp:
     def __init__(self, store: Store, *, ttl_ms: int) -> None:
         self._store = store
         self._ttl_ms = ttl_ms
-        self._known: BoundedCache[_Centers] = BoundedCache(CENTERS_BYTES)
-        self._making: dict[str, asyncio.Task[_Centers]] = {}
+        self._known: BoundedCache[tuple[str, int], _Centers] = BoundedCache(CENTERS_BYTES)
+        self._making: dict[tuple[str, int], asyncio.Task[_Centers]] = {}
 
     async def before(self, solver: MipsSolver, ask: Ask, moment: Moment) -> MipsSolver:
         """A solver that shows the centres whose turn it is, and then what ``solver`` finds.
@@ -103,31 +103,31 @@ class WarmUp:
     async def _centers(self, bandit: Bandit, view: LearnerView, k: int) -> _Centers:
         """The centres, made now if there are none, and beside this call if they are old."""
         catalogue = bandit.catalogue
-        name = f"{catalogue.uid}/{k}"
-        known = self._known.get(name)
+        identity = (catalogue.uid, k)
+        known = self._known.get(identity)
         if known is None or not known.ids:
-            return await asyncio.shield(self._make(name, catalogue.version, view, k))
+            return await asyncio.shield(self._make(identity, catalogue.version, view))
         if known.version != catalogue.version and time.monotonic() >= known.rest_until:
-            self._make(name, catalogue.version, view, k)
+            self._make(identity, catalogue.version, view)
         return known
 
-    def _make(self, name: str, version: int, view: LearnerView, k: int) -> asyncio.Task[_Centers]:
-        making = self._making.get(name)
+    def _make(self, identity: tuple[str, int], version: int, view: LearnerView) -> asyncio.Task[_Centers]:
+        making = self._making.get(identity)
         if making is None:
-            making = asyncio.create_task(self._made(name, version, view, k))
-            self._making[name] = making
+            making = asyncio.create_task(self._made(identity, version, view))
+            self._making[identity] = making
         return making
 
-    async def _made(self, name: str, version: int, view: LearnerView, k: int) -> _Centers:
+    async def _made(self, identity: tuple[str, int], version: int, view: LearnerView) -> _Centers:
         try:
             started = time.monotonic()
-            ids = await asyncio.to_thread(center_ids, view, k)
+            ids = await asyncio.to_thread(center_ids, view, identity[1])
             took = time.monotonic() - started
             made = _Centers(version, ids, time.monotonic() + max(REFRESH_S, REST * took))
-            self._known.put(name, made, ID_BYTES * (1 + len(ids)))
+            self._known.put(identity, made, ID_BYTES * (1 + len(ids)))
             return made
         finally:
-            del self._making[name]
+            del self._making[identity]
 
 
 def center_ids(view: LearnerView, k: int) -> list[str]:

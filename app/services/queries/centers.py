@@ -4,6 +4,8 @@ Notation
     n, m, k     arms of the catalogue, its dimension, centres asked for
     layout      the arms in blocks of permuted coordinates: made once for a version, kept while there is room
 
+Every method is one row of ``METHODS``.
+
 The permutation follows from the catalogue's random uid and its version. So a seed gives the same answer after
 a restart, clients cannot foresee it, and calls on one version share it: each is right with probability
 1 - delta, but not independently of the others.
@@ -12,10 +14,9 @@ a restart, clients cannot foresee it, and calls on one version share it: each is
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from app.algorithms.kcenter.stages import LEAST_SAMPLED_DIM
 from app.algorithms.types import Rows
 from app.errors import Invalid, NoArms, TooLarge
 from app.indexes.live import Snapshot
+from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.catalogues import Catalogue
 
@@ -37,7 +39,10 @@ CHUNK = 8_192
 THREADS = 1
 WAITING = 8
 
-Method = Literal["ds_ucb", "ds_ts", "naive", "random"]
+MAX_CENTER_READS = 2_000_000_000
+MAX_RANDOM_CENTER_READS = 200_000_000
+
+MethodName = Literal["ds_ucb", "ds_ts", "naive", "random"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class CentersRequest:
     """What a caller asks of a catalogue; ``first`` is the id of the first centre, a random arm if None."""
 
     k: int
-    method: Method = "ds_ucb"
+    method: MethodName = "ds_ucb"
     delta: float = 0.1
     ci: Literal["kl", "lil", "experiment"] = "kl"
     c_alpha: float = 0.1
@@ -61,28 +66,30 @@ class Centers:
 
     ids: Sequence[str]
     found: CenterSet
-    method: Method
+    method: MethodName
     catalogue_version: int
     elapsed_ms: float
 
 
 class CatalogueCenters:
-    """Centres of catalogues, one search at a time; ``most_reads`` bounds n m k."""
+    """Centres of catalogues, one search at a time."""
 
     def __init__(self) -> None:
         self._layouts = Layouts(LAYOUT_CACHE_BYTES)
         self._work = LongWork(threads=THREADS, waiting=WAITING)
 
-    async def find(self, catalogue: Catalogue, request: CentersRequest, *, most_reads: int) -> Centers:
+    async def find(self, catalogue: Catalogue, request: CentersRequest) -> Centers:
         """Return k centres. Raises NoArms, Invalid (k, first), TooLarge (n m k), Unavailable (too busy)."""
         started = time.perf_counter()
+        method = METHODS[request.method]
         version, view = catalogue.version, catalogue.index.snapshot()
-        first = _check(view, request, most_reads)
-        rows = view.page(-1, view.size)
+        first = _check(view, request, method.most_reads)
+        rows = view.eligible()
 
         def work() -> CenterSet:
-            start = None if first is None else int(np.flatnonzero(rows == first)[0])
-            return self._centers(catalogue, version, _Arms(view, rows), request, start)
+            place = None if first is None else int(np.flatnonzero(rows == first)[0])
+            arms = _Arms(view, rows)
+            return method.find(_Job(catalogue.uid, version, arms, self._layouts, request, place))
 
         found = await self._work.run(work)
         ids = [view.id_of(row) for row in rows[found.centers].tolist()]
@@ -91,58 +98,28 @@ class CatalogueCenters:
     def close(self) -> None:
         self._work.close()
 
-    def _centers(
-        self, catalogue: Catalogue, version: int, arms: _Arms, request: CentersRequest, first: int | None
-    ) -> CenterSet:
-        rng = np.random.default_rng(request.seed)
-        if request.method == "naive" or catalogue.dim < LEAST_SAMPLED_DIM:
-            return naive_greedy(arms.points(), k=request.k, first=first, rng=rng)
-        layout = self._layouts.get(catalogue.uid, version)
-        if layout is None:
-            order = np.random.default_rng((int(catalogue.uid, 16), version))
-            layout = blocked(arms.points(), rng=order)
-            self._layouts.keep(catalogue.uid, version, layout)
-        options: dict[str, Any] = {
-            "k": request.k,
-            "delta": request.delta,
-            "ci": request.ci,
-            "c_alpha": request.c_alpha,
-            "epsilon": request.epsilon,
-            "first": first,
-            "rng": rng,
-            "radius": "exact",
-        }
-        if request.method == "ds_ts":
-            return ds_ts(layout, mix=request.mix, **options)
-        return (random_sampling if request.method == "random" else ds_ucb)(layout, **options)
-
 
 class Layouts:
     """The most recently used layouts, one a catalogue, up to ``capacity_bytes``; for one thread at a time."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
-        self._kept: OrderedDict[str, tuple[int, Coordinates]] = OrderedDict()
+        self._kept: BoundedCache[str, tuple[int, Coordinates]] = BoundedCache(capacity_bytes)
 
     @property
     def bytes(self) -> int:
-        return sum(layout.blocks.nbytes for _, layout in self._kept.values())
+        return self._kept.bytes
 
-    def get(self, uid: str, version: int) -> Coordinates | None:
+    def of(self, uid: str, version: int, points: Callable[[], Points]) -> Coordinates:
+        """The layout of a version of a catalogue. One that is too large to be kept is made every time."""
         kept = self._kept.get(uid)
-        if kept is None or kept[0] != version:
-            return None
-        self._kept.move_to_end(uid)
-        return kept[1]
-
-    def keep(self, uid: str, version: int, layout: Coordinates) -> None:
-        """Keep a layout in place of any other of its catalogue, unless it is too large by itself."""
-        self._kept.pop(uid, None)
-        if layout.blocks.nbytes > self._capacity:
-            return
-        self._kept[uid] = version, layout
-        while self.bytes > self._capacity:
-            self._kept.popitem(last=False)
+        if kept is not None and kept[0] == version:
+            return kept[1]
+        layout = blocked(points(), rng=np.random.default_rng((int(uid, 16), version)))
+        self._kept.drop(uid)
+        if layout.blocks.nbytes <= self._capacity:
+            self._kept.put(uid, (version, layout), layout.blocks.nbytes)
+        return layout
 
 
 def _check(view: Snapshot, request: CentersRequest, most_reads: int) -> int | None:
@@ -182,3 +159,62 @@ class _Arms:
             return single
         in_place = len(rows) == view.view.rows and bool((rows == np.arange(len(rows))).all())
         return view.view.features if in_place else view.features_of(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One request over one version of a catalogue. ``first`` is the place of the first centre in ``arms``."""
+
+    uid: str
+    version: int
+    arms: _Arms
+    layouts: Layouts
+    request: CentersRequest
+    first: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row: how to find centres, and the largest n m k that is served.
+
+    What is promised comes with the centres: ``CenterSet.guarantee``.
+    """
+
+    find: Callable[[_Job], CenterSet]
+    most_reads: int = MAX_CENTER_READS
+
+
+def _naive(job: _Job) -> CenterSet:
+    rng = np.random.default_rng(job.request.seed)
+    return naive_greedy(job.arms.points(), k=job.request.k, first=job.first, rng=rng)
+
+
+def _sampled(search: Callable[..., CenterSet], *options: str) -> Callable[[_Job], CenterSet]:
+    """A search over random coordinates. ``options`` are the fields of a request that it alone takes."""
+
+    def find(job: _Job) -> CenterSet:
+        request = job.request
+        if job.arms.view.view.dim < LEAST_SAMPLED_DIM:
+            return _naive(job)
+        return search(
+            job.layouts.of(job.uid, job.version, job.arms.points),
+            k=request.k,
+            delta=request.delta,
+            ci=request.ci,
+            c_alpha=request.c_alpha,
+            epsilon=request.epsilon,
+            first=job.first,
+            rng=np.random.default_rng(request.seed),
+            radius="exact",
+            **{name: getattr(request, name) for name in options},
+        )
+
+    return find
+
+
+METHODS: Mapping[MethodName, Method] = {
+    "ds_ucb": Method(_sampled(ds_ucb)),
+    "ds_ts": Method(_sampled(ds_ts, "mix")),
+    "naive": Method(_naive),
+    "random": Method(_sampled(random_sampling), most_reads=MAX_RANDOM_CENTER_READS),
+}

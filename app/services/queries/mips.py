@@ -30,7 +30,7 @@ from app.errors import DimensionMismatch, Invalid, NoArms, TooLarge
 from app.indexes.live import IndexOptions, LiveIndex, Snapshot
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.adaptive_solver import IndependentSolvers
-from app.services.catalogues.blocked_copies import Layouts, Prepared
+from app.services.catalogues.blocked_copies import BlockedCopies, Prepared
 from app.services.catalogues.catalogues import Catalogue
 from app.services.queries.adaptive_search import FINER_THAN_NET, search_adaptively, search_vectors_adaptively
 
@@ -81,7 +81,7 @@ class CatalogueJob:
     uid: int
     snapshot: Snapshot
     prepared: Prepared
-    layouts: Layouts
+    copies: BlockedCopies
     query: Vector
     request: MipsRequest
     independent: Callable[[], Sequence[Snapshot]]
@@ -109,7 +109,7 @@ class Mips:
 
     def __init__(self, *, cache_bytes: int, independent: IndependentSolvers) -> None:
         self._independent = independent
-        self.layouts = Layouts(cache_bytes)
+        self.copies = BlockedCopies(cache_bytes)
         self._work = LongWork(threads=THREADS, waiting=WAITING)
 
     async def search(self, catalogue: Catalogue, request: MipsRequest) -> Found:
@@ -119,9 +119,9 @@ class Mips:
         snapshot = catalogue.index.snapshot()
         if not snapshot.size:
             raise NoArms("the catalogue has no arms")
-        prepared = self.layouts.prepare(catalogue)
+        prepared = self.copies.prepare(catalogue)
         graphs = partial(self._independent.of, catalogue, snapshot)
-        job = CatalogueJob(int(catalogue.uid, 16), snapshot, prepared, self.layouts, query, request, graphs)
+        job = CatalogueJob(int(catalogue.uid, 16), snapshot, prepared, self.copies, query, request, graphs)
         answer = await self._work.run(lambda: METHODS[request.method].in_catalogue(job))
         ids = [prepared.view.ids[row] for row in answer.rows.tolist()]
         return Found(answer, (time.perf_counter() - started) * 1e3, ids, prepared.version)
@@ -163,7 +163,7 @@ def _racing(request: MipsRequest) -> Search:
 def _sampled(search: Callable[[MipsRequest], Search], few_coordinates: Callable[[Rewards], bool]) -> Method:
     def in_catalogue(job: CatalogueJob) -> Answer:
         request, view = job.request, job.prepared.view
-        known = job.layouts.columns(job.prepared)
+        known = job.copies.columns(job.prepared)
         options: dict[str, Any] = {"objective": request.objective, "value_range": request.value_range}
         rng = np.random.default_rng((request.seed or 0, job.uid, job.prepared.version))
         rewards: Rewards = GatheredRewards(
@@ -172,12 +172,12 @@ def _sampled(search: Callable[[MipsRequest], Search], few_coordinates: Callable[
         few = few_coordinates(rewards)
         if not rewards.violated:
             reason = racing.FEW_COORDINATES if few else _saves_nothing(rewards, request)
-            if reason is None and request.seed is None and not job.layouts.fits(job.prepared):
+            if reason is None and request.seed is None and not job.copies.fits(job.prepared):
                 reason = NO_ROOM
             if reason is not None:
                 return _scan(job, reason)
-        if request.seed is None and not few and job.layouts.fits(job.prepared):
-            rewards = blocked_rewards(job.layouts.arms(job.prepared), job.query, **options)
+        if request.seed is None and not few and job.copies.fits(job.prepared):
+            rewards = blocked_rewards(job.copies.arms(job.prepared), job.query, **options)
         return search(request)(rewards)
 
     def in_vectors(job: VectorsJob) -> Answer:

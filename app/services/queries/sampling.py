@@ -31,7 +31,7 @@ from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import DimensionMismatch, Invalid, NoArms
 from app.indexes.snapshot import scores_of
 from app.services.bounded.long_work import LongWork
-from app.services.catalogues.blocked_copies import Layouts, Prepared
+from app.services.catalogues.blocked_copies import BlockedCopies, Prepared
 from app.services.catalogues.catalogues import Catalogue
 from app.services.queries.mips import NO_ROOM
 
@@ -97,7 +97,7 @@ class ArmsJob:
 
     uid: str
     prepared: Prepared
-    layouts: Layouts
+    copies: BlockedCopies
     weights: Vector
     request: SampleRequest
 
@@ -105,8 +105,8 @@ class ArmsJob:
 class Sampling:
     """Draws, one call at a time, and a few that wait."""
 
-    def __init__(self, layouts: Layouts) -> None:
-        self._layouts = layouts
+    def __init__(self, copies: BlockedCopies) -> None:
+        self._copies = copies
         self._work = LongWork(threads=THREADS, waiting=WAITING)
 
     async def sample(
@@ -142,8 +142,8 @@ class Sampling:
         snapshot = catalogue.index.snapshot()
         if not snapshot.size:
             raise NoArms("the catalogue has no arms")
-        prepared = self._layouts.prepare(catalogue)
-        job = ArmsJob(catalogue.uid, prepared, self._layouts, np.array(query) / temperature, request)
+        prepared = self._copies.prepare(catalogue)
+        job = ArmsJob(catalogue.uid, prepared, self._copies, np.array(query) / temperature, request)
         found, rows, reason = await self._work.run(lambda: draw_arms(job))
         ids = [prepared.view.ids[row] for row in rows.tolist()]
         promise = guarantee(request, found, reason)
@@ -200,7 +200,7 @@ def draw_arms(job: ArmsJob) -> tuple[Draws, Rows, str | None]:
         ranges, prior = np.full(factors.arms, spread), np.zeros(factors.arms)
         found = _draw(factors, ranges, prior, request, _generator(job))
         return found, view.live_rows[found.rows], ALL_SUMMED
-    arms = job.layouts.arms(job.prepared)
+    arms = job.copies.arms(job.prepared)
     found = race_coordinates(
         blocked_rewards(arms, job.weights),
         method="racing_ebs" if request.method == "racing_ebs" else "racing_normal",
@@ -222,14 +222,14 @@ def _exactly_because(job: ArmsJob) -> str | None:
         (searched and view.live > MOST_LIL_STATES, TOO_MANY_STATES),
         (not searched and request.draws > 1, MANY_DRAWS),
         (not searched and request.seed is not None, SEEDED),
-        (not searched and not job.layouts.fits(job.prepared), NO_ROOM),
+        (not searched and not job.copies.fits(job.prepared), NO_ROOM),
     )
     return next((reason for holds, reason in reasons if holds), None)
 
 
 def _coordinates(job: ArmsJob) -> tuple[Factors, float]:
     """The coordinates of the scores as factors, each less the least of all arms, and the range of all."""
-    view, weights, known = job.prepared.view, job.weights, job.layouts.columns(job.prepared)
+    view, weights, known = job.prepared.view, job.weights, job.copies.columns(job.prepared)
     rows, features = view.live_rows, view.features
     least, top, _ = known.terms(weights, "inner_product")
 

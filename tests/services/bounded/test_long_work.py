@@ -1,46 +1,14 @@
-"""Layouts are kept within their memory; long computations are counted until they end."""
+"""Long computations are counted until they end."""
 
 import asyncio
 import threading
 
-import numpy as np
 import pytest
 
-from app.algorithms.kcenter.coordinates import blocked
 from app.errors import Unavailable
 from app.services.bounded.long_work import LongWork
-from app.services.queries.centers import Layouts
 
 pytestmark = pytest.mark.anyio
-
-
-def layout(n: int):
-    """``n`` arms of 128 coordinates: 1,024 n bytes."""
-    return blocked(np.random.default_rng(n).random((n, 128)), rng=np.random.default_rng(0))
-
-
-def test_layouts_stay_within_their_memory_and_the_least_recent_go_first():
-    layouts = Layouts(10 * 1_024)
-    for name in "abc":
-        layouts.keep(name, 1, layout(4))
-    assert layouts.bytes == 8 * 1_024
-    assert layouts.get("a", 1) is None
-    assert layouts.get("b", 1) is not None
-    layouts.keep("d", 1, layout(4))
-    assert layouts.get("c", 1) is None
-    assert layouts.get("b", 1) is not None
-    layouts.keep("e", 1, layout(11))
-    assert layouts.get("e", 1) is None
-    assert layouts.get("b", 1) is not None
-
-
-def test_a_layout_is_of_one_version():
-    layouts = Layouts(10 * 1_024)
-    layouts.keep("a", 1, layout(4))
-    assert layouts.get("a", 2) is None
-    layouts.keep("a", 2, layout(4))
-    assert layouts.get("a", 1) is None
-    assert layouts.bytes == 4 * 1_024
 
 
 async def test_too_many_computations_are_turned_away_and_a_lost_client_keeps_its_place():

@@ -1,4 +1,4 @@
-"""Layouts: one a version, within the bound on memory, and drawn again."""
+"""Blocked copies: one a version, within the bound on memory, and drawn again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from app.indexes.live import LiveIndex
-from app.services.catalogues.blocked_copies import Layouts
-from app.services.catalogues.catalogues import blocked_copies as layouts
+from app.services.catalogues import blocked_copies
+from app.services.catalogues.blocked_copies import BlockedCopies
 
 
 @dataclass
 class Catalogue:
-    """What a layout asks of one."""
+    """What a copy asks of one."""
 
     uid: str
     version: int = 1
@@ -27,8 +27,8 @@ class Catalogue:
         return self
 
 
-def test_one_version_has_one_layout_and_another_has_another():
-    kept, catalogue = Layouts(1 << 30), Catalogue("1").put("a", "b", "c")
+def test_one_version_has_one_copy_and_another_has_another():
+    kept, catalogue = BlockedCopies(1 << 30), Catalogue("1").put("a", "b", "c")
     first = kept.arms(kept.prepare(catalogue))
     assert kept.arms(kept.prepare(catalogue)) is first
     catalogue.index.remove(["b"])
@@ -40,8 +40,8 @@ def test_one_version_has_one_layout_and_another_has_another():
 
 
 def test_the_order_is_drawn_again_after_many_answers(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(layouts, "REDRAW", 3)
-    kept, catalogue = Layouts(1 << 30), Catalogue("1").put("a", "b")
+    monkeypatch.setattr(blocked_copies, "REDRAW", 3)
+    kept, catalogue = BlockedCopies(1 << 30), Catalogue("1").put("a", "b")
     found = [kept.arms(kept.prepare(catalogue)) for _ in range(7)]
     assert [arms is found[0] for arms in found] == [True, True, True, False, False, False, False]
     assert found[3] is found[5]
@@ -50,9 +50,9 @@ def test_the_order_is_drawn_again_after_many_answers(monkeypatch: pytest.MonkeyP
 
 def test_memory_is_bounded_and_the_least_used_goes_first():
     catalogues = [Catalogue(str(i)).put(*map(str, range(20))) for i in range(4)]
-    one = Layouts(1 << 30)
+    one = BlockedCopies(1 << 30)
     one.arms(one.prepare(catalogues[0]))
-    kept = Layouts(int(2.5 * one.bytes))
+    kept = BlockedCopies(int(2.5 * one.bytes))
     made = [kept.arms(kept.prepare(catalogue)) for catalogue in catalogues[:2]]
     assert kept.arms(kept.prepare(catalogues[0])) is made[0]
     kept.arms(kept.prepare(catalogues[2]))
@@ -62,6 +62,6 @@ def test_memory_is_bounded_and_the_least_used_goes_first():
 
 
 def test_what_does_not_fit_is_not_made():
-    kept, catalogue = Layouts(1_000), Catalogue("1").put("a", "b", "c")
+    kept, catalogue = BlockedCopies(1_000), Catalogue("1").put("a", "b", "c")
     assert not kept.fits(kept.prepare(catalogue))
-    assert Layouts(1 << 20).fits(kept.prepare(catalogue))
+    assert BlockedCopies(1 << 20).fits(kept.prepare(catalogue))
