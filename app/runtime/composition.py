@@ -9,6 +9,7 @@ import math
 import secrets
 import time
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from app.background import end
 from app.errors import StartupError, Unavailable
@@ -45,8 +46,14 @@ from workers.leases import Leases
 from workers.reward_ingestion import RewardWorker, Step
 from workers.sharing import SharedWorker
 
+C = TypeVar("C", bound="_Closes")
+
 POLL_S = 1.0
 MEASURE_S = 2.0
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
 
 
 class Service:
@@ -61,6 +68,8 @@ class Service:
         self.settings = settings
         self.store = store
         self.metrics = metrics
+        self._ending = contextlib.AsyncExitStack()
+        self._ending.push_async_callback(store.close)
         self._accepted, self._duplicate = map(metrics.rewards.labels, ("accepted", "duplicate"))
         self.ready = False
         self.started_at = time.time()
@@ -86,8 +95,12 @@ class Service:
         self.decisions = Decisions(
             store, self.catalogues, self.bandits, self.signer, look=self.following.look_further
         )
-        self.elimination = EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
-        self.independent = IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
+        self.elimination = self._closed_at_stop(
+            EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
+        )
+        self.independent = self._closed_at_stop(
+            IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
+        )
         warm_up = WarmUp(store, ttl_ms=token_ttl_ms)
         tools = Tools(self.learners, self.independent, self.elimination, warm_up)
         self.choosing = Choosing(
@@ -109,18 +122,23 @@ class Service:
             received=self._received,
             look=self.following.look_further,
         )
-        self.centers = CatalogueCenters()
-        self.center_campaigns: CenterCampaigns = Campaigns(
-            store, NoisyCenters(), capacity_bytes=settings.campaign_cache_mb << 20
+        self.centers = self._closed_at_stop(CatalogueCenters())
+        campaign_bytes = settings.campaign_cache_mb << 20
+        self.center_campaigns: CenterCampaigns = self._closed_at_stop(
+            Campaigns(store, NoisyCenters(), capacity_bytes=campaign_bytes)
         )
-        self.slates: SlateCampaigns = Campaigns(
-            store, Slates(), capacity_bytes=settings.campaign_cache_mb << 20
+        self.slates: SlateCampaigns = self._closed_at_stop(
+            Campaigns(store, Slates(), capacity_bytes=campaign_bytes)
         )
         self.teaching = Teaching(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
-        self.mips = Mips(cache_bytes=settings.mips_cache_mb << 20, independent=self.independent)
-        self.sampling = Sampling(self.mips.copies)
-        self._tasks: list[asyncio.Task[None]] = []
+        self.mips = self._closed_at_stop(
+            Mips(cache_bytes=settings.mips_cache_mb << 20, independent=self.independent)
+        )
+        self.sampling = self._closed_at_stop(Sampling(self.mips.copies))
+        if self._worker is not None:
+            self._ending.push_async_callback(self._worker.stop)
         self._background: list[asyncio.Task[None]] = []
+        self._ending.push_async_callback(end, self._background)
 
     async def start(self) -> None:
         """Load everything from the store; afterwards all endpoints answer, exactly until graphs are there."""
@@ -147,16 +165,7 @@ class Service:
     async def stop(self) -> None:
         """Finish what is under way and leave; what was acknowledged is in the store."""
         self.ready = False
-        await end(self._background)
-        if self._worker is not None:
-            await self._worker.stop()
-        self.centers.close()
-        self.sampling.close()
-        self.slates.close()
-        self.elimination.close()
-        self.mips.close()
-        self.independent.close()
-        await self.store.close()
+        await self._ending.aclose()
 
     async def backlog(self) -> int:
         """Entries of the reward log that are not yet applied."""
@@ -183,6 +192,10 @@ class Service:
         gauges = (self.metrics.backlog, self.metrics.lag, self.metrics.dead)
         for gauge, value in zip(gauges, found, strict=True):
             gauge.set(value)
+
+    def _closed_at_stop(self, made: C) -> C:
+        """Have ``stop`` close this: after all that is made later, before all that was made earlier."""
+        return self._ending.enter_context(contextlib.closing(made))
 
     def _make_worker(self, name: str, remote: RemoteWorkers) -> SharedWorker:
         leases = Leases(self.store, name, lease_s=self.settings.lease_s)
