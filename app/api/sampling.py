@@ -15,7 +15,8 @@ from app.api.strict_json import JsonRoute, StrictModel
 from app.errors import TooLarge
 from app.services.catalogues.catalogues import Catalogues
 from app.services.queries.sampling import LogFactor as Given
-from app.services.queries.sampling import Sample, SampleRequest, Sampling
+from app.services.queries.sampling import Sample, Sampling
+from app.services.queries.sampling_methods import MethodName, SampleRequest
 
 
 class _NumberOrMinusInfinity:
@@ -45,7 +46,7 @@ Row = Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_FACTORS)]
 class _HowBody(StrictModel):
     """``variance`` is used by the races, ``setting`` by lil_ucb, ``delta`` by all but exact."""
 
-    method: Literal["racing_normal", "racing_ebs", "lil_ucb", "exact"] = "racing_normal"
+    method: MethodName = "racing_normal"
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.05
     draws: Annotated[int, Field(ge=1, le=MAX_DRAWS)] = 1
     variance: Literal["pairwise", "marginal"] = "pairwise"

@@ -1,0 +1,269 @@
+"""The methods of drawing: a row of ``METHODS`` each, over given factors and over the arms of a catalogue.
+
+Notation
+    D, N        number of states, of factors
+    K, d        arms of the catalogue, its dimension
+    tau         temperature: p(arm) is proportional to exp(q.x / tau)
+
+A method that would do no less than compute all sums does that instead, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from app.algorithms.mips.columns import LARGEST
+from app.algorithms.mips.rewards import blocked_rewards
+from app.algorithms.sampling import coordinates
+from app.algorithms.sampling.factors import Draws, Factors
+from app.algorithms.sampling.gumbel_max import from_weights, gumbel_max
+from app.algorithms.sampling.lil_ucb import Setting, lil_ucb
+from app.algorithms.sampling.race import Variance
+from app.algorithms.sampling.racing_ebs import racing_ebs
+from app.algorithms.sampling.racing_normal import racing_normal
+from app.algorithms.types import Matrix, Rows, Vector
+from app.indexes.snapshot import scores_of
+from app.services.catalogues.blocked_copies import BlockedCopies, Prepared
+from app.services.queries.mips import NO_ROOM
+
+# Of lil_ucb: every step is one of Python, a hundred thousand and more for as many states.
+MOST_LIL_STATES = 1_000
+# Below, a scan of all arms is faster than any race.
+LEAST_RACED_DIM = 1_024
+
+ALL_SUMMED = "all sums were computed, which reads no more"
+FEW_COORDINATES = "there are too few coordinates to race over"
+MANY_DRAWS = "several draws are made from all scores"
+SEEDED = "with a seed all arms are scored: the order of a race is not the caller's"
+TOO_MANY_STATES = f"lil_ucb searches among at most {MOST_LIL_STATES} states"
+TOO_STEEP = "the query over the temperature is too large to race"
+
+MethodName = Literal["racing_normal", "racing_ebs", "lil_ucb", "exact"]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRequest:
+    """How to draw; ``variance`` is used by the races, ``setting`` by lil_ucb."""
+
+    method: MethodName = "racing_normal"
+    delta: float = 0.05
+    draws: int = 1
+    variance: Variance = "pairwise"
+    setting: Setting = "safe"
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """``exact``: drawn from p. ``pac``: every draw is the exact one with probability at least 1 - delta, so
+    its distribution is within delta of p in total variation. ``none``: no promise. ``assumes`` names a
+    condition, ``reason`` says why it is not what was asked for.
+    """
+
+    kind: Literal["exact", "pac", "none"]
+    delta: float
+    assumes: Literal["normal_means"] | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FactorsJob:
+    """One request over given factors. Shapes: ranges (D,), of the logarithms; log_prior (D,), finite."""
+
+    factors: Factors
+    ranges: Vector
+    log_prior: Vector
+    rng: np.random.Generator
+    request: SampleRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ArmsJob:
+    """One request over a catalogue as it is now. Shapes: weights (d,), the query over the temperature."""
+
+    uid: str
+    prepared: Prepared
+    copies: BlockedCopies
+    weights: Vector
+    request: SampleRequest
+
+    def generator(self) -> np.random.Generator:
+        """With a seed: of the seed, and of what a caller cannot choose."""
+        if self.request.seed is None:
+            return np.random.default_rng()
+        return np.random.default_rng((self.request.seed, int(self.uid, 16), self.prepared.version))
+
+
+@dataclass(frozen=True, slots=True)
+class ArmDraws:
+    """``rows`` are those of the catalogue. ``reason``: why all scores were computed, if they were."""
+
+    found: Draws
+    rows: Rows
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row: how to draw states, how to draw arms, and what is promised of a draw that was raced.
+
+    ``promise`` None: nothing is ever raced, every draw is from p itself.
+    """
+
+    of_factors: Callable[[FactorsJob], Draws]
+    of_arms: Callable[[ArmsJob], ArmDraws]
+    promise: Callable[[SampleRequest], Guarantee] | None
+
+
+def guarantee(request: SampleRequest, found: Draws, reason: str | None) -> Guarantee:
+    """What the draws promise; ``reason`` is why they are exact, if they are and that was not asked for."""
+    promise = METHODS[request.method].promise
+    if promise is None:
+        return Guarantee("exact", 0.0)
+    return promise(request) if found.raced else Guarantee("exact", 0.0, reason=reason)
+
+
+# All sums -------------------------------------------------------------------------------------------
+def _sum_all(job: FactorsJob) -> Draws:
+    return gumbel_max(job.factors, log_prior=job.log_prior, draws=job.request.draws, rng=job.rng)
+
+
+def _score_all(job: ArmsJob, reason: str | None = None) -> ArmDraws:
+    view, draws = job.prepared.view, job.request.draws
+    rows, _ = view.by_revision
+    most = len(rows) * view.dim
+    drawn = from_weights(scores_of(view, rows, job.weights), draws=draws, rng=job.generator())
+    return ArmDraws(Draws(drawn, most, most, raced=0), rows[drawn], reason)
+
+
+def _nothing_saved(job: ArmsJob) -> Iterator[tuple[bool, str]]:
+    """Whether, and why, no method would do less than score all arms."""
+    yield job.prepared.view.dim < LEAST_RACED_DIM, FEW_COORDINATES
+    yield float(np.abs(job.weights).max()) > LARGEST, TOO_STEEP
+
+
+def _first(reasons: Iterator[tuple[bool, str]]) -> str | None:
+    return next((reason for holds, reason in reasons if holds), None)
+
+
+# Races ----------------------------------------------------------------------------------------------
+def _racing_normal(job: FactorsJob) -> Draws:
+    request = job.request
+    return racing_normal(
+        job.factors,
+        delta=request.delta,
+        variance=request.variance,
+        log_prior=job.log_prior,
+        draws=request.draws,
+        rng=job.rng,
+    )
+
+
+def _racing_ebs(job: FactorsJob) -> Draws:
+    request = job.request
+    return racing_ebs(
+        job.factors,
+        ranges=job.ranges,
+        delta=request.delta,
+        variance=request.variance,
+        log_prior=job.log_prior,
+        draws=request.draws,
+        rng=job.rng,
+    )
+
+
+def _raced(method: coordinates.Method) -> Callable[[ArmsJob], ArmDraws]:
+    """A race over the coordinates of blocked arms, by the widths of ``method``."""
+
+    def draw(job: ArmsJob) -> ArmDraws:
+        reason = _first(_not_raced(job))
+        if reason is not None:
+            return _score_all(job, reason)
+        arms, request = job.copies.arms(job.prepared), job.request
+        found = coordinates.race_coordinates(
+            blocked_rewards(arms, job.weights),
+            method=method,
+            delta=request.delta,
+            rng=job.generator(),
+            variance=request.variance,
+        )
+        return ArmDraws(found, arms.rows[found.rows], None)
+
+    return draw
+
+
+def _not_raced(job: ArmsJob) -> Iterator[tuple[bool, str]]:
+    yield from _nothing_saved(job)
+    yield job.request.draws > 1, MANY_DRAWS
+    yield job.request.seed is not None, SEEDED
+    yield not job.copies.fits(job.prepared), NO_ROOM
+
+
+# lil'UCB --------------------------------------------------------------------------------------------
+def _lil_ucb(job: FactorsJob) -> Draws:
+    request = job.request
+    if job.factors.arms > MOST_LIL_STATES:
+        return _sum_all(job)
+    return lil_ucb(
+        job.factors,
+        ranges=job.ranges,
+        delta=request.delta,
+        setting=request.setting,
+        log_prior=job.log_prior,
+        draws=request.draws,
+        rng=job.rng,
+    )
+
+
+def _lil_ucb_of_arms(job: ArmsJob) -> ArmDraws:
+    reason = _first(_not_searched(job))
+    if reason is not None:
+        return _score_all(job, reason)
+    factors, spread = _coordinates(job)
+    ranges, prior = np.full(factors.arms, spread), np.zeros(factors.arms)
+    found = _lil_ucb(FactorsJob(factors, ranges, prior, job.generator(), job.request))
+    return ArmDraws(found, job.prepared.view.live_rows[found.rows], ALL_SUMMED)
+
+
+def _not_searched(job: ArmsJob) -> Iterator[tuple[bool, str]]:
+    yield from _nothing_saved(job)
+    yield job.prepared.view.live > MOST_LIL_STATES, TOO_MANY_STATES
+
+
+def _coordinates(job: ArmsJob) -> tuple[Factors, float]:
+    """The coordinates of the scores as factors, each less the least of all arms, and the range of all."""
+    view, weights, known = job.prepared.view, job.weights, job.copies.columns(job.prepared)
+    rows, features = view.live_rows, view.features
+    least, top, _ = known.terms(weights, "inner_product")
+
+    def log_factors(arms: Rows, indices: Rows) -> Matrix:
+        terms: Matrix = features[rows[arms][:, None], indices] * weights[indices] - least[indices]
+        return terms
+
+    return Factors(len(rows), view.dim, log_factors), float((top - least).max())
+
+
+def _lil_promise(request: SampleRequest) -> Guarantee:
+    if request.setting == "heuristic":
+        return Guarantee("none", request.delta, reason="setting: heuristic")
+    return Guarantee("pac", request.delta)
+
+
+METHODS: Mapping[MethodName, Method] = {
+    "racing_normal": Method(
+        _racing_normal,
+        _raced("racing_normal"),
+        lambda request: Guarantee("pac", request.delta, "normal_means"),
+    ),
+    "racing_ebs": Method(
+        _racing_ebs,
+        _raced("racing_ebs"),
+        lambda request: Guarantee("pac", request.delta),
+    ),
+    "lil_ucb": Method(_lil_ucb, _lil_ucb_of_arms, _lil_promise),
+    "exact": Method(_sum_all, _score_all, None),
+}
