@@ -1,15 +1,17 @@
-"""Answers leave in one piece, and nothing is lost, reordered or kept back."""
+"""Answers leave in one piece. Slow clients are cut off, but never for a pause of the service itself."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
 
 from app.api import limits
 from app.runtime import http_protocol
@@ -214,6 +216,193 @@ async def test_a_streamed_body_may_take_longer_than_others(address: tuple[str, i
 async def test_an_answer_that_takes_long_is_not_cut_off(address: tuple[str, int]) -> None:
     answer = await dripped(address, b"GET /slow HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", b"")
     assert answer.startswith(b"HTTP/1.1 200 OK")
+
+
+# Pauses of the service ------------------------------------------------------------------------------
+class Request:
+    """A task of the loop that the test runs itself."""
+
+    def __init__(self, run: Coroutine[Any, Any, None]) -> None:
+        self.run = run
+
+    def add_done_callback(self, callback: object) -> None:
+        pass
+
+
+class PausedLoop:
+    """A loop with a clock of its own. A paused process looks at its timers first, then at its sockets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.requests: list[Request] = []
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.call_later(0.0, callback)
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(self.now + delay, callback, (), self)  # type: ignore[arg-type]
+        self._timers.append(timer)
+        return timer
+
+    def create_task(self, run: Coroutine[Any, Any, None]) -> Request:
+        self.requests.append(Request(run))
+        return self.requests[-1]
+
+    def get_debug(self) -> bool:
+        return False
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._timers.remove(handle)
+
+    def pause(self, seconds: float) -> None:
+        """Time passes; then the timers that are due run, but no timer that they start."""
+        self.now += seconds
+        for timer in sorted(t for t in self._timers if t.when() <= self.now):
+            if not timer.cancelled():
+                self._timers.remove(timer)
+                timer._run()
+
+    def run(self, seconds: float) -> None:
+        """Time passes for a process that runs: each timer is on time."""
+        end = self.now + seconds
+        while (first := min(self._timers, default=None)) is not None and first.when() <= end:
+            self.pause(max(0.0, first.when() - self.now))
+        self.now = end
+
+
+class Transport(Recorder):
+    """A transport that a protocol can ask."""
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_extra_info(self, name: str) -> None:  # type: ignore[override]
+        return None
+
+
+class Connection:
+    """A client's connection to the protocol under a ``PausedLoop``."""
+
+    def __init__(self) -> None:
+        self.loop, self.system = PausedLoop(), Transport()
+        config = uvicorn.Config(application, http=ShortlistProtocol, lifespan="off", log_config=None)
+        self.protocol = ShortlistProtocol(config, ServerState(), {}, _loop=self.loop)  # type: ignore[arg-type]
+        self.protocol.connection_made(self.system)  # type: ignore[arg-type]
+
+    def send(self, data: bytes) -> None:
+        self.protocol.data_received(data)
+
+    def answer(self) -> None:
+        """Run the request that was received last, to its end."""
+        with suppress(StopIteration):
+            self.loop.requests.pop().run.send(None)
+
+    def close(self) -> None:
+        for request in self.loop.requests:
+            request.run.close()
+
+
+REQUEST = b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nshort"
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection]:
+    connection = Connection()
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def kept_alive(connection: Connection) -> Connection:
+    """A connection on which one request was answered just now."""
+    connection.send(REQUEST)
+    connection.answer()
+    connection.loop.run(0)
+    assert b"200 OK" in b"".join(connection.system.calls)
+    return connection
+
+
+@pytest.mark.parametrize(
+    ("sent", "ran"),
+    [
+        *((0, ran) for ran in (0.0, 4.9, 5.1, limits.MAX_IDLE_S - 0.1)),
+        *((20, ran) for ran in (0.0, 4.9, 5.1, limits.MAX_HEAD_S - 0.1)),
+        *((len(REQUEST) - 2, ran) for ran in (0.0, 4.9, 5.1, limits.MAX_SILENCE_S - 0.1)),
+    ],
+)
+@pytest.mark.parametrize("pause", [0.2, 10.0, 100.0, 1_000.0])
+def test_what_arrives_while_the_service_is_paused_is_answered(
+    kept_alive: Connection, sent: int, ran: float, pause: float
+) -> None:
+    """The last bytes of a request reach the socket's buffer in time, but the process does not run then."""
+    if sent:
+        kept_alive.send(REQUEST[:sent])
+    kept_alive.loop.run(ran)
+    kept_alive.loop.pause(pause)
+    assert not kept_alive.system.closed
+    kept_alive.send(REQUEST[sent:])
+    kept_alive.loop.run(60)
+    assert not kept_alive.system.closed
+    assert len(kept_alive.loop.requests) == 1
+
+
+def test_a_pause_does_not_count_as_time_of_a_body(connection: Connection) -> None:
+    """The client sends a byte each second; half-way the process is paused for longer than a body may take."""
+    connection.send(b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
+    for number in range(100):
+        if number == 50:
+            connection.loop.pause(limits.MAX_BODY_S + 1)
+        connection.send(b"x")
+        connection.loop.run(1)
+    connection.loop.run(60)
+    assert not connection.system.closed
+
+
+@pytest.mark.parametrize(
+    ("start", "drop", "limit"),
+    [
+        (b"", b"", limits.MAX_HEAD_S),
+        (REQUEST[:20], b"x", limits.MAX_HEAD_S),
+        (b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 999\r\n\r\n", b"", limits.MAX_SILENCE_S),
+        (b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 999\r\n\r\n", b"x", limits.MAX_BODY_S),
+    ],
+    ids=["silent", "in the head", "in the body", "slow body"],
+)
+def test_a_slow_client_is_cut_off_soon_after_its_limit(
+    connection: Connection, start: bytes, drop: bytes, limit: int
+) -> None:
+    connection.send(start)
+    while not connection.system.closed:
+        assert connection.loop.now < 1_000
+        connection.loop.run(1)
+        if drop and not connection.system.closed:
+            connection.send(drop)
+    assert limit < connection.loop.now <= limit + 2 * http_protocol.LOOK_EVERY_S + 1
+    assert b"".join(connection.system.calls).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+
+
+def test_an_idle_connection_is_closed_without_a_word(kept_alive: Connection) -> None:
+    kept_alive.loop.run(limits.MAX_IDLE_S - 1)
+    said = list(kept_alive.system.calls)
+    assert not kept_alive.system.closed
+    kept_alive.loop.run(2)
+    assert kept_alive.system.closed
+    assert kept_alive.system.calls == said
+
+
+def test_a_request_that_arrived_before_the_end_is_answered(kept_alive: Connection) -> None:
+    """The service is told to end while a request is in the socket's buffer, unread."""
+    kept_alive.protocol.shutdown()
+    kept_alive.send(REQUEST)
+    kept_alive.loop.run(1)
+    assert not kept_alive.system.closed
+    kept_alive.answer()
+    assert kept_alive.system.closed
+    assert b"".join(kept_alive.system.calls).count(b"200 OK") == 2
 
 
 @pytest.mark.anyio

@@ -1,8 +1,8 @@
-"""uvicorn's HTTP protocol, but it does not wait for slow clients, and the head leaves together with its body.
+"""uvicorn's HTTP protocol, with time limits for slow clients, and head and body of an answer in one write.
 
-uvicorn writes head and body one after the other, and uvloop makes a system call of each: a tenth of the time
-that a decision takes, and the client is woken twice. It also waits for ever for the rest of a request, so
-whoever opens connections and says little would take them all.
+uvicorn writes the head and the body of an answer one after the other, and uvloop makes a system call of each.
+That costs a tenth of the time of a choice, and the client is woken twice. uvicorn also waits for ever for the
+rest of a request: a client that opens connections and sends little could take all connections there are.
 """
 
 from __future__ import annotations
@@ -18,21 +18,29 @@ from app.api.gateway import STREAMED
 from app.api.problems import problem
 
 LOOK_EVERY_S = 5.0
+LAST_READ_S = 0.05
 
 _HEAD = b"HTTP/1.1 %b\r\ncontent-type: application/problem+json\r\ncontent-length: %d\r\n"
 _CLOSING = b"connection: close\r\n\r\n"
 
 
 class ShortlistProtocol(HttpToolsProtocol):
-    """What ``http`` of uvicorn's configuration takes.
+    """The value of ``http`` in uvicorn's configuration.
 
     The head of a request must arrive within ``MAX_HEAD_S``, its body within ``MAX_BODY_S`` and without a
-    silence of ``MAX_SILENCE_S``; only the latter holds for a body that is streamed. Between two requests a
-    connection may be idle for ``MAX_IDLE_S``: a proxy must be the first to close one, or it loses requests.
-    Beyond ``MAX_CONNECTIONS`` at a time the next one is told so and closed.
+    silence of ``MAX_SILENCE_S``. A streamed body has only the limit of silence. Between two requests a
+    connection may be idle for ``MAX_IDLE_S``: a proxy must close it first, or the proxy loses requests.
+    Beyond ``MAX_CONNECTIONS`` open connections a new one is answered with 503 and closed.
+
+    Only clients can be late, never this process. Time in which the process does not run (it is paused, or
+    the machine is busy) does not count, and what is in the socket's buffer is read before a connection is
+    closed: each limit must be passed twice, and the loop reads in between.
     """
 
     _watch: asyncio.TimerHandle | None = None
+    _look_at: float = 0.0
+    _lost_s: float = 0.0  # how late all looks of this connection were together
+    _was_slow = False
     _head_since: float | None = None
     _body_since: float | None = None
     _heard: float = 0.0
@@ -43,8 +51,8 @@ class ShortlistProtocol(HttpToolsProtocol):
             self._refuse(503, "unavailable", "too many connections")
             return
         self.timeout_keep_alive = limits.MAX_IDLE_S
-        self._head_since = self._heard = self.loop.time()
-        self._watch = self.loop.call_later(LOOK_EVERY_S, self._look)
+        self._head_since = self._heard = self._clock()
+        self._look_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._watch is not None:
@@ -52,11 +60,11 @@ class ShortlistProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self.loop.time()
+        self._heard = self._clock()
         super().data_received(data)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
-        """What is no HTTP, or has a head of more than the parser takes, is refused as everything is."""
+        """Refuse what is no HTTP, or has a larger head than the parser takes, with a problem document."""
         self._refuse(400, "bad_request", "the request cannot be read as HTTP/1.1")
 
     def on_message_begin(self) -> None:
@@ -72,17 +80,40 @@ class ShortlistProtocol(HttpToolsProtocol):
         self._body_since = None
         super().on_message_complete()
 
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that was idle for too long, unless a request has arrived meanwhile."""
+        close = super().timeout_keep_alive_handler
+        self.timeout_keep_alive_task = self.loop.call_later(LAST_READ_S, close)
+
+    def shutdown(self) -> None:
+        """Close as soon as what has arrived is read and answered: the service ends."""
+        self.loop.call_later(LAST_READ_S, super().shutdown)
+
+    def _clock(self) -> float:
+        """Seconds in which this process could read, from an arbitrary start."""
+        return self.loop.time() - self._lost_s
+
+    def _look_later(self) -> None:
+        self._look_at = self.loop.time() + LOOK_EVERY_S
+        self._watch = self.loop.call_later(LOOK_EVERY_S, self._look)
+
     def _look(self) -> None:
-        """Now and then: a timer for each request would cost as much as reading it."""
-        if self._is_slow(self.loop.time()):
+        """Refuse a client that is slow at two looks in a row.
+
+        A look every few seconds, because a timer for each request would cost as much as reading it.
+        """
+        self._lost_s += self.loop.time() - self._look_at
+        slow = self._is_slow(self._clock())
+        if slow and self._was_slow:
             self._refuse(408, "timeout", "the request took too long to arrive")
-        else:
-            self._watch = self.loop.call_later(LOOK_EVERY_S, self._look)
+            return
+        self._was_slow = slow
+        self._look_later()
 
     def _is_slow(self, now: float) -> bool:
         if self._head_since is not None:
             return now - self._head_since > limits.MAX_HEAD_S
-        if self._body_since is None or self.flow.read_paused:  # nothing is awaited, or we ourselves are slow
+        if self._body_since is None or self.flow.read_paused:  # no body is awaited, or the service is slow
             self._heard = now
             return False
         if now - self._heard > limits.MAX_SILENCE_S:
@@ -90,7 +121,7 @@ class ShortlistProtocol(HttpToolsProtocol):
         return not STREAMED.match(self.scope["path"]) and now - self._body_since > limits.MAX_BODY_S
 
     def _refuse(self, status: int, code: str, detail: str) -> None:
-        """Close; say why, if nothing was answered yet."""
+        """Close the connection, and answer why if no answer to the request has begun."""
         if self._head_since is not None or self.cycle is None or not self.cycle.response_started:
             title = HTTPStatus(status).phrase
             body = problem(status, code, title, detail)
@@ -100,9 +131,9 @@ class ShortlistProtocol(HttpToolsProtocol):
 
 
 class HeldWrites:
-    """A transport that holds a write until the next one, at most until the loop's next turn.
+    """A transport that holds back a write until the next write, at most until the loop's next turn.
 
-    Never more than one is held, so what the transport says of its buffer is in force again at once.
+    It never holds more than one write. So the transport's own flow control lags by one write at most.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -119,7 +150,7 @@ class HeldWrites:
             self._loop.call_soon(self.release)
 
     def release(self) -> None:
-        """Write what is held."""
+        """Write what is held back."""
         if self._held:
             held, self._held = self._held, b""
             self._transport.write(held)
