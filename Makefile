@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   ?=
 
-.PHONY: help install serve test test-cluster test-slow lint format demo load lock audit clean
+.PHONY: help install serve test test-cluster test-slow lint format demo load figures lock audit clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-slow             the longer statistical and crash runs"
 	@echo "make test-cluster          what goes through the store, on a Redis Cluster (needs redis-server)"
 	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
+	@echo "make figures [DATA=dir]    the figures of the README, all but those of make load"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
 	@echo "make audit                 look up known vulnerabilities of the pinned versions"
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
@@ -59,7 +60,12 @@ demo: install
 	$(BIN)/python -m examples.demo $(if $(DATA),--data $(DATA))
 
 load: install
-	$(BIN)/python -m load_tests.http_ceiling
+	$(BIN)/python -m load_tests.http_ceiling --json load_tests/results/http.json
+
+# What tests/test_figures.py compares the README with; a MovieLens folder as DATA for the demonstration.
+figures: install
+	for name in choose growth regret churn; do $(BIN)/shortlist bench $$name --quick --json docs/figures/$$name.json || exit 1; done
+	$(if $(DATA),$(BIN)/python -m examples.demo --data $(DATA) --json docs/figures/demo.json)
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock

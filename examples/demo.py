@@ -9,13 +9,16 @@ Starts a service of its own, plays, prints, and stops it.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from app.bench.report import record
 from examples import movielens
 from examples.baselines import baselines
 from examples.client import ServiceError
@@ -47,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     _compare(game, outcome, parsed)
     _report(game, outcome, parsed.threads)
+    if parsed.json is not None:
+        parsed.json.write_text(json.dumps(_record(game, outcome, parsed.seed), indent=1) + "\n")
     print(f"\nall of it took {time.monotonic() - began:.0f} s")
     return 0
 
@@ -60,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-repeats", action="store_true", help="recommend no arm twice to a learner")
     parser.add_argument("--threads", type=int, default=4, help="connections at once")
     parser.add_argument("--seed", type=int, default=1, help="of the split, the arrivals and the noise")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions, seed and regrets")
     return parser
 
 
@@ -78,15 +84,31 @@ def _compare(game: Environment, outcome: Outcome, parsed: argparse.Namespace) ->
     outcome.regrets |= baselines(game, rounds=rounds, repeats=repeats, seed=parsed.seed)
 
 
+def _record(game: Environment, outcome: Outcome, seed: int) -> dict[str, Any]:
+    rows = [
+        {"policy": name, "learners": len(regrets), "rounds": regrets.shape[1], **_regret(regrets)}
+        for name, regrets in outcome.regrets.items()
+    ]
+    return record("demo", rows, seed=seed) | {"title": game.title}
+
+
+def _regret(regrets: Matrix) -> dict[str, float | None]:
+    """Mean over the learners of the summed regret, and its standard error."""
+    totals = regrets.sum(axis=1)
+    error = float(totals.std(ddof=1) / np.sqrt(len(totals))) if len(totals) > 1 else None
+    return {"regret": float(totals.mean()), "standard_error": error}
+
+
 def _report(game: Environment, outcome: Outcome, threads: int) -> None:
     rounds = next(iter(outcome.regrets.values())).shape[1]
     if rounds < game.rounds:
         print(f"time was up after {rounds} of {game.rounds} rounds\n")
     print(f"\nregret of {rounds} rounds, mean over {len(game.learners)} learners")
     for name, regrets in outcome.regrets.items():
-        totals = regrets.sum(axis=1)
-        error = totals.std(ddof=1) / np.sqrt(len(totals)) if len(totals) > 1 else np.nan
-        print(f"  {name:14} {totals.mean():8.1f} +- {error:.1f} (standard error)")
+        found = _regret(regrets)
+        error = found["standard_error"]
+        spread = "" if error is None else f" +- {error:.1f} (standard error)"
+        print(f"  {name:14} {found['regret']:8.1f}{spread}")
     _learning_curve(outcome.regrets, rounds)
     _latencies(outcome, threads)
 

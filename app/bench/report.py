@@ -15,8 +15,13 @@ PACKAGES = ("shortlist", "numpy", "scipy", "hnswlib", "redis", "fastapi", "uvico
 
 
 def report(name: str, rows: Sequence[Mapping[str, Any]], *, seed: int) -> dict[str, Any]:
-    """Print ``rows`` as a table; return them with the machine, the versions and the seed."""
+    """Print ``rows`` as a table; return their ``record``."""
     print(table(rows))
+    return record(name, rows, seed=seed)
+
+
+def record(name: str, rows: Sequence[Mapping[str, Any]], *, seed: int) -> dict[str, Any]:
+    """Return ``rows`` with what was run, the machine, the versions and the seed."""
     return {
         "benchmark": name,
         "machine": machine(),

@@ -1,5 +1,6 @@
 """The demonstration: it plays over HTTP, learns, and leaves nothing behind."""
 
+import json
 import os
 import re
 import signal
@@ -44,8 +45,11 @@ def test_movies(data: str, request: pytest.FixtureRequest, capsys: pytest.Captur
     assert len(re.findall(r"^  sub_ts.*", text, re.MULTILINE)[1].split()) == 1 + 10  # the learning curve
 
 
-def test_the_synthetic_environment(capsys: pytest.CaptureFixture[str]) -> None:
-    regret, _ = run_demo(capsys, "--runs", "2", "--rounds", "100")
+def test_the_synthetic_environment(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kept = tmp_path / "demo.json"
+    regret, _ = run_demo(capsys, "--runs", "2", "--rounds", "100", "--json", str(kept))
+    rows = json.loads(kept.read_text())["rows"]
+    assert {row["policy"]: round(row["regret"], 1) for row in rows} == regret
     assert list(regret) == ["sub_ts", "linear_ts", "random"]
     assert max(regret["sub_ts"], regret["linear_ts"]) < 0.6 * regret["random"]
 

@@ -1,0 +1,98 @@
+"""The figures of the README are those of the files that it names, and every number in them comes from one."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+MOST_ROWS = 8
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of the README, as the comment below its table describes it.
+
+    ``rows`` picks rows of the file (``K=1000000, method=auto``, or ``all``), and ``value`` a number of each:
+    the same in all of them, or the ``min`` or ``max`` of them. Without ``rows``, ``value`` is a path from the
+    top of the file (``setting.arms``). ``text`` says how the number is written.
+    """
+
+    file: str
+    rows: str
+    value: str
+    text: str
+
+    def written(self, record: dict[str, Any]) -> str:
+        return self.text.format(self._number(record)).replace("%", " %")
+
+    def _number(self, record: dict[str, Any]) -> float:
+        pick, _, name = self.value.rpartition(" ")
+        if not self.rows:
+            found: Any = record
+            for key in name.split("."):
+                found = found[key]
+            return float(found)
+        wanted = dict(part.split("=") for part in self.rows.split(", ") if part != "all")
+        values = [row[name] for row in record["rows"] if all(str(row[key]) == wanted[key] for key in wanted)]
+        if pick:
+            return float({"min": min, "max": max}[pick](values))
+        (value,) = set(values)
+        return float(value)
+
+
+def figures(text: str) -> list[Figure]:
+    """The lines of the comment: file | rows | value | text."""
+    (comment,) = re.findall(r"<!-- figures: file \| rows \| value \| text\n(.*?)\n-->", text, re.DOTALL)
+    return [Figure(*(part.strip() for part in line.split("|"))) for line in comment.splitlines()]
+
+
+def table(text: str) -> list[tuple[str, str]]:
+    """The rows of the table before the comment: the figure, and the file that the row links."""
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| [^|]*\]\(([\w/.]+\.json)\) \|$", text, re.MULTILINE)
+    return [(figure, file) for figure, file in rows]
+
+
+def expected(file: str) -> list[str]:
+    record = json.loads((ROOT / file).read_text())
+    return [figure.written(record) for figure in figures(README) if figure.file == file]
+
+
+def test_there_are_few() -> None:
+    assert 1 <= len(table(README)) <= MOST_ROWS
+    assert {figure.file for figure in figures(README)} == {file for _, file in table(README)}
+
+
+@pytest.mark.parametrize(("shown", "file"), table(README))
+def test_every_number_of_a_row_is_in_its_file(shown: str, file: str) -> None:
+    rest = shown
+    for text in expected(file):
+        rest = rest.replace(text, "")
+    assert not re.search(r"\b\d", rest), f"{shown!r} has {rest!r}; {file} gives {expected(file)}"
+
+
+@pytest.mark.parametrize("file", sorted({file for _, file in table(README)}))
+def test_every_number_that_is_described_is_shown(file: str) -> None:
+    shown = " ".join(figure for figure, of in table(README) if of == file)
+    assert [text for text in expected(file) if text not in shown] == []
+
+
+@pytest.mark.parametrize("file", sorted({file for _, file in table(README)}))
+def test_a_file_says_where_it_was_measured(file: str) -> None:
+    record = json.loads((ROOT / file).read_text())
+    assert {"benchmark", "machine", "versions", "seed", "rows"} <= set(record)
+
+
+def test_the_reader_sees_a_number_that_differs() -> None:
+    record = {"rows": [{"K": 10, "us": 2.0}, {"K": 20, "us": 3.0}], "setting": {"arms": 5}}
+    assert Figure("f", "K=10", "us", "{:.1f} times").written(record) == "2.0 times"
+    assert Figure("f", "all", "max us", "{:.0%}").written(record) == "300 %"
+    assert Figure("f", "", "setting.arms", "{:,.0f}").written(record) == "5"
+    with pytest.raises(ValueError, match="unpack"):
+        Figure("f", "all", "us", "{}").written(record)
