@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from fastapi import FastAPI
 from store_clients import Client, connect, flush
 from waiting import until
 
-from app.runtime.application import create_app
+from app.runtime.application import Application, create_app
 from app.settings import Settings
 from app.storage import redis_keys
 
@@ -27,7 +26,7 @@ Json = dict[str, Any]
 class Api:
     """Calls of one running application. ``ok`` asserts the status and returns the body."""
 
-    def __init__(self, app: FastAPI, http: httpx.AsyncClient, store: Client) -> None:
+    def __init__(self, app: Application, http: httpx.AsyncClient, store: Client) -> None:
         self.app = app
         self.http = http
         self.store = store

@@ -11,14 +11,16 @@ from pydantic import BaseModel
 from app.api.reward_schemas import ObservationsBody, ReceiptView
 from app.api.rewards import receipt_reply
 from app.api.schemas import BanditBody, BanditView, Identifier, LearnerKey, LearnerView, Page, PageLimit
+from app.api.services import BanditsDep, ChoosingDep, LearnersDep, RewardsDep
 from app.api.strict_json import JsonRoute, reply
 from app.errors import NotFound
-from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
+from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit
 from app.services.bandits.shifted import observed_theta
-from app.services.choosing.choosing import Choosing
 from app.services.formats.records import BanditRecord, ExploreRule, RewardRule
-from app.services.learning.learners import LearnerReport, Learners
-from app.services.learning.rewards import Observation, Rewards
+from app.services.learning.learners import LearnerReport
+from app.services.learning.rewards import Observation
+
+router = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
 
 
 class StageView(BaseModel):
@@ -34,86 +36,102 @@ class SetsView(BaseModel):
     threshold: float | None
 
 
-def router(bandits: Bandits, learners: Learners, rewards: Rewards, choosing: Choosing) -> APIRouter:
-    routes = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
+@router.put("/{bandit}", response_model=BanditView)
+async def create(bandit: Identifier, body: BanditBody, bandits: BanditsDep) -> Response:
+    """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
+    settings = body.model_dump(exclude={"reward", "explore"})
+    explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
+    record = BanditRecord(**settings, reward=RewardRule(**body.reward.model_dump()), explore=explore)
+    made, new = await bandits.create(bandit, record)
+    return reply(_view(made), 201 if new else 200)
 
-    @routes.put("/{bandit}", response_model=BanditView)
-    async def create(bandit: Identifier, body: BanditBody) -> Response:
-        """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
-        settings = body.model_dump(exclude={"reward", "explore"})
-        explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
-        record = BanditRecord(**settings, reward=RewardRule(**body.reward.model_dump()), explore=explore)
-        made, new = await bandits.create(bandit, record)
-        return reply(_view(made), 201 if new else 200)
 
-    @routes.get("", response_model=Page[BanditView])
-    async def list_all(
-        cursor: Annotated[str | None, Query()] = None, limit: Annotated[PageLimit, Query()] = 100
-    ) -> Page[BanditView]:
-        """All bandits by name."""
-        page, following = bandits.page(cursor, limit)
-        return Page(items=[_view(item) for item in page], next=following)
+@router.get("", response_model=Page[BanditView])
+async def list_all(
+    bandits: BanditsDep,
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Page[BanditView]:
+    """All bandits by name."""
+    page, following = bandits.page(cursor, limit)
+    return Page(items=[_view(item) for item in page], next=following)
 
-    @routes.get("/{bandit}", response_model=BanditView)
-    async def get(bandit: str) -> BanditView:
-        """One bandit as it was made."""
-        return _view(bandits.get(bandit))
 
-    @routes.delete("/{bandit}", status_code=204)
-    async def delete(bandit: str) -> Response:
-        """Delete a bandit and all that it has learned."""
-        await bandits.delete(bandit)
-        return Response(status_code=204)
+@router.get("/{bandit}", response_model=BanditView)
+async def get(bandit: str, bandits: BanditsDep) -> BanditView:
+    """One bandit as it was made."""
+    return _view(bandits.get(bandit))
 
-    @routes.post("/{bandit}/observations", status_code=202, response_model=ReceiptView)
-    async def observe(
-        bandit: str,
-        body: ObservationsBody,
-        wait: Annotated[Literal["applied"] | None, Query()] = None,
-    ) -> Response:
-        """Teach history, once per observation id."""
-        items = [Observation(item.id, item.arm, item.value, item.key) for item in body.observations]
-        receipt = await rewards.observe(bandits.get(bandit), items)
-        return await receipt_reply(rewards, receipt, wait)
 
-    @routes.get("/{bandit}/learners/{key}", response_model=LearnerView)
-    async def learner(
-        bandit: str, key: LearnerKey, include: Annotated[Literal["precision"] | None, Query()] = None
-    ) -> Response:
-        """A learner as stored now; a key that was never rewarded is at the prior, version 0."""
-        owner = bandits.get(bandit)
-        _check_key(owner, key)
-        report = await learners.report(owner, key)
-        answer: dict[str, object] = {
-            "key": key,
-            "version": report.version,
-            "observations": report.observations,
-            **_theta(owner, report),
-        }
-        if include == "precision":
-            answer["precision"] = report.precision.tolist()
-        return reply(answer)
+@router.delete("/{bandit}", status_code=204)
+async def delete(bandit: str, bandits: BanditsDep) -> Response:
+    """Delete a bandit and all that it has learned."""
+    await bandits.delete(bandit)
+    return Response(status_code=204)
 
-    @routes.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
-    async def sets(bandit: str, key: LearnerKey) -> Response:
-        """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
-        owner = bandits.get(bandit)
-        _check_key(owner, key)
-        found = await choosing.sets(owner, key)
-        stages = [{"stage": stage, "size": size} for stage, size in found.stages]
-        return reply({"stages": stages, "eliminated": found.eliminated, "threshold": found.threshold})
 
-    @routes.delete("/{bandit}/learners/{key}", status_code=204)
-    async def forget(bandit: str, key: LearnerKey) -> Response:
-        """Forget a learner; rewards for its decisions so far are refused from now on."""
-        owner = bandits.get(bandit)
-        _check_key(owner, key)
-        await rewards.forget(owner, key)
-        choosing.tools.elimination.forget(owner.uid, key)
-        await choosing.tools.warm_up.forget(owner, key)
-        return Response(status_code=204)
+@router.post("/{bandit}/observations", status_code=202, response_model=ReceiptView)
+async def observe(
+    bandit: str,
+    body: ObservationsBody,
+    bandits: BanditsDep,
+    rewards: RewardsDep,
+    wait: Annotated[Literal["applied"] | None, Query()] = None,
+) -> Response:
+    """Teach history, once per observation id."""
+    items = [Observation(item.id, item.arm, item.value, item.key) for item in body.observations]
+    receipt = await rewards.observe(bandits.get(bandit), items)
+    return await receipt_reply(rewards, receipt, wait)
 
-    return routes
+
+@router.get("/{bandit}/learners/{key}", response_model=LearnerView)
+async def learner(
+    bandit: str,
+    key: LearnerKey,
+    bandits: BanditsDep,
+    learners: LearnersDep,
+    include: Annotated[Literal["precision"] | None, Query()] = None,
+) -> Response:
+    """A learner as stored now; a key that was never rewarded is at the prior, version 0."""
+    owner = bandits.get(bandit)
+    _check_key(owner, key)
+    report = await learners.report(owner, key)
+    answer: dict[str, object] = {
+        "key": key,
+        "version": report.version,
+        "observations": report.observations,
+        **_theta(owner, report),
+    }
+    if include == "precision":
+        answer["precision"] = report.precision.tolist()
+    return reply(answer)
+
+
+@router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
+async def sets(bandit: str, key: LearnerKey, bandits: BanditsDep, choosing: ChoosingDep) -> Response:
+    """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
+    owner = bandits.get(bandit)
+    _check_key(owner, key)
+    found = await choosing.sets(owner, key)
+    stages = [{"stage": stage, "size": size} for stage, size in found.stages]
+    return reply({"stages": stages, "eliminated": found.eliminated, "threshold": found.threshold})
+
+
+@router.delete("/{bandit}/learners/{key}", status_code=204)
+async def forget(
+    bandit: str,
+    key: LearnerKey,
+    bandits: BanditsDep,
+    rewards: RewardsDep,
+    choosing: ChoosingDep,
+) -> Response:
+    """Forget a learner; rewards for its decisions so far are refused from now on."""
+    owner = bandits.get(bandit)
+    _check_key(owner, key)
+    await rewards.forget(owner, key)
+    choosing.tools.elimination.forget(owner.uid, key)
+    await choosing.tools.warm_up.forget(owner, key)
+    return Response(status_code=204)
 
 
 def _check_key(bandit: Bandit, key: str) -> None:

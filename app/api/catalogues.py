@@ -22,83 +22,92 @@ from app.api.schemas import (
     PageLimit,
     UpsertedView,
 )
+from app.api.services import CataloguesDep
 from app.api.strict_json import JsonRoute, reply
 from app.errors import Invalid, NotFound
-from app.services.catalogues.catalogues import Arm, Catalogue, Catalogues
+from app.services.catalogues.catalogues import Arm, Catalogue
 from app.services.formats.records import CatalogueRecord
 
 ArmsBody.in_pieces = Items(ArmsBody, "arms", ArmBody, MAX_ARMS)
 
+router = APIRouter(prefix="/v1/catalogues", tags=["catalogues"], route_class=JsonRoute)
 
-def router(catalogues: Catalogues) -> APIRouter:
-    routes = APIRouter(prefix="/v1/catalogues", tags=["catalogues"], route_class=JsonRoute)
 
-    @routes.put("/{catalogue}", response_model=CatalogueView)
-    async def create(catalogue: Identifier, body: CatalogueBody) -> Response:
-        """Make a catalogue: 201 made, 200 the same one exists, 409 another one exists."""
-        record = CatalogueRecord(body.dim, body.index.model_dump())
-        made, new = await catalogues.create(catalogue, record)
-        return reply(_view(made), 201 if new else 200)
+@router.put("/{catalogue}", response_model=CatalogueView)
+async def create(catalogue: Identifier, body: CatalogueBody, catalogues: CataloguesDep) -> Response:
+    """Make a catalogue: 201 made, 200 the same one exists, 409 another one exists."""
+    record = CatalogueRecord(body.dim, body.index.model_dump())
+    made, new = await catalogues.create(catalogue, record)
+    return reply(_view(made), 201 if new else 200)
 
-    @routes.get("", response_model=Page[CatalogueView])
-    async def list_all(
-        cursor: Annotated[str | None, Query()] = None, limit: Annotated[PageLimit, Query()] = 100
-    ) -> Page[CatalogueView]:
-        """All catalogues by name."""
-        page, following = catalogues.page(cursor, limit)
-        return Page(items=[_view(item) for item in page], next=following)
 
-    @routes.get("/{catalogue}", response_model=CatalogueView)
-    async def get(catalogue: str) -> CatalogueView:
-        """One catalogue: its size, its version, and how it is searched."""
-        return _view(catalogues.get(catalogue))
+@router.get("", response_model=Page[CatalogueView])
+async def list_all(
+    catalogues: CataloguesDep,
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Page[CatalogueView]:
+    """All catalogues by name."""
+    page, following = catalogues.page(cursor, limit)
+    return Page(items=[_view(item) for item in page], next=following)
 
-    @routes.delete("/{catalogue}", status_code=204)
-    async def delete(catalogue: str) -> Response:
-        """Delete a catalogue with its arms; 409 while a bandit uses it."""
-        await catalogues.delete(catalogue)
-        return Response(status_code=204)
 
-    @routes.put("/{catalogue}/arms", response_model=UpsertedView)
-    async def upsert(catalogue: str, body: ArmsBody) -> UpsertedView:
-        """Insert or replace arms, all or none."""
-        target = catalogues.get(catalogue)
-        refuse_repeats([arm.id for arm in body.arms], "arms", "id")
-        done = await catalogues.upsert(target, [as_arm(arm) for arm in body.arms])
-        return UpsertedView(added=done.added, updated=done.updated, version=done.version)
+@router.get("/{catalogue}", response_model=CatalogueView)
+async def get(catalogue: str, catalogues: CataloguesDep) -> CatalogueView:
+    """One catalogue: its size, its version, and how it is searched."""
+    return _view(catalogues.get(catalogue))
 
-    @routes.get("/{catalogue}/arms", response_model=Page[ArmView])
-    async def list_arms(
-        catalogue: str,
-        cursor: Annotated[str | None, Query()] = None,
-        limit: Annotated[PageLimit, Query()] = 100,
-    ) -> Page[ArmView]:
-        """All arms, those that have been as they are for longest first."""
-        arms, following = await catalogues.arms(catalogues.get(catalogue), cursor, limit)
-        return Page(items=[_arm_view(arm) for arm in arms], next=following)
 
-    @routes.get("/{catalogue}/arms/{arm}", response_model=ArmView)
-    async def get_arm(catalogue: str, arm: str) -> ArmView:
-        """One arm with its features."""
-        return _arm_view(await catalogues.arm(catalogues.get(catalogue), arm))
+@router.delete("/{catalogue}", status_code=204)
+async def delete(catalogue: str, catalogues: CataloguesDep) -> Response:
+    """Delete a catalogue with its arms; 409 while a bandit uses it."""
+    await catalogues.delete(catalogue)
+    return Response(status_code=204)
 
-    @routes.delete("/{catalogue}/arms/{arm}", status_code=204)
-    async def delete_arm(catalogue: str, arm: str) -> Response:
-        """Delete one arm."""
-        done = await catalogues.remove(catalogues.get(catalogue), [arm])
-        if done.missing:
-            raise NotFound("no arm of this id in the catalogue")
-        return Response(status_code=204)
 
-    @routes.post("/{catalogue}/arms/delete", response_model=DeletedView)
-    async def delete_arms(catalogue: str, body: ArmIdsBody) -> DeletedView:
-        """Delete the arms that are there, and name those that are not."""
-        target = catalogues.get(catalogue)
-        refuse_repeats(body.ids, "ids")
-        done = await catalogues.remove(target, body.ids)
-        return DeletedView(deleted=len(done.deleted), missing=list(done.missing), version=done.version)
+@router.put("/{catalogue}/arms", response_model=UpsertedView)
+async def upsert(catalogue: str, body: ArmsBody, catalogues: CataloguesDep) -> UpsertedView:
+    """Insert or replace arms, all or none."""
+    target = catalogues.get(catalogue)
+    refuse_repeats([arm.id for arm in body.arms], "arms", "id")
+    done = await catalogues.upsert(target, [as_arm(arm) for arm in body.arms])
+    return UpsertedView(added=done.added, updated=done.updated, version=done.version)
 
-    return routes
+
+@router.get("/{catalogue}/arms", response_model=Page[ArmView])
+async def list_arms(
+    catalogue: str,
+    catalogues: CataloguesDep,
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Page[ArmView]:
+    """All arms, those that have been as they are for longest first."""
+    arms, following = await catalogues.arms(catalogues.get(catalogue), cursor, limit)
+    return Page(items=[_arm_view(arm) for arm in arms], next=following)
+
+
+@router.get("/{catalogue}/arms/{arm}", response_model=ArmView)
+async def get_arm(catalogue: str, arm: str, catalogues: CataloguesDep) -> ArmView:
+    """One arm with its features."""
+    return _arm_view(await catalogues.arm(catalogues.get(catalogue), arm))
+
+
+@router.delete("/{catalogue}/arms/{arm}", status_code=204)
+async def delete_arm(catalogue: str, arm: str, catalogues: CataloguesDep) -> Response:
+    """Delete one arm."""
+    done = await catalogues.remove(catalogues.get(catalogue), [arm])
+    if done.missing:
+        raise NotFound("no arm of this id in the catalogue")
+    return Response(status_code=204)
+
+
+@router.post("/{catalogue}/arms/delete", response_model=DeletedView)
+async def delete_arms(catalogue: str, body: ArmIdsBody, catalogues: CataloguesDep) -> DeletedView:
+    """Delete the arms that are there, and name those that are not."""
+    target = catalogues.get(catalogue)
+    refuse_repeats(body.ids, "ids")
+    done = await catalogues.remove(target, body.ids)
+    return DeletedView(deleted=len(done.deleted), missing=list(done.missing), version=done.version)
 
 
 def refuse_repeats(ids: list[str], field: str, *rest: str) -> None:

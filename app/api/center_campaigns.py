@@ -11,8 +11,11 @@ from pydantic import BaseModel, Field, model_validator
 from app.api.centers import CenterGuaranteeView
 from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_K
 from app.api.schemas import Identifier, Page, PageLimit, Seed, Value
+from app.api.services import CenterCampaignsDep
 from app.api.strict_json import JsonRoute, StrictModel, reply
-from app.services.campaigns.noisy_centers import CenterCampaign, CenterCampaigns, CenterParameters, answer
+from app.services.campaigns.noisy_centers import CenterCampaign, CenterParameters, answer
+
+router = APIRouter(prefix="/v1/centers", tags=["centers"], route_class=JsonRoute)
 
 
 class CenterCampaignBody(StrictModel):
@@ -93,55 +96,57 @@ class CampaignNameView(BaseModel):
     id: str
 
 
-def router(campaigns: CenterCampaigns) -> APIRouter:
-    routes = APIRouter(prefix="/v1/centers", tags=["centers"], route_class=JsonRoute)
+@router.post("", status_code=201, response_model=CenterCampaignView)
+async def create(body: CenterCampaignBody, campaigns: CenterCampaignsDep) -> Response:
+    """Make a campaign: 201 made, 200 the same one exists, 409 another one exists."""
+    parameters = CenterParameters(**body.model_dump(exclude={"id", "seed"}))
+    made, new = await campaigns.create(body.id, parameters, seed=body.seed)
+    return reply(await _view(made), 201 if new else 200)
 
-    @routes.post("", status_code=201, response_model=CenterCampaignView)
-    async def create(body: CenterCampaignBody) -> Response:
-        """Make a campaign: 201 made, 200 the same one exists, 409 another one exists."""
-        parameters = CenterParameters(**body.model_dump(exclude={"id", "seed"}))
-        made, new = await campaigns.create(body.id, parameters, seed=body.seed)
-        return reply(await _view(made), 201 if new else 200)
 
-    @routes.get("", response_model=Page[CampaignNameView])
-    async def list_all(
-        cursor: Annotated[str | None, Query()] = None, limit: Annotated[PageLimit, Query()] = 100
-    ) -> Page[CampaignNameView]:
-        """All campaigns by id."""
-        page, following = await campaigns.page(cursor, limit)
-        return Page(items=[CampaignNameView(id=name) for name in page], next=following)
+@router.get("", response_model=Page[CampaignNameView])
+async def list_all(
+    campaigns: CenterCampaignsDep,
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Page[CampaignNameView]:
+    """All campaigns by id."""
+    page, following = await campaigns.page(cursor, limit)
+    return Page(items=[CampaignNameView(id=name) for name in page], next=following)
 
-    @routes.post("/{campaign}/ask", response_model=QueriesView)
-    async def ask(campaign: str, body: AskQueriesBody) -> QueriesView:
-        """Ask for pairs of points whose distance should be measured next; none when all centres are found."""
-        asked, queries = await campaigns.ask(campaign, body.count)
-        points = asked.parameters.points
-        return QueriesView(
-            queries=[
-                QueryView(query=asked.pull_id(query.number), pair=[points[place] for place in query.pair])
-                for query in queries
-            ],
-            done=asked.state.done,
-        )
 
-    @routes.post("/{campaign}/tell", response_model=ToldView)
-    async def tell(campaign: str, body: TellDistancesBody) -> ToldView:
-        """Tell measured distances, in any order, late or again; all are taken or none."""
-        told, receipt = await campaigns.tell(campaign, [(item.query, item.distance) for item in body.results])
-        return ToldView(observed=receipt.observed, duplicate=receipt.duplicate, done=told.state.done)
+@router.post("/{campaign}/ask", response_model=QueriesView)
+async def ask(campaign: str, body: AskQueriesBody, campaigns: CenterCampaignsDep) -> QueriesView:
+    """Ask for pairs of points whose distance should be measured next; none when all centres are found."""
+    asked, queries = await campaigns.ask(campaign, body.count)
+    points = asked.parameters.points
+    return QueriesView(
+        queries=[
+            QueryView(query=asked.pull_id(query.number), pair=[points[place] for place in query.pair])
+            for query in queries
+        ],
+        done=asked.state.done,
+    )
 
-    @routes.get("/{campaign}", response_model=CenterCampaignView)
-    async def get(campaign: str) -> CenterCampaignView:
-        """The centres found so far."""
-        return await _view(await campaigns.get(campaign))
 
-    @routes.delete("/{campaign}", status_code=204)
-    async def delete(campaign: str) -> Response:
-        """Delete a campaign."""
-        await campaigns.delete(campaign)
-        return Response(status_code=204)
+@router.post("/{campaign}/tell", response_model=ToldView)
+async def tell(campaign: str, body: TellDistancesBody, campaigns: CenterCampaignsDep) -> ToldView:
+    """Tell measured distances, in any order, late or again; all are taken or none."""
+    told, receipt = await campaigns.tell(campaign, [(item.query, item.distance) for item in body.results])
+    return ToldView(observed=receipt.observed, duplicate=receipt.duplicate, done=told.state.done)
 
-    return routes
+
+@router.get("/{campaign}", response_model=CenterCampaignView)
+async def get(campaign: str, campaigns: CenterCampaignsDep) -> CenterCampaignView:
+    """The centres found so far."""
+    return await _view(await campaigns.get(campaign))
+
+
+@router.delete("/{campaign}", status_code=204)
+async def delete(campaign: str, campaigns: CenterCampaignsDep) -> Response:
+    """Delete a campaign."""
+    await campaigns.delete(campaign)
+    return Response(status_code=204)
 
 
 async def _view(campaign: CenterCampaign) -> CenterCampaignView:

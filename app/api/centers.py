@@ -9,9 +9,11 @@ from pydantic import BaseModel, Field
 
 from app.api.limits import MAX_K
 from app.api.schemas import Identifier, Seed
+from app.api.services import CataloguesDep, CentersDep
 from app.api.strict_json import JsonRoute, StrictModel
-from app.services.catalogues.catalogues import Catalogues
-from app.services.queries.centers import CatalogueCenters, CentersRequest, MethodName
+from app.services.queries.centers import CentersRequest, MethodName
+
+router = APIRouter(prefix="/v1/catalogues", tags=["centers"], route_class=JsonRoute)
 
 
 class CentersBody(StrictModel):
@@ -57,25 +59,22 @@ class CentersView(BaseModel):
     elapsed_ms: float
 
 
-def router(catalogues: Catalogues, centers: CatalogueCenters) -> APIRouter:
-    routes = APIRouter(prefix="/v1/catalogues", tags=["centers"], route_class=JsonRoute)
-
-    @routes.post("/{catalogue}/centers", response_model=CentersView)
-    async def find(catalogue: str, body: CentersBody) -> CentersView:
-        """Find k arms that cover the catalogue: greedily, each the farthest from those before it."""
-        request = CentersRequest(**body.model_dump())
-        answer = await centers.find(catalogues.get(catalogue), request)
-        found = answer.found
-        return CentersView(
-            centers=list(answer.ids),
-            radius=found.radius,
-            method=answer.method,
-            guarantee=CenterGuaranteeView(
-                kind=found.guarantee.kind, epsilon=found.guarantee.epsilon, delta=found.guarantee.delta
-            ),
-            cost=CenterCostView(reads=found.reads, exhaustive_reads=found.exhaustive_reads),
-            catalogue_version=answer.catalogue_version,
-            elapsed_ms=answer.elapsed_ms,
-        )
-
-    return routes
+@router.post("/{catalogue}/centers", response_model=CentersView)
+async def find(
+    catalogue: str, body: CentersBody, catalogues: CataloguesDep, centers: CentersDep
+) -> CentersView:
+    """Find k arms that cover the catalogue: greedily, each the farthest from those before it."""
+    request = CentersRequest(**body.model_dump())
+    answer = await centers.find(catalogues.get(catalogue), request)
+    found = answer.found
+    return CentersView(
+        centers=list(answer.ids),
+        radius=found.radius,
+        method=answer.method,
+        guarantee=CenterGuaranteeView(
+            kind=found.guarantee.kind, epsilon=found.guarantee.epsilon, delta=found.guarantee.delta
+        ),
+        cost=CenterCostView(reads=found.reads, exhaustive_reads=found.exhaustive_reads),
+        catalogue_version=answer.catalogue_version,
+        elapsed_ms=answer.elapsed_ms,
+    )

@@ -19,6 +19,7 @@ from app.api.catalogues import as_arm
 from app.api.limits import MAX_LINE_BYTES
 from app.api.problems import problem_of
 from app.api.schemas import ArmBody, UpsertedView
+from app.api.services import CataloguesDep
 from app.api.strict_json import JsonRoute, invalid, reply
 from app.errors import DimensionMismatch, Invalid, ShortlistError, TooLarge
 from app.services.catalogues.catalogues import Arm, Catalogue, Catalogues
@@ -35,26 +36,22 @@ class Progress(StreamingResponse):
         await self.stream_response(send)
 
 
-def router(catalogues: Catalogues) -> APIRouter:
-    routes = APIRouter(prefix="/v1/catalogues", tags=["catalogues"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1/catalogues", tags=["catalogues"], route_class=JsonRoute)
 
-    @routes.post(
-        "/{catalogue}/import",
-        response_model=UpsertedView,
-        responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}},
-        openapi_extra={
-            "requestBody": {"required": True, "content": {NDJSON: {"schema": {"type": "string"}}}}
-        },
-    )
-    async def import_arms(catalogue: str, request: Request) -> Response:
-        """Insert or replace arms, one JSON document a line."""
-        steps = _import(catalogues, catalogues.get(catalogue), request.stream())
-        if NDJSON in request.headers.get("accept", ""):
-            return Progress(_progress(steps), media_type=NDJSON)
-        *_, result = [step async for step in steps]
-        return reply({name: count for name, count in result.items() if name != "lines"})
 
-    return routes
+@router.post(
+    "/{catalogue}/import",
+    response_model=UpsertedView,
+    responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}},
+    openapi_extra={"requestBody": {"required": True, "content": {NDJSON: {"schema": {"type": "string"}}}}},
+)
+async def import_arms(catalogue: str, request: Request, catalogues: CataloguesDep) -> Response:
+    """Insert or replace arms, one JSON document a line."""
+    steps = _import(catalogues, catalogues.get(catalogue), request.stream())
+    if NDJSON in request.headers.get("accept", ""):
+        return Progress(_progress(steps), media_type=NDJSON)
+    *_, result = [step async for step in steps]
+    return reply({name: count for name, count in result.items() if name != "lines"})
 
 
 async def _import(

@@ -19,10 +19,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdap
 from app.api.large_json import Pieces
 from app.api.limits import MAX_DIM, MAX_FEATURE, MAX_K, MAX_TERM, MAX_VECTOR_DIM, MAX_VECTORS
 from app.api.schemas import Feature, Identifier, Seed
+from app.api.services import CataloguesDep, MipsDep
 from app.api.strict_json import JsonRoute, StrictModel, invalid, read_body
 from app.errors import DimensionMismatch, Invalid, Location, NonFinite, TooLarge
-from app.services.catalogues.catalogues import Catalogues
 from app.services.queries.mips import Found, MethodName, Mips, MipsRequest
+
+router = APIRouter(tags=["mips"], route_class=JsonRoute)
+
 
 RAW = "application/octet-stream"
 Numbers = NDArray[np.floating[Any]]
@@ -90,6 +93,16 @@ VectorsMipsBody.in_pieces = Pieces(
 )
 
 
+# /v1/mips reads its body by itself, for it may be JSON or numbers; so it is documented by hand.
+_VECTORS_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "application/json": {"schema": VectorsMipsBody.model_json_schema()},
+        RAW: {"schema": {"type": "string", "format": "binary"}},
+    },
+}
+
+
 class MipsCostView(BaseModel):
     """Coordinates of arms that the search read, and what reading all of them would be: arms x dimension.
 
@@ -146,52 +159,49 @@ class VectorsMipsView(BaseModel):
     elapsed_ms: float
 
 
-def router(catalogues: Catalogues, mips: Mips) -> APIRouter:
-    routes = APIRouter(tags=["mips"], route_class=JsonRoute)
+@router.post("/v1/catalogues/{catalogue}/mips", response_model=MipsView)
+async def search(catalogue: Identifier, body: MipsBody, catalogues: CataloguesDep, mips: MipsDep) -> MipsView:
+    """Find the arms of largest inner product with a query, or the nearest ones."""
+    found = await mips.search(catalogues.get(catalogue), _request(body))
+    values = found.answer.values.tolist()
+    arms = [MipsArmView(id=arm, value=value) for arm, value in zip(found.ids, values, strict=True)]
+    return MipsView(arms=arms, catalogue_version=found.catalogue_version, **_common(found, body.method))
 
-    @routes.post("/v1/catalogues/{catalogue}/mips", response_model=MipsView)
-    async def search(catalogue: Identifier, body: MipsBody) -> MipsView:
-        """Find the arms of largest inner product with a query, or the nearest ones."""
-        found = await mips.search(catalogues.get(catalogue), _request(body))
-        values = found.answer.values.tolist()
-        arms = [MipsArmView(id=arm, value=value) for arm, value in zip(found.ids, values, strict=True)]
-        return MipsView(arms=arms, catalogue_version=found.catalogue_version, **_common(found, body.method))
 
-    @routes.post("/v1/mips", response_model=VectorsMipsView, openapi_extra={"requestBody": _documented()})
-    async def search_vectors(
-        request: Request,
-        *,
-        n: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_VECTORS)] | None, Query()] = None,
-        dim: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_VECTOR_DIM)] | None, Query()] = None,
-        k: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_K)], Query()] = 1,
-        method: Annotated[MethodName, Query()] = "bounded_me",
-        epsilon: Annotated[Annotated[float, _REAL, Field(gt=0, le=MAX_TERM)], Query()] = 0.1,
-        delta: Annotated[Annotated[float, _REAL, Field(gt=0, lt=1)], Query()] = 0.05,
-        objective: Annotated[Objective, Query()] = "inner_product",
-        value_range: Annotated[Annotated[str, _REALS] | None, Query()] = None,
-        seed: Annotated[Annotated[int, _WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,
-        query: Annotated[Annotated[str, _REALS] | None, Query()] = None,
-    ) -> VectorsMipsView:
-        """Find the vectors of a request of largest inner product with its query, or the nearest ones.
+@router.post("/v1/mips", response_model=VectorsMipsView, openapi_extra={"requestBody": _VECTORS_BODY})
+async def search_vectors(
+    request: Request,
+    mips: MipsDep,
+    *,
+    n: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_VECTORS)] | None, Query()] = None,
+    dim: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_VECTOR_DIM)] | None, Query()] = None,
+    k: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_K)], Query()] = 1,
+    method: Annotated[MethodName, Query()] = "bounded_me",
+    epsilon: Annotated[Annotated[float, _REAL, Field(gt=0, le=MAX_TERM)], Query()] = 0.1,
+    delta: Annotated[Annotated[float, _REAL, Field(gt=0, lt=1)], Query()] = 0.05,
+    objective: Annotated[Objective, Query()] = "inner_product",
+    value_range: Annotated[Annotated[str, _REALS] | None, Query()] = None,
+    seed: Annotated[Annotated[int, _WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,
+    query: Annotated[Annotated[str, _REALS] | None, Query()] = None,
+) -> VectorsMipsView:
+    """Find the vectors of a request of largest inner product with its query, or the nearest ones.
 
-        As JSON, everything is in the body. As octet-stream, the body is little-endian float32: the query and
-        then the n x dim vectors, row after row, or the vectors alone when the query is a parameter; all else
-        are query parameters, with value_range as "low,high".
-        """
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != RAW:
-            if request.query_params:
-                name = next(iter(request.query_params))
-                raise Invalid("belongs into the JSON body", loc=("query", name))
-            return await _json(mips, await request.body())
-        given = None if value_range is None else _split(value_range, ValueRange, "value_range")
-        asked = None if query is None else _split(query, list[Feature], "query")
-        vectors, row = _raw(await request.body(), n, dim, asked)
-        options = MipsRequest(
-            row, k, method, epsilon, delta, objective, None if given is None else (given[0], given[1]), seed
-        )
-        return _view(await mips.search_vectors(vectors, options), method)
-
-    return routes
+    As JSON, everything is in the body. As octet-stream, the body is little-endian float32: the query and
+    then the n x dim vectors, row after row, or the vectors alone when the query is a parameter; all else
+    are query parameters, with value_range as "low,high".
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != RAW:
+        if request.query_params:
+            name = next(iter(request.query_params))
+            raise Invalid("belongs into the JSON body", loc=("query", name))
+        return await _json(mips, await request.body())
+    given = None if value_range is None else _split(value_range, ValueRange, "value_range")
+    asked = None if query is None else _split(query, list[Feature], "query")
+    vectors, row = _raw(await request.body(), n, dim, asked)
+    options = MipsRequest(
+        row, k, method, epsilon, delta, objective, None if given is None else (given[0], given[1]), seed
+    )
+    return _view(await mips.search_vectors(vectors, options), method)
 
 
 async def _json(mips: Mips, data: bytes) -> VectorsMipsView:
@@ -274,14 +284,4 @@ def _common(found: Found, method: str) -> dict[str, Any]:
         ),
         "cost": MipsCostView(reads=answer.reads, exhaustive_reads=answer.exhaustive_reads),
         "elapsed_ms": found.elapsed_ms,
-    }
-
-
-def _documented() -> dict[str, Any]:
-    return {
-        "required": True,
-        "content": {
-            "application/json": {"schema": VectorsMipsBody.model_json_schema()},
-            RAW: {"schema": {"type": "string", "format": "binary"}},
-        },
     }

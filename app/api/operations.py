@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import platform
-import time
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Literal
 
@@ -13,11 +12,10 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
+from app.api.services import HealthDep, MetricsDep
 from app.api.strict_json import JsonRoute
-from app.errors import Unavailable
-from app.runtime.composition import Service
 
-PROBE_S = 2.0
+router = APIRouter(tags=["operations"], route_class=JsonRoute)
 
 
 class HealthView(BaseModel):
@@ -47,55 +45,28 @@ class StatusView(BaseModel):
     cached_learner_bytes: int
 
 
-def router(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["operations"], route_class=JsonRoute)
+@router.get("/healthz", response_model=HealthView)
+async def healthz() -> HealthView:
+    """The process is alive."""
+    return HealthView(status="ok")
 
-    @routes.get("/healthz", response_model=HealthView)
-    async def healthz() -> HealthView:
-        """The process is alive."""
-        return HealthView(status="ok")
 
-    @routes.get("/readyz", response_model=ReadyView)
-    async def readyz() -> ReadyView:
-        """Requests can be served: the store answers, indexes are loaded, the reward backlog is bounded."""
-        try:
-            async with asyncio.timeout(PROBE_S):
-                await service.store.ping()
-                backlog = await service.backlog()
-                lag = await service.lag()
-        except (TimeoutError, Unavailable):
-            raise Unavailable("the store does not answer") from None
-        if await service.following.confirm(PROBE_S):
-            raise Unavailable("this process is behind the store")
-        if not service.ready:
-            raise Unavailable("catalogues are being loaded, or the service is stopping")
-        if backlog > service.settings.max_backlog:
-            raise Unavailable("too many rewards are waiting to be applied")
-        return ReadyView(status="ready", backlog=backlog, lag_s=lag.age_s)
+@router.get("/readyz", response_model=ReadyView)
+async def readyz(health: HealthDep) -> ReadyView:
+    """Requests can be served: the store answers, indexes are loaded, the reward backlog is bounded."""
+    readiness = await health.readiness()
+    return ReadyView(status="ready", backlog=readiness.backlog, lag_s=readiness.lag_s)
 
-    @routes.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
-        """Counters and gauges for Prometheus."""
-        await service.measure()
-        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @routes.get("/v1/status", response_model=StatusView)
-    async def status() -> StatusView:
-        """What is running, and how much of it there is."""
-        catalogues = list(service.catalogues)
-        return StatusView(
-            version=version("shortlist"),
-            python=platform.python_version(),
-            uptime_s=round(time.time() - service.started_at, 3),
-            ready=service.ready,
-            store=await service.store.durability(),
-            worker=service.settings.worker,
-            backlog=await service.backlog(),
-            catalogues=len(catalogues),
-            arms=sum(len(catalogue.index) for catalogue in catalogues),
-            bandits=len(service.bandits),
-            cached_learners=len(service.learners),
-            cached_learner_bytes=service.learners.bytes,
-        )
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(health: HealthDep, metrics: MetricsDep) -> Response:
+    """Counters and gauges for Prometheus."""
+    await health.measure()
+    return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    return routes
+
+@router.get("/v1/status", response_model=StatusView)
+async def status(health: HealthDep) -> StatusView:
+    """What is running, and how much of it there is."""
+    figures = asdict(await health.status())
+    return StatusView(version=version("shortlist"), python=platform.python_version(), **figures)

@@ -7,22 +7,20 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 
 from app.api.reward_schemas import ReceiptView, RewardsBody
+from app.api.services import RewardsDep
 from app.api.strict_json import JsonRoute, reply
 from app.services.learning.rewards import Receipt, Reward, Rewards
 
+router = APIRouter(prefix="/v1", tags=["rewards"], route_class=JsonRoute)
 
-def router(rewards: Rewards) -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["rewards"], route_class=JsonRoute)
 
-    @routes.post("/rewards", status_code=202, response_model=ReceiptView)
-    async def reward(
-        body: RewardsBody, wait: Annotated[Literal["applied"] | None, Query()] = None
-    ) -> Response:
-        """Reward decisions. 202: durable, and applied soon; with wait=applied 200: applied."""
-        items = [Reward(item.decision, item.value, item.arm, item.reward_id) for item in body.rewards]
-        return await receipt_reply(rewards, await rewards.reward(items), wait)
-
-    return routes
+@router.post("/rewards", status_code=202, response_model=ReceiptView)
+async def reward(
+    body: RewardsBody, rewards: RewardsDep, wait: Annotated[Literal["applied"] | None, Query()] = None
+) -> Response:
+    """Reward decisions. 202: durable, and applied soon; with wait=applied 200: applied."""
+    items = [Reward(item.decision, item.value, item.arm, item.reward_id) for item in body.rewards]
+    return await receipt_reply(rewards, await rewards.reward(items), wait)
 
 
 async def receipt_reply(rewards: Rewards, receipt: Receipt, wait: Literal["applied"] | None) -> Response:

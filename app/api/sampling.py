@@ -11,12 +11,14 @@ from pydantic_core import CoreSchema, core_schema
 from app.api.large_json import Pieces
 from app.api.limits import MAX_DIM, MAX_DRAWS, MAX_FACTORS, MAX_LOG_FACTOR, MAX_STATES
 from app.api.schemas import Feature, Identifier, Seed, Temperature
+from app.api.services import CataloguesDep, SamplingDep
 from app.api.strict_json import JsonRoute, StrictModel
 from app.errors import TooLarge
-from app.services.catalogues.catalogues import Catalogues
 from app.services.queries.sampling import LogFactor as Given
-from app.services.queries.sampling import Sample, Sampling
+from app.services.queries.sampling import Sample
 from app.services.queries.sampling_methods import MethodName, SampleRequest
+
+router = APIRouter(tags=["sampling"], route_class=JsonRoute)
 
 
 class _NumberOrMinusInfinity:
@@ -114,33 +116,31 @@ class CatalogueSampleView(BaseModel):
     elapsed_ms: float
 
 
-def router(catalogues: Catalogues, sampling: Sampling) -> APIRouter:
-    routes = APIRouter(tags=["sampling"], route_class=JsonRoute)
-
-    @routes.post("/v1/sample", response_model=SampleView)
-    async def sample(body: SampleBody) -> SampleView:
-        """Draw rows x with p(x) proportional to exp(log_prior[x] + sum of log_factors[x])."""
-        if sum(map(len, body.log_factors)) > MAX_FACTORS:
-            raise TooLarge(
-                f"log_factors must not hold more than {MAX_FACTORS} numbers", loc=("body", "log_factors")
-            )
-        request = body.request()
-        answer = await sampling.sample(body.log_factors, body.log_prior, request)
-        return SampleView(draws=answer.draws, method=request.method, **_common(answer))
-
-    @routes.post("/v1/catalogues/{catalogue}/sample", response_model=CatalogueSampleView)
-    async def sample_arms(catalogue: Identifier, body: CatalogueSampleBody) -> CatalogueSampleView:
-        """Draw arms with p proportional to exp(query.x / temperature)."""
-        request = body.request()
-        answer = await sampling.sample_arms(catalogues.get(catalogue), body.query, body.temperature, request)
-        return CatalogueSampleView(
-            draws=answer.draws,
-            method=request.method,
-            catalogue_version=answer.catalogue_version,
-            **_common(answer),
+@router.post("/v1/sample", response_model=SampleView)
+async def sample(body: SampleBody, sampling: SamplingDep) -> SampleView:
+    """Draw rows x with p(x) proportional to exp(log_prior[x] + sum of log_factors[x])."""
+    if sum(map(len, body.log_factors)) > MAX_FACTORS:
+        raise TooLarge(
+            f"log_factors must not hold more than {MAX_FACTORS} numbers", loc=("body", "log_factors")
         )
+    request = body.request()
+    answer = await sampling.sample(body.log_factors, body.log_prior, request)
+    return SampleView(draws=answer.draws, method=request.method, **_common(answer))
 
-    return routes
+
+@router.post("/v1/catalogues/{catalogue}/sample", response_model=CatalogueSampleView)
+async def sample_arms(
+    catalogue: Identifier, body: CatalogueSampleBody, catalogues: CataloguesDep, sampling: SamplingDep
+) -> CatalogueSampleView:
+    """Draw arms with p proportional to exp(query.x / temperature)."""
+    request = body.request()
+    answer = await sampling.sample_arms(catalogues.get(catalogue), body.query, body.temperature, request)
+    return CatalogueSampleView(
+        draws=answer.draws,
+        method=request.method,
+        catalogue_version=answer.catalogue_version,
+        **_common(answer),
+    )
 
 
 def _common(answer: Sample[Any]) -> dict[str, Any]:

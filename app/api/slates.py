@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from app.api.reward_schemas import ReceiptView
 from app.api.rewards import receipt_reply
 from app.api.schemas import Page, PageLimit
+from app.api.services import BanditsDep, RewardsDep, SlatesDep, TeachingDep
 from app.api.slates_schemas import (
     AskBody,
     BoundsView,
@@ -24,71 +25,81 @@ from app.api.slates_schemas import (
 )
 from app.api.strict_json import JsonRoute, reply
 from app.errors import Invalid
-from app.services.bandits.bandits import Bandits
-from app.services.campaigns.slate_warm_start import Teaching
-from app.services.campaigns.slates import SlateCampaign, SlateCampaigns, SlateParameters, standing
+from app.services.campaigns.slates import SlateCampaign, SlateParameters, standing
+
+router = APIRouter(prefix="/v1/slates", tags=["slates"], route_class=JsonRoute)
 
 
-def router(slates: SlateCampaigns, bandits: Bandits, teaching: Teaching) -> APIRouter:
-    routes = APIRouter(prefix="/v1/slates", tags=["slates"], route_class=JsonRoute)
+@router.post("", status_code=201, response_model=SlateView)
+async def create(body: SlateBody, slates: SlatesDep) -> Response:
+    """Make a campaign: 201 made, 200 the same one exists, 409 another one exists."""
+    _refuse_repeats(body.arms)
+    parameters = SlateParameters(**body.model_dump(exclude={"id", "seed"}))
+    campaign, new = await slates.create(body.id, parameters, seed=body.seed)
+    return reply(_view(campaign), 201 if new else 200)
 
-    @routes.post("", status_code=201, response_model=SlateView)
-    async def create(body: SlateBody) -> Response:
-        """Make a campaign: 201 made, 200 the same one exists, 409 another one exists."""
-        _refuse_repeats(body.arms)
-        parameters = SlateParameters(**body.model_dump(exclude={"id", "seed"}))
-        campaign, new = await slates.create(body.id, parameters, seed=body.seed)
-        return reply(_view(campaign), 201 if new else 200)
 
-    @routes.get("", response_model=Page[SlateName])
-    async def list_all(
-        cursor: Annotated[str | None, Query()] = None, limit: Annotated[PageLimit, Query()] = 100
-    ) -> Page[SlateName]:
-        """All campaigns by id."""
-        page, following = await slates.page(cursor, limit)
-        return Page(items=[SlateName(id=name) for name in page], next=following)
+@router.get("", response_model=Page[SlateName])
+async def list_all(
+    slates: SlatesDep,
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Page[SlateName]:
+    """All campaigns by id."""
+    page, following = await slates.page(cursor, limit)
+    return Page(items=[SlateName(id=name) for name in page], next=following)
 
-    @routes.get("/{campaign}", response_model=SlateView)
-    async def get(campaign: str) -> SlateView:
-        """Where a campaign stands: what the last look at its results saw."""
-        return _view(await slates.get(campaign))
 
-    @routes.delete("/{campaign}", status_code=204)
-    async def delete(campaign: str) -> Response:
-        """Delete a campaign with its results."""
-        await slates.delete(campaign)
-        return Response(status_code=204)
+@router.get("/{campaign}", response_model=SlateView)
+async def get(campaign: str, slates: SlatesDep) -> SlateView:
+    """Where a campaign stands: what the last look at its results saw."""
+    return _view(await slates.get(campaign))
 
-    @routes.post("/{campaign}/ask", response_model=PullsView)
-    async def ask(campaign: str, body: AskBody) -> Response:
-        """Ask which slates to show next; none when the campaign is done."""
-        found, pulls = await slates.ask(campaign, body.count)
-        arms = found.parameters.arms
-        shown = [{"pull": found.pull_id(p.number), "slate": [arms[arm] for arm in p.slate]} for p in pulls]
-        return reply({"pulls": shown, "done": found.state.done})
 
-    @routes.post("/{campaign}/tell", response_model=ToldView)
-    async def tell(campaign: str, body: TellBody) -> Response:
-        """Tell totals, in any order; of a pull that was told before the first total counts."""
-        results = [(item.pull, item.total) for item in body.results]
-        found, receipt = await slates.tell(campaign, results)
-        answer = {
-            "observed": receipt.observed,
-            "duplicate": receipt.duplicate,
-            "done": found.state.done,
-            "outside": found.state.outside,
-        }
-        return reply(answer)
+@router.delete("/{campaign}", status_code=204)
+async def delete(campaign: str, slates: SlatesDep) -> Response:
+    """Delete a campaign with its results."""
+    await slates.delete(campaign)
+    return Response(status_code=204)
 
-    @routes.post("/{campaign}/teach", status_code=202, response_model=ReceiptView)
-    async def teach(
-        campaign: str, body: TeachBody, wait: Annotated[Literal["applied"] | None, Query()] = None
-    ) -> Response:
-        """Teach a learner, once, all that the totals of a finished campaign say about the arms' features."""
-        receipt = await teaching.teach(await slates.get(campaign), bandits.get(body.bandit), body.key)
-        return await receipt_reply(teaching.rewards, receipt, wait)
 
-    return routes
+@router.post("/{campaign}/ask", response_model=PullsView)
+async def ask(campaign: str, body: AskBody, slates: SlatesDep) -> Response:
+    """Ask which slates to show next; none when the campaign is done."""
+    found, pulls = await slates.ask(campaign, body.count)
+    arms = found.parameters.arms
+    shown = [{"pull": found.pull_id(p.number), "slate": [arms[arm] for arm in p.slate]} for p in pulls]
+    return reply({"pulls": shown, "done": found.state.done})
+
+
+@router.post("/{campaign}/tell", response_model=ToldView)
+async def tell(campaign: str, body: TellBody, slates: SlatesDep) -> Response:
+    """Tell totals, in any order; of a pull that was told before the first total counts."""
+    results = [(item.pull, item.total) for item in body.results]
+    found, receipt = await slates.tell(campaign, results)
+    answer = {
+        "observed": receipt.observed,
+        "duplicate": receipt.duplicate,
+        "done": found.state.done,
+        "outside": found.state.outside,
+    }
+    return reply(answer)
+
+
+@router.post("/{campaign}/teach", status_code=202, response_model=ReceiptView)
+async def teach(
+    campaign: str,
+    body: TeachBody,
+    *,
+    slates: SlatesDep,
+    bandits: BanditsDep,
+    teaching: TeachingDep,
+    rewards: RewardsDep,
+    wait: Annotated[Literal["applied"] | None, Query()] = None,
+) -> Response:
+    """Teach a learner, once, all that the totals of a finished campaign say about the arms' features."""
+    receipt = await teaching.teach(await slates.get(campaign), bandits.get(body.bandit), body.key)
+    return await receipt_reply(rewards, receipt, wait)
 
 
 def _refuse_repeats(arms: list[str]) -> None:

@@ -3,10 +3,11 @@
 Endpoints are written as FastAPI endpoints, and FastAPI documents them in /openapi.json from their signature.
 At request time this class takes over: the body is parsed and validated in one step from its bytes (pydantic,
 strict), so NaN, Infinity, numbers beyond float64, lone surrogates, broken UTF-8 and deep nesting are errors
-that name a field, and nothing is coerced. Dependencies are not supported: routers are closures over services.
+that name a field, and nothing is coerced.
 
 An endpoint takes: parameters named in its path, at most one pydantic model as body, query parameters marked
-with ``Query()``, and ``Request``. It returns a model, a msgspec struct, or a ``Response``.
+with ``Query()``, services marked with ``Depends(function of the request)`` (see ``services``), and
+``Request``. It returns a model, a msgspec struct, or a ``Response``.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from fastapi import Request, Response
-from fastapi.params import Query
+from fastapi.params import Depends, Query
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
@@ -87,19 +89,22 @@ class JsonRoute(APIRoute):
             response = await handle(Request(scope, receive))
             await response(scope, receive, send)
 
-        self.app = answer  # without the exit stacks that dependencies would need
+        self.app = answer  # without the exit stacks that FastAPI's own dependencies would need
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint = self.endpoint
         status = self.status_code or 200
-        readers = _readers(endpoint, set(self.param_convertors))
+        parameters = Parameters.of(endpoint, set(self.param_convertors))
+        queries, readers, body = parameters.queries, parameters.readers, parameters.body
         strict = self.path.startswith("/v1/")  # health checks and scrapers may ask with what they like
 
         async def handle(request: Request) -> Response:
             try:
                 if strict and request.scope["query_string"]:
-                    _check_query(request, readers)
-                arguments = {name: await read(request) for name, read in readers.items()}
+                    _check_query(request, queries)
+                arguments = {name: read(request) for name, read in readers}
+                if body is not None:
+                    arguments[body[0]] = await read_body(body[1], await _body(request))
                 try:
                     result = await endpoint(**arguments)
                 except (NotFound, NoArms):
@@ -121,42 +126,58 @@ async def _look_further(request: Request, arguments: Mapping[str, Any]) -> bool:
     return look is not None and bool(await look())
 
 
-Reader = Callable[[Request], Coroutine[Any, Any, Any]]
+Reader = Callable[[Request], Any]
 
 
-def _readers(endpoint: Callable[..., Any], path_names: set[str]) -> dict[str, Reader]:
-    hints = get_type_hints(endpoint, include_extras=True)
-    readers: dict[str, Reader] = {}
-    for name, parameter in inspect.signature(endpoint).parameters.items():
-        hint = hints[name]
-        if hint is Request:
-            readers[name] = _request
-        elif name in path_names:
-            readers[name] = _path_reader(name, hint)
-        elif get_origin(hint) is Annotated and any(isinstance(mark, Query) for mark in get_args(hint)):
-            readers[name] = _query_reader(name, hint, parameter.default)
-        else:
-            readers[name] = _body_reader(hint)
-    return readers
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What an endpoint takes: ``readers`` give all but the body, ``body`` is its name and its model."""
+
+    queries: frozenset[str]
+    readers: Sequence[tuple[str, Reader]]
+    body: tuple[str, type[StrictModel]] | None
+
+    @classmethod
+    def of(cls, endpoint: Callable[..., Any], path_names: Container[str]) -> Parameters:
+        hints = get_type_hints(endpoint, include_extras=True)
+        queries: set[str] = set()
+        readers: list[tuple[str, Reader]] = []
+        body: tuple[str, type[StrictModel]] | None = None
+        for name, parameter in inspect.signature(endpoint).parameters.items():
+            hint = hints[name]
+            marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+            dependency = next((mark.dependency for mark in marks if isinstance(mark, Depends)), None)
+            if hint is Request:
+                readers.append((name, _request))
+            elif dependency is not None:
+                readers.append((name, dependency))
+            elif name in path_names:
+                readers.append((name, _path_reader(name, hint)))
+            elif any(isinstance(mark, Query) for mark in marks):
+                readers.append((name, _query_reader(name, hint, parameter.default)))
+                queries.add(name)
+            else:
+                body = (name, hint)
+        return cls(frozenset(queries), readers, body)
 
 
 def _check_query(request: Request, known: Container[str]) -> None:
-    """Raise Invalid for a query parameter that there is not, or that is given twice."""
+    """Raise Invalid for a query parameter that the endpoint does not have, or that is given twice."""
     seen: set[str] = set()
     for name, _ in request.query_params.multi_items():
-        if name in seen or name not in known or name in request.path_params:
+        if name in seen or name not in known:
             raise Invalid("a query parameter must be known, and given once", loc=_public(("query", name)))
         seen.add(name)
 
 
-async def _request(request: Request) -> Request:
+def _request(request: Request) -> Request:
     return request
 
 
 def _path_reader(name: str, hint: Any) -> Reader:
     adapter: TypeAdapter[Any] = TypeAdapter(hint)
 
-    async def read(request: Request) -> Any:
+    def read(request: Request) -> Any:
         try:
             return adapter.validate_python(request.path_params[name])
         except ValidationError as error:
@@ -168,7 +189,7 @@ def _path_reader(name: str, hint: Any) -> Reader:
 def _query_reader(name: str, hint: Any, default: Any) -> Reader:
     adapter: TypeAdapter[Any] = TypeAdapter(hint)
 
-    async def read(request: Request) -> Any:
+    def read(request: Request) -> Any:
         text = request.query_params.get(name) if request.scope["query_string"] else None
         if text is None:
             return default
@@ -176,13 +197,6 @@ def _query_reader(name: str, hint: Any, default: Any) -> Reader:
             return adapter.validate_strings(text)
         except ValidationError as error:
             raise invalid(error, ("query", name)) from None
-
-    return read
-
-
-def _body_reader(model: type[StrictModel]) -> Reader:
-    async def read(request: Request) -> Any:
-        return await read_body(model, await _body(request))
 
     return read
 

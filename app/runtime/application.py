@@ -30,6 +30,7 @@ from app.api import (
 )
 from app.api.gateway import Gateway
 from app.api.guard import Guard
+from app.api.services import Services, install
 from app.background import end
 from app.observability.metrics import Metrics
 from app.observability.tracing import provider, telemetry
@@ -37,13 +38,32 @@ from app.runtime.composition import Service
 from app.settings import Settings
 from app.storage.redis_store import RedisStore
 
+# In the order in which a request is matched, the hottest first.
+ENDPOINTS = (
+    choose,
+    rewards,
+    decisions,
+    operations,
+    catalogues,
+    imports,
+    centers,
+    center_campaigns,
+    sampling,
+    mips,
+    slates,
+    bandits,
+)
+
 
 class Application(FastAPI):
     """FastAPI with the gateway as the only layer around its routes.
 
     Its own layers are left out, for they cost as much as a decision: error pages, since the gateway's net
-    makes problems; telemetry; a second body limit; exit stacks, since no route has dependencies or forms.
+    makes problems; telemetry; a second body limit; exit stacks, since no route needs one: JsonRoute resolves
+    dependencies by itself, and there are no forms.
     """
+
+    service: Service
 
     def build_middleware_stack(self) -> ASGIApp:
         app: ASGIApp = ExceptionMiddleware(self.router, handlers=self.exception_handlers)
@@ -52,7 +72,7 @@ class Application(FastAPI):
         return app
 
 
-def create_app(settings: Settings, *, name: str | None = None) -> FastAPI:
+def create_app(settings: Settings, *, name: str | None = None) -> Application:
     """Return the application over the store at ``settings.redis_url``; ``name`` as in ``Service``."""
     if settings.redis_url is None:
         raise ValueError("redis_url must be set: `shortlist serve` starts the embedded store and sets it")
@@ -83,24 +103,12 @@ def create_app(settings: Settings, *, name: str | None = None) -> FastAPI:
         redirect_slashes=False,
         telemetry=telemetry(spans),
     )
-    routers = (
-        choose.router(service.bandits, service.choosing, service.slates),
-        rewards.router(service.rewards),
-        decisions.router(service.decisions),
-        operations.router(service),
-        catalogues.router(service.catalogues),
-        imports.router(service.catalogues),
-        centers.router(service.catalogues, service.centers),
-        center_campaigns.router(service.center_campaigns),
-        sampling.router(service.catalogues, service.sampling),
-        mips.router(service.catalogues, service.mips),
-        slates.router(service.slates, service.bandits, service.teaching),
-        bandits.router(service.bandits, service.learners, service.rewards, service.choosing),
-    )
+    app.service = service
+    install(app, _services_of(service))
     app.state.look_further = service.following.look_further
-    # Not included but taken over, before the framework's own: matched once, the hottest first.
-    app.state.service = service
-    app.router.routes[:0] = [route for router in routers for route in router.routes]
+    # The routes are taken over, not included as routers, and stand before the framework's own: so a request
+    # is matched against each of them once.
+    app.router.routes[:0] = [route for module in ENDPOINTS for route in module.router.routes]
     problems.install(app)
     documentation.install(app)
     if settings.origins:
@@ -119,3 +127,22 @@ def create_app(settings: Settings, *, name: str | None = None) -> FastAPI:
         access_log=settings.access_log,
     )
     return app
+
+
+def _services_of(service: Service) -> Services:
+    return Services(
+        bandits=service.bandits,
+        catalogues=service.catalogues,
+        center_campaigns=service.center_campaigns,
+        centers=service.centers,
+        choosing=service.choosing,
+        decisions=service.decisions,
+        health=service.health,
+        learners=service.learners,
+        metrics=service.metrics,
+        mips=service.mips,
+        rewards=service.rewards,
+        sampling=service.sampling,
+        slates=service.slates,
+        teaching=service.teaching,
+    )

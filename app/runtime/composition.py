@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import math
 import secrets
-import time
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from app.background import end
-from app.errors import StartupError, Unavailable
+from app.errors import StartupError
 from app.observability.metrics import Metrics
 from app.services.bandits.bandits import Bandits
 from app.services.campaigns.campaigns import Campaigns
@@ -26,6 +24,7 @@ from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
 from app.services.choosing.warm_up import WarmUp
+from app.services.health.health import Health
 from app.services.learning.decisions import Decisions
 from app.services.learning.learners import Learners
 from app.services.learning.rewards import Receipt, Rewards
@@ -37,7 +36,7 @@ from app.services.queries.sampling import Sampling
 from app.services.replicas.remote_workers import RemoteWorkers
 from app.services.replicas.sync import Following
 from app.settings import Settings
-from app.storage.changes import Lag, LearnerChanges
+from app.storage.changes import LearnerChanges
 from app.storage.directory_lock import try_lock
 from app.storage.redis_store import RedisStore
 from workers import index_maintenance
@@ -49,7 +48,6 @@ from workers.sharing import SharedWorker
 C = TypeVar("C", bound="_Closes")
 
 POLL_S = 1.0
-MEASURE_S = 2.0
 
 
 class _Closes(Protocol):
@@ -71,8 +69,6 @@ class Service:
         self._ending = contextlib.AsyncExitStack()
         self._ending.push_async_callback(store.close)
         self._accepted, self._duplicate = map(metrics.rewards.labels, ("accepted", "duplicate"))
-        self.ready = False
-        self.started_at = time.time()
         token_ttl_ms = settings.token_ttl_s * 1_000
         index_dir = _folder(settings.data_dir)
         self.signer = TokenSigner()
@@ -135,6 +131,16 @@ class Service:
             Mips(cache_bytes=settings.mips_cache_mb << 20, independent=self.independent)
         )
         self.sampling = self._closed_at_stop(Sampling(self.mips.copies))
+        self.health = Health(
+            store,
+            self.catalogues,
+            self.bandits,
+            self.learners,
+            following=self.following,
+            metrics=metrics,
+            max_backlog=settings.max_backlog,
+            worker=settings.worker,
+        )
         if self._worker is not None:
             self._ending.push_async_callback(self._worker.stop)
         self._background: list[asyncio.Task[None]] = []
@@ -160,38 +166,12 @@ class Service:
             asyncio.create_task(self.following.run()),
             asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained)),
         ]
-        self.ready = True
+        self.health.ready = True
 
     async def stop(self) -> None:
         """Finish what is under way and leave; what was acknowledged is in the store."""
-        self.ready = False
+        self.health.ready = False
         await self._ending.aclose()
-
-    async def backlog(self) -> int:
-        """Entries of the reward log that are not yet applied."""
-        partitions = range(self.store.partitions)
-        return sum(await asyncio.gather(*map(self.store.backlog, partitions)))
-
-    async def lag(self) -> Lag:
-        """Age of the oldest entry that waits, and all dead letters."""
-        lags = await asyncio.gather(*map(self.store.lag, range(self.store.partitions)))
-        return Lag(max(lag.age_s for lag in lags), sum(lag.dead for lag in lags))
-
-    async def measure(self) -> None:
-        """Bring the gauges up to date; those of the reward log are NaN while the store does not answer."""
-        catalogues = list(self.catalogues)
-        self.metrics.learners.set(len(self.learners))
-        self.metrics.learner_bytes.set(self.learners.bytes)
-        self.metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
-        self.metrics.index_exact.set(sum(c.index.status().kind != "hnsw" for c in catalogues))
-        found = (math.nan, math.nan, math.nan)
-        with contextlib.suppress(Unavailable, TimeoutError):
-            async with asyncio.timeout(MEASURE_S):
-                backlog, lag = await self.backlog(), await self.lag()
-                found = (backlog, lag.age_s, lag.dead)
-        gauges = (self.metrics.backlog, self.metrics.lag, self.metrics.dead)
-        for gauge, value in zip(gauges, found, strict=True):
-            gauge.set(value)
 
     def _closed_at_stop(self, made: C) -> C:
         """Have ``stop`` close this: after all that is made later, before all that was made earlier."""

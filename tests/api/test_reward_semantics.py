@@ -144,7 +144,7 @@ async def test_of_two_workers_one_counts_the_default(world: Api):
     for number in range(20):
         await world.choose("b", seed=number)
     await due_now(world)
-    store = world.app.state.service.store
+    store = world.app.service.store
     sweepers = [chores.Chores(store, token_ttl_ms=86_400_000, wake=lambda n: None) for _ in range(4)]
     await asyncio.gather(*(sweeper.sweep(p) for sweeper in sweepers for p in range(16)))
     assert (await learned(world, "b", 20))["version"] == 20
@@ -343,6 +343,6 @@ async def test_defaults_are_owed_across_restarts(
 
 async def due_now_later(api: Api) -> None:
     """The process ends before anything is done about it."""
-    for task in api.app.state.service._background:
+    for task in api.app.service._background:
         task.cancel()
     await due_now(api)

@@ -18,9 +18,6 @@ from app.errors import Conflict
 from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.fold import Campaign
 
-SlateCampaign = Campaign["SlateParameters", State]
-SlateCampaigns = Campaigns["SlateParameters", State, Pull]
-
 _STARTS: dict[Method, Callable[..., State]] = {
     "saqm": saqm.start,
     "sa_foa": sa_foa.start,
@@ -52,6 +49,10 @@ class SlateParameters(msgspec.Struct, frozen=True):
         if self.noise_range is None:
             return self.noise_std or 0.0
         return self.noise_range * (math.sqrt(self.k) if self.independent_noise else self.k)
+
+
+SlateCampaign = Campaign[SlateParameters, State]
+SlateCampaigns = Campaigns[SlateParameters, State, Pull]
 
 
 class Slates:

@@ -1,0 +1,76 @@
+"""The services that endpoints use. An endpoint asks for one by a parameter of a type ``...Dep``.
+
+``create_app`` builds ``Services`` and attaches it to the application. At request time ``JsonRoute`` fills
+such a parameter with one call; FastAPI's own resolution of dependencies takes no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
+
+from fastapi import Depends, FastAPI, Request
+
+from app.observability.metrics import Metrics
+from app.services.bandits.bandits import Bandits
+from app.services.campaigns.noisy_centers import CenterCampaigns
+from app.services.campaigns.slate_warm_start import Teaching
+from app.services.campaigns.slates import SlateCampaigns
+from app.services.catalogues.catalogues import Catalogues
+from app.services.choosing.choosing import Choosing
+from app.services.health.health import Health
+from app.services.learning.decisions import Decisions
+from app.services.learning.learners import Learners
+from app.services.learning.rewards import Rewards
+from app.services.queries.centers import CatalogueCenters
+from app.services.queries.mips import Mips
+from app.services.queries.sampling import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything that endpoints use; one object for the life of an application."""
+
+    bandits: Bandits
+    catalogues: Catalogues
+    center_campaigns: CenterCampaigns
+    centers: CatalogueCenters
+    choosing: Choosing
+    decisions: Decisions
+    health: Health
+    learners: Learners
+    metrics: Metrics
+    mips: Mips
+    rewards: Rewards
+    sampling: Sampling
+    slates: SlateCampaigns
+    teaching: Teaching
+
+
+def install(app: FastAPI, services: Services) -> None:
+    """Give the endpoints of the application these services."""
+    app.state.services = services
+
+
+def _depends(pick: Callable[[Services], object]) -> Any:
+    def service(request: Request) -> object:
+        return pick(cast("Services", request.app.state.services))
+
+    return Depends(service)
+
+
+BanditsDep = Annotated[Bandits, _depends(lambda services: services.bandits)]
+CataloguesDep = Annotated[Catalogues, _depends(lambda services: services.catalogues)]
+CenterCampaignsDep = Annotated[CenterCampaigns, _depends(lambda services: services.center_campaigns)]
+CentersDep = Annotated[CatalogueCenters, _depends(lambda services: services.centers)]
+ChoosingDep = Annotated[Choosing, _depends(lambda services: services.choosing)]
+DecisionsDep = Annotated[Decisions, _depends(lambda services: services.decisions)]
+HealthDep = Annotated[Health, _depends(lambda services: services.health)]
+LearnersDep = Annotated[Learners, _depends(lambda services: services.learners)]
+MetricsDep = Annotated[Metrics, _depends(lambda services: services.metrics)]
+MipsDep = Annotated[Mips, _depends(lambda services: services.mips)]
+RewardsDep = Annotated[Rewards, _depends(lambda services: services.rewards)]
+SamplingDep = Annotated[Sampling, _depends(lambda services: services.sampling)]
+SlatesDep = Annotated[SlateCampaigns, _depends(lambda services: services.slates)]
+TeachingDep = Annotated[Teaching, _depends(lambda services: services.teaching)]

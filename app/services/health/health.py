@@ -1,0 +1,153 @@
+"""Whether this process can serve, how much it holds, and the gauges of /metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.errors import Unavailable
+from app.observability.metrics import Metrics
+from app.services.bandits.bandits import Bandits
+from app.services.catalogues.catalogues import Catalogues
+from app.services.learning.learners import Learners
+from app.services.replicas.sync import Following
+from app.storage.changes import Lag
+
+PROBE_S = 2.0
+
+
+class MonitoredStore(Protocol):
+    """What is asked of the store. Every call raises Unavailable while the store does not answer."""
+
+    partitions: int
+
+    async def ping(self) -> None:
+        """Return when the store answers."""
+
+    async def durability(self) -> str:
+        """When writes reach the disk: "always", "everysec", "no", "off" or "unknown"."""
+        ...
+
+    async def backlog(self, partition: int) -> int:
+        """Entries of the partition's reward log that are not yet applied."""
+        ...
+
+    async def lag(self, partition: int) -> Lag:
+        """Age of the oldest of them, and the partition's dead letters."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """``backlog``: rewards that are not yet applied. ``lag_s``: the age of the oldest."""
+
+    backlog: int
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What this process serves, and how much of it there is. ``store``: see ``MonitoredStore.durability``."""
+
+    uptime_s: float
+    ready: bool
+    store: str
+    worker: bool
+    backlog: int
+    catalogues: int
+    arms: int
+    bandits: int
+    cached_learners: int
+    cached_learner_bytes: int
+
+
+class Health:
+    """Answers about one process and its store.
+
+    ``max_backlog``: with more rewards waiting the process is not ready. ``worker``: whether it applies
+    rewards. ``ready`` is set by whoever starts and stops the services.
+    """
+
+    def __init__(
+        self,
+        store: MonitoredStore,
+        catalogues: Catalogues,
+        bandits: Bandits,
+        learners: Learners,
+        *,
+        following: Following,
+        metrics: Metrics,
+        max_backlog: int,
+        worker: bool,
+    ) -> None:
+        self._store = store
+        self._catalogues = catalogues
+        self._bandits = bandits
+        self._learners = learners
+        self._following = following
+        self._metrics = metrics
+        self._max_backlog = max_backlog
+        self._worker = worker
+        self._started_at = time.time()
+        self.ready = False
+
+    async def readiness(self) -> Readiness:
+        """Return when requests can be served. Raises Unavailable, with the reason, when they cannot."""
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._store.ping()
+                backlog = await self._backlog()
+                lag = await self._lag()
+        except (TimeoutError, Unavailable):
+            raise Unavailable("the store does not answer") from None
+        if await self._following.confirm(PROBE_S):
+            raise Unavailable("this process is behind the store")
+        if not self.ready:
+            raise Unavailable("catalogues are being loaded, or the service is stopping")
+        if backlog > self._max_backlog:
+            raise Unavailable("too many rewards are waiting to be applied")
+        return Readiness(backlog, lag.age_s)
+
+    async def status(self) -> Status:
+        """Raises Unavailable."""
+        durability, backlog = await self._store.durability(), await self._backlog()
+        catalogues = list(self._catalogues)
+        return Status(
+            uptime_s=round(time.time() - self._started_at, 3),
+            ready=self.ready,
+            store=durability,
+            worker=self._worker,
+            backlog=backlog,
+            catalogues=len(catalogues),
+            arms=sum(len(catalogue.index) for catalogue in catalogues),
+            bandits=len(self._bandits),
+            cached_learners=len(self._learners),
+            cached_learner_bytes=self._learners.bytes,
+        )
+
+    async def measure(self) -> None:
+        """Bring the gauges up to date; those of the reward log are NaN while the store does not answer."""
+        metrics, catalogues = self._metrics, list(self._catalogues)
+        metrics.learners.set(len(self._learners))
+        metrics.learner_bytes.set(self._learners.bytes)
+        metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
+        metrics.index_exact.set(sum(c.index.status().kind != "hnsw" for c in catalogues))
+        found = (math.nan, math.nan, math.nan)
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(PROBE_S):
+                backlog, lag = await self._backlog(), await self._lag()
+                found = (backlog, lag.age_s, lag.dead)
+        for gauge, value in zip((metrics.backlog, metrics.lag, metrics.dead), found, strict=True):
+            gauge.set(value)
+
+    async def _backlog(self) -> int:
+        return sum(await asyncio.gather(*map(self._store.backlog, range(self._store.partitions))))
+
+    async def _lag(self) -> Lag:
+        """Of all partitions: the largest age, and all dead letters."""
+        lags = await asyncio.gather(*map(self._store.lag, range(self._store.partitions)))
+        return Lag(max(lag.age_s for lag in lags), sum(lag.dead for lag in lags))
