@@ -30,7 +30,7 @@ from app.bench.report import report
 from app.services.formats.records import RewardPayload, pack, vector_to_bytes
 from app.services.learning.fold import fold
 from app.storage.embedded_server import EmbeddedServer
-from app.storage.protocol import LogEntry, RewardWrite
+from app.storage.protocol import LearnerId, LogEntry, RewardWrite
 from app.storage.redis_store import RedisStore
 from examples.client import Client
 from examples.service import temporary_service
@@ -105,7 +105,8 @@ def _xadd(raw: redis.Redis, entries: int) -> None:
 def _apply(rounds: int, entries: int) -> dict[str, Any]:
     rng = np.random.default_rng(SEED)
     log = [
-        LogEntry(f"1-{n}", UID, f"u{n % KEYS}", True, _payload(rng.normal(size=DIM))) for n in range(entries)
+        LogEntry(f"1-{n}", LearnerId(UID, f"u{n % KEYS}"), True, _payload(rng.normal(size=DIM)))
+        for n in range(entries)
     ]
     own, alone, with_store, clock = [], [], [], []
     for _ in range(rounds):
@@ -130,8 +131,7 @@ async def _drain(url: str, log: list[LogEntry]) -> tuple[float, float, float]:
     await store.open()
     for number, first in enumerate(range(0, len(log), BATCH)):
         writes = [
-            RewardWrite(UID, e.learner, e.entry_id, None, 1, TTL_MS, e.payload)
-            for e in log[first : first + BATCH]
+            RewardWrite(e.learner, e.entry_id, None, 1, TTL_MS, e.payload) for e in log[first : first + BATCH]
         ]
         await store.append_rewards(number % store.partitions, writes)
     worker = RewardWorker(

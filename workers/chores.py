@@ -14,7 +14,7 @@ from collections.abc import Callable
 from app.errors import Unavailable
 from app.services.formats.records import RewardPayload, pack
 from app.services.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
-from app.storage.protocol import Store
+from app.storage.protocol import LearnerId, Store
 
 log = logging.getLogger("shortlist.chores")
 
@@ -62,21 +62,19 @@ class Chores:
             now_ms = time.time_ns() // 1_000_000
             chores = await self._store.chores(partition, now_ms, BATCH)
             if chores.decisions:
-                members = [member for member, _ in chores.decisions]
+                due = [decision for decision, _ in chores.decisions]
                 writes = defaults_of(chores.decisions, now_ms)
-                if await self._store.append_defaults(partition, members, writes):
+                if await self._store.append_defaults(partition, due, writes):
                     self._wake(partition)
-                self._done("waited_for", len(members))
-            for member in chores.idle:
-                await self._expire(partition, member, now_ms)
-            for member, entry_id in chores.erase.items():
-                self._done("erased", await self._store.erase(partition, member, entry_id))
+                self._done("waited_for", len(due))
+            for learner in chores.idle:
+                await self._expire(partition, learner, now_ms)
+            for learner, entry_id in chores.erase.items():
+                self._done("erased", await self._store.erase(learner, entry_id))
             more = BATCH in (len(chores.decisions), len(chores.idle))
 
-    async def _expire(self, partition: int, member: str, now_ms: int) -> None:
-        entry = await self._store.expire(
-            partition, member, payload=FORGET, now_ms=now_ms, ttl_ms=self._ttl_ms
-        )
+    async def _expire(self, partition: int, learner: LearnerId, now_ms: int) -> None:
+        entry = await self._store.expire(learner, payload=FORGET, now_ms=now_ms, ttl_ms=self._ttl_ms)
         if entry is not None:
             self._wake(partition)
             self._done("expired", 1)

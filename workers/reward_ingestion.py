@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from app.errors import Unavailable
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning.fold import fold, learners_of, reason_of
-from app.services.learning.learners import LearnerId
 from app.services.learning.rewards import WAIT_S, entry_order
-from app.storage.protocol import DeadLetter, LogEntry, Store
+from app.storage.protocol import DeadLetter, LearnerId, LogEntry, Store
 
 log = logging.getLogger("shortlist.worker")
 
@@ -49,7 +48,7 @@ def _batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
     start, numbers = 0, 0
     learners = set[LearnerId]()
     for place, entry in enumerate(entries):
-        identity, needed = (entry.bandit_uid, entry.learner), (len(entry.payload) // 8) ** 2
+        identity, needed = entry.learner, (len(entry.payload) // 8) ** 2
         if identity not in learners and learners and numbers + needed > MOST_NUMBERS:
             yield entries[start:place]
             start, numbers, learners = place, 0, set()
@@ -78,9 +77,9 @@ def _fold_encoded(before: Encoded, entries: Sequence[LogEntry]) -> Folded:
 
     states, broken = _decoded(before)
     for entry in entries:
-        if reason := broken.get((entry.bandit_uid, entry.learner)):
+        if reason := broken.get(entry.learner):
             bury(entry, reason)
-    sound = [entry for entry in entries if (entry.bandit_uid, entry.learner) not in broken]
+    sound = [entry for entry in entries if entry.learner not in broken]
     after = fold(states, sound, bury)
     encoded = {identity: state_to_bytes(state) if state else None for identity, state in after.items()}
     return Folded(after, encoded, [dead[entry.entry_id] for entry in entries if entry.entry_id in dead])

@@ -13,8 +13,7 @@ from app.api.rewards import receipt_reply
 from app.api.schemas import BanditBody, BanditView, Identifier, LearnerKey, LearnerView, Page, PageLimit
 from app.api.services import BanditsDep, ChoosingDep, LearnersDep, RewardsDep
 from app.api.strict_json import JsonRoute, reply
-from app.errors import NotFound
-from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit
+from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed_theta
 from app.services.formats.records import BanditRecord, ExploreRule, RewardRule
 from app.services.learning.learners import LearnerReport
@@ -94,8 +93,7 @@ async def learner(
 ) -> Response:
     """A learner as stored now; a key that was never rewarded is at the prior, version 0."""
     owner = bandits.get(bandit)
-    _check_key(owner, key)
-    report = await learners.report(owner, key)
+    report = await learners.report(owner, owner.learner_named(key))
     answer: dict[str, object] = {
         "key": key,
         "version": report.version,
@@ -111,8 +109,7 @@ async def learner(
 async def sets(bandit: str, key: LearnerKey, bandits: BanditsDep, choosing: ChoosingDep) -> Response:
     """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
     owner = bandits.get(bandit)
-    _check_key(owner, key)
-    found = await choosing.sets(owner, key)
+    found = await choosing.sets(owner, owner.learner_named(key))
     stages = [{"stage": stage, "size": size} for stage, size in found.stages]
     return reply({"stages": stages, "eliminated": found.eliminated, "threshold": found.threshold})
 
@@ -127,17 +124,11 @@ async def forget(
 ) -> Response:
     """Forget a learner; rewards for its decisions so far are refused from now on."""
     owner = bandits.get(bandit)
-    _check_key(owner, key)
-    await rewards.forget(owner, key)
-    choosing.tools.elimination.forget(owner.uid, key)
-    await choosing.tools.warm_up.forget(owner, key)
+    identity = owner.learner_named(key)
+    await rewards.forget(identity)
+    choosing.tools.elimination.forget(identity)
+    await choosing.tools.warm_up.forget(owner, identity)
     return Response(status_code=204)
-
-
-def _check_key(bandit: Bandit, key: str) -> None:
-    if (key == GLOBAL_LEARNER) != (bandit.record.scope == "global"):
-        expected = f"only {GLOBAL_LEARNER}" if bandit.record.scope == "global" else "one per key"
-        raise NotFound(f"no such learner: a bandit of scope {bandit.record.scope} has {expected}")
 
 
 def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:

@@ -59,7 +59,7 @@ async def _dead_letters(url: str, partitions: int, *, replay: bool) -> int:
             count += len(letters)
             for letter, outcome in zip(letters, outcomes, strict=True):
                 entry = letter.entry
-                where = f"{names.get(entry.bandit_uid, '(deleted bandit)')}/{entry.learner}"
+                where = f"{names.get(entry.learner.bandit_uid, '(deleted bandit)')}/{entry.learner.name}"
                 print(f"{partition:4} {entry.entry_id:22} {where}: {outcome or letter.reason}")
     print(f"{count} dead letter{'s' * (count != 1)}{' put back into the log' if replay and count else ''}")
     return 0

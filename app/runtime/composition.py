@@ -191,15 +191,15 @@ class Service:
 
     def _applied(self, step: Step) -> None:
         self.learners.applied(step.partition, step.before, step.after, step.states)
-        for identity in [identity for identity, state in step.states.items() if state is None]:
-            self.elimination.forget(*identity)
+        for learner in [learner for learner, state in step.states.items() if state is None]:
+            self.elimination.forget(learner)
         self.metrics.applied.inc(step.entries)
 
     def _moved(self, partition: int, changes: LearnerChanges) -> None:
         if changes.learners is None:
             self.elimination.forget_all()
-        for identity in changes.removed:
-            self.elimination.forget(*identity)
+        for learner in changes.removed:
+            self.elimination.forget(learner)
         if self._worker is not None:
             self._worker.moved(partition, changes)
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.storage.learner_id import LearnerId
+
 
 @dataclass(frozen=True, slots=True)
 class StoredArm:
@@ -28,8 +30,7 @@ class LogEntry:
     """
 
     entry_id: str
-    bandit_uid: str
-    learner: str
+    learner: LearnerId
     first: bool
     payload: bytes
     origin: str = ""
@@ -61,8 +62,8 @@ class LearnerChanges:
 
     watermark: str
     newest: str
-    learners: Sequence[tuple[str, str]] | None = ()
-    removed: Sequence[tuple[str, str]] = ()
+    learners: Sequence[LearnerId] | None = ()
+    removed: Sequence[LearnerId] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,7 @@ class Following(Protocol):
         """Whose states were written after the watermark ``since``; "" and one above it are not known."""
         ...
 
-    async def all_states(
-        self, partition: int, uids: Sequence[str]
-    ) -> tuple[str, Mapping[tuple[str, str], bytes]]:
+    async def all_states(self, partition: int, uids: Sequence[str]) -> tuple[str, Mapping[LearnerId, bytes]]:
         """The watermark, and the states of all learners of these bandits in a partition: for offline use."""
         ...
 

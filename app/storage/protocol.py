@@ -19,13 +19,16 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from app.storage.changes import DeadLetter, Following, LogEntry, StoredArm
-from app.storage.decision_log import DecisionLog
+from app.storage.decision_log import DecisionId, DecisionLog
+from app.storage.learner_id import LearnerId
 
 __all__ = [
     "Appended",
     "ArmWrite",
     "DeadLetter",
+    "DecisionId",
     "Deleted",
+    "LearnerId",
     "LogEntry",
     "Registry",
     "RewardWrite",
@@ -71,15 +74,13 @@ class Deleted:
 class RewardWrite:
     """One entry for the reward log.
 
-    ``learner``       name of the learner within its bandit
     ``once``          the entry is a duplicate when this word was seen for the learner in the last ``ttl_ms``
     ``first``         word of the decision and arm it belongs to: the entry carries ``first=True`` when it
                       is the first with that word; None means it always does
     ``issued_ms``     when the decision was made: refused if the learner was forgotten at or after it
     """
 
-    bandit_uid: str
-    learner: str
+    learner: LearnerId
     once: str
     first: str | None
     issued_ms: int
@@ -184,12 +185,10 @@ class Store(Following, DecisionLog, Protocol):
 
     # Rewards ------------------------------------------------------------------------------------
     async def append_rewards(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
-        """Append those that are neither duplicates nor of a forgotten learner to the partition's log."""
+        """Append those that are neither duplicates nor of a forgotten learner to their partition's log."""
         ...
 
-    async def append_forget(
-        self, partition: int, bandit_uid: str, learner: str, *, payload: bytes, now_ms: int, ttl_ms: int
-    ) -> str:
+    async def append_forget(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
         """Append an entry, and refuse for ``ttl_ms`` all rewards of decisions up to ``now_ms``."""
         ...
 
@@ -199,8 +198,8 @@ class Store(Following, DecisionLog, Protocol):
         """The watermark; "0-0" before the first."""
         ...
 
-    async def states(self, partition: int, learners: Sequence[tuple[str, str]]) -> Sequence[bytes | None]:
-        """States of learners given as (bandit uid, learner)."""
+    async def states(self, partition: int, learners: Sequence[LearnerId]) -> Sequence[bytes | None]:
+        """The states that the partition holds of these learners."""
         ...
 
     async def apply(
@@ -209,7 +208,7 @@ class Store(Following, DecisionLog, Protocol):
         *,
         expected: str,
         watermark: str,
-        states: Mapping[tuple[str, str], bytes | None],
+        states: Mapping[LearnerId, bytes | None],
         dead: Sequence[DeadLetter] = (),
     ) -> bool:
         """If the watermark is ``expected``: write all states (None removes) and dead letters, and move it.
@@ -225,24 +224,14 @@ class Store(Following, DecisionLog, Protocol):
         ...
 
     # Turns --------------------------------------------------------------------------------------
-    async def take_turns(
-        self,
-        partition: int,
-        bandit_uid: str,
-        learner: str,
-        *,
-        count: int,
-        most: int,
-        claim: str,
-        ttl_ms: int,
-    ) -> int:
+    async def take_turns(self, learner: LearnerId, *, count: int, most: int, claim: str, ttl_ms: int) -> int:
         """Take the next ``count`` turns of a learner; return the first, at least ``most`` if all are taken.
 
         The same ``claim``, unless it is empty, gets the same turns. Forgotten ``ttl_ms`` after the last one.
         """
         ...
 
-    async def drop_turns(self, partition: int, bandit_uid: str, learner: str) -> None: ...
+    async def drop_turns(self, learner: LearnerId) -> None: ...
 
     # Words written once -------------------------------------------------------------------------
     async def put_once(self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None) -> bytes:

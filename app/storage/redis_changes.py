@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from app.storage import redis_keys as keys
 from app.storage.changes import ArmChanges, DeadLetter, Lag, LearnerChanges, LogEntry, StoredArm
+from app.storage.learner_id import LearnerId
 from app.storage.redis_client import RedisClient
 
 _UID = 16
@@ -49,14 +50,14 @@ class RedisChanges:
         removed = [_learner(word[1:]) for word in words if word.startswith(b"-")]
         return LearnerChanges(watermark.decode(), newest.decode(), learners, removed)
 
-    async def all_states(
-        self, partition: int, uids: Sequence[str]
-    ) -> tuple[str, Mapping[tuple[str, str], bytes]]:
+    async def all_states(self, partition: int, uids: Sequence[str]) -> tuple[str, Mapping[LearnerId, bytes]]:
         commands = [("GET", keys.watermark(partition))]
         commands += [("HGETALL", keys.states(partition, uid)) for uid in uids]
         watermark, *tables = await self._redis.transaction(commands)
         rows = zip(uids, tables, strict=True)
-        states = {(uid, name.decode()): state for uid, table in rows for name, state in table.items()}
+        states = {
+            LearnerId(uid, name.decode()): state for uid, table in rows for name, state in table.items()
+        }
         return (watermark or b"0-0").decode(), states
 
     async def lag(self, partition: int) -> Lag:
@@ -74,7 +75,7 @@ class RedisChanges:
             return []
         names = [keys.log(partition), keys.watermark(partition), keys.dead(partition)]
         entries = [letter.entry for letter in letters]
-        names += [keys.forgotten(partition, entry.bandit_uid, entry.learner) for entry in entries]
+        names += [keys.forgotten(partition, entry.learner) for entry in entries]
         ids = [entry.entry_id for entry in entries]
         return [word.decode() for word in await self._redis.script("replay_dead", names, ids)]
 
@@ -86,8 +87,8 @@ class RedisChanges:
         await self._redis.command("ZREM", keys.WORKERS, name)
 
 
-def _learner(word: bytes) -> tuple[str, str]:
-    return word[:_UID].decode(), word[_UID:].decode()
+def _learner(word: bytes) -> LearnerId:
+    return LearnerId(word[:_UID].decode(), word[_UID:].decode())
 
 
 def stored_arm(id_: bytes, value: bytes) -> StoredArm:
@@ -100,8 +101,7 @@ def log_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
     kind, origin = fields.get(b"f"), fields.get(b"o", b"")
     return LogEntry(
         entry_id.decode(),
-        bandit.decode("utf-8", "replace"),
-        learner.decode("utf-8", "replace"),
+        LearnerId(bandit.decode("utf-8", "replace"), learner.decode("utf-8", "replace")),
         kind == b"1",
         fields.get(b"p", b""),
         origin.decode("utf-8", "replace"),

@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from app.storage import redis_keys as keys
-from app.storage.decision_log import Activated, Chores, DefaultWrite
+from app.storage.decision_log import Activated, Chores, DecisionId, DefaultWrite
+from app.storage.learner_id import LearnerId
 from app.storage.redis_client import RedisClient, Word
 
 _ERASE_STEP = 1_000
@@ -16,28 +17,31 @@ class RedisDecisions:
     """See ``app.storage.decision_log.DecisionLog``; each call is one round trip unless it says otherwise."""
 
     _redis: RedisClient
+    partitions: int
 
-    async def log_decision(self, partition: int, member: str, record: bytes, *, due_ms: int) -> None:
+    async def log_decision(self, decision: DecisionId, record: bytes, *, due_ms: int) -> None:
+        partition = decision.learner.partition(self.partitions)
         names = [keys.decisions(partition), keys.due(partition)]
-        await self._redis.script("log_decision", names, [member, record, due_ms])
+        await self._redis.script("log_decision", names, [decision.member, record, due_ms])
 
     async def activate(
-        self, partition: int, member: str, *, issued_ms: int, ttl_ms: int, record: bytes | None, due_ms: int
+        self, decision: DecisionId, *, issued_ms: int, ttl_ms: int, record: bytes | None, due_ms: int
     ) -> Activated:
-        bandit_uid, learner, _ = member.split("/")
-        names = [keys.active(partition, member), keys.decisions(partition), keys.due(partition)]
-        names.append(keys.forgotten(partition, bandit_uid, learner))
-        words: list[Word] = [member, ttl_ms, record or b"", due_ms, issued_ms]
+        partition = decision.learner.partition(self.partitions)
+        names = [keys.active(partition, decision), keys.decisions(partition), keys.due(partition)]
+        names.append(keys.forgotten(partition, decision.learner))
+        words: list[Word] = [decision.member, ttl_ms, record or b"", due_ms, issued_ms]
         outcome: Activated = (await self._redis.script("activate", names, words)).decode()
         return outcome
 
-    async def is_active(self, partition: int, member: str) -> bool:
-        return bool(await self._redis.command("EXISTS", keys.active(partition, member)))
+    async def is_active(self, decision: DecisionId) -> bool:
+        partition = decision.learner.partition(self.partitions)
+        return bool(await self._redis.command("EXISTS", keys.active(partition, decision)))
 
     async def append_defaults(
-        self, partition: int, members: Sequence[str], writes: Sequence[DefaultWrite]
+        self, partition: int, decisions: Sequence[DecisionId], writes: Sequence[DefaultWrite]
     ) -> str | None:
-        if not members:
+        if not decisions:
             return None
         names = [
             keys.log(partition),
@@ -45,26 +49,25 @@ class RedisDecisions:
             keys.decisions(partition),
             keys.due(partition),
         ]
-        words: list[Word] = [len(members), *members]
+        words: list[Word] = [len(decisions), *(decision.member for decision in decisions)]
         for write in writes:
-            names.append(keys.seen_first(partition, write.bandit_uid, write.learner, write.first))
-            names.append(keys.forgotten(partition, write.bandit_uid, write.learner))
-            words += (write.member, write.bandit_uid, write.learner)
+            learner = write.decision.learner
+            names.append(keys.seen_first(partition, learner, write.first))
+            names.append(keys.forgotten(partition, learner))
+            words += (write.decision.member, *learner)
             words += (write.issued_ms, max(1, write.ttl_ms), write.payload)
         last: bytes | None = await self._redis.script("append_defaults", names, words)
         return last.decode() if last else None
 
-    async def touch(self, partition: int, member: str, *, expires_ms: int) -> None:
-        await self._redis.command("ZADD", keys.idle(partition), "GT", expires_ms, member)
+    async def touch(self, learner: LearnerId, *, expires_ms: int) -> None:
+        idle = keys.idle(learner.partition(self.partitions))
+        await self._redis.command("ZADD", idle, "GT", expires_ms, learner.member)
 
-    async def expire(
-        self, partition: int, member: str, *, payload: bytes, now_ms: int, ttl_ms: int
-    ) -> str | None:
-        bandit_uid, _, learner = member.partition("/")
+    async def expire(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str | None:
         entry: bytes | None = await self._redis.script(
             "expire",
-            forget_keys(partition, bandit_uid, learner),
-            [bandit_uid, learner, payload, now_ms, ttl_ms],
+            forget_keys(learner.partition(self.partitions), learner),
+            [*learner, payload, now_ms, ttl_ms],
         )
         return entry.decode() if entry else None
 
@@ -72,46 +75,49 @@ class RedisDecisions:
         names = [keys.decisions(partition), keys.due(partition), keys.idle(partition), keys.erase(partition)]
         due, records, idle, erase = await self._redis.script("chores", names, [now_ms, count])
         return Chores(
-            decisions=[(member.decode(), record) for member, record in zip(due, records, strict=True)],
-            idle=[member.decode() for member in idle],
+            decisions=[
+                (DecisionId.of_member(member.decode()), record)
+                for member, record in zip(due, records, strict=True)
+            ],
+            idle=[LearnerId.of_member(member.decode()) for member in idle],
             erase=_pairs(erase),
         )
 
-    async def put_event(self, partition: int, member: str, event: str, value: bytes, *, ttl_ms: int) -> bytes:
+    async def put_event(self, learner: LearnerId, event: str, value: bytes, *, ttl_ms: int) -> bytes:
+        partition = learner.partition(self.partitions)
         now_ms = time.time_ns() // 1_000_000
         standing: bytes = await self._redis.script(
             "put_event",
-            [keys.event(partition, member, event), keys.events(partition, member)],
+            [keys.event(partition, learner, event), keys.events(partition, learner)],
             [event, value, now_ms, ttl_ms],
         )
         return standing
 
-    async def get_event(self, partition: int, member: str, event: str) -> bytes | None:
-        standing: bytes | None = await self._redis.command("GET", keys.event(partition, member, event))
+    async def get_event(self, learner: LearnerId, event: str) -> bytes | None:
+        partition = learner.partition(self.partitions)
+        standing: bytes | None = await self._redis.command("GET", keys.event(partition, learner, event))
         return standing
 
-    async def erase(self, partition: int, member: str, entry_id: str) -> bool:
+    async def erase(self, learner: LearnerId, entry_id: str) -> bool:
         """One round trip per thousand entries of the partition's log, logged decisions, or events."""
-        bandit_uid, _, learner = member.partition("/")
+        partition = learner.partition(self.partitions)
         names, after = [keys.log(partition), keys.watermark(partition)], b"0-0"
         while after:
-            after = await self._redis.script(
-                "erase_log", names, [bandit_uid, learner, entry_id, after, _ERASE_STEP]
-            )
+            after = await self._redis.script("erase_log", names, [*learner, entry_id, after, _ERASE_STEP])
             if after is None:
                 return False
         dead = await self._redis.command("XRANGE", keys.dead(partition), "-", entry_id)
-        owner = (bandit_uid.encode(), learner.encode())
+        owner = tuple(word.encode() for word in learner)
         mine = [id_ for id_, fields in dead if (fields.get(b"b"), fields.get(b"l")) == owner]
         if mine:
             await self._redis.command("XDEL", keys.dead(partition), *mine)
-        await self.drop_decisions(partition, f"{member}/*")
-        while events := await self._redis.command("ZRANGE", keys.events(partition, member), 0, _ERASE_STEP):
+        await self.drop_decisions(partition, f"{learner.member}/*")
+        while events := await self._redis.command("ZRANGE", keys.events(partition, learner), 0, _ERASE_STEP):
             await self._redis.command(
-                "UNLINK", *(keys.event(partition, member, event.decode()) for event in events)
+                "UNLINK", *(keys.event(partition, learner, event.decode()) for event in events)
             )
-            await self._redis.command("ZREM", keys.events(partition, member), *events)
-        await self._redis.script("erased", [keys.erase(partition)], [member, entry_id])
+            await self._redis.command("ZREM", keys.events(partition, learner), *events)
+        await self._redis.script("erased", [keys.erase(partition)], [learner.member, entry_id])
         return True
 
     async def drop_decisions(self, partition: int, pattern: str) -> None:
@@ -128,15 +134,18 @@ class RedisDecisions:
                 return
 
 
-def forget_keys(partition: int, bandit_uid: str, learner: str) -> list[str]:
+def forget_keys(partition: int, learner: LearnerId) -> list[str]:
     return [
         keys.log(partition),
         keys.watermark(partition),
-        keys.forgotten(partition, bandit_uid, learner),
+        keys.forgotten(partition, learner),
         keys.erase(partition),
         keys.idle(partition),
     ]
 
 
-def _pairs(flat: Sequence[bytes]) -> Mapping[str, str]:
-    return {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
+def _pairs(flat: Sequence[bytes]) -> Mapping[LearnerId, str]:
+    return {
+        LearnerId.of_member(name.decode()): value.decode()
+        for name, value in zip(flat[::2], flat[1::2], strict=True)
+    }

@@ -56,6 +56,9 @@ from the log once they are folded: what is left is in order, but not without gap
 
 from __future__ import annotations
 
+from app.storage.decision_log import DecisionId
+from app.storage.learner_id import LearnerId
+
 PREFIX = "shortlist:"
 CHANGES_KEPT = 50_000
 DELETED_KEPT_MS = 30 * 86_400_000  # for so long, who has not heard of a deletion can leave nothing behind
@@ -122,20 +125,20 @@ def states(partition: int, bandit_uid: str) -> str:
     return f"{_partition(partition)}states:{bandit_uid}"
 
 
-def seen(partition: int, bandit_uid: str, learner: str, once: str) -> str:
-    return f"{_partition(partition)}seen:{bandit_uid}:{len(learner)}.{learner}:{once}"
+def seen(partition: int, learner: LearnerId, once: str) -> str:
+    return f"{_partition(partition)}seen:{_delimited(learner)}:{once}"
 
 
-def seen_first(partition: int, bandit_uid: str, learner: str, first: str) -> str:
-    return f"{_partition(partition)}seen-first:{bandit_uid}:{len(learner)}.{learner}:{first}"
+def seen_first(partition: int, learner: LearnerId, first: str) -> str:
+    return f"{_partition(partition)}seen-first:{_delimited(learner)}:{first}"
 
 
-def forgotten(partition: int, bandit_uid: str, learner: str) -> str:
-    return f"{_partition(partition)}forgotten:{bandit_uid}:{learner}"
+def forgotten(partition: int, learner: LearnerId) -> str:
+    return f"{_partition(partition)}forgotten:{learner.bandit_uid}:{learner.name}"
 
 
-def turns(partition: int, bandit_uid: str, learner: str) -> str:
-    return f"{_partition(partition)}turns:{bandit_uid}:{learner}"
+def turns(partition: int, learner: LearnerId) -> str:
+    return f"{_partition(partition)}turns:{learner.bandit_uid}:{learner.name}"
 
 
 def campaigns(kind: str) -> str:
@@ -166,8 +169,8 @@ def due(partition: int) -> str:
     return f"{_partition(partition)}due"
 
 
-def active(partition: int, member: str) -> str:
-    return f"{_partition(partition)}active:{member}"
+def active(partition: int, decision: DecisionId) -> str:
+    return f"{_partition(partition)}active:{decision.member}"
 
 
 def idle(partition: int) -> str:
@@ -178,12 +181,17 @@ def erase(partition: int) -> str:
     return f"{_partition(partition)}erase"
 
 
-def event(partition: int, member: str, name: str) -> str:
-    return f"{_partition(partition)}event:{member}/{name}"
+def event(partition: int, learner: LearnerId, name: str) -> str:
+    return f"{_partition(partition)}event:{learner.member}/{name}"
 
 
-def events(partition: int, member: str) -> str:
-    return f"{_partition(partition)}events:{member}"
+def events(partition: int, learner: LearnerId) -> str:
+    return f"{_partition(partition)}events:{learner.member}"
+
+
+def _delimited(learner: LearnerId) -> str:
+    """With the length of the name, so that no two pairs of a name and what follows it share a key."""
+    return f"{learner.bandit_uid}:{len(learner.name)}.{learner.name}"
 
 
 def _catalogue(uid: str) -> str:

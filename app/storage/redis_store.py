@@ -16,6 +16,7 @@ from app.storage.protocol import (
     ArmWrite,
     DeadLetter,
     Deleted,
+    LearnerId,
     LogEntry,
     RewardWrite,
     StoredArm,
@@ -126,17 +127,15 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisRegistry):
         for reward in rewards:
             _positive("ttl_ms", reward.ttl_ms)
             names += _reward_keys(partition, reward)
-            words += (reward.bandit_uid, reward.learner, "" if reward.first is None else "1")
+            words += (*reward.learner, "" if reward.first is None else "1")
             words += (reward.issued_ms, reward.ttl_ms, reward.payload)
         return [_appended(word) for word in await self._redis.script("append_rewards", names, words)]
 
-    async def append_forget(
-        self, partition: int, bandit_uid: str, learner: str, *, payload: bytes, now_ms: int, ttl_ms: int
-    ) -> str:
+    async def append_forget(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
         """Repeated with the same ``now_ms`` it appends nothing and returns the id of the first entry."""
         _positive("ttl_ms", ttl_ms)
-        names = forget_keys(partition, bandit_uid, learner)
-        words: list[Word] = [bandit_uid, learner, payload, now_ms, ttl_ms]
+        names = forget_keys(learner.partition(self.partitions), learner)
+        words: list[Word] = [*learner, payload, now_ms, ttl_ms]
         entry_id: bytes = await self._redis.script("append_forget", names, words)
         return entry_id.decode()
 
@@ -149,7 +148,7 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisRegistry):
         entry_id: bytes | None = await self._redis.command("GET", keys.watermark(partition))
         return (entry_id or b"0-0").decode()
 
-    async def states(self, partition: int, learners: Sequence[tuple[str, str]]) -> Sequence[bytes | None]:
+    async def states(self, partition: int, learners: Sequence[LearnerId]) -> Sequence[bytes | None]:
         by_bandit: dict[str, list[str]] = {}
         for bandit_uid, learner in learners:
             by_bandit.setdefault(bandit_uid, []).append(learner)
@@ -169,7 +168,7 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisRegistry):
         *,
         expected: str,
         watermark: str,
-        states: Mapping[tuple[str, str], bytes | None],
+        states: Mapping[LearnerId, bytes | None],
         dead: Sequence[DeadLetter] = (),
     ) -> bool:
         """False may also mean that an earlier call, its reply lost, has done it: read the watermark again."""
@@ -203,24 +202,14 @@ class RedisStore(RedisCampaigns, RedisChanges, RedisRegistry):
         return standing
 
     # Turns --------------------------------------------------------------------------------------
-    async def take_turns(
-        self,
-        partition: int,
-        bandit_uid: str,
-        learner: str,
-        *,
-        count: int,
-        most: int,
-        claim: str,
-        ttl_ms: int,
-    ) -> int:
+    async def take_turns(self, learner: LearnerId, *, count: int, most: int, claim: str, ttl_ms: int) -> int:
         _positive("count", count)
         _positive("ttl_ms", ttl_ms)
-        name = keys.turns(partition, bandit_uid, learner)
+        name = keys.turns(learner.partition(self.partitions), learner)
         return int(await self._redis.script("take_turns", [name], [count, most, claim, ttl_ms]))
 
-    async def drop_turns(self, partition: int, bandit_uid: str, learner: str) -> None:
-        await self._redis.command("DEL", keys.turns(partition, bandit_uid, learner))
+    async def drop_turns(self, learner: LearnerId) -> None:
+        await self._redis.command("DEL", keys.turns(learner.partition(self.partitions), learner))
 
 
 def _positive(name: str, value: int) -> None:
@@ -236,10 +225,10 @@ def _of_a_catalogue(answer: Any) -> Any:
 
 
 def _reward_keys(partition: int, reward: RewardWrite) -> Iterable[str]:
-    uid, learner = reward.bandit_uid, reward.learner
-    seen = keys.seen(partition, uid, learner, reward.once)
-    first = seen if reward.first is None else keys.seen_first(partition, uid, learner, reward.first)
-    return seen, first, keys.forgotten(partition, uid, learner)
+    learner = reward.learner
+    seen = keys.seen(partition, learner, reward.once)
+    first = seen if reward.first is None else keys.seen_first(partition, learner, reward.first)
+    return seen, first, keys.forgotten(partition, learner)
 
 
 def _appended(word: bytes) -> Appended:

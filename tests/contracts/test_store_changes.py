@@ -194,7 +194,7 @@ async def test_a_dead_letter_of_a_forgotten_learner_is_not_replayed(store: Store
     await forget(store, 5_000)
     outcome = await store.replay_dead(0, letters)
     assert outcome[0] == "forgotten"
-    assert [e.learner for e in await store.read_log(0, entries[-1].entry_id, 9)][-1] == "bob"
+    assert [e.learner.name for e in await store.read_log(0, entries[-1].entry_id, 9)][-1] == "bob"
 
 
 async def test_an_applier_that_was_slower_buries_nothing(store: Store):

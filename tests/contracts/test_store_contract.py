@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from waiting import until
 
 from app.errors import Invalid, NotFound, Unavailable
-from app.storage.protocol import ArmWrite, Store
+from app.storage.protocol import ArmWrite, LearnerId, Store
 from app.storage.redis_client import RedisClient
 
 pytestmark = pytest.mark.anyio
@@ -290,28 +290,33 @@ async def test_a_word_without_time_to_live_is_refused(store: Store):
 
 async def test_turns_are_taken_in_order_and_once_for_a_claim(store: Store):
     async def take(count: int = 1, claim: str = "", learner: str = "ann") -> int:
-        return await store.take_turns(1, "u", learner, count=count, most=5, claim=claim, ttl_ms=KEEP_MS)
+        return await store.take_turns(
+            LearnerId(UID, learner), count=count, most=5, claim=claim, ttl_ms=KEEP_MS
+        )
 
     assert [await take(), await take(2), await take(claim="e"), await take(claim="e")] == [0, 1, 3, 3]
     assert await take(learner="bob") == 0
     assert await take(9, claim="f") == 4
     assert await take(claim="g") >= 5
     assert [await take(claim="e"), await take(claim="f")] == [3, 4]
-    await store.drop_turns(1, "u", "ann")
+    await store.drop_turns(LearnerId(UID, "ann"))
     assert [await take(claim="e"), await take(learner="bob")] == [0, 1]
 
 
 async def test_turns_taken_at_once_are_different(store: Store):
     found = await asyncio.gather(
-        *(store.take_turns(0, "u", "ann", count=2, most=100, claim="", ttl_ms=KEEP_MS) for _ in range(30))
+        *(
+            store.take_turns(LearnerId(UID, "ann"), count=2, most=100, claim="", ttl_ms=KEEP_MS)
+            for _ in range(30)
+        )
     )
     assert sorted(found) == list(range(0, 60, 2))
 
 
 async def test_turns_are_forgotten_after_a_while(store: Store):
-    assert await store.take_turns(0, "u", "ann", count=1, most=5, claim="", ttl_ms=30) == 0
+    assert await store.take_turns(LearnerId(UID, "ann"), count=1, most=5, claim="", ttl_ms=30) == 0
 
     async def forgotten() -> bool:
-        return await store.take_turns(0, "u", "ann", count=1, most=1, claim="", ttl_ms=30) == 0
+        return await store.take_turns(LearnerId(UID, "ann"), count=1, most=1, claim="", ttl_ms=30) == 0
 
     await until(forgotten, what="the turns are forgotten")

@@ -6,6 +6,7 @@ import itertools
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from learner_names import learner_in
 from test_store_rewards import TTL_MS, UID, append, forget, log_of, order, reward
 from waiting import until
 
@@ -158,15 +159,16 @@ async def fold(store, partition=0, count=3):
     entries = await store.read_log(partition, watermark, count)
     if not entries:
         return False
-    learners = list(dict.fromkeys((e.bandit_uid, e.learner) for e in entries))
+    learners = list(dict.fromkeys(e.learner for e in entries))
     states = dict(zip(learners, await store.states(partition, learners), strict=True))
     for entry in entries:
-        key = (entry.bandit_uid, entry.learner)
+        key = entry.learner
         states[key] = None if entry.payload == b"F" else (states[key] or b"") + entry.payload + b" "
     return await store.apply(partition, expected=watermark, watermark=entries[-1].entry_id, states=states)
 
 
 TAGS = itertools.count()
+
 STEP = st.one_of(
     st.tuples(st.just("append"), st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 12)), max_size=5)),
     st.tuples(st.just("forget"), st.sampled_from("xyz")),
@@ -185,6 +187,7 @@ STEP = st.one_of(
 async def test_every_entry_is_folded_exactly_once(store: Store, steps):
     """A call may be made up to three times, as after lost replies; states are those of calls made once."""
     uid = f"{next(TAGS):016x}"  # examples share the store, and so its partition 0
+    learners = {name: learner_in(0, 4, name, uid) for name in "xyz"}
     expected, seen = {name: [] for name in "xyz"}, set()
     now_ms = 1_000
     for (step, words), times in steps:
@@ -198,10 +201,12 @@ async def test_every_entry_is_folded_exactly_once(store: Store, steps):
             expected[words] = []
         for _ in range(times):
             if step == "append":
-                rewards = [RewardWrite(uid, w, f"{n}", None, now_ms, TTL_MS, b"%d" % n) for w, n in words]
+                rewards = [
+                    RewardWrite(learners[w], f"{n}", None, now_ms, TTL_MS, b"%d" % n) for w, n in words
+                ]
                 await store.append_rewards(0, rewards)
             elif step == "forget":
-                await store.append_forget(0, uid, words, payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
+                await store.append_forget(learners[words], payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
             elif step == "fold":
                 await asyncio.gather(fold(store, count=words), fold(store, count=words))
             else:
@@ -210,7 +215,7 @@ async def test_every_entry_is_folded_exactly_once(store: Store, steps):
         assert await store.backlog(0) == len(unfolded)
     while await fold(store):
         pass
-    states = await store.states(0, [(uid, name) for name in expected])
+    states = await store.states(0, list(learners.values()))
     assert [(state or b"").split() for state in states] == list(expected.values())
 
 

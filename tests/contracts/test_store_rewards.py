@@ -4,19 +4,21 @@ import asyncio
 
 import numpy as np
 import pytest
+from learner_names import UID, learner_in
 from waiting import until
 
 from app.errors import Invalid
-from app.storage.protocol import RewardWrite, Store
+from app.storage.protocol import LearnerId, RewardWrite, Store
 
 pytestmark = pytest.mark.anyio
 
-UID, OTHER_UID = "0123456789abcdef", "fedcba9876543210"
+OTHER_UID = "fedcba9876543210"
+ANN = learner_in(0, 4).name
 TTL_MS = 60_000
 
 
-def reward(once, *, uid=UID, learner="ann", first=None, issued_ms=1_000, ttl_ms=TTL_MS, payload=b"p"):
-    return RewardWrite(uid, learner, once, first, issued_ms, ttl_ms, payload)
+def reward(once, *, uid=UID, learner=ANN, first=None, issued_ms=1_000, ttl_ms=TTL_MS, payload=b"p"):
+    return RewardWrite(LearnerId(uid, learner), once, first, issued_ms, ttl_ms, payload)
 
 
 def order(entry_id):
@@ -28,8 +30,8 @@ async def append(store, *rewards, partition=0):
     return [outcome.status for outcome in await store.append_rewards(partition, rewards)]
 
 
-async def forget(store, now_ms, *, uid=UID, learner="ann", partition=0, ttl_ms=TTL_MS):
-    return await store.append_forget(partition, uid, learner, payload=b"F", now_ms=now_ms, ttl_ms=ttl_ms)
+async def forget(store, now_ms, *, ttl_ms=TTL_MS):
+    return await store.append_forget(LearnerId(UID, ANN), payload=b"F", now_ms=now_ms, ttl_ms=ttl_ms)
 
 
 async def log_of(store, partition=0):
@@ -54,9 +56,7 @@ async def test_entries_come_back_in_order_and_bit_for_bit(store: Store):
     outcomes = await store.append_rewards(0, writes)
     entries = await log_of(store)
     assert [e.entry_id for e in entries] == [o.entry_id for o in outcomes]
-    assert [(e.bandit_uid, e.learner, e.payload) for e in entries] == [
-        (w.bandit_uid, w.learner, w.payload) for w in writes
-    ]
+    assert [(e.learner, e.payload) for e in entries] == [(w.learner, w.payload) for w in writes]
     assert all(e.first for e in entries)
 
 
@@ -94,7 +94,7 @@ async def test_words_belong_to_one_learner_of_one_bandit(store: Store):
         reward("c", learner="a:b"),
         reward("3.x", learner="1"),
         reward("x", learner="1:3."),
-        reward("x", learner="ann:" + UID),
+        reward("x", learner=f"{ANN}:{UID}"),
     ]
     assert await append(store, *writes) == ["accepted"] * len(writes)
     assert await append(store, *writes) == ["duplicate"] * len(writes)

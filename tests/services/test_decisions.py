@@ -11,7 +11,7 @@ from world import World
 
 from app.algorithms.linear import ridge
 from app.errors import Unavailable
-from app.services.bandits.bandits import Bandit, partition_of
+from app.services.bandits.bandits import Bandit
 from app.services.formats.records import LearnerState, RewardRule
 from app.services.learning import pooled_prior as pools
 from app.services.learning.pooled_prior import Pool, Pools
@@ -31,7 +31,7 @@ async def due(world: World, bandit: Bandit, key: str = "ann") -> int:
     """The partition of the learner; the waiting time of all its decisions is over, and nobody else looks."""
     for task in world.service._background:
         task.cancel()
-    partition = partition_of(bandit.uid, key, world.store.partitions)
+    partition = bandit.learner_for(key).partition(world.store.partitions)
     later = time.time_ns() // 1_000_000 + 2**40
     assert (await world.store.chores(partition, later, 100)).decisions
     original = world.store.chores
@@ -45,7 +45,7 @@ async def due(world: World, bandit: Bandit, key: str = "ann") -> int:
 
 async def observations(world: World, bandit: Bandit, expected: int, key: str = "ann") -> None:
     async def there() -> bool:
-        report = await world.service.learners.report(bandit, key)
+        report = await world.service.learners.report(bandit, bandit.learner_for(key))
         assert report.observations <= expected, "a default was counted twice"
         return report.observations == expected
 
@@ -85,10 +85,10 @@ async def test_an_activation_whose_reply_was_lost_is_a_duplicate(world: World):
 async def test_what_was_not_shown_before_its_learner_was_forgotten_never_was(world: World):
     bandit = await world.bandit(reward=WAITS)
     token = (await world.choose(bandit, activate=False)).decision
-    await world.service.rewards.forget(bandit, "ann")
+    await world.service.rewards.forget(bandit.learner_for("ann"))
     outcome = await world.service.decisions.activate([token])
     assert outcome.rejected == [(0, "forgotten")]
-    partition = partition_of(bandit.uid, "ann", world.store.partitions)
+    partition = bandit.learner_for("ann").partition(world.store.partitions)
     assert not (await world.store.chores(partition, 2**52, 10)).decisions
 
 
@@ -98,7 +98,7 @@ async def test_a_default_of_a_forgotten_learner_is_not_counted(world: World):
     await world.choose(bandit)
     world.store.refuse.add("erase")
     with pytest.raises(Unavailable):
-        await world.service.rewards.forget(bandit, "ann")
+        await world.service.rewards.forget(bandit.learner_for("ann"))
     world.store.refuse.clear()
     partition = await due(world, bandit)
     await sweeper(world).sweep(partition)
@@ -138,7 +138,7 @@ async def test_a_replay_agrees_with_pools_waiting_and_forgetting(world: World):
         if number % 3 == 0:
             await world.reward(choice.decision)
         if number % 10 == 9:
-            await world.service.rewards.forget(bandit, key)
+            await world.service.rewards.forget(bandit.learner_for(key))
     found = await compare(world.service.store)
     assert found.different == []
     assert found.equal > 0
@@ -159,9 +159,9 @@ async def test_a_pool_that_cannot_be_read_is_read_again(world: World, monkeypatc
     monkeypatch.setattr(pools, "MAX_AGE_S", 0.0)
     bandit = await world.bandit(prior="pooled", prior_strength=100.0)
     await world.observe(bandit, "o1", key="bob")
-    first = await world.service.learners.report(bandit, "ann")
+    first = await world.service.learners.report(bandit, bandit.learner_for("ann"))
     assert first.theta.any()
-    bob = partition_of(bandit.uid, "bob", world.store.partitions)
+    bob = bandit.learner_for("bob").partition(world.store.partitions)
     await world.choose(bandit, "ann")
     world.store.refuse.add("states")
     await world.choose(bandit, "ann")
@@ -171,7 +171,7 @@ async def test_a_pool_that_cannot_be_read_is_read_again(world: World, monkeypatc
     assert await world.store.watermark(bob) != "0-0"
 
     async def moved() -> bool:
-        found = await world.service.learners.report(bandit, "ann")
+        found = await world.service.learners.report(bandit, bandit.learner_for("ann"))
         return not np.array_equal(found.theta, first.theta)
 
     await until(moved, what="the pool has moved on")
@@ -183,7 +183,7 @@ async def test_a_pool_that_nobody_asked_for_a_while_is_read_before_it_serves(wor
     await world.observe(bandit, "o1", key="bob")
     assert (await world.choose(bandit, "ann")).arms[0].score > 0
     held = world.service.learners._pools._pools[bandit.uid]
-    await world.service.rewards.forget(bandit, "bob")
+    await world.service.rewards.forget(bandit.learner_for("bob"))
     held.read_at -= pools.MAX_AGE_S
     assert (await world.choose(bandit, "cid")).arms[0].score == 0
 
@@ -194,5 +194,5 @@ async def test_a_report_has_the_pool_as_it_is(world: World):
         await world.observe(bandit, f"o{number}", key="bob")
         x = np.array([1.0, 1.0])
         gram = np.eye(2) + (number + 1) * np.outer(x, x)
-        found = await world.service.learners.report(bandit, "ann")
+        found = await world.service.learners.report(bandit, bandit.learner_for("ann"))
         np.testing.assert_allclose(found.theta, np.linalg.solve(gram, (number + 1) * x), rtol=1e-12)

@@ -166,7 +166,7 @@ async def test_a_learner_taught_by_another_process_is_chosen_from(pair: tuple[Wo
     await two.service.following.look()
     await two.choose(there, "bob")
     assert two.store.calls["states"] == before, "who was not taught is not read again"
-    await one.service.rewards.forget(bandit, "ann")
+    await one.service.rewards.forget(bandit.learner_for("ann"))
     await two.service.following.look()
     assert (await two.choose(there)).learner_version == 0
 
@@ -228,19 +228,19 @@ async def test_a_pool_taught_by_another_process_is_the_prior_here(
     bandit = await one.bandit(prior="pooled", prior_strength=100.0)
     await two.service.following.look()
     there = two.service.bandits.get("b")
-    assert not (await two.service.learners.report(there, "new")).theta.any()
+    assert not (await two.service.learners.report(there, there.learner_for("new"))).theta.any()
     await one.observe(bandit, "o", key="ann")
 
     async def known() -> bool:
-        return bool((await two.service.learners.report(there, "new")).theta.any())
+        return bool((await two.service.learners.report(there, there.learner_for("new"))).theta.any())
 
     await until(known, what="the pool is read again")
-    await one.service.rewards.forget(bandit, "ann")
+    await one.service.rewards.forget(bandit.learner_for("ann"))
     await until(lambda: forgotten(two, there), what="the pool has forgotten")
 
 
 async def forgotten(world: World, bandit: Bandit) -> bool:
-    return not (await world.service.learners.report(bandit, "new")).theta.any()
+    return not (await world.service.learners.report(bandit, bandit.learner_for("new"))).theta.any()
 
 
 async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(

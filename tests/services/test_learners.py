@@ -51,7 +51,7 @@ async def test_the_bytes_are_those_of_the_arrays(world: World):
     await world.catalogue("d", dim=dim)
     bandit = await world.bandit("wide", "d")
     await world.observe(bandit, "o")
-    learner = await world.service.learners.get(bandit, "ann")
+    learner = await world.service.learners.get(bandit.learner_for("ann"))
     for _ in range(2):
         arrays = [
             value
@@ -109,10 +109,10 @@ async def test_a_read_that_is_overtaken_by_the_worker_does_not_win(world: World)
     for evicted_meanwhile in (False, True):
         learners._cache.clear()
         learners.bytes = 0
-        version = (await learners.report(bandit, "ann")).version
-        identity = (bandit.uid, "ann")
+        version = (await learners.report(bandit, bandit.learner_for("ann"))).version
+        identity = bandit.learner_for("ann")
         world.store.hold["states"] = gate = asyncio.Event()
-        reading = asyncio.create_task(learners.get(bandit, "ann"))
+        reading = asyncio.create_task(learners.get(bandit.learner_for("ann")))
 
         async def held() -> bool:
             return world.store.held["states"] == 1

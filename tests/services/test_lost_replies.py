@@ -75,7 +75,7 @@ async def test_a_reward_sent_again_is_counted_once(world: World):
     token = (await world.choose(bandit)).decision
     receipt = await lost(world, "append_rewards", lambda: world.reward(token))
     assert (receipt.accepted, receipt.duplicate, receipt.applied) == (0, 1, True)  # type: ignore[attr-defined]
-    assert (await world.service.learners.report(bandit, "ann")).observations == 1
+    assert (await world.service.learners.report(bandit, bandit.learner_for("ann"))).observations == 1
 
 
 async def test_a_reward_whose_reply_was_lost_is_applied_though_nobody_asks_again(world: World):
@@ -109,7 +109,7 @@ async def test_forgetting_again_forgets(world: World):
     bandit = await world.bandit()
     token = (await world.choose(bandit)).decision
     await world.observe(bandit, "o")
-    await lost(world, "append_forget", lambda: world.service.rewards.forget(bandit, "ann"))
+    await lost(world, "append_forget", lambda: world.service.rewards.forget(bandit.learner_for("ann")))
     assert (await world.choose(bandit)).learner_version == 0
     assert (await world.reward(token)).rejected == [(0, "forgotten")]
 
@@ -124,7 +124,7 @@ async def test_states_written_by_a_call_whose_reply_was_lost_are_chosen_from(wor
     assert receipt.applied
     assert world.store.lose == []
     assert (await world.choose(bandit)).learner_version == 2
-    assert (await world.service.learners.report(bandit, "ann")).observations == 2
+    assert (await world.service.learners.report(bandit, bandit.learner_for("ann"))).observations == 2
 
 
 async def test_a_store_that_is_away_for_a_while_delays_and_loses_nothing(world: World):

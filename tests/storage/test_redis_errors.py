@@ -18,11 +18,12 @@ from waiting import until
 
 from app.errors import StartupError, Unavailable
 from app.storage.embedded_server import EmbeddedServer
-from app.storage.protocol import ArmWrite, RewardWrite
+from app.storage.protocol import ArmWrite, LearnerId, RewardWrite
 from app.storage.redis_client import RedisClient, translated
 from app.storage.redis_store import RedisStore
 
 UID = "0123456789abcdef"
+ANN = LearnerId(UID, "ann")
 
 
 @pytest.fixture
@@ -142,12 +143,12 @@ async def test_a_full_server_refuses_writes_whole_and_still_answers_reads(server
     async with opened(server.url) as store, Redis.from_url(server.url) as client:
         await store.upsert_arms(UID, [ArmWrite("a", b"1")], keep_ms=1_000)
         await client.config_set("maxmemory", 1)
-        rewards = [RewardWrite(UID, "ann", f"{n}", None, 1, 1_000, b"") for n in range(3)]
+        rewards = [RewardWrite(ANN, f"{n}", None, 1, 1_000, b"") for n in range(3)]
         for write in (
             store.upsert_arms(UID, [ArmWrite("a", b"2"), ArmWrite("b", b"2")], keep_ms=1_000),
             store.append_rewards(0, rewards),
-            store.append_forget(0, UID, "ann", payload=b"", now_ms=1, ttl_ms=1_000),
-            store.apply(0, expected="0-0", watermark="1-1", states={(UID, "ann"): b""}),
+            store.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=1_000),
+            store.apply(0, expected="0-0", watermark="1-1", states={ANN: b""}),
             store.put_once(None, "word", b"", ttl_ms=None),
             store.create_catalogue("films", UID.encode()),
             store.create_bandit("b", UID.encode(), catalogue="films"),

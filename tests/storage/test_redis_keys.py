@@ -7,15 +7,17 @@ from unittest.mock import AsyncMock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from learner_names import UID, learner_in
 from store_clients import connect
 
 from app.errors import Unavailable
 from app.storage import redis_keys
-from app.storage.decision_log import DefaultWrite
-from app.storage.protocol import ArmWrite, DeadLetter, RewardWrite
+from app.storage.decision_log import DecisionId, DefaultWrite
+from app.storage.protocol import ArmWrite, DeadLetter, LearnerId, RewardWrite
 from app.storage.redis_client import SCRIPTS, RedisClient
 
-UID, OTHER_UID = "0123456789abcdef", "fedcba9876543210"
+OTHER_UID = "fedcba9876543210"
+ANN, BOB = (learner_in(0, 16, stem) for stem in ("ann", "bob"))
 TTL_MS = 600_000
 
 
@@ -43,15 +45,15 @@ async def exercise(store):
     await store.create_bandit("b", UID.encode(), catalogue="films")
     await store.upsert_arms(UID, [ArmWrite("a", b"1", b"doc"), ArmWrite("b", b"2")], keep_ms=TTL_MS)
     await store.delete_arms(UID, ["b"], keep_ms=TTL_MS)
-    reward = RewardWrite(UID, "ann", "once", "first", 2, TTL_MS, b"p")
+    reward = RewardWrite(ANN, "once", "first", 2, TTL_MS, b"p")
     [outcome] = await store.append_rewards(0, [reward])
-    await store.append_forget(0, UID, "ann", payload=b"", now_ms=1, ttl_ms=TTL_MS)
+    await store.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=TTL_MS)
     [entry] = await store.read_log(0, "0-0", 1)
     await store.apply(
         0,
         expected="0-0",
         watermark=outcome.entry_id,
-        states={(UID, "ann"): b"state"},
+        states={ANN: b"state"},
         dead=[DeadLetter(entry, "why")],
     )
     await store.join_workers("worker", TTL_MS)
@@ -59,7 +61,7 @@ async def exercise(store):
         await store.put_once(partition, "short", b"", ttl_ms=TTL_MS)
         await store.put_once(partition, "long", b"", ttl_ms=None)
     await decide(store)
-    await store.take_turns(0, UID, "ann", count=1, most=3, claim="e", ttl_ms=TTL_MS)
+    await store.take_turns(ANN, count=1, most=3, claim="e", ttl_ms=TTL_MS)
     await store.create_campaign("slates", "home", UID.encode())
     await store.append_event("slates", "home", uid=UID, position=0, event=b"e")
     await store.save_snapshot("slates", "home", uid=UID, position=1, state=b"s")
@@ -76,19 +78,21 @@ async def break_off(store):
 
 async def decide(store):
     """A decision that is logged, one that got its default, one activated; a learner erased, one idle."""
-    forget = partial(store.append_forget, 0, UID, payload=b"", now_ms=1, ttl_ms=TTL_MS)
-    erased = [await forget(f"gone-{number}") for number in range(2)]
-    await store.log_decision(0, f"{UID}/ann/one", b"record", due_ms=1)
-    await store.log_decision(0, f"{UID}/ann/two", b"record", due_ms=2**40)
-    await store.activate(0, f"{UID}/ann/three", issued_ms=2, ttl_ms=TTL_MS, record=b"record", due_ms=2**40)
-    write = DefaultWrite(f"{UID}/ann/one", UID, "ann", "one/a", 3, TTL_MS, b"p")
-    await store.append_defaults(0, [write.member], [write])
-    for name, expires in (("ann", 2**40), ("bob", 1)):
-        await store.touch(0, f"{UID}/{name}", expires_ms=expires)
-    await store.expire(0, f"{UID}/bob", payload=b"", now_ms=2, ttl_ms=TTL_MS)
-    await store.put_event(0, f"{UID}/ann", "e", b"choice", ttl_ms=TTL_MS)
+    forget = partial(store.append_forget, payload=b"", now_ms=1, ttl_ms=TTL_MS)
+    gone = [learner_in(0, 16, stem) for stem in ("gone", "left")]
+    erased = [await forget(learner) for learner in gone]
+    one, two, three = (DecisionId(ANN, name) for name in ("one", "two", "three"))
+    await store.log_decision(one, b"record", due_ms=1)
+    await store.log_decision(two, b"record", due_ms=2**40)
+    await store.activate(three, issued_ms=2, ttl_ms=TTL_MS, record=b"record", due_ms=2**40)
+    write = DefaultWrite(one, "one/a", 3, TTL_MS, b"p")
+    await store.append_defaults(0, [one], [write])
+    for learner, expires in ((ANN, 2**40), (BOB, 1)):
+        await store.touch(learner, expires_ms=expires)
+    await store.expire(BOB, payload=b"", now_ms=2, ttl_ms=TTL_MS)
+    await store.put_event(ANN, "e", b"choice", ttl_ms=TTL_MS)
     assert await store.apply(0, expected=await store.watermark(0), watermark=erased[1], states={})
-    assert await store.erase(0, f"{UID}/gone-0", erased[0])
+    assert await store.erase(gone[0], erased[0])
 
 
 @pytest.mark.anyio
@@ -142,8 +146,9 @@ WORDS = st.text("ab:.1{}", min_size=1, max_size=4)
 
 @given(st.tuples(WORDS, WORDS), st.tuples(WORDS, WORDS))
 def test_no_two_pairs_of_words_share_a_key(one, other):
-    assert (redis_keys.seen(0, UID, *one) == redis_keys.seen(0, UID, *other)) == (one == other)
-    assert (redis_keys.seen_first(0, UID, *one) == redis_keys.seen_first(0, UID, *other)) == (one == other)
+    for key in (redis_keys.seen, redis_keys.seen_first):
+        keys = [key(0, LearnerId(UID, name), word) for name, word in (one, other)]
+        assert (keys[0] == keys[1]) == (one == other)
 
 
 @pytest.mark.anyio
@@ -183,8 +188,10 @@ async def test_the_log_goes_on_when_the_clock_has_run_backwards(store, store_url
     """The newest entry lies in the future: later ones share its millisecond and keep counting."""
     future_ms = 2**43
     async with connect(store_url) as client:
-        await client.xadd(redis_keys.log(0), {"b": UID, "l": "ann", "f": "1", "p": ""}, id=f"{future_ms}-7")
-    reward = RewardWrite(UID, "ann", "once", None, 2, TTL_MS, b"p")
+        await client.xadd(
+            redis_keys.log(0), {"b": UID, "l": ANN.name, "f": "1", "p": ""}, id=f"{future_ms}-7"
+        )
+    reward = RewardWrite(ANN, "once", None, 2, TTL_MS, b"p")
     [outcome] = await store.append_rewards(0, [reward])
     assert outcome.entry_id == f"{future_ms}-8"
-    assert await store.append_forget(0, UID, "ann", payload=b"", now_ms=1, ttl_ms=TTL_MS) == f"{future_ms}-9"
+    assert await store.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=TTL_MS) == f"{future_ms}-9"

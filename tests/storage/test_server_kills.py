@@ -21,7 +21,7 @@ from waiting import DEADLINE_S, until
 
 from app.errors import Unavailable
 from app.storage.embedded_server import EmbeddedServer
-from app.storage.protocol import ArmWrite, RewardWrite
+from app.storage.protocol import ArmWrite, LearnerId, RewardWrite
 from app.storage.redis_store import RedisStore
 
 UID = "0123456789abcdef"
@@ -55,7 +55,7 @@ class Traffic:
         while not self.stopped:
             learner = LEARNERS[(writer + number) % len(LEARNERS)]
             word = f"{writer}.{number}"
-            rewards = [RewardWrite(UID, learner, word, None, 1, TTL_MS, word.encode())]
+            rewards = [RewardWrite(LearnerId(UID, learner), word, None, 1, TTL_MS, word.encode())]
             [outcome] = await persevere(self.store.append_rewards, writer % PARTITIONS, rewards)
             assert outcome.status in {"accepted", "duplicate"}
             self.rewards[learner, word] = None
@@ -84,13 +84,13 @@ class Traffic:
     async def fold(self, partition):
         watermark = await persevere(self.store.watermark, partition)
         entries = await persevere(self.store.read_log, partition, watermark, 20)
-        keys = [(UID, learner) for learner in sorted({entry.learner for entry in entries})]
+        keys = sorted({entry.learner for entry in entries})
         if not entries:
             await asyncio.sleep(0.001)
             return
         states = dict(zip(keys, await persevere(self.store.states, partition, keys), strict=True))
         for entry in entries:
-            states[UID, entry.learner] = (states[UID, entry.learner] or b"") + entry.payload + b" "
+            states[entry.learner] = (states[entry.learner] or b"") + entry.payload + b" "
         with contextlib.suppress(Unavailable):  # it may have been applied: the next round reads the watermark
             await self.store.apply(
                 partition, expected=watermark, watermark=entries[-1].entry_id, states=states
@@ -116,7 +116,7 @@ async def losses(store, traffic):
     wrong = []
     folded = []
     for partition in range(PARTITIONS):
-        states = await store.states(partition, [(UID, learner) for learner in LEARNERS])
+        states = await store.states(partition, [LearnerId(UID, learner) for learner in LEARNERS])
         for learner, state in zip(LEARNERS, states, strict=True):
             folded += [(learner, word) for word in (state or b"").decode().split()]
     if sorted(folded) != sorted(traffic.rewards):
@@ -197,13 +197,14 @@ SERVICE = """
     import asyncio, sys
     from pathlib import Path
     from app.storage.embedded_server import EmbeddedServer
-    from app.storage.protocol import RewardWrite
+    from app.storage.protocol import LearnerId, RewardWrite
     from app.storage.redis_store import RedisStore
 
     async def write(store, writer):
         for number in range(10**9):
             word = f"{sys.argv[2]}.{writer}.{number}"
-            reward = RewardWrite("0123456789abcdef", "ann", word, None, 1, 3_600_000, word.encode())
+            learner = LearnerId("0123456789abcdef", "ann")
+            reward = RewardWrite(learner, word, None, 1, 3_600_000, word.encode())
             await store.append_rewards(0, [reward])
             print(word, flush=True)
 

@@ -28,7 +28,7 @@ from app.services.formats.records import (
     vector_to_bytes,
 )
 from app.services.learning.fold import fold, learners_of
-from app.storage.protocol import LogEntry, RewardWrite
+from app.storage.protocol import LearnerId, LogEntry, RewardWrite
 from app.storage.redis_store import RedisStore
 from workers import reward_ingestion
 from workers.reward_ingestion import RewardWorker, States, Step
@@ -77,19 +77,19 @@ def with_terms(number: int, item: Any, half_life_s: float, pooled: bool, replace
     decided_ms = 1_000 * (number * 7 % 11)
     terms = RewardTerms(0.5, decided_ms, half_life_s, pooled)
     data = pack(RewardPayload(vector_to_bytes(np.array(features, dtype=float)), value, terms))
-    return LogEntry(f"1-{number}", UID, learner, first, data, replaces and not first)
+    return LogEntry(f"1-{number}", LearnerId(UID, learner), first, data, replaces=replaces and not first)
 
 
 def as_entry(number: int, item: Any) -> LogEntry:
     if isinstance(item, str):
-        return LogEntry(f"1-{number}", UID, item, True, pack(RewardPayload(b"")))
+        return LogEntry(f"1-{number}", LearnerId(UID, item), True, pack(RewardPayload(b"")))
     if len(item) == 2:
-        return LogEntry(f"1-{number}", UID, item[0], True, item[1])
+        return LogEntry(f"1-{number}", LearnerId(UID, item[0]), True, item[1])
     learner, features, value, first = item
-    return LogEntry(f"1-{number}", UID, learner, first, payload(features, value))
+    return LogEntry(f"1-{number}", LearnerId(UID, learner), first, payload(features, value))
 
 
-def encoded(states: States) -> dict[tuple[str, str], bytes | None]:
+def encoded(states: States) -> dict[LearnerId, bytes | None]:
     return {identity: state_to_bytes(state) if state else None for identity, state in states.items()}
 
 
@@ -97,7 +97,7 @@ def encoded(states: States) -> dict[tuple[str, str], bytes | None]:
 class Seen:
     """What a worker told of what it did."""
 
-    states: dict[tuple[str, str], LearnerState | None] = field(default_factory=dict)
+    states: dict[LearnerId, LearnerState | None] = field(default_factory=dict)
     entries: int = 0
     overtaken: list[int] = field(default_factory=list)
 
@@ -130,22 +130,24 @@ async def append(store: Any, items: Sequence[Any], *, start: int = 0) -> None:
     for number, item in enumerate(items, start=start):
         if isinstance(item, str):
             forget = pack(RewardPayload(b""))
-            await store.append_forget(0, UID, item, payload=forget, now_ms=number + 1, ttl_ms=TTL_MS)
+            await store.append_forget(LearnerId(UID, item), payload=forget, now_ms=number + 1, ttl_ms=TTL_MS)
             continue
         learner, features, value, first = item
         word = None if first else f"shared-{learner}"
-        write = RewardWrite(UID, learner, f"n{number}", word, 10**13, TTL_MS, payload(features, value))
+        write = RewardWrite(
+            LearnerId(UID, learner), f"n{number}", word, 10**13, TTL_MS, payload(features, value)
+        )
         (outcome,) = await store.append_rewards(0, [write])
         assert outcome.status == "accepted"
 
 
-async def replayed(store: Any) -> dict[tuple[str, str], bytes | None]:
+async def replayed(store: Any) -> dict[LearnerId, bytes | None]:
     """The states that the whole log means, folded at once from nothing."""
     return encoded(fold({}, await store.read_log(0, "0-0", 100_000)))
 
 
-async def states(store: Any, learners: str = "xyz") -> dict[tuple[str, str], bytes | None]:
-    names = [(UID, learner) for learner in learners]
+async def states(store: Any, learners: str = "xyz") -> dict[LearnerId, bytes | None]:
+    names = [LearnerId(UID, learner) for learner in learners]
     return dict(zip(names, await store.states(0, names), strict=True))
 
 
@@ -166,16 +168,16 @@ def test_batches_cut_anywhere_give_the_same_states_to_the_bit(log: list[Any], cu
     entries = [as_entry(number, item) for number, item in enumerate(log)]
     whole = encoded(fold({}, entries))
     whole = {identity: data for identity, data in whole.items() if data}
-    current: dict[tuple[str, str], LearnerState | None] = {}
+    current: dict[LearnerId, LearnerState | None] = {}
     places = [0, *sorted(min(cut, len(entries)) for cut in cuts), len(entries)]
     for start, stop in itertools.pairwise(places):
         current.update(fold(current, entries[start:stop]))
     assert {identity: data for identity, data in encoded(current).items() if data} == whole
 
 
-def in_pieces(entries: list[LogEntry], cuts: list[int]) -> dict[tuple[str, str], bytes | None]:
+def in_pieces(entries: list[LogEntry], cuts: list[int]) -> dict[LearnerId, bytes | None]:
     """States after folding piece by piece, each stored and read again in between."""
-    current: dict[tuple[str, str], bytes | None] = {}
+    current: dict[LearnerId, bytes | None] = {}
     places = [0, *sorted(min(cut, len(entries)) for cut in cuts), len(entries)]
     for start, stop in itertools.pairwise(places):
         piece = entries[start:stop]
@@ -205,13 +207,13 @@ def test_waiting_discounting_and_pooling_do_not_depend_on_batches(
 def test_the_pool_is_the_sum_of_the_learners_that_are_left(log: list[Any], half_life_s: float):
     entries = [with_terms(n, item, half_life_s, pooled=True, replaces=False) for n, item in enumerate(log)]
     folded = fold({}, entries)
-    pool = folded.get((UID, POOL))
+    pool = folded.get(LearnerId(UID, POOL))
     assert (pool is None) == all(isinstance(item, str) for item in log)
     if pool is None:
         return
     total = ridge.empty(DIM)
     for name, state in folded.items():
-        if name[1] != POOL and state is not None:
+        if name.name != POOL and state is not None:
             factor = weight(pool.time_ms - state.time_ms, half_life_s) if half_life_s else 1.0
             total = plus(total, scaled(state.sums, factor))
     assert pool.sums.observations == total.observations
@@ -226,8 +228,8 @@ def test_learners_do_not_touch_each_other(log: list[Any]):
     entries = [as_entry(number, item) for number, item in enumerate(log)]
     whole = encoded(fold({}, entries))
     for learner in "xyz":
-        alone = encoded(fold({}, [entry for entry in entries if entry.learner == learner]))
-        assert alone.get((UID, learner)) == whole.get((UID, learner))
+        alone = encoded(fold({}, [entry for entry in entries if entry.learner.name == learner]))
+        assert alone.get(LearnerId(UID, learner)) == whole.get(LearnerId(UID, learner))
 
 
 def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptureFixture):
@@ -240,12 +242,16 @@ def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptu
         dim = {"b": 7}.get(name, DIM)
         value = float("nan") if name == "p" and rng.random() < 0.5 else float(rng.normal())
         data = pack(RewardPayload(vector_to_bytes(rng.normal(size=dim)), value, terms.get(name)))
-        entries.append(LogEntry(f"1-{number}", UID, f"{name}{rng.integers(3)}", bool(rng.integers(2)), data))
-    entries.append(LogEntry("1-200", UID, "a0", True, pack(RewardPayload(bytes(8 * (DIM + 1)), 1.0))))
+        entries.append(
+            LogEntry(f"1-{number}", LearnerId(UID, f"{name}{rng.integers(3)}"), bool(rng.integers(2)), data)
+        )
+    entries.append(
+        LogEntry("1-200", LearnerId(UID, "a0"), True, pack(RewardPayload(bytes(8 * (DIM + 1)), 1.0)))
+    )
     whole = encoded(fold({}, entries))
     assert len(whole) == 15
     for identity in whole:
-        alone = fold({}, [entry for entry in entries if (UID, entry.learner) == identity])
+        alone = fold({}, [entry for entry in entries if entry.learner == identity])
         assert encoded(alone) == {identity: whole[identity]}
     assert "InvalidShape" in caplog.text
     assert "NonFinite" in caplog.text
@@ -254,8 +260,8 @@ def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptu
 def test_batches_are_cut_where_states_would_take_too_much_memory(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reward_ingestion, "MOST_NUMBERS", 3 * 9**2)
     names = "aabcbda" + "e" * 5
-    entries = [LogEntry(f"1-{n}", UID, name, True, bytes(72)) for n, name in enumerate(names)]
-    found = ["".join(entry.learner for entry in part) for part in reward_ingestion._batches(entries)]
+    entries = [LogEntry(f"1-{n}", LearnerId(UID, name), True, bytes(72)) for n, name in enumerate(names)]
+    found = ["".join(entry.learner.name for entry in part) for part in reward_ingestion._batches(entries)]
     assert found == ["aabcb", "da" + "e" * 5]
     monkeypatch.setattr(reward_ingestion, "MOST_NUMBERS", 1)
     assert [len(part) for part in reward_ingestion._batches(entries)] == [2, 1, 1, 1, 1, 1, 5]
@@ -271,7 +277,7 @@ def test_a_state_is_the_sum_of_what_came_since_it_was_forgotten(log: list[Any]):
         mine = [item for item in log if item[0] == learner]
         last = max((i for i, item in enumerate(mine) if isinstance(item, str)), default=-1)
         rows = mine[last + 1 :]
-        state = folded[UID, learner]
+        state = folded[LearnerId(UID, learner)]
         if not rows:
             assert state is None
             continue
@@ -358,7 +364,7 @@ async def test_a_crash_anywhere_is_made_good_by_the_next_worker(one: RedisStore,
         lossy.before[where] = crash
         with pytest.raises(Crash):
             await worker(lossy).drain()
-        assert (await states(one, "x"))[UID, "x"] is None, "nothing was written"
+        assert (await states(one, "x"))[LearnerId(UID, "x")] is None, "nothing was written"
         assert await one.backlog(0) == 10
     await append(one, log[:3], start=100)
     await worker(one).drain()
@@ -390,20 +396,25 @@ async def test_poison_is_left_out_and_blocks_nothing(one: RedisStore, caplog: py
     for number, garbage in enumerate(GARBAGE):
         for learner in ("x", f"p{number}"):
             write = RewardWrite(
-                OTHER if learner != "x" else UID, learner, f"g{number}", None, 10**13, TTL_MS, garbage
+                LearnerId(OTHER if learner != "x" else UID, learner),
+                f"g{number}",
+                None,
+                10**13,
+                TTL_MS,
+                garbage,
             )
             assert (await one.append_rewards(0, [write]))[0].status == "accepted"
         await append(one, [good], start=100 + number)
     with caplog.at_level(logging.ERROR):
         await worker(one).drain()
     assert await one.backlog(0) == 0
-    data = (await states(one))[UID, "x"]
+    data = (await states(one))[LearnerId(UID, "x")]
     rows = np.tile([1.0, 2.0, 3.0], (len(GARBAGE) + 1, 1))
     count = len(rows)
     sums = ridge.add(ridge.empty(DIM), rows, np.ones(count), np.ones(count, dtype=bool))
     assert data == state_to_bytes(LearnerState(count, sums))
     letters = await one.dead_letters(0)
-    assert tuple(letter.entry.payload for letter in letters if letter.entry.learner == "x") == GARBAGE
+    assert tuple(letter.entry.payload for letter in letters if letter.entry.learner.name == "x") == GARBAGE
     assert all(letter.reason for letter in letters)
     assert (await one.lag(0)).dead == len(letters)
     assert len([record for record in caplog.records if "dead letter" in record.message]) == len(letters)
@@ -417,7 +428,7 @@ async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: RedisStore,
     going = worker(store, seen)
     running = asyncio.create_task(going.run())
     for partition in range(store.partitions):
-        write = RewardWrite(UID, "x", "n", None, 10**13, TTL_MS, payload([1.0], 1.0))
+        write = RewardWrite(LearnerId(UID, "x"), "n", None, 10**13, TTL_MS, payload([1.0], 1.0))
         await store.append_rewards(partition, [write])
         going.wake(partition)
 
@@ -440,7 +451,7 @@ async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: RedisS
         await asyncio.sleep(0)
     going.wake(0)
     assert await waiting is True
-    assert (await states(one))[UID, "x"] is not None
+    assert (await states(one))[LearnerId(UID, "x")] is not None
     assert await going.wait_applied(0, last.entry_id) is True
     going.stop()
     await running
@@ -465,7 +476,7 @@ async def test_trimming_keeps_what_is_not_applied_and_changes_no_state(one: Redi
     assert await states(one) == before
     going.wake(0)
     await going.drain()
-    data = (await states(one))[UID, "x"]
+    data = (await states(one))[LearnerId(UID, "x")]
     rows = np.array([row for _, row, *_ in log])
     sums = ridge.add(ridge.empty(DIM), rows, np.full(20, 0.5), np.ones(20, dtype=bool))
     assert data == state_to_bytes(LearnerState(20, sums))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +15,7 @@ from app.services.catalogues.catalogues import Catalogue, Catalogues
 from app.services.catalogues.learner_view import LearnerView
 from app.services.formats.pages import page_by_name
 from app.services.formats.records import BanditRecord, split_uid, with_uid
-from app.storage.protocol import Store
+from app.storage.protocol import LearnerId, Store
 
 GLOBAL_LEARNER = "_global"
 
@@ -64,25 +63,27 @@ class Bandit:
         """A snapshot of the catalogue, as the learners see its arms."""
         return ShiftedView(snapshot) if self.record.shift_rewards else snapshot
 
-    def learner_for(self, key: str | None) -> str:
-        """Name of the learner. Raises Invalid when the key is missing, or not wanted."""
+    def learner_for(self, key: str | None) -> LearnerId:
+        """The learner of a request. Raises Invalid when the key is missing, or not wanted."""
         if self.record.scope == "global":
             if key is not None:
                 raise Invalid("key is not used by a bandit of scope global", loc=("body", "key"))
-            return GLOBAL_LEARNER
+            return LearnerId(self.uid, GLOBAL_LEARNER)
         if key is None:
             raise Invalid("key is required by a bandit of scope per_key", loc=("body", "key"))
-        return key
+        return LearnerId(self.uid, key)
+
+    def learner_named(self, name: str) -> LearnerId:
+        """The learner of that name. Raises NotFound: the only one is ``GLOBAL_LEARNER``, a key is never."""
+        if (name == GLOBAL_LEARNER) != (self.record.scope == "global"):
+            expected = f"only {GLOBAL_LEARNER}" if self.record.scope == "global" else "one per key"
+            raise NotFound(f"no such learner: a bandit of scope {self.record.scope} has {expected}")
+        return LearnerId(self.uid, name)
 
 
 def _learner_dim(record: BanditRecord, catalogue: Catalogue) -> int:
     """One more than the catalogue's when rewards are shifted."""
     return catalogue.dim + record.shift_rewards
-
-
-def partition_of(uid: str, learner: str, partitions: int) -> int:
-    """The partition that holds a learner: the same in every process, for ever."""
-    return zlib.crc32(f"{uid}/{learner}".encode()) % partitions
 
 
 class Bandits:

@@ -37,7 +37,6 @@ class Teaching:
         now_ms = time.time_ns() // 1_000_000
         writes = [
             RewardWrite(
-                bandit_uid=bandit.uid,
                 learner=learner,
                 once=f"c/{campaign.uid}/{place}",
                 first=None,

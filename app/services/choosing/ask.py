@@ -12,13 +12,13 @@ from app.algorithms.types import NO_ROWS, Rows, TopK
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.learner_view import LearnerView
 from app.services.learning.learners import Learners
+from app.storage.protocol import LearnerId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
     """One choice that is to be made.
 
-    ``name``      of the learner, within the bandit
     ``k``         how many arms
     ``exclude``   ids of arms that are not eligible; unknown ids are ignored
     ``claim``     the same claim takes the same turns of a warm-up; None: every choice takes its own
@@ -27,7 +27,7 @@ class Ask:
     """
 
     bandit: Bandit
-    name: str
+    learner: LearnerId
     k: int
     exclude: Sequence[str]
     claim: str | None
@@ -49,9 +49,9 @@ class Moment:
     catalogue_version: int
 
     @classmethod
-    async def now(cls, learners: Learners, bandit: Bandit, name: str) -> Moment:
+    async def now(cls, learners: Learners, bandit: Bandit, identity: LearnerId) -> Moment:
         """Awaits nothing for a learner in memory whose posterior was used before. Raises Unavailable."""
-        learner = learners.cached(bandit, name) or await learners.get(bandit, name)
+        learner = learners.cached(identity) or await learners.get(identity)
         posterior = learner.posterior or await learners.posterior(bandit, learner)
         return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.version)
 

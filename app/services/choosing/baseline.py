@@ -12,7 +12,7 @@ from app.services.choosing.policy import Tools
 
 async def baseline(tools: Tools, ask: Ask) -> Selection:
     """Serve the arms of ``ask.arms`` that are in the catalogue and not excluded, at most k."""
-    moment = await Moment.now(tools.learners, ask.bandit, ask.name)
+    moment = await Moment.now(tools.learners, ask.bandit, ask.learner)
     view = moment.view
     present = np.concatenate([NO_ROWS, *(view.rows_of([arm]) for arm in ask.arms or ())])
     rows = present[~np.isin(present, ask.excluded(view))][: ask.k]

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from app.errors import NoArms, NotFound, within
-from app.services.bandits.bandits import Bandit, partition_of
+from app.services.bandits.bandits import Bandit
 from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.baseline import baseline
 from app.services.choosing.elimination_state import Sets
@@ -24,7 +24,7 @@ from app.services.choosing.policy import Tools
 from app.services.learning.decisions import Decisions
 from app.services.learning.tokens import Decision, TokenSigner, new_decision_id
 from app.services.replicas.sync import Following
-from app.storage.protocol import Store
+from app.storage.protocol import LearnerId, Store
 
 LOGGED_TOGETHER = 100
 PAUSE_EVERY = 16
@@ -112,33 +112,30 @@ class Choosing:
         await self._wait_for_rewards(bandit, choices)
         return choices
 
-    async def sets(self, bandit: Bandit, name: str) -> Sets:
+    async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """What the policy has left of the arms for a learner. Raises NotFound: it eliminates none."""
         sets = POLICIES[bandit.record.policy].sets
         if sets is None:
             raise NotFound(f"no such thing: the policy {bandit.record.policy} eliminates no arms")
-        return await sets(self.tools, bandit, name)
+        return await sets(self.tools, bandit, learner)
 
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> Choice:
         """A new choice, or the one that was made for this event before."""
-        name = bandit.learner_for(request.key)
+        learner = bandit.learner_for(request.key)
         if request.event_id is None:
-            return await self._new_choice(bandit, name, request)
-        partition, learner = partition_of(bandit.uid, name, self._store.partitions), f"{bandit.uid}/{name}"
-        made = await self._store.get_event(partition, learner, request.event_id)
+            return await self._new_choice(bandit, learner, request)
+        made = await self._store.get_event(learner, request.event_id)
         if made is None:
-            choice = msgspec.msgpack.encode(await self._new_choice(bandit, name, request))
-            made = await self._store.put_event(
-                partition, learner, request.event_id, choice, ttl_ms=self._token_ttl_ms
-            )
+            choice = msgspec.msgpack.encode(await self._new_choice(bandit, learner, request))
+            made = await self._store.put_event(learner, request.event_id, choice, ttl_ms=self._token_ttl_ms)
         return msgspec.msgpack.decode(made, type=Choice)
 
-    async def _new_choice(self, bandit: Bandit, name: str, request: ChooseRequest) -> Choice:
+    async def _new_choice(self, bandit: Bandit, learner: LearnerId, request: ChooseRequest) -> Choice:
         """Select arms by the bandit's policy, and sign the decision."""
         stale_s = self._following.stale_s() and await self._following.confirm()
         select = POLICIES[bandit.record.policy].choose if request.arms is None else baseline
         rng = self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
-        ask = Ask(bandit, name, request.k, request.exclude, request.event_id, rng, request.arms)
+        ask = Ask(bandit, learner, request.k, request.exclude, request.event_id, rng, request.arms)
         selection = await select(self.tools, ask)
         if not len(selection.found.rows):
             raise NoArms("no arm of the catalogue is eligible")
@@ -151,8 +148,7 @@ class Choosing:
         now_ms = time.time_ns() // 1_000_000
         token = self._signer.sign(
             Decision(
-                ask.bandit.uid,
-                ask.name,
+                *ask.learner,
                 new_decision_id(),
                 now_ms,
                 now_ms + self._token_ttl_ms,

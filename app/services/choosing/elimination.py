@@ -12,6 +12,7 @@ from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.elimination_cache import INLINE_WORK, full_work, learned_at, rules_of
 from app.services.choosing.elimination_state import Sets, exact_sets, pick_exactly
 from app.services.choosing.policy import Tools
+from app.storage.protocol import LearnerId
 
 
 async def sub_elim(tools: Tools, ask: Ask) -> Selection:
@@ -19,14 +20,14 @@ async def sub_elim(tools: Tools, ask: Ask) -> Selection:
     return await tools.elimination.choose(ask)
 
 
-async def sub_elim_sets(tools: Tools, bandit: Bandit, name: str) -> Sets:
+async def sub_elim_sets(tools: Tools, bandit: Bandit, learner: LearnerId) -> Sets:
     """The stages of a learner, after every pass that is due."""
-    return await tools.elimination.sets(bandit, name)
+    return await tools.elimination.sets(bandit, learner)
 
 
 async def linear_elim(tools: Tools, ask: Ask) -> Selection:
     """Yang et al. 2022, section 5: the most uncertain living arm, by an exact pass. Cost: K d^2."""
-    moment = await Moment.now(tools.learners, ask.bandit, ask.name)
+    moment = await Moment.now(tools.learners, ask.bandit, ask.learner)
     exclude = ask.excluded(moment.view)
     choose = partial(pick_exactly, learned_at(moment), moment.view, rules_of(ask.bandit), ask.k, exclude)
     is_long = full_work(ask.bandit, moment.view) > INLINE_WORK
@@ -34,8 +35,8 @@ async def linear_elim(tools: Tools, ask: Ask) -> Selection:
     return Selection(found, moment)
 
 
-async def linear_elim_sets(tools: Tools, bandit: Bandit, name: str) -> Sets:
+async def linear_elim_sets(tools: Tools, bandit: Bandit, learner: LearnerId) -> Sets:
     """The stages of the arms that live by the posterior as it is now. Cost: K d^2."""
-    moment = await Moment.now(tools.learners, bandit, name)
+    moment = await Moment.now(tools.learners, bandit, learner)
     survey = partial(exact_sets, learned_at(moment), moment.view, rules_of(bandit))
     return await tools.elimination.in_thread(survey)

@@ -33,6 +33,7 @@ from app.services.choosing.elimination_state import (
     sets_of,
 )
 from app.services.learning.learners import Learners
+from app.storage.protocol import LearnerId
 
 T = TypeVar("T")
 
@@ -62,7 +63,7 @@ class _Asker:
     """Whose state is wanted, at one moment. ``key`` names the state."""
 
     bandit: Bandit
-    key: str
+    key: LearnerId
     moment: Moment
 
     @property
@@ -87,8 +88,8 @@ class EliminationCache:
 
     def __init__(self, learners: Learners, *, capacity_bytes: int) -> None:
         self._learners = learners
-        self._states: BoundedCache[str, Placed] = BoundedCache(capacity_bytes)
-        self._passes: dict[str, asyncio.Task[None]] = {}
+        self._states: BoundedCache[LearnerId, Placed] = BoundedCache(capacity_bytes)
+        self._passes: dict[LearnerId, asyncio.Task[None]] = {}
         self._pass_slots = asyncio.Semaphore(PASSES)
         self._exact_choices = asyncio.Semaphore(EXACT_CHOICES)
 
@@ -99,12 +100,12 @@ class EliminationCache:
 
     async def choose(self, ask: Ask) -> Selection:
         """The ``k`` arms of largest uncertainty that may still be best; none from an empty catalogue."""
-        asker, placed = await self._ready(ask.bandit, ask.name)
+        asker, placed = await self._ready(ask.bandit, ask.learner)
         return Selection(await self._pick(asker, placed, ask), asker.moment)
 
-    async def sets(self, bandit: Bandit, name: str) -> Sets:
+    async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """The stages of a learner, after every pass that is due."""
-        asker, placed = await self._ready(bandit, name)
+        asker, placed = await self._ready(bandit, learner)
         make = partial(refreshed, placed, asker.learned, asker.view, asker.rules)
         is_short = pass_work(placed, asker.view) <= INLINE_WORK
         fresh = make() if is_short else await _in_thread(self._pass_slots, make)
@@ -116,9 +117,9 @@ class EliminationCache:
         """Measure all arms for one choice: a few choices at a time."""
         return await _in_thread(self._exact_choices, compute)
 
-    def forget(self, uid: str, name: str) -> None:
+    def forget(self, learner: LearnerId) -> None:
         """Drop all that was made from what a learner knew."""
-        self._drop(f"{uid}/{name}")
+        self._drop(learner)
 
     def forget_all(self) -> None:
         """It is not known who was forgotten."""
@@ -129,14 +130,14 @@ class EliminationCache:
         for task in self._passes.values():
             task.cancel()
 
-    async def _asker(self, bandit: Bandit, name: str) -> _Asker:
-        moment = await Moment.now(self._learners, bandit, name)
-        return _Asker(bandit, f"{bandit.uid}/{name if moment.learner_version else PRIOR}", moment)
+    async def _asker(self, bandit: Bandit, learner: LearnerId) -> _Asker:
+        moment = await Moment.now(self._learners, bandit, learner)
+        return _Asker(bandit, learner if moment.learner_version else _prior(bandit), moment)
 
-    async def _ready(self, bandit: Bandit, name: str) -> tuple[_Asker, Placed]:
+    async def _ready(self, bandit: Bandit, learner: LearnerId) -> tuple[_Asker, Placed]:
         """A state to choose from, at the learner and the catalogue as they are now."""
         while True:
-            asker = await self._asker(bandit, name)
+            asker = await self._asker(bandit, learner)
             placed = self._current(asker)
             if placed is not None:
                 self._keep(asker.key, placed)
@@ -157,7 +158,7 @@ class EliminationCache:
         """The state of this learner; the prior's for one that has hardly begun."""
         keys = [asker.key]
         if asker.learned.version <= asker.bandit.catalogue.dim:
-            keys.append(f"{asker.bandit.uid}/{PRIOR}")
+            keys.append(_prior(asker.bandit))
         for key in keys:
             placed = self._states.get(key)
             if placed is None:
@@ -207,13 +208,18 @@ class EliminationCache:
             if self._passes.get(asker.key) is me:
                 del self._passes[asker.key]
 
-    def _keep(self, key: str, placed: Placed) -> None:
+    def _keep(self, key: LearnerId, placed: Placed) -> None:
         if self._states.get(key) is not placed:
             self._states.put(key, placed, STATE_BYTES + placed.state.nbytes)
 
-    def _drop(self, key: str) -> None:
+    def _drop(self, key: LearnerId) -> None:
         self._states.drop(key)
         self._passes.pop(key, None)
+
+
+def _prior(bandit: Bandit) -> LearnerId:
+    """The name of the state that all learners without rewards share."""
+    return LearnerId(bandit.uid, PRIOR)
 
 
 async def _in_thread(slots: asyncio.Semaphore, function: partial[T]) -> T:

@@ -17,6 +17,7 @@ from app.services.choosing.elimination_state import Sets
 from app.services.choosing.warm_up import WarmUp
 from app.services.formats.records import BanditRecord
 from app.services.learning.learners import Learners
+from app.storage.protocol import LearnerId
 
 # The options of a bandit that only some policies have, and what each is where nobody asked for it.
 SPECIAL_OPTIONS: Mapping[str, object] = {
@@ -54,7 +55,7 @@ class Policy:
     ``refusals``       (field, reason) of what else a bandit must not ask for
     ``most_dim``       largest dimension of the arms; None: any
     ``propensities``   whether it gives each arm its propensity
-    ``sets``           what it has eliminated, if it eliminates arms: (tools, bandit, name of the learner)
+    ``sets``           what it has eliminated, if it eliminates arms: (tools, bandit, learner)
     """
 
     name: str
@@ -65,7 +66,7 @@ class Policy:
     refusals: Callable[[BanditRecord], Sequence[tuple[str, str]]] = _nothing
     most_dim: int | None = None
     propensities: bool = False
-    sets: Callable[[Tools, Bandit, str], Awaitable[Sets]] | None = None
+    sets: Callable[[Tools, Bandit, LearnerId], Awaitable[Sets]] | None = None
 
     def completed(self, record: BanditRecord) -> BanditRecord:
         """The record with this policy's defaults. Raises Invalid, naming every field that it refuses."""

@@ -58,7 +58,7 @@ async def linear_ts(tools: Tools, ask: Ask) -> Selection:
 
 async def _choose(tools: Tools, ask: Ask, way: Solver) -> Selection:
     bandit = ask.bandit
-    moment = await Moment.now(tools.learners, bandit, ask.name)
+    moment = await Moment.now(tools.learners, bandit, ask.learner)
     view = moment.view
     solver = way.over(tools, bandit, view)
     if bandit.record.explore is not None:

@@ -20,11 +20,11 @@ import numpy as np
 from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 from app.indexes.snapshot import merged
-from app.services.bandits.bandits import Bandit, partition_of
+from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment
-from app.storage.protocol import Store
+from app.storage.protocol import LearnerId, Store
 
 MOST_READS = 100_000_000
 LEAST_COUNTED = 10  # the copy of the arms costs about as much as so many centres
@@ -82,23 +82,15 @@ class WarmUp:
         if rule is None or moment.learner_version >= rule.centers:
             return solver
         ids = (await self._centers(bandit, view, rule.centers)).ids
-        partition = partition_of(bandit.uid, ask.name, self._store.partitions)
         start = await self._store.take_turns(
-            partition,
-            bandit.uid,
-            ask.name,
-            count=ask.k,
-            most=len(ids),
-            claim=ask.claim or "",
-            ttl_ms=self._ttl_ms,
+            ask.learner, count=ask.k, most=len(ids), claim=ask.claim or "", ttl_ms=self._ttl_ms
         )
         return CentersFirst(view, solver, view.rows_of(ids[start : start + ask.k]))
 
-    async def forget(self, bandit: Bandit, name: str) -> None:
+    async def forget(self, bandit: Bandit, learner: LearnerId) -> None:
         """Show a learner that is forgotten all centres again."""
         if bandit.record.explore is not None:
-            partition = partition_of(bandit.uid, name, self._store.partitions)
-            await self._store.drop_turns(partition, bandit.uid, name)
+            await self._store.drop_turns(learner)
 
     async def _centers(self, bandit: Bandit, view: LearnerView, k: int) -> _Centers:
         """The centres, made now if there are none, and beside this call if they are old."""

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from app.services.bandits.bandits import Bandit, Bandits, partition_of
+from app.services.bandits.bandits import Bandit, Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.records import LoggedDecision, pack, reward_payload, unpack
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
 from app.storage.decision_log import Activated, DefaultWrite
-from app.storage.protocol import Store
+from app.storage.protocol import DecisionId, Store
 
 log = logging.getLogger("shortlist.decisions")
 
@@ -37,10 +37,6 @@ class Activation:
     activated: int = 0
     duplicate: int = 0
     rejected: list[tuple[int, str]] = field(default_factory=list)
-
-
-def member_of(decision: Decision) -> str:
-    return f"{decision.bandit_uid}/{decision.learner}/{decision.id}"
 
 
 class Decisions:
@@ -67,7 +63,7 @@ class Decisions:
             return
         record, due_ms = await self._record(bandit, decision, decision.issued_ms)
         await self._touch(bandit, decision, due_ms)
-        await self._store.log_decision(self._partition(decision), member_of(decision), record, due_ms=due_ms)
+        await self._store.log_decision(decision.identity, record, due_ms=due_ms)
 
     async def activate(self, tokens: Sequence[str]) -> Activation:
         """Say that deferred decisions were shown: from now on they can be rewarded, and are waited for."""
@@ -104,8 +100,7 @@ class Decisions:
             record, due_ms = await self._record(bandit, decision, now_ms)
             await self._touch(bandit, decision, due_ms)
         return await self._store.activate(
-            self._partition(decision),
-            member_of(decision),
+            decision.identity,
             issued_ms=decision.issued_ms,
             ttl_ms=decision.expires_ms - now_ms + DEDUPE_MARGIN_MS,
             record=record,
@@ -138,12 +133,8 @@ class Decisions:
     async def _touch(self, bandit: Bandit, decision: Decision, due_ms: int) -> None:
         """The default will be a sign of life."""
         if bandit.record.idle_ttl_s is not None:
-            learner = f"{decision.bandit_uid}/{decision.learner}"
             expires_ms = due_ms + round(1_000 * bandit.record.idle_ttl_s)
-            await self._store.touch(self._partition(decision), learner, expires_ms=expires_ms)
-
-    def _partition(self, decision: Decision) -> int:
-        return partition_of(decision.bandit_uid, decision.learner, self._store.partitions)
+            await self._store.touch(decision.identity.learner, expires_ms=expires_ms)
 
 
 async def hidden_of(store: Store, deferred: Mapping[int, Decision]) -> set[int]:
@@ -151,18 +142,15 @@ async def hidden_of(store: Store, deferred: Mapping[int, Decision]) -> set[int]:
     hidden, asked = set(), list(deferred.items())
     for start in range(0, len(asked), TOGETHER):
         batch = asked[start : start + TOGETHER]
-        partitions = [partition_of(d.bandit_uid, d.learner, store.partitions) for _, d in batch]
-        answers = await asyncio.gather(
-            *(store.is_active(p, member_of(d)) for p, (_, d) in zip(partitions, batch, strict=True))
-        )
+        answers = await asyncio.gather(*(store.is_active(decision.identity) for _, decision in batch))
         hidden |= {key for (key, _), active in zip(batch, answers, strict=True) if not active}
     return hidden
 
 
-def defaults_of(decisions: Sequence[tuple[str, bytes]], now_ms: int) -> list[DefaultWrite]:
+def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]], now_ms: int) -> list[DefaultWrite]:
     """The defaults that logged decisions owe; one that cannot be read owes none."""
     writes = []
-    for member, data in decisions:
+    for identity, data in decisions:
         try:
             decision = unpack(data, LoggedDecision)
         except msgspec.DecodeError:
@@ -170,9 +158,7 @@ def defaults_of(decisions: Sequence[tuple[str, bytes]], now_ms: int) -> list[Def
             continue
         writes += [
             DefaultWrite(
-                member,
-                decision.bandit_uid,
-                decision.learner,
+                identity,
                 f"{decision.id}/{arm}",
                 decision.issued_ms,
                 max(0, decision.expires_ms - now_ms) + DEDUPE_MARGIN_MS,

@@ -28,8 +28,7 @@ from app.services.formats.records import (
     bytes_to_vector,
     unpack,
 )
-from app.services.learning.learners import LearnerId
-from app.storage.protocol import LogEntry
+from app.storage.protocol import LearnerId, LogEntry
 
 log = logging.getLogger("shortlist.reducer")
 
@@ -37,10 +36,15 @@ Item = tuple[LogEntry, RewardPayload]
 NO_TERMS = RewardTerms()
 
 
+def pool_of(learner: LearnerId) -> LearnerId:
+    """The learner that sums all learners of the bandit that its partition holds."""
+    return LearnerId(learner.bandit_uid, POOL)
+
+
 def learners_of(entries: Sequence[LogEntry]) -> list[LearnerId]:
     """The learners whose states ``fold`` needs: those that are named, and the pools of their bandits."""
     return sorted(
-        {(entry.bandit_uid, name) for entry in entries for name in (entry.learner, POOL)},
+        {learner for entry in entries for learner in (entry.learner, pool_of(entry.learner))},
     )
 
 
@@ -94,18 +98,18 @@ def _learn(
 
     yield from _add_to(now, items, lambda entry: entry.learner, left_out)
     pooled = [i for i in items if i[1].terms and i[1].terms.pooled and i[0].entry_id not in buried]
-    yield from _add_to(now, pooled, lambda entry: POOL, log_and_forget)  # noqa: ARG005
+    yield from _add_to(now, pooled, lambda entry: pool_of(entry.learner), log_and_forget)
 
 
 def _add_to(
     now: dict[LearnerId, LearnerState | None],
     items: Sequence[Item],
-    name: Callable[[LogEntry], str],
+    taught: Callable[[LogEntry], LearnerId],
     bury: Bury,
 ) -> Iterator[LearnerId]:
     by_learner: dict[LearnerId, list[Item]] = {}
     for entry, payload in items:
-        by_learner.setdefault((entry.bandit_uid, name(entry)), []).append((entry, payload))
+        by_learner.setdefault(taught(entry), []).append((entry, payload))
     alike: dict[object, dict[LearnerId, list[Item]]] = {}
     for identity, own in by_learner.items():
         alike.setdefault(_kind(own[0][1]), {})[identity] = own
@@ -122,7 +126,7 @@ def _kind(payload: RewardPayload) -> object:
 
 def _forget(now: dict[LearnerId, LearnerState | None], items: Sequence[Item]) -> Iterator[LearnerId]:
     for entry, _ in items:
-        identity, pool = (entry.bandit_uid, entry.learner), (entry.bandit_uid, POOL)
+        identity, pool = entry.learner, pool_of(entry.learner)
         taught, pooled = now.get(identity), now.get(pool)
         if taught is not None and pooled is not None:
             now[pool] = _without(pooled, taught)

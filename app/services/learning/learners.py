@@ -19,13 +19,12 @@ from app.algorithms.linear import ridge
 from app.algorithms.linear.ridge import Posterior, RidgeSums
 from app.algorithms.types import Matrix, Vector
 from app.errors import Unavailable
-from app.services.bandits.bandits import Bandit, partition_of
+from app.services.bandits.bandits import Bandit
 from app.services.formats.records import LearnerState, bytes_to_state
 from app.services.learning.pooled_prior import PATIENCE_S, Pools
 from app.storage.changes import LearnerChanges
-from app.storage.protocol import Store
+from app.storage.protocol import LearnerId, Store
 
-LearnerId = tuple[str, str]
 ENTRY_BYTES = 600
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
 
@@ -77,22 +76,21 @@ class Learners:
     def __len__(self) -> int:
         return len(self._cache)
 
-    def cached(self, bandit: Bandit, name: str) -> Learner | None:
+    def cached(self, identity: LearnerId) -> Learner | None:
         """The learner if it is in memory and not outdated: awaits nothing."""
-        identity = (bandit.uid, name)
         learner = self._cache.get(identity)
         if learner is None or learner.outdated:
             return None
         self._cache.move_to_end(identity)
         return learner
 
-    async def get(self, bandit: Bandit, name: str) -> Learner:
+    async def get(self, identity: LearnerId) -> Learner:
         """The learner, from memory or from the store; concurrent callers share one read."""
-        learner = self.cached(bandit, name)
+        learner = self.cached(identity)
         if learner is not None:
             return learner
-        reading = asyncio.shield(self._read((bandit.uid, name)))
-        outdated = self._cache.get((bandit.uid, name))
+        reading = asyncio.shield(self._read(identity))
+        outdated = self._cache.get(identity)
         if outdated is None:
             return await reading
         try:
@@ -110,10 +108,9 @@ class Learners:
         learner.posterior, learner.state = made, None
         return made
 
-    async def report(self, bandit: Bandit, name: str) -> LearnerReport:
+    async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
         """The learner as the store has it now; the prior when it has none."""
-        identity = (bandit.uid, name)
-        (data,) = await self._store.states(self._partition(identity), [identity])
+        (data,) = await self._store.states(identity.partition(self._store.partitions), [identity])
         dim = bandit.learner_dim
         state = LearnerState(0, ridge.empty(dim)) if data is None else bytes_to_state(data)
         sums = await self._sums(bandit, state, anew=True)
@@ -144,7 +141,9 @@ class Learners:
     def _outdate(self, partition: int, learners: Sequence[LearnerId] | None) -> None:
         if learners is None:
             here = {*self._cache, *self._loading}
-            learners = [identity for identity in here if self._partition(identity) == partition]
+            learners = [
+                identity for identity in here if identity.partition(self._store.partitions) == partition
+            ]
         for identity in learners:
             self._loading.pop(identity, None)
             if identity in self._cache:
@@ -159,9 +158,9 @@ class Learners:
     async def _prior(self, bandit: Bandit) -> Posterior:
         """The posterior of all keys without rewards: an entry of the cache like any other."""
         dim, strength = bandit.learner_dim, bandit.record.ridge
-        identity, version = ("prior", f"{dim}/{strength}"), 0
+        identity, version = LearnerId("prior", f"{dim}/{strength}"), 0
         if bandit.record.prior == "pooled" and (pool := await self._pools.get(bandit)):
-            identity, version = ("prior", bandit.uid), pool.version
+            identity, version = LearnerId("prior", bandit.uid), pool.version
         shared = self._cache.get(identity)
         if shared is None or shared.posterior is None or shared.version != version:
             sums = ridge.empty(dim)
@@ -184,7 +183,7 @@ class Learners:
     async def _read_now(self, identity: LearnerId) -> Learner:
         me = asyncio.current_task()
         try:
-            (data,) = await self._store.states(self._partition(identity), [identity])
+            (data,) = await self._store.states(identity.partition(self._store.partitions), [identity])
         finally:
             overtaken = self._loading.get(identity) is not me
             if not overtaken:
@@ -202,9 +201,6 @@ class Learners:
         self._cache[identity] = learner
         while self.bytes > self._capacity and len(self._cache) > 1:
             self.bytes -= self._cache.popitem(last=False)[1].bytes
-
-    def _partition(self, identity: LearnerId) -> int:
-        return partition_of(*identity, self._store.partitions)
 
 
 async def _factored(sums: RidgeSums, strength: float) -> Posterior:

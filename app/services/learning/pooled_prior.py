@@ -18,7 +18,7 @@ from app.algorithms.linear.ridge import RidgeSums
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.formats.records import POOL, LearnerState, bytes_to_state
-from app.storage.protocol import Store
+from app.storage.protocol import LearnerId, Store
 
 MAX_AGE_S = 1.0
 PATIENCE_S = 0.2  # how long one that is too old waits to be read, before it serves
@@ -77,7 +77,10 @@ class Pools:
     async def _read_now(self, uid: str) -> Pool:
         started = time.monotonic()
         parts = await asyncio.gather(
-            *(self._store.states(partition, [(uid, POOL)]) for partition in range(self._store.partitions))
+            *(
+                self._store.states(partition, [LearnerId(uid, POOL)])
+                for partition in range(self._store.partitions)
+            )
         )
         states = [bytes_to_state(data) for (data,) in parts if data is not None]
         newest = max((state.time_ms for state in states), default=0)

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from app.services.formats.records import POOL, UID_LENGTH, LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning.fold import fold
 from app.services.learning.rewards import entry_order
-from app.storage.protocol import LogEntry, Store
+from app.storage.protocol import LearnerId, LogEntry, Store
 
 PAGE = 2_000
-LearnerId = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -45,17 +44,17 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], fou
     whole = True
     async for page, from_the_start in _log(store, partition, watermark):
         whole = from_the_start
-        own = [entry for entry in page if entry.bandit_uid in bandits]
+        own = [entry for entry in page if entry.learner.bandit_uid in bandits]
         found.entries += len(own)
         replayed.update(fold(replayed, own, lambda entry, reason: None))  # noqa: ARG005
-    for uid, learner in sorted({*stored, *(identity for identity, state in replayed.items() if state)}):
-        state, data = replayed.get((uid, learner)), stored.get((uid, learner))
+    for learner in sorted({*stored, *(identity for identity, state in replayed.items() if state)}):
+        state, data = replayed.get(learner), stored.get(learner)
         if data == (state_to_bytes(state) if state else None):
             found.equal += 1
-        elif (not whole or learner == POOL) and _version(data) > (state.version if state else 0):
+        elif (not whole or learner.name == POOL) and _version(data) > (state.version if state else 0):
             found.older += 1
         else:
-            found.different.append(f"{bandits[uid]}/{learner}")
+            found.different.append(f"{bandits[learner.bandit_uid]}/{learner.name}")
 
 
 def _version(data: bytes | None) -> int:

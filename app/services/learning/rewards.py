@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from app.algorithms.types import Vector
-from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits, partition_of
+from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.records import RewardPayload, RewardRule, pack, reward_payload
 from app.services.learning.decisions import DEDUPE_MARGIN_MS, hidden_of
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
-from app.storage.protocol import Appended, RewardWrite, Store
+from app.storage.protocol import Appended, LearnerId, RewardWrite, Store
 
 RejectCode = Literal[
     "invalid_token",
@@ -153,15 +153,13 @@ class Rewards:
                 receipt.rejected.append((position, refusal.code))
         return await self.append(writes, receipt)
 
-    async def forget(self, bandit: Bandit, learner: str) -> None:
+    async def forget(self, learner: LearnerId) -> None:
         """Forget a learner, refuse every reward for a decision it has made so far, and erase its traces.
 
         What cannot be erased yet, since no worker runs, is left to the workers' chores.
         """
-        partition = partition_of(bandit.uid, learner, self._store.partitions)
+        partition = learner.partition(self._store.partitions)
         entry = await self._store.append_forget(
-            partition,
-            bandit.uid,
             learner,
             payload=pack(RewardPayload(b"")),
             now_ms=time.time_ns() // 1_000_000,
@@ -169,7 +167,7 @@ class Rewards:
         )
         self._workers.wake(partition)
         if await self._workers.wait_applied(partition, entry):
-            await self._store.erase(partition, f"{bandit.uid}/{learner}", entry)
+            await self._store.erase(learner, entry)
 
     async def wait(self, receipt: Receipt) -> None:
         """Return when everything accepted is applied, or after ``WAIT_S``; ``applied`` says which."""
@@ -195,8 +193,7 @@ class Rewards:
             raise Rejected("unknown_arm")
         word = f"{decision.id}/{arm}"
         write = RewardWrite(
-            bandit_uid=bandit.uid,
-            learner=decision.learner,
+            learner=decision.identity.learner,
             once=f"r/{word}/{reward.reward_id or ''}" if rule.aggregate == "sum" else f"r/{word}",
             first=word if rule.aggregate == "sum" or rule.wait_s is not None else None,
             issued_ms=decision.issued_ms,
@@ -215,8 +212,7 @@ class Rewards:
         if features is None:
             raise Rejected("unknown_arm")
         return RewardWrite(
-            bandit_uid=bandit.uid,
-            learner=observation.key or GLOBAL_LEARNER,
+            learner=LearnerId(bandit.uid, observation.key or GLOBAL_LEARNER),
             once=f"o/{observation.id}",
             first=None,
             issued_ms=now_ms,
@@ -228,8 +224,7 @@ class Rewards:
         """Append entries, each once, and note on the receipt what became of the one at each position."""
         by_partition: dict[int, list[tuple[int, RewardWrite]]] = defaultdict(list)
         for position, write in writes:
-            partition = partition_of(write.bandit_uid, write.learner, self._store.partitions)
-            by_partition[partition].append((position, write))
+            by_partition[write.learner.partition(self._store.partitions)].append((position, write))
         appends = [self._append_to(partition, items, receipt) for partition, items in by_partition.items()]
         await (appends[0] if len(appends) == 1 else asyncio.gather(*appends))  # nearly always one
         receipt.rejected.sort()
@@ -241,21 +236,20 @@ class Rewards:
     ) -> None:
         for start in range(0, len(items), APPEND_BATCH):
             batch = items[start : start + APPEND_BATCH]
-            await self._touch(partition, [write for _, write in batch])
+            await self._touch([write for _, write in batch])
             outcomes = await self._store.append_rewards(partition, [write for _, write in batch])
             for (position, _), outcome in zip(batch, outcomes, strict=True):
                 _count(receipt, partition, position, outcome)
             self._workers.wake(partition)
 
-    async def _touch(self, partition: int, writes: Sequence[RewardWrite]) -> None:
+    async def _touch(self, writes: Sequence[RewardWrite]) -> None:
         """Before anything is appended: no learner with a time to live may come to be without it."""
         now_ms = time.time_ns() // 1_000_000
-        learners = {(write.bandit_uid, write.learner) for write in writes}
-        for uid, learner in learners:
-            bandit = self._bandits.by_uid(uid)
+        for learner in {write.learner for write in writes}:
+            bandit = self._bandits.by_uid(learner.bandit_uid)
             if bandit is not None and bandit.record.idle_ttl_s is not None:
                 expires_ms = now_ms + round(1_000 * bandit.record.idle_ttl_s)
-                await self._store.touch(partition, f"{uid}/{learner}", expires_ms=expires_ms)
+                await self._store.touch(learner, expires_ms=expires_ms)
 
 
 def entry_order(entry_id: str) -> tuple[int, int]:

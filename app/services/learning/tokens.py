@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from app.errors import ShortlistError
+from app.storage.protocol import DecisionId, LearnerId
 
 TAG_LENGTH = 16
 NUMBER_LENGTH = 4
@@ -36,6 +37,11 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     arms: list[str]
     revisions: list[int]
     deferred: bool = False
+
+    @property
+    def identity(self) -> DecisionId:
+        """Who decided, and which of its decisions it is."""
+        return DecisionId(LearnerId(self.bandit_uid, self.learner), self.id)
 
 
 class BadToken(ShortlistError):
