@@ -15,7 +15,7 @@ from fastapi import Depends, FastAPI, Request
 from app.observability.metrics import Metrics
 from app.services.bandits.bandits import Bandits
 from app.services.campaigns.noisy_centers import CenterCampaigns
-from app.services.campaigns.slate_warm_start import Teaching
+from app.services.campaigns.slate_warm_start import SlateWarmStart
 from app.services.campaigns.slates import SlateCampaigns
 from app.services.catalogues.catalogues import Catalogues
 from app.services.choosing.choosing import Choosing
@@ -44,8 +44,8 @@ class Services:
     mips: Mips
     rewards: Rewards
     sampling: Sampling
+    slate_warm_start: SlateWarmStart
     slates: SlateCampaigns
-    teaching: Teaching
 
 
 def install(app: FastAPI, services: Services) -> None:
@@ -73,4 +73,4 @@ MipsDep = Annotated[Mips, _depends(lambda services: services.mips)]
 RewardsDep = Annotated[Rewards, _depends(lambda services: services.rewards)]
 SamplingDep = Annotated[Sampling, _depends(lambda services: services.sampling)]
 SlatesDep = Annotated[SlateCampaigns, _depends(lambda services: services.slates)]
-TeachingDep = Annotated[Teaching, _depends(lambda services: services.teaching)]
+SlateWarmStartDep = Annotated[SlateWarmStart, _depends(lambda services: services.slate_warm_start)]

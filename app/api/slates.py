@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from app.api.reward_schemas import ReceiptView
 from app.api.rewards import receipt_reply
 from app.api.schemas import Page, PageLimit
-from app.api.services import BanditsDep, RewardsDep, SlatesDep, TeachingDep
+from app.api.services import BanditsDep, RewardsDep, SlatesDep, SlateWarmStartDep
 from app.api.slates_schemas import (
     AskBody,
     BoundsView,
@@ -93,12 +93,12 @@ async def teach(
     *,
     slates: SlatesDep,
     bandits: BanditsDep,
-    teaching: TeachingDep,
+    warm_start: SlateWarmStartDep,
     rewards: RewardsDep,
     wait: Annotated[Literal["applied"] | None, Query()] = None,
 ) -> Response:
-    """Teach a learner, once, all that the totals of a finished campaign say about the arms' features."""
-    receipt = await teaching.teach(await slates.get(campaign), bandits.get(body.bandit), body.key)
+    """Warm start of a learner: it takes up, once, all that a finished campaign found out about features."""
+    receipt = await warm_start.append(await slates.get(campaign), bandits.get(body.bandit), body.key)
     return await receipt_reply(rewards, receipt, wait)
 
 

@@ -144,5 +144,5 @@ def _services_of(service: Service) -> Services:
         rewards=service.rewards,
         sampling=service.sampling,
         slates=service.slates,
-        teaching=service.teaching,
+        slate_warm_start=service.slate_warm_start,
     )

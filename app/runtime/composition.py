@@ -15,7 +15,7 @@ from app.observability.metrics import Metrics
 from app.services.bandits.bandits import Bandits
 from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.noisy_centers import CenterCampaigns, NoisyCenters
-from app.services.campaigns.slate_warm_start import Teaching
+from app.services.campaigns.slate_warm_start import SlateWarmStart
 from app.services.campaigns.slates import SlateCampaigns, Slates
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.catalogues import Catalogues
@@ -126,7 +126,7 @@ class Service:
         self.slates: SlateCampaigns = self._closed_at_stop(
             Campaigns(store, Slates(), capacity_bytes=campaign_bytes)
         )
-        self.teaching = Teaching(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
+        self.slate_warm_start = SlateWarmStart(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
         self.mips = self._closed_at_stop(
             Mips(cache_bytes=settings.mips_cache_mb << 20, independent=self.independent)
         )

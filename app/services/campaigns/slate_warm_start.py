@@ -17,14 +17,17 @@ from app.services.learning.rewards import Receipt, Rewards
 from app.storage.protocol import RewardWrite
 
 
-class Teaching:
-    """The way from campaigns into the reward log."""
+class SlateWarmStart:
+    """What finished campaigns found out, as observations in the reward log.
+
+    ``ttl_ms`` is how long the store knows that an observation was appended.
+    """
 
     def __init__(self, rewards: Rewards, *, ttl_ms: int) -> None:
-        self.rewards = rewards
+        self._rewards = rewards
         self._ttl_ms = ttl_ms
 
-    async def teach(self, campaign: SlateCampaign, bandit: Bandit, key: str | None) -> Receipt:
+    async def append(self, campaign: SlateCampaign, bandit: Bandit, key: str | None) -> Receipt:
         """Append as many observations as the features have dimensions, or the campaign arms; each once.
 
         They carry all that the totals say: see docs/papers/top-k-from-totals.md. Raises Conflict (the
@@ -46,7 +49,7 @@ class Teaching:
             )
             for place, (row, value) in enumerate(zip(rows, values, strict=True))
         ]
-        return await self.rewards.append(list(enumerate(writes)), Receipt())
+        return await self._rewards.append(list(enumerate(writes)), Receipt())
 
 
 def _features(campaign: SlateCampaign, bandit: Bandit) -> Matrix:
