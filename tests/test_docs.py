@@ -58,3 +58,30 @@ def test_links_between_documents_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text()):
             if "://" not in target:
                 assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def named_tests(text: str) -> list[str]:
+    """Paths below tests/ in a text, each with the test that it names, if any."""
+    return re.findall(r"`(tests/[\w/]+(?:\.py)?(?:::\w+)?)`", text)
+
+
+def promises() -> list[str]:
+    """The headings of the third level of the guarantees, each with what stands below it."""
+    text = (ROOT / "docs/guarantees.md").read_text()
+    return [part.partition("\n## ")[0] for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:]]
+
+
+@pytest.mark.parametrize("promise", promises(), ids=lambda promise: promise.splitlines()[0])
+def test_every_promise_names_the_tests_that_hold_it(promise: str) -> None:
+    _, held, tests = promise.partition("\nHeld by ")
+    assert held
+    assert named_tests(tests)
+
+
+@pytest.mark.parametrize(
+    "named", sorted({test for page in ROOT.glob("docs/**/*.md") for test in named_tests(page.read_text())})
+)
+def test_every_test_that_a_page_names_exists(named: str) -> None:
+    path, _, function = named.partition("::")
+    assert (ROOT / path).exists()
+    assert not function or re.search(rf"^(async )?def {function}\(", (ROOT / path).read_text(), re.MULTILINE)
