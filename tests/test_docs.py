@@ -85,3 +85,38 @@ def test_every_test_that_a_page_names_exists(named: str) -> None:
     path, _, function = named.partition("::")
     assert (ROOT / path).exists()
     assert not function or re.search(rf"^(async )?def {function}\(", (ROOT / path).read_text(), re.MULTILINE)
+
+
+def code_of_terms() -> list[tuple[str, str]]:
+    """Every path in the last column of the glossary, with its term."""
+    rows = re.findall(
+        r"^\| ([^|]+) \|.*\| ([^|]+) \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE
+    )
+    return [(term, path) for term, cell in rows for path in re.findall(r"`([^`]+)`", cell)]
+
+
+def test_every_term_says_where_its_code_is() -> None:
+    terms = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    assert {term for term in terms if term != "term" and set(term) != {"-"}} == {
+        term for term, _ in code_of_terms()
+    }
+
+
+@pytest.mark.parametrize(("term", "path"), code_of_terms())
+def test_the_code_of_a_term_is_where_the_glossary_says(term: str, path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(
+        {
+            path
+            for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("load_tests/*.md")]
+            if page.name != "CHANGELOG.md"
+            for path in re.findall(r"`((?:app|workers|deploy|examples)/[\w/.-]+)`", page.read_text())
+        }
+    ),
+)
+def test_every_path_that_a_page_names_exists(path: str) -> None:
+    assert (ROOT / path).exists()
