@@ -120,3 +120,10 @@ def test_the_code_of_a_term_is_where_the_glossary_says(term: str, path: str) -> 
 )
 def test_every_path_that_a_page_names_exists(path: str) -> None:
     assert (ROOT / path).exists()
+
+
+def test_every_folder_is_in_the_house() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    folders = [path.parent.relative_to(ROOT) for path in ROOT.glob("app/*/__init__.py")]
+    folders += [path.parent.relative_to(ROOT) for path in ROOT.glob("app/services/*/__init__.py")]
+    assert [f"{folder}" for folder in folders if f"`{folder}/" not in text] == []
