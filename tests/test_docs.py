@@ -60,6 +60,23 @@ def test_links_between_documents_lead_somewhere() -> None:
                 assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
+def headings(page: Path) -> list[str]:
+    return re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings(page))
+    return {words.replace(" ", "-") for words in kept}
+
+
+def test_links_to_headings_lead_to_one() -> None:
+    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("load_tests/*.md")]:
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", document.read_text()):
+            page = document.parent / target if target else document
+            assert anchor in anchors(page), f"{document.name}: {target}#{anchor}"
+
+
 def named_tests(text: str) -> list[str]:
     """Paths below tests/ in a text, each with the test that it names, if any."""
     return re.findall(r"`(tests/[\w/]+(?:\.py)?(?:::\w+)?)`", text)

@@ -48,6 +48,15 @@ def test_a_file_belongs_to_one_page():
     assert len(owners) == len(set(owners))
 
 
+def test_what_a_row_or_a_mark_refers_to_is_a_heading():
+    titles = {page: set(re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)) for page in PAGES}
+    for page in PAGES:
+        for _, _, reason in ROW.findall(page.read_text()):
+            assert set(re.findall(r'see "([^"]+)"', reason)) <= titles[page], reason
+    referred = {title for text in marked().values() for title in re.findall(r'see "([^"]+)"', text)}
+    assert referred <= set().union(*titles.values())
+
+
 def test_the_reader_sees_what_it_should():
     comment = f"x = 1  # {MARK} (Alg. 2, line 7): floor\n# {MARK} (Eq. 1): why\n# {MARK}: no place\n"
     assert in_code(comment) == Counter({"Alg. 2, line 7": 1, "Eq. 1": 1})
