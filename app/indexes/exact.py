@@ -31,9 +31,9 @@ def scan(view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS, *, first
 
 
 def contenders(view: ArmView, scaled: Vector, error: float, k: int, *, first: int) -> Rows:
-    """The rows >= ``first`` that could be the best ``k`` living ones of them, and perhaps some that are dead.
+    """The rows >= ``first`` that could be the best ``k`` living rows among them; some may be dead.
 
-    ``scaled``: the query in ``unit_scale``; ``error`` of a product with it, as in ``scan``.
+    ``scaled`` (d,): the query in ``unit_scale``. ``error``: bound on the error of a product, as in ``scan``.
     """
     working = view.working[first:]
     approximate = working @ scaled.astype(working.dtype, copy=False)

@@ -1,16 +1,16 @@
-"""Graph files: a cache of one HNSW graph that is believed only when every byte and every arm checks out.
+"""Graph files: a cache of one HNSW graph that is used only if every byte and every arm of it agrees.
 
 Layout (little-endian)
     8       magic and format version
     4 + n   length of the header, header (JSON)
     8 x arms    revision of every label
-    8 x arms    fingerprint of every label: its product with a fixed vector, so that features which do not
-                belong to their revision are noticed
+    8 x arms    fingerprint of every label: the product of its features with a fixed vector, so that changed
+                features are noticed
     ...     what hnswlib wrote
     32      BLAKE2b of everything before
 
-A file is written beside its place and renamed. Reading copies hnswlib's part to a private file while the
-checksum is computed, and loads the copy: what was verified is what is loaded (hnswlib #673).
+A file is written under another name and renamed. Reading copies hnswlib's part to a private file while the
+checksum is computed, and then loads the copy, so that only verified bytes are loaded (hnswlib #673).
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ _LEAST_SHARE_ALIVE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class GraphHeader:
-    """What the graph was made from. ``last_revision`` and ``cut_norm`` tell its arms from fresh ones."""
+    """What the graph was made from.
+
+    ``last_revision``: arms of later revisions are fresh. ``cut_norm``: the largest norm that was left out.
+    """
 
     dim: int
     arms: int
@@ -78,7 +81,7 @@ def write(path: Path, graph: HnswGraph, view: ArmView, *, m: int, ef_constructio
 
 
 def read(path: Path, view: ArmView, *, m: int, ef_construction: int) -> HnswGraph | None:
-    """The graph in the file, its dead arms marked, or None when anything at all speaks against it."""
+    """The graph in the file, its dead arms marked; None when it does not fit the catalogue or was changed."""
     try:
         with path.open("rb") as source, _private_file(path) as payload:
             header, revisions, fingerprints = _unpack(source, payload)
@@ -94,7 +97,7 @@ def read(path: Path, view: ArmView, *, m: int, ef_construction: int) -> HnswGrap
 
 
 def sweep(path: Path) -> None:
-    """Remove what an interrupted ``write`` or ``read`` left beside ``path``."""
+    """Remove the private files that an interrupted ``write`` or ``read`` left in the folder of ``path``."""
     for left in path.parent.glob(f"{path.name}.*.part"):
         left.unlink(missing_ok=True)
 
@@ -177,9 +180,9 @@ def _fingerprints(view: ArmView, rows: Rows) -> Vector:
 
 
 @contextmanager
-def _private_file(beside: Path) -> Iterator[Path]:
-    """A temporary file that only the owner can read (0600), removed at the end unless it was renamed."""
-    handle, name = tempfile.mkstemp(dir=beside.parent, prefix=f"{beside.name}.", suffix=".part")
+def _private_file(path: Path) -> Iterator[Path]:
+    """A temporary file in the folder of ``path`` for the owner only (0600), removed unless it was renamed."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
     os.close(handle)
     try:
         yield Path(name)

@@ -4,22 +4,24 @@ Notation
     core        the arms in the graph: those whose norm is at least a measured cut
     label       position in the order of insertion, norms descending; never reused within a graph
     ef          length of the candidate list of a search: quality against time
-    load        expected number of dead arms among the ef nearest of a query; hnswlib passes them by, and goes
-                on to ef living ones
     reserve     number of longest arms that can die before arms outside of the core begin to win
-    missing     how many more than that have died: so many substitutes are searched beside the graph
-    head        the longest arms of the core, scanned beside the graph as well
+    missing     how many more than that have died: so many substitutes are scanned
+    head        the longest arms of the core, scanned by every search
+    overlay     arms that are scanned exactly in addition to the graph: the head, substitutes, fresh arms
 
-Inserting by descending norm puts the hubs of an inner product graph first and side by side in memory: at
-K = 10^6, d = 32 it finds at ef 64 what random order finds at ef 128. Arms of small norm never win, so they
-are left out; which norms are small is measured on probes, and the reported recall counts every arm. Were
-the longest arms to die, shorter ones would win: the core is chosen as if the reserve were dead already, and
-the longest that were left out stand by as substitutes.
+The hubs of an inner product graph are its longest arms. Inserting by descending norm puts them first, and
+side by side in memory: at K = 10^6, d = 32 that finds at ef 64 what random order finds at ef 128.
 
-A graph is never added to once it is searched (hnswlib #562, #590). A deletion sets a flag that searches read
-without a lock: one byte, apart from the link count beside it, and every result is checked against the view
-of its caller anyway. Fresh arms are scanned beside the graph until it is built again. So is the head, always:
-a graph can miss a long arm for a narrow range of queries for good (``beside``).
+Short arms never win, so they are left out. Which arms are short is measured on probes, and the reported
+recall counts every arm. If the longest arms died, shorter ones would win. So the core is chosen as if the
+reserve were dead already, and the longest of the arms that were left out stand by as substitutes.
+
+A graph is never added to once it is searched (hnswlib #562, #590). Fresh arms are scanned until the graph is
+built again. A deletion sets a flag in the graph, which searches read without a lock. That is safe: the flag
+is a byte of its own, and every result is checked against the view of the caller.
+
+The head is scanned because a graph can miss a long arm for one narrow range of queries, again and again
+(``exact_overlay``).
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ from numpy.typing import NDArray
 
 from app.algorithms.mips.exact import error_line, ranked, unit_scale
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
-from app.indexes.beside import ArmsBeside
 from app.indexes.exact import contenders
+from app.indexes.exact_overlay import ExactOverlay
+from app.indexes.graph_wear import GraphWear
 from app.indexes.table import ArmView, places_of
 
 _SIMD_FLOATS = 16
@@ -45,14 +48,16 @@ _SERIAL_ARMS = 4_000
 _CHUNK = 20_000
 _SHORT = 256
 _HEAD_NUMBERS = 32_768
-# Arms that a search may come by, dead ones included, in multiples of ef: beyond that ef is lowered.
-_MOST_PASSED = 1.5
-# 1 - x.q is the distance hnswlib computes: large products keep the 1 from costing them digits.
+# hnswlib computes the distance 1 - x.q in float32. Features are scaled up, so that the 1 costs no digits.
 _LARGEST_NORM_EXPONENT = 30
 
 
 class HnswGraph:
-    """A graph over some rows of a view. ``tuned`` before it is searched."""
+    """A graph over some rows of a view. Call ``tuned`` before searching it.
+
+    ``rows`` (n,): the row of every label. ``covered``: rows of the view it was built over; later rows are
+    fresh. ``m``: links of an arm in the upper layers, twice as many in the lowest.
+    """
 
     kind: ClassVar[Literal["hnsw"]] = "hnsw"
 
@@ -61,16 +66,11 @@ class HnswGraph:
         self._rows = rows
         self._labels = places_of(rows, covered)
         self._m = m
-        self._appearances: NDArray[np.float32] = np.zeros(len(rows), dtype=np.float32)
-        self._shortlist = self._ef = self._most = 1
-        self._buried: NDArray[np.bool_] = np.zeros(len(rows), dtype=np.bool_)
+        self._shortlist = self._most = 1
         self.covered = covered
-        self.reserve = 0
-        self.missing = 0
-        self.dead = 0
-        self.load = 0.0
-        self._substitutes = self._head = ArmsBeside.none()
-        # Of the distances that hnswlib computes in float32, 1 - x.q: one more operation than x.q.
+        self.wear = GraphWear(len(rows))
+        self._substitutes = self._head = ExactOverlay.empty()
+        # A distance 1 - x.q takes one operation more than x.q.
         self._error_line = error_line(index.dim + 1, 2.0**_LARGEST_NORM_EXPONENT, np.dtype(np.float32))
 
     @classmethod
@@ -85,13 +85,15 @@ class HnswGraph:
         threads: int,
         check: Callable[[], None],
     ) -> HnswGraph:
-        """Build a graph over live ``rows``. ``check`` is called between chunks and may raise to stop.
+        """Build a graph over live ``rows``, inserted by descending norm, equal norms in row order.
 
-        Shapes: rows (n,), n >= 1. The GIL is released during insertion. With one thread the graph is a
-        function of the arguments.
+        Shapes: rows (n,), n >= 1. ``ef_construction``: length of the candidate list of an insertion. ``seed``
+        fixes the random layers. ``check`` is called between chunks and may raise to stop. The GIL is released
+        during insertion. With one thread the graph is a function of the arguments; with several, the order
+        in which they insert is not fixed.
         """
         shape = {"m": m, "ef_construction": ef_construction, "seed": seed, "threads": threads}
-        return cls.inserted(view, rows[np.argsort(-view.norms[rows], kind="stable")], check=check, **shape)
+        return cls.inserted(view, rows[np.lexsort((rows, -view.norms[rows]))], check=check, **shape)
 
     @classmethod
     def inserted(
@@ -145,52 +147,53 @@ class HnswGraph:
         return self._rows
 
     @property
-    def reserve_used(self) -> float:
-        """How much of the reserve is gone, beyond 1 all of it.
-
-        Counted are the dead among twice as many arms, so that it does not matter which of them died.
-        """
-        return np.count_nonzero(self._buried[: 2 * self.reserve]) / max(self.reserve, 1)
+    def dead(self) -> int:
+        return self.wear.dead
 
     @property
-    def load_share(self) -> float:
-        """The load as a share of ef."""
-        return min(self.load / self._ef, 1.0)
+    def missing(self) -> int:
+        return self.wear.missing
 
     @property
     def slowdown(self) -> float:
-        """How much longer a search of the graph takes, with its dead, than when it was measured."""
-        return 1.0 / max(1.0 - self.load_share, 1.0 / _MOST_PASSED)
+        return self.wear.slowdown
+
+    @property
+    def load_share(self) -> float:
+        return self.wear.load_share
+
+    @property
+    def reserve_used(self) -> float:
+        return self.wear.reserve_used
 
     @property
     def is_worn_out(self) -> bool:
-        """Whether more are missing than can be substituted: the measured recall holds no longer."""
-        return self.missing > len(self._substitutes)
+        return self.wear.is_worn_out
 
     @property
     def memory_bytes(self) -> int:
         per_arm = 4 * (2 * self._m + 1) + 4 * _padded(self._index.dim) + 8 + 96
-        beside = self._substitutes.memory_bytes + self._head.memory_bytes
-        return len(self._rows) * (per_arm + 12) + self._labels.nbytes + beside
+        overlays = self._substitutes.memory_bytes + self._head.memory_bytes
+        return len(self._rows) * (per_arm + 12) + self._labels.nbytes + overlays
 
     def with_head(self, view: ArmView) -> None:
-        """Scan the longest arms beside the graph, for a graph of ``build``: in descending order of norm."""
+        """Scan the longest arms in every search, for a graph of ``build``: its first arms are the longest."""
         rows = self._rows[: _HEAD_NUMBERS // view.dim]
-        self._head = ArmsBeside.copied(view, rows[rows >= 0])
+        self._head = ExactOverlay.copied(view, rows[rows >= 0])
 
-    def with_reserve(self, reserve: int, substitutes: ArmsBeside) -> None:
-        """The core was chosen as if ``reserve`` arms had died; ``substitutes`` stand in for more.
+    def with_reserve(self, reserve: int, substitutes: ExactOverlay) -> None:
+        """Say how many deaths the core was chosen for, and which arms stand in after more of them.
 
-        Their labels follow those of the core.
+        The labels of the substitutes follow those of the core.
         """
-        self.reserve, self._substitutes = reserve, substitutes
+        self._substitutes = substitutes
         self._labels = places_of(np.append(self._rows, substitutes.rows), self.covered)
-        self._buried = np.append(self._buried, np.zeros(len(substitutes), dtype=np.bool_))
+        self.wear.with_reserve(reserve, len(substitutes))
 
     def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
         """Search with ``ef``, score ``shortlist`` arms again, and never ask for more than ``most``."""
         self._index.set_ef(ef)
-        self._ef, self._shortlist, self._most = ef, shortlist, most
+        self.wear.ef, self._shortlist, self._most = ef, shortlist, most
 
     def nearest(self, query: Vector, count: int) -> NDArray[np.int64] | None:
         """Labels of about the best ``count`` arms, None if fewer were reached. For any thread."""
@@ -215,7 +218,8 @@ class HnswGraph:
         Every row is alive in ``view``, not in ``exclude``, and appears once; scores are exact.
         """
         count = max(self._shortlist, 2 * k) + len(exclude)
-        count = min(count, len(self._rows) - self.dead)
+        dead = self.wear.dead
+        count = min(count, len(self._rows) - dead)
         if not k <= count <= self._most:
             return None
         scaled, query_norm = unit_scale(query)
@@ -223,12 +227,12 @@ class HnswGraph:
         if near is None:
             return None
         labels, distances = near
-        any_dead = self.dead > 0 or len(view.dead) > 0
+        any_dead = dead > 0 or len(view.dead) > 0
         if not any_dead and not len(exclude):
             slope, offset = self._error_line
             farthest = float(distances[k - 1]) + 2.0 * (slope * query_norm + offset)
             labels = labels[: distances.searchsorted(farthest, side="right")]  # others cannot be the best k
-        found = [self._rows[labels], *self._beside(view, scaled, query_norm, k + len(exclude))]
+        found = [self._rows[labels], *self._overlay_rows(view, scaled, query_norm, k + len(exclude))]
         rows = np.concatenate(found) if len(found) > 1 else found[0]
         if any_dead:
             rows = rows[(rows >= 0) & view.is_alive(rows)]
@@ -240,27 +244,25 @@ class HnswGraph:
             return None
         return ranked(rows, k, view.features, query, exact=False)
 
-    def _beside(self, view: ArmView, scaled: Vector, query_norm: float, k: int) -> list[Rows]:
+    def _overlay_rows(self, view: ArmView, scaled: Vector, query_norm: float, k: int) -> list[Rows]:
         """Rows of the head, of substitutes for the missing and of fresh arms that could be the best ``k``."""
         slope, offset = view.error_line
-        error, found = slope * query_norm + offset, []
+        error, wear, found = slope * query_norm + offset, self.wear, []
         if len(self._head):
-            gone = self._buried[: len(self._head)]
-            found.append(self._head.best(scaled, error, k, gone, any_gone=self.dead > 0))
-        if self.missing:
-            gone = self._buried[len(self._rows) :][: self.missing]
+            gone = wear.gone[: len(self._head)]
+            found.append(self._head.best(scaled, error, k, gone, any_gone=wear.dead > 0))
+        if wear.missing:
+            gone = wear.gone[len(self._rows) :][: wear.missing]
             found.append(self._substitutes.best(scaled, error, k, gone, any_gone=True))
         if view.rows > self.covered:
             found.append(contenders(view, scaled, error, k, first=self.covered))
         return found
 
     def weigh(self, probes: NDArray[np.float64]) -> None:
-        """Learn on ``probes`` (P, d) how often each arm is among the ef nearest, to price its death."""
-        count = min(self._ef, len(self._rows) - self.dead)
-        found = [labels for probe in probes if (labels := self.nearest(probe, count)) is not None]
-        if found:
-            appearances = np.bincount(np.concatenate(found), minlength=len(self._rows))
-            self._appearances = (appearances / len(found)).astype(np.float32)
+        """Count on ``probes`` (P, d) how often each arm is among the ef nearest: its part in the load."""
+        count = min(self.wear.ef, len(self._rows) - self.dead)
+        near = (self.nearest(probe, count) for probe in probes)
+        self.wear.weigh([labels for labels in near if labels is not None])
 
     def bury(self, rows: Rows) -> None:
         """Mark rows as deleted, each once. Searches in other threads may go on."""
@@ -277,15 +279,9 @@ class HnswGraph:
         return other
 
     def _bury_labels(self, labels: NDArray[np.int64]) -> None:
-        self._buried[labels] = True
-        labels = labels[labels < len(self._rows)]
-        for label in labels.tolist():
+        for label in self.wear.bury(labels).tolist():
             self._index.mark_deleted(label)
-        self.dead += len(labels)
-        self.load += float(self._appearances[labels].sum())
-        self._index.set_ef(max(1, min(self._ef, int(_MOST_PASSED * self._ef * (1.0 - self.load_share)))))
-        longest = self._buried[: 2 * (self.reserve + len(self._substitutes))]
-        self.missing = max(0, int(np.count_nonzero(longest)) - self.reserve)
+        self._index.set_ef(self.wear.lowered_ef)
 
 
 def _not_in(rows: Rows, exclude: Rows) -> NDArray[np.bool_]:

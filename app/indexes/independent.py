@@ -1,8 +1,8 @@
 """Several graphs over the same arms, as independent as HNSW allows: the solvers inside the adaptive one.
 
-Each has its own random levels and its own random order of insertion. They are made for one table, and go on
-serving while arms come and go, as the graph of ``live`` does: fresh arms are scanned beside them, dead ones
-left out. Whether HNSW answers a fixed query with probability 0.9 nobody has proved, so nothing is promised.
+Each has its own random levels and its own random order of insertion. They are made for one table and go on
+serving while arms come and go, like the graph of ``live``: fresh arms are scanned exactly, dead ones are left
+out. Nobody has proved that HNSW answers a fixed query with probability 0.9, so nothing is promised.
 """
 
 from __future__ import annotations

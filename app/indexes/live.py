@@ -7,6 +7,7 @@ view, while the table goes on growing; ``finish_maintenance`` then applies what 
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -21,40 +22,44 @@ from app.algorithms import checks
 from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import DimensionMismatch
 from app.indexes import graph_file
-from app.indexes.hnsw import HnswGraph
 from app.indexes.maintenance import IndexOptions, Maintenance
-from app.indexes.planner import Kind, Plan, Structure
+from app.indexes.planner import Plan, is_small
+from app.indexes.scan_cost import ScanCost, measured_scan_cost
 from app.indexes.snapshot import Snapshot
+from app.indexes.structure import Kind, Structure
 from app.indexes.table import ArmTable
 
 __all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance", "Snapshot"]
 
 _RECENT_QUERIES = 256
-# Compaction.
+
+# A table is compacted when so many of its rows are dead, and this share of them.
 _LEAST_DEAD = 1_024
 _DEAD_SHARE = 0.2
-# Planning again: the catalogue has grown or shrunk by this factor, this share of it was written since,
-# arms beside the structure cost this share of a search (a smaller one once nothing is written any more), dead
-# ones are this share of the index, of what a search finds, or of the graph's reserve: the longest arms, after
-# whose death others win than those in it.
-_GROWTH = 1.2
-_CHANGED_SHARE = 0.5
-_BESIDE_SHARE = 0.5
-_BESIDE_SHARE_AT_REST, _AT_REST_S = 0.05, 5.0
-_DEAD_IN_INDEX = 0.1
-_DEAD_IN_SEARCH = 0.25
-_RESERVE_USED = 0.4
+
+# When to plan again.
+_GROWTH = 1.2  # the catalogue has grown or shrunk by this factor since the last plan
+_CHANGED_SHARE = 0.5  # this share of it was written
+_OVERLAY_SHARE = 0.5  # scanning fresh arms and substitutes takes this share of a search
+_OVERLAY_SHARE_AT_REST = 0.05  # the same, when nothing was written for
+_AT_REST_S = 5.0
+_DEAD_IN_INDEX = 0.1  # this share of the index is dead
+_DEAD_IN_SEARCH = 0.25  # this share of the arms that a search comes across is dead
+_RESERVE_USED = 0.4  # this share of the reserve of long arms is dead
 # After planning, rest for this multiple of the time it took, unless nothing but a scan is left to serve.
 _REST = 1.0
-# Before anything is measured: about the speed of memory, and a constant.
-_US_PER_READ = 1e-4
-_US_PER_SEARCH = 10.0
-_UNMEASURED_READS = 200_000
+
+_UNMEASURED = "small enough to be scanned, or not measured yet"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """What serves, how good it was measured to be, and what it costs. ``reason`` explains ``kind``."""
+    """What serves, how good it was measured to be, and what it costs. ``reason`` explains ``kind``.
+
+    A choice can be repeated: a ``LiveIndex`` of the same arms in the same order, with the same options and
+    ``seed``, draws the same probes, except for ``recent_probes`` of them, which are queries that were served.
+    Where ``build_threads`` is 1 it also builds the same graph.
+    """
 
     kind: Kind
     state: Literal["ready", "building"]
@@ -70,21 +75,35 @@ class IndexStatus:
     expected_us: float
     memory_bytes: int
     reason: str
+    seed: int
+    build_threads: int
+    recent_probes: int
 
 
 class LiveIndex:
     """See the module. Everything but ``Maintenance.run`` and searching is for one thread.
 
-    ``cache`` is where the graph is kept between runs; ``seed`` fixes graphs and probes.
+    ``cache``: the file that keeps the graph between runs. ``seed`` fixes graphs and probes. ``threads``: of a
+    build, by default all cores but one. ``scan_cost``: what a scan takes until one is timed on these arms, by
+    default as measured in this process.
     """
 
     def __init__(
-        self, dim: int, options: IndexOptions | None = None, *, cache: Path | None = None, seed: int = 0
+        self,
+        dim: int,
+        options: IndexOptions | None = None,
+        *,
+        cache: Path | None = None,
+        seed: int = 0,
+        threads: int | None = None,
+        scan_cost: ScanCost | None = None,
     ) -> None:
         self._dim = dim
         self._options = options or IndexOptions()
         self._cache = cache
         self._seed = seed
+        self._threads = threads or max(1, (os.cpu_count() or 1) - 1)
+        self._scan_cost = scan_cost
         self._table = ArmTable(dim)
         self._structure: Structure | None = None
         self._plan: Plan | None = None
@@ -147,6 +166,7 @@ class LiveIndex:
                 save_to=self._cache,
                 seed=self._seed,
                 recent=tuple(self._recent),
+                threads=self._threads,
             )
         return self._job
 
@@ -179,13 +199,16 @@ class LiveIndex:
             ratio_mean=served.ratio_mean if served else 1.0,
             ratio_min=served.ratio_min if served else 1.0,
             build_s=plan.build_s if plan else 0.0,
-            arms_in_graph=structure.arms if isinstance(structure, HnswGraph) else 0,
+            arms_in_graph=structure.arms if structure is not None and structure.kind == "hnsw" else 0,
             fresh=view.rows - structure.covered if structure else 0,
             dead=len(view.dead),
             ef_search=served.ef_search if served else None,
             expected_us=snapshot.expected_us,
             memory_bytes=self._table.memory_bytes + (structure.memory_bytes if structure else 0),
-            reason=plan.reason if plan else "not measured yet",
+            reason=plan.reason if plan else _UNMEASURED,
+            seed=self._seed,
+            build_threads=self._threads,
+            recent_probes=plan.recent_probes if plan else 0,
         )
 
     def _bury(self, rows: Rows) -> None:
@@ -202,61 +225,45 @@ class LiveIndex:
         self._table = table
 
     def _take_snapshot(self) -> Snapshot:
-        view, plan = self._table.view(), self._plan
+        view, plan, structure = self._table.view(), self._plan, self._structure
         if plan is None or not plan.size:
-            expected_us = _US_PER_SEARCH + _US_PER_READ * view.rows * view.dim
-            return Snapshot(view, None, expected_us, self._recent)
-        overruled = self._is_overloaded() and self._options.kind != "hnsw"
-        if self._structure is None or overruled or self._is_worn_out():
+            cost = self._scan_cost or measured_scan_cost()
+            return Snapshot(view, None, cost.us(view.rows * view.dim), self._recent)
+        if structure is None or structure.is_worn_out or self._is_overruled(structure, plan):
             return Snapshot(view, None, self._scan_us(plan), self._recent)
-        return Snapshot(view, self._structure, self._search_us(plan), self._recent)
+        return Snapshot(view, structure, self._search_us(structure, plan), self._recent)
 
-    def _is_worn_out(self) -> bool:
-        """Whether so many of the longest arms died that the graph's measured quality holds no longer."""
-        return isinstance(self._structure, HnswGraph) and self._structure.is_worn_out
+    def _is_overruled(self, structure: Structure, plan: Plan) -> bool:
+        """Whether a scan serves because it is faster by now, and the owner did not ask for a graph."""
+        return self._options.kind != "hnsw" and self._is_overloaded(structure, plan)
 
-    def _reserve_used(self) -> float:
-        return self._structure.reserve_used if isinstance(self._structure, HnswGraph) else 0.0
-
-    def _is_overloaded(self) -> bool:
-        """Whether dead arms have made the structure slower than a scan."""
-        plan = self._plan
-        return (
-            plan is not None and self._structure is not None and self._search_us(plan) > self._scan_us(plan)
-        )
+    def _is_overloaded(self, structure: Structure, plan: Plan) -> bool:
+        """Whether dead and fresh arms have made the structure slower than a scan."""
+        return self._search_us(structure, plan) > self._scan_us(plan)
 
     def _scan_us(self, plan: Plan) -> float:
-        """What a plain scan should take by now."""
+        """Time that a plain scan should take by now, in microseconds."""
         return plan.scan_us * self._table.view().rows / max(plan.size, 1)
 
-    def _search_us(self, plan: Plan) -> float:
-        """What a search of the structure, and of the arms that are scanned beside it, should take."""
-        slowdown = self._structure.slowdown if isinstance(self._structure, HnswGraph) else 1.0
-        return plan.expected_us * slowdown + self._beside_us(plan)
+    def _search_us(self, structure: Structure, plan: Plan) -> float:
+        """Time that a search of the structure, fresh arms and substitutes should take, in microseconds."""
+        return plan.expected_us * structure.slowdown + self._overlay_us(structure, plan)
 
-    def _beside_us(self, plan: Plan) -> float:
-        """What scanning the fresh arms and the substitutes of a graph should take."""
-        covered = self._structure.covered if self._structure is not None else 0
-        beside = self._table.view().rows - covered
-        if isinstance(self._structure, HnswGraph):
-            beside += self._structure.missing
-        return plan.scan_us * beside / max(plan.size, 1)
-
-    def _load(self) -> float:
-        """Expected dead arms among those that a search comes across, as a share of them."""
-        return self._structure.load_share if isinstance(self._structure, HnswGraph) else 0.0
+    def _overlay_us(self, structure: Structure, plan: Plan) -> float:
+        """Time that scanning the fresh arms and the substitutes should take, in microseconds."""
+        rows = self._table.view().rows - structure.covered + structure.missing
+        return plan.scan_us * rows / max(plan.size, 1)
 
     def _compaction_is_due(self) -> bool:
         view = self._table.view()
         return len(view.dead) > max(_LEAST_DEAD, _DEAD_SHARE * view.rows)
 
     def _plan_is_due(self) -> bool:
-        view, plan = self._table.view(), self._plan
-        forced = self._options.kind == "hnsw"
-        if not view.live or (view.live * view.dim < _UNMEASURED_READS and not forced):
+        view, plan, structure = self._table.view(), self._plan, self._structure
+        scanned = is_small(view) and structure is None and self._options.kind != "hnsw"
+        if not view.live or scanned:
             return False
-        urgent = self._is_overloaded() or self._reserve_used() > 1.0
-        if time.monotonic() < self._rest_until and not urgent:
+        if time.monotonic() < self._rest_until and not self._is_urgent():
             return False
         if plan is None:
             return True
@@ -264,16 +271,23 @@ class LiveIndex:
             return True
         if self._changes > _CHANGED_SHARE * plan.size:
             return True
-        return self._structure is not None and self._is_stale(self._structure, plan)
+        return structure is not None and self._is_stale(structure, plan)
+
+    def _is_urgent(self) -> bool:
+        """Whether the structure serves no longer, or soon will not."""
+        plan, structure = self._plan, self._structure
+        if plan is None or structure is None:
+            return False
+        return self._is_overloaded(structure, plan) or structure.reserve_used > 1.0
 
     def _is_stale(self, structure: Structure, plan: Plan) -> bool:
         at_rest = time.monotonic() > self._written_at + _AT_REST_S
-        share = _BESIDE_SHARE_AT_REST if at_rest else _BESIDE_SHARE
+        share = _OVERLAY_SHARE_AT_REST if at_rest else _OVERLAY_SHARE
         return (
-            self._beside_us(plan) > share * plan.expected_us
-            or self._load() > _DEAD_IN_SEARCH
+            self._overlay_us(structure, plan) > share * plan.expected_us
+            or structure.load_share > _DEAD_IN_SEARCH
             or structure.dead > _DEAD_IN_INDEX * structure.arms
-            or self._reserve_used() > _RESERVE_USED
+            or structure.reserve_used > _RESERVE_USED
         )
 
     def _check(self, ids: Sequence[str], features: Matrix, revisions: Sequence[int]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -17,9 +16,11 @@ from app.algorithms import checks
 from app.algorithms.types import Rows, Vector
 from app.indexes import graph_file
 from app.indexes.hnsw import HnswGraph
-from app.indexes.planner import GraphOptions, Plan, Structure, plan
+from app.indexes.planner import GraphOptions, Plan, plan
+from app.indexes.structure import Structure
 from app.indexes.table import ArmTable, ArmView
 
+# Features may well have been drawn from the seed of the index: the probes are drawn from another one.
 _PROBE_SALT = 0x70726F62
 
 
@@ -27,8 +28,9 @@ _PROBE_SALT = 0x70726F62
 class IndexOptions:
     """What a catalogue's owner may fix; the rest is measured.
 
-    ``m`` and ``ef_construction`` shape the HNSW graph; ``ef_search`` None means: chosen by measuring;
-    ``shortlist`` is the number of arms that are scored again in float64.
+    ``m``: links of an arm in the HNSW graph. ``ef_construction``, ``ef_search``: lengths of the candidate
+    lists of an insertion and of a search; ``ef_search`` None: chosen by measuring. ``shortlist``: number of
+    arms that the graph proposes and that are scored again in float64.
     Raises InvalidParameter (m outside 2..256, the others below 1).
     """
 
@@ -52,9 +54,12 @@ class Cancelled(Exception):
 class Maintenance:
     """One piece of work: a compaction, or measuring and building.
 
-    ``run`` in any thread, then ``LiveIndex.finish_maintenance`` in the loop's. ``cancel`` makes ``run``
-    return early, within seconds. Attributes after ``run``: ``table`` of a compaction; ``plan``
-    and ``structure`` otherwise; ``seconds`` it took.
+    Call ``run`` in any thread, then ``LiveIndex.finish_maintenance`` in the thread of the event loop.
+    ``cancel`` makes ``run`` return early, within seconds. Attributes after ``run``: ``table`` of a
+    compaction; ``plan`` and ``structure`` otherwise; ``seconds`` it took.
+
+    ``seed`` fixes probes and graph. ``recent``: queries served lately, each (d,). ``threads``: of a build.
+    With one thread the graph is a function of the arms, the options, the seed and ``recent``.
     """
 
     def __init__(
@@ -67,7 +72,7 @@ class Maintenance:
         save_to: Path | None,
         seed: int,
         recent: Sequence[Vector],
-        threads: int | None = None,
+        threads: int,
     ) -> None:
         self.view = view
         self.table: ArmTable | None = None
@@ -80,7 +85,7 @@ class Maintenance:
         self._save_to = save_to
         self._seed = seed
         self._recent = recent
-        self._threads = threads or max(1, (os.cpu_count() or 1) - 1)
+        self._threads = threads
         self._cancelled = threading.Event()
 
     def cancel(self) -> None:
@@ -100,7 +105,6 @@ class Maintenance:
             self.seconds = time.monotonic() - started
 
     def _measure_and_build(self) -> None:
-        # Salted: arms may well have been drawn from the same small seed.
         options, rng = self._options, np.random.default_rng((self._seed, _PROBE_SALT))
         graph = GraphOptions(
             wanted=options.kind == "hnsw",
@@ -124,7 +128,7 @@ class Maintenance:
             self.view, rows, seed=self._seed, threads=self._threads, check=self._check, **shape
         )
         if self._save_to is not None:
-            # A cache that cannot be written costs a build at the next start, nothing else.
+            # If the cache cannot be written, the next start builds the graph again.
             with suppress(OSError):
                 graph_file.write(self._save_to, graph, self.view, **shape)
         return graph

@@ -1,13 +1,18 @@
 """The planner: which index serves a catalogue, decided by measuring on probes.
 
-    plain scan      always possible, always exact; small catalogues never need more
-    norm-pruned     exact; worth it when the best arm's score bounds most norms
-    hnsw            approximate; built when neither of them answers within ``SMALL_US``
+    plain scan      always possible and always exact; small catalogues never need more
+    norm-pruned     exact; faster than the scan where the norms differ much
+    hnsw            approximate; takes longer to build than all searches of a small catalogue would gain
 
-hnsw searches with the smallest ef whose quality is GOOD; when no ef within the time ``budget`` is, with
-the largest one within it that is FAIR; when none is, with the smallest ef that is FAIR within our
-``patience``; at last with the largest ef within the budget. Whatever is below the FLOOR does not serve. An
-approximate index must be 1.25 times as fast as the best exact one, or 8 times if it is less than FAIR.
+    1. A catalogue of fewer than 500,000 numbers (arms times dimension) is scanned.
+    2. Of the two exact searches the faster one is kept. If it reads fewer than 500,000 numbers, it serves.
+    3. Otherwise a graph is built, and ``ef_choice`` decides which ef it serves with, if any.
+
+Why 500,000: Gaussian and unit arms of dimension 8 to 64 were searched at ef 32 and more. A graph over 320,000
+numbers took longer than the scan each time (speedup .2 to .9); over 640,000 it was the faster one mostly (.9
+to 2.5). A scan of so few numbers stays in the cache of one core.
+
+Everything but times is a function of the arms, the options, the ``rng`` and the recent queries.
 """
 
 from __future__ import annotations
@@ -15,33 +20,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
 
 import numpy as np
 
 from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
-from app.indexes.beside import ArmsBeside
+from app.indexes import ef_choice
+from app.indexes.ef_choice import LADDER, choose_ef
 from app.indexes.exact import scan
+from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.hnsw import HnswGraph
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.probes import Probes, Quality, make_queries, measure, solve, typical_us
+from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time_in_turn, typical_us
+from app.indexes.structure import Kind, Structure
 from app.indexes.table import ArmView
 
-Kind = Literal["exact", "norm_pruned", "hnsw"]
+_SMALL_NUMBERS = 500_000
 
-SMALL_US = 100.0
-BUDGET_SHARE = 28
-GOOD = (0.99, 0.999)
-FAIR = (0.95, 0.998)
-FLOOR = (0.80, 0.99)
-LADDER = (32, 48, 64, 96, 128, 192, 256, 384, 512)
-
-_PROBES = 400
+_PROBES = 1_000
 _TIMED = 25
-_WORTH_PRUNING = 0.6
-_FASTER = 0.9
-_MUCH_FASTER = 1.25
-_FAR_FASTER = 8.0
+_TIMED_EXACT = 200
+# Blocks are built if they promise to read at most this share, and kept if they are so many times as fast.
+_MOST_READ = 0.6
+_LEAST_EXACT_SPEEDUP = 1.1
+
 _CORE_QUANTILE = 0.02
 _CORE_MARGIN = 1.25
 _RESERVE = 0.05
@@ -49,27 +50,13 @@ _LARGEST_CORE = 0.75
 _SUBSTITUTES = 6  # for each arm of the reserve
 
 
-class Structure(Protocol):
-    """An index over the rows of a view below ``covered``; later rows are fresh, and scanned beside it."""
-
-    @property
-    def kind(self) -> Kind: ...
-    @property
-    def arms(self) -> int: ...
-    @property
-    def memory_bytes(self) -> int: ...
-
-    covered: int
-    dead: int
-
-    def search(self, view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None: ...
-    def bury(self, rows: Rows) -> None: ...
-    def moved(self, position: Rows, covered: int) -> Structure: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was decided for a catalogue of ``size`` arms, and what was measured (times in microseconds)."""
+    """What was decided for a catalogue of ``size`` arms, and what was measured (times in microseconds).
+
+    ``scan_us``: a plain scan; ``expected_us``: a search of what was decided for. ``recent_probes``: how many
+    probes were recent queries; the others follow from the seed.
+    """
 
     kind: Kind
     size: int
@@ -80,7 +67,8 @@ class Plan:
     ratio_min: float = 1.0
     ef_search: int | None = None
     build_s: float = 0.0
-    reason: str = "the plain scan is fast enough"
+    recent_probes: int = 0
+    reason: str = "small enough to be scanned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,89 +81,135 @@ class GraphOptions:
     make: Callable[[Rows], HnswGraph]
 
 
+@dataclass(frozen=True, slots=True)
+class _Exact:
+    """The best exact search: its plan, its index if it has one, and how many numbers it reads on average."""
+
+    plan: Plan
+    search: Callable[[Vector], TopK]
+    blocks: NormBlocks | None
+    numbers: float
+
+
+def is_small(view: ArmView) -> bool:
+    """Whether the catalogue is so small that no index is tried."""
+    return view.live * view.dim < _SMALL_NUMBERS
+
+
 def plan(
     view: ArmView, graph: GraphOptions | None, *, recent: Sequence[Vector], rng: np.random.Generator
 ) -> tuple[Plan, Structure | None]:
-    """Measure, build what is needed, decide. ``graph`` None: the plain scan alone is allowed."""
-    queries = make_queries(view.dim, _PROBES, recent, rng)
+    """Measure, build what is needed, decide. ``graph`` None: the plain scan alone is allowed.
+
+    ``recent``: queries that were served lately, each (d,); half of the probes are taken from them.
+    """
+    queries, recent_probes = make_queries(view.dim, _PROBES, recent, rng)
     scan_us = typical_us(lambda query: scan(view, query, 1), queries[:_TIMED])
-    plain = Plan("exact", view.live, scan_us, scan_us)
+    plain = Plan("exact", view.live, scan_us, scan_us, recent_probes=recent_probes)
     if graph is None or not view.live:
         return replace(plain, reason="as configured"), None
-    if graph.wanted:
-        return _with_graph(view, graph, plain, solve(view, queries))
-    if scan_us <= SMALL_US / 2:
+    if is_small(view) and not graph.wanted:
         return plain, None
     probes = solve(view, queries)
-    exact, blocks = _pruned(view, plain, probes)
-    if exact.expected_us <= SMALL_US:
-        return exact, blocks
-    found, structure = _with_graph(view, graph, exact, probes)
-    is_fair = found.recall_at_1 >= FAIR[0] and found.ratio_mean >= FAIR[1]
-    least = _MUCH_FASTER if is_fair else _FAR_FASTER
-    if structure is None or found.expected_us * least > exact.expected_us:
-        return replace(exact, reason=f"a graph was tried: {found.reason}"), blocks
-    return found, structure
+    exact = _Exact(plain, lambda query: scan(view, query, 1), None, view.live * view.dim)
+    if not graph.wanted:
+        exact = _faster_exact(view, exact, probes)
+        if exact.numbers < _SMALL_NUMBERS:
+            return exact.plan, exact.blocks
+    return _with_graph(view, graph, exact, probes)
 
 
-def _pruned(view: ArmView, plain: Plan, probes: Probes) -> tuple[Plan, Structure | None]:
-    """Norm-pruned search if it is faster than the plain scan; built only if the norms promise that."""
+def _faster_exact(view: ArmView, plain: _Exact, probes: Probes) -> _Exact:
+    """Norm-pruned search if it is faster than the plain scan; it is tried only if the norms promise that."""
     norms = np.sort(view.norms[view.live_rows])
     least = probes.best / np.linalg.norm(probes.queries, axis=1)
-    share_read = 1.0 - norms.searchsorted(least).mean() / len(norms)
-    if share_read > _WORTH_PRUNING:
-        return plain, None
+    share_read = 1.0 - float(norms.searchsorted(least).mean()) / len(norms)
+    if share_read > _MOST_READ:
+        return plain
     blocks = NormBlocks(view)
-    us = typical_us(lambda query: blocks.search(view, query, 1), probes.queries[: 4 * _TIMED])
-    if us > _FASTER * plain.scan_us:
-        return plain, None
-    return replace(plain, kind="norm_pruned", expected_us=us, reason=f"reads {share_read:.0%}"), blocks
+
+    def search(query: Vector) -> TopK:
+        return blocks.search(view, query, 1)
+
+    _, us, scan_us = time_in_turn(search, plain.search, probes.queries[:_TIMED_EXACT])
+    if scan_us < _LEAST_EXACT_SPEEDUP * us:
+        return plain
+    pruned = replace(plain.plan, kind="norm_pruned", scan_us=scan_us, expected_us=us)
+    return _Exact(
+        replace(pruned, reason=f"reads {share_read:.0%}"), search, blocks, share_read * plain.numbers
+    )
 
 
 def _with_graph(
-    view: ArmView, options: GraphOptions, exact: Plan, probes: Probes
+    view: ArmView, options: GraphOptions, exact: _Exact, probes: Probes
 ) -> tuple[Plan, Structure | None]:
-    """A plan with a graph; without a structure if the graph's quality is below the floor."""
+    """A graph and its plan if some ef may serve, else the exact search."""
     if not np.isfinite(view.largest_norm):
-        return replace(exact, reason="norms out of range"), None
+        return replace(exact.plan, reason="norms out of range"), exact.blocks
     started = time.perf_counter()
     rows, reserve, substitutes = core(view, probes.queries)
     graph = options.make(rows)
     graph.with_head(view)
-    graph.with_reserve(reserve, ArmsBeside.copied(view, substitutes))
+    graph.with_reserve(reserve, ExactOverlay.copied(view, substitutes))
     build_s = time.perf_counter() - started
-    measured = _climb(view, graph, options, probes, exact.scan_us)
-    ef = choose_ef(measured, budget(exact.scan_us), patience(exact.scan_us))
-    quality = measured[ef]
-    if not _reaches(quality, FLOOR):
-        reason = f"recall {quality.recall_at_1:.3f}, ratio {quality.ratio_mean:.4f}: below the floor"
-        return replace(exact, build_s=build_s, reason=reason), None
-    # A request for more than ``most`` arms would take longer than the scan.
-    most = max(options.shortlist, int(ef * exact.scan_us / quality.us))
+    trials = _climb(view, graph, options, exact, probes)
+    ef = choose_ef(trials, forced=options.wanted)
+    if ef is None:
+        reason = f"a graph was tried: {_comparison(exact.plan, *list(trials.items())[-1])}"
+        return replace(exact.plan, build_s=build_s, reason=reason), exact.blocks
+    trial = trials[ef]
+    # A request for more than ``most`` arms would take longer than the exact search.
+    most = max(options.shortlist, int(ef * trial.speedup))
     graph.tuned(ef, shortlist=options.shortlist, most=most)
     graph.weigh(probes.queries)
-    return _measured(exact, ef, quality, build_s), graph
+    return _served(exact.plan, ef, trial, build_s), graph
 
 
-def _measured(exact: Plan, ef: int, quality: Quality, build_s: float) -> Plan:
+def _climb(
+    view: ArmView, graph: HnswGraph, options: GraphOptions, exact: _Exact, probes: Probes
+) -> dict[int, Trial]:
+    """Measure one ef after the other, until no larger one could be chosen."""
+    trials: dict[int, Trial] = {}
+    for ef in LADDER if options.ef_search is None else (options.ef_search,):
+        graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
+        trials[ef] = compare(
+            lambda query: graph.search(view, query, 1) or scan(view, query, 1), exact.search, probes
+        )
+        if ef_choice.is_settled(trials, forced=options.wanted):
+            break
+    return trials
+
+
+def _served(exact: Plan, ef: int, trial: Trial, build_s: float) -> Plan:
+    quality = trial.quality
     return replace(
         exact,
         kind="hnsw",
-        expected_us=quality.us,
+        # Both exact searches as they were when this ef was timed.
+        scan_us=exact.scan_us * trial.exact_us / exact.expected_us,
+        expected_us=trial.us,
         recall_at_1=quality.recall_at_1,
         ratio_mean=quality.ratio_mean,
         ratio_min=quality.ratio_min,
         ef_search=ef,
         build_s=build_s,
-        reason=f"{exact.scan_us / quality.us:.1f} times as fast as the plain scan",
+        reason=_comparison(exact, ef, trial),
     )
 
 
-def core(view: ArmView, queries: Matrix) -> tuple[Rows, int, Rows]:
-    """The live rows that are long enough to win though the reserve died, the reserve's size, and substitutes.
+def _comparison(exact: Plan, ef: int, trial: Trial) -> str:
+    quality, other = trial.quality, "plain scan" if exact.kind == "exact" else "norm-pruned search"
+    found = f"recall {quality.recall_at_1:.3f} and ratio {quality.ratio_mean:.4f} at ef {ef}"
+    least = "" if ef_choice.reaches(quality, ef_choice.FLOOR) else ", which is below the floor"
+    return f"{trial.speedup:.1f} times as fast as the {other}, {found}{least}"
 
-    The core has the norms of 98 % of those winners, and a quarter more arms; substitutes are the longest of
-    the others. Where the core is most of the catalogue, all of it is taken, and there is no reserve.
+
+def core(view: ArmView, queries: Matrix) -> tuple[Rows, int, Rows]:
+    """The rows for a graph, the size of its reserve, and its substitutes.
+
+    The rows are those long enough to win though the longest arms, the reserve, were dead. They have the norms
+    of 98 % of the winners on ``queries`` (P, d) then; a quarter more arms are added. Substitutes are the
+    longest of the others. Where the core is most of the catalogue, all of it is taken, without a reserve.
     """
     rows = view.live_rows
     norms = view.norms[rows]
@@ -188,39 +222,3 @@ def core(view: ArmView, queries: Matrix) -> tuple[Rows, int, Rows]:
     standing = min(count + _SUBSTITUTES * reserve, len(rows) - 1)
     order = np.argpartition(-norms, (count, standing))
     return rows[order[:count]], reserve, rows[order[count:standing]]
-
-
-def budget(scan_us: float) -> float:
-    """Time that a search of a graph should take, in microseconds."""
-    return min(max(SMALL_US, scan_us / BUDGET_SHARE), scan_us / 2.0)
-
-
-def patience(scan_us: float) -> float:
-    """Time that it may take if its quality would not be FAIR otherwise."""
-    return max(scan_us / 4.0, min(scan_us / _MUCH_FASTER, SMALL_US))
-
-
-def choose_ef(measured: dict[int, Quality], budget_us: float, patience_us: float) -> int:
-    """The rule of the module's notation, over ef -> quality in ascending order of ef."""
-    within = [ef for ef, quality in measured.items() if quality.us <= budget_us]
-    good = [ef for ef in within if _reaches(measured[ef], GOOD)]
-    fair = [ef for ef in within if _reaches(measured[ef], FAIR)]
-    slow = [ef for ef, q in measured.items() if _reaches(q, FAIR) and q.us <= patience_us]
-    return (good[:1] or fair[-1:] or slow[:1] or within[-1:] or list(measured)[:1])[0]
-
-
-def _climb(
-    view: ArmView, graph: HnswGraph, options: GraphOptions, probes: Probes, scan_us: float
-) -> dict[int, Quality]:
-    """Measure one ef after the other until the quality is good or the time is too long."""
-    measured: dict[int, Quality] = {}
-    for ef in LADDER if options.ef_search is None else (options.ef_search,):
-        graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
-        measured[ef] = measure(lambda query: graph.search(view, query, 1) or scan(view, query, 1), probes)
-        if _reaches(measured[ef], GOOD) or measured[ef].us > patience(scan_us):
-            break
-    return measured
-
-
-def _reaches(quality: Quality, least: tuple[float, float]) -> bool:
-    return quality.recall_at_1 >= least[0] and quality.ratio_mean >= least[1]

@@ -1,13 +1,18 @@
-"""Probes: queries with known answers, on which an index is timed and judged.
+"""Probes: queries with known answers, on which an index is judged and timed.
 
 Notation
     P, d        number of probes, dimension
     best        (P,) largest score of any live arm, in float64
+    recall      share of the probes whose best arm was found
     ratio       score found / best score; 1 - (best - found) / |best| when the best score is negative
+
+An index is timed against an exact search, in turn: some probes by the index, some by the exact search, and so
+on. What slows the machine down for a while then slows both down, and leaves their ratio as it is.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +28,8 @@ Search = Callable[[Vector], TopK]
 _CHUNK_ROWS = 8_192
 _ENOUGH_RECENT = 64
 _SAME_SCORE = 1e-6
+# In a turn the index answers so many queries, and the exact search so many.
+_TURN, _EXACT_TURN = 40, 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,25 +43,48 @@ class Probes:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How well, and in what time (median, microseconds), a search answered the probes."""
+    """How well a search answered the probes. ``recall_error`` is the standard error of the recall."""
 
     recall_at_1: float
     ratio_mean: float
     ratio_min: float
+    recall_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One search on the probes: its quality, its typical time, and that of the best exact search meanwhile.
+
+    Times are in microseconds.
+    """
+
+    quality: Quality
     us: float
+    exact_us: float
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the best exact search."""
+        return self.exact_us / self.us
 
 
-def make_queries(dim: int, count: int, recent: Sequence[Vector], rng: np.random.Generator) -> Matrix:
-    """Gaussian directions (count, d); up to half of them real queries when there are enough of those."""
+def make_queries(
+    dim: int, count: int, recent: Sequence[Vector], rng: np.random.Generator
+) -> tuple[Matrix, int]:
+    """Gaussian directions (count, d), and how many of them are recent queries in place of drawn ones.
+
+    With 64 recent queries or more, up to half of the directions are such queries.
+    """
     queries = rng.standard_normal((count, dim))
     real = [unit_scale(query) for query in recent if query.shape == (dim,)]
     real = [(query, norm) for query, norm in real if norm > 0.0]
-    if len(real) >= _ENOUGH_RECENT:
-        chosen = rng.choice(len(real), size=min(count // 2, len(real)), replace=False)
-        for place, source in enumerate(chosen.tolist()):
-            query, norm = real[source]
-            queries[place] = query * (np.sqrt(dim) / norm)
-    return queries
+    if len(real) < _ENOUGH_RECENT:
+        return queries, 0
+    chosen = rng.choice(len(real), size=min(count // 2, len(real)), replace=False)
+    for place, source in enumerate(chosen.tolist()):
+        query, norm = real[source]
+        queries[place] = query * (np.sqrt(dim) / norm)
+    return queries[rng.permutation(count)], len(chosen)
 
 
 def solve(view: ArmView, queries: Matrix, *, shorter_than: float = np.inf) -> Probes:
@@ -80,31 +110,58 @@ def solve(view: ArmView, queries: Matrix, *, shorter_than: float = np.inf) -> Pr
 
 def measure(search: Search, probes: Probes) -> Quality:
     """Answer every probe once and compare with the truth."""
-    found = np.empty(len(probes.queries))
-    seconds = np.empty(len(probes.queries))
-    search(probes.queries[0])
-    for place, query in enumerate(probes.queries):
-        started = time.perf_counter()
-        answer = search(query)
-        seconds[place] = time.perf_counter() - started
-        found[place] = answer.scores[0]
-    scale = np.abs(probes.best)
-    missing = probes.best - found
-    ratio = 1.0 - np.divide(missing, scale, out=np.zeros_like(scale), where=scale > 0.0)
-    return Quality(
-        recall_at_1=float((missing <= _SAME_SCORE * scale).mean()),
-        ratio_mean=float(ratio.mean()),
-        ratio_min=float(ratio.min()),
-        us=float(np.median(seconds) * 1e6),
-    )
+    return _quality([search(query) for query in probes.queries], probes)
+
+
+def compare(search: Search, exact: Search, probes: Probes) -> Trial:
+    """Answer every probe by ``search``, and some by the ``exact`` one in between: quality and times."""
+    answers, us, exact_us = time_in_turn(search, exact, probes.queries)
+    return Trial(_quality(answers, probes), us, exact_us)
+
+
+def time_in_turn(search: Search, exact: Search, queries: Matrix) -> tuple[list[TopK], float, float]:
+    """Let both searches answer queries in turn: 40 by ``search``, 5 of these by ``exact``, and so on.
+
+    Returns the answers of ``search``, its median time in microseconds, and that time multiplied by the
+    median over all turns of (median time of ``exact`` / median time of ``search``).
+    """
+    answers: list[TopK] = []
+    seconds: list[float] = []
+    ratios = []
+    search(queries[0])
+    exact(queries[0])
+    for turn in np.array_split(queries, max(1, len(queries) // _TURN)):
+        mine = [_timed(search, query, answers) for query in turn]
+        others = [_timed(exact, query, []) for query in turn[:_EXACT_TURN]]
+        ratios.append(float(np.median(others) / np.median(mine)))
+        seconds += mine
+    us = float(np.median(seconds) * 1e6)
+    return answers, us, us * float(np.median(ratios))
 
 
 def typical_us(search: Search, queries: Matrix) -> float:
     """Median time of one search, in microseconds."""
     search(queries[0])
-    seconds = []
-    for query in queries:
-        started = time.perf_counter()
-        search(query)
-        seconds.append(time.perf_counter() - started)
-    return float(np.median(seconds) * 1e6)
+    return float(np.median([_timed(search, query, []) for query in queries]) * 1e6)
+
+
+def _timed(search: Search, query: Vector, answers: list[TopK]) -> float:
+    started = time.perf_counter()
+    answer = search(query)
+    seconds = time.perf_counter() - started
+    answers.append(answer)
+    return seconds
+
+
+def _quality(answers: Sequence[TopK], probes: Probes) -> Quality:
+    found = np.array([answer.scores[0] for answer in answers])
+    scale = np.abs(probes.best)
+    missing = probes.best - found
+    ratio = 1.0 - np.divide(missing, scale, out=np.zeros_like(scale), where=scale > 0.0)
+    recall = float((missing <= _SAME_SCORE * scale).mean())
+    return Quality(
+        recall_at_1=recall,
+        ratio_mean=float(ratio.mean()),
+        ratio_min=float(ratio.min()),
+        recall_error=math.sqrt(recall * (1.0 - recall) / len(answers)),
+    )

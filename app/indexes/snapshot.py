@@ -11,7 +11,7 @@ import numpy as np
 from app.algorithms import checks
 from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
 from app.indexes.exact import scan
-from app.indexes.planner import Kind, Structure
+from app.indexes.structure import Kind, Structure
 from app.indexes.table import ArmView
 
 
@@ -19,8 +19,8 @@ from app.indexes.table import ArmView
 class Snapshot:
     """The catalogue at one moment, as a ``MipsSolver``; arms that come and go do not change it.
 
-    ``structure`` None: every search is a plain scan. ``expected_us`` is the measured typical time of a
-    search, so that a caller can decide to run long ones in a thread. ``recent`` keeps the last queries.
+    ``structure`` None: every search is a plain scan. ``expected_us`` is the typical time of a search in
+    microseconds, so that a caller can run long ones in a thread. ``recent`` collects the last queries.
     """
 
     view: ArmView

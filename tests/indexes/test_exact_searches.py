@@ -92,7 +92,7 @@ def test_the_plain_scan_is_brute_force(problem):
 
 @settings(max_examples=150)
 @given(problems())
-def test_norm_blocks_and_the_fresh_rows_beside_them_are_brute_force(problem):
+def test_norm_blocks_and_a_scan_of_the_fresh_rows_are_brute_force(problem):
     view, blocks, query, k, exclude = problem
     if blocks is None:
         return

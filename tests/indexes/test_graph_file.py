@@ -50,7 +50,7 @@ def test_the_same_graph_comes_back_without_building(path, features, monkeypatch)
         assert np.array_equal(*(graph.rows[graph.nearest(query, 20)] for graph in graphs))
 
 
-def test_only_the_owner_can_read_it_and_nothing_is_left_beside_it(path):
+def test_only_the_owner_can_read_it_and_nothing_else_is_left(path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(path.parent.iterdir()) == [path]
 

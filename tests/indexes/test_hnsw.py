@@ -10,7 +10,7 @@ from app.indexes import hnsw
 from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions
-from app.indexes.probes import make_queries, measure, solve
+from app.indexes.probes import measure, solve
 from tests.indexes.brute_force import filled, maintain
 
 
@@ -41,7 +41,7 @@ def of_one_length(count, dim):
 @pytest.mark.parametrize("scale", [1e-150, 1e-12, 1.0, 1e12, 1e150])
 def test_recall_does_not_depend_on_the_scale_of_the_features(dim, scale):
     view = view_of(gaussian(1_500, dim) * scale)
-    probes = solve(view, make_queries(dim, 100, [], np.random.default_rng(2)))
+    probes = solve(view, gaussian(100, dim, seed=2))
     graph = built(view)
     quality = measure(lambda query: graph.search(view, query, 1), probes)
     assert quality.recall_at_1 >= 0.95
@@ -58,7 +58,7 @@ def test_recall_does_not_depend_on_the_scale_of_the_query(scale):
 
 def test_several_threads_build_a_graph_as_good():
     view = view_of(gaussian(6_000, 8))
-    probes = solve(view, make_queries(8, 100, [], np.random.default_rng(2)))
+    probes = solve(view, gaussian(100, 8, seed=2))
     graph = built(view, threads=2)
     assert measure(lambda query: graph.search(view, query, 1), probes).recall_at_1 >= 0.95
 
@@ -184,7 +184,7 @@ def test_the_load_of_a_dead_arm_is_how_often_it_is_found():
     found = [graph.rows[graph.nearest(query, 16)] for query in probes]
     graph.bury(found[0])
     expected = np.mean([np.isin(rows, found[0]).sum() for rows in found])
-    assert graph.load == pytest.approx(expected, rel=1e-5)
+    assert graph.wear.load == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_dead_among_the_nearest_cost_half_a_search_at_most_and_little_in_recall():
@@ -197,10 +197,10 @@ def test_the_dead_among_the_nearest_cost_half_a_search_at_most_and_little_in_rec
     index.remove([str(row) for row in longest])
     graph.bury(longest[:200])
     assert graph._index.ef == 128, "few are dead: as many living ones are looked for as before"
-    assert graph.slowdown == pytest.approx(128 / (128 - graph.load))
+    assert graph.slowdown == pytest.approx(128 / (128 - graph.wear.load))
     graph.bury(longest[200:])
-    assert graph.load > 128 / 3
-    assert graph._index.ef == int(1.5 * (128 - graph.load))
+    assert graph.wear.load > 128 / 3
+    assert graph._index.ef == int(1.5 * (128 - graph.wear.load))
     assert graph.slowdown == 1.5
     view = index.snapshot().view
     queries = gaussian(300, 8, seed=9)
@@ -224,7 +224,7 @@ def test_a_compaction_moves_the_graph_along():
         assert (2 * found.rows + 1).tolist() == graph.search(before, query, 5).rows.tolist()
 
 
-def test_the_longest_arms_are_never_missed_because_they_are_scanned_beside_the_graph():
+def test_the_longest_arms_are_never_missed_because_the_head_is_scanned():
     index = filled(gaussian(8_000, 16))
     view = index.snapshot().view
     graph = built(view, ef=1)

@@ -1,4 +1,4 @@
-"""Graphs beside a catalogue that changes: what they answer, and when they are to be built again."""
+"""Independent graphs over a catalogue that changes: what they answer, and when they are to be built again."""
 
 from __future__ import annotations
 

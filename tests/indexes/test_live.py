@@ -161,10 +161,9 @@ def eager():
     """Small catalogues are planned, compacted and pruned like large ones; and nothing rests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live, "_LEAST_DEAD", 5)
-        patch.setattr(live, "_UNMEASURED_READS", 1)
+        patch.setattr(planner, "_SMALL_NUMBERS", 1)
         patch.setattr(live, "_REST", 0.0)
         patch.setattr(planner, "_PROBES", 20)
-        patch.setattr(planner, "SMALL_US", 1e9)
         yield
 
 

@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.indexes import live
+from app.indexes import live, planner
 from app.indexes.live import IndexOptions
+from app.indexes.scan_cost import ScanCost, measured_scan_cost
 from tests.indexes.brute_force import filled, maintain
 
 HNSW = IndexOptions(kind="hnsw", ef_construction=40)
@@ -44,7 +45,7 @@ def measured(index, **figures):
 
 def most_are_dead(index):
     """As if nine tenths of the arms that a search comes across were dead."""
-    index._structure.load = 0.9 * index._plan.ef_search
+    index._structure.wear.load = 0.9 * index._plan.ef_search
     index._snapshot = None
 
 
@@ -64,7 +65,7 @@ def test_fresh_arms_fall_due_when_scanning_them_takes_half_of_a_search(index):
 
 
 def test_fewer_fresh_arms_fall_due_once_nothing_is_written_any_more(index, monkeypatch):
-    """What an import leaves beside the index does not stay there for good; a handful may."""
+    """What an import leaves outside of the index does not stay there for good; a handful may."""
     measured(index, scan_us=1_000.0, expected_us=40.0)
     monkeypatch.setattr(live, "_AT_REST_S", 3_600.0)
     add(index, 2_000, 6)
@@ -79,7 +80,7 @@ def test_fewer_fresh_arms_fall_due_once_nothing_is_written_any_more(index, monke
 
 def test_dead_arms_fall_due_by_how_often_they_are_found(index):
     graph = index.snapshot().structure
-    often = graph.rows[np.argsort(-graph._appearances)]
+    often = graph.rows[np.argsort(-graph.wear.appearances)]
     rarely = often[::-1]
     index.remove([str(row) for row in rarely[:100]])
     assert index.begin_maintenance() is None
@@ -88,6 +89,18 @@ def test_dead_arms_fall_due_by_how_often_they_are_found(index):
     assert index.snapshot().expected_us > quiet
     assert maintain(index)[-1] == "plan"
     assert index.status().dead in {0, 700}
+
+
+def test_a_catalogue_that_became_small_loses_its_graph():
+    index = filled(of_one_length(2_000, 8), HNSW)
+    maintain(index)
+    index._options = IndexOptions(kind="auto")
+    measured(index, scan_us=1_000.0, expected_us=40.0)
+    assert index.snapshot().structure is not None
+    index.remove([str(row) for row in range(500)])
+    assert maintain(index)[-1] == "plan"
+    assert index.snapshot().structure is None
+    assert index.begin_maintenance() is None
 
 
 def test_growth_and_shrinking_fall_due(index):
@@ -99,8 +112,8 @@ def test_growth_and_shrinking_fall_due(index):
 
 
 def test_many_changes_fall_due_though_the_size_stays(monkeypatch):
-    monkeypatch.setattr(live, "_UNMEASURED_READS", 1)
-    index = filled(of_one_length(1_000, 8))
+    monkeypatch.setattr(planner, "_SMALL_NUMBERS", 1)
+    index = filled(of_one_length(1_000, 8), IndexOptions(kind="exact"))
     assert maintain(index) == ["plan"]
     for round_ in range(5):
         assert index.begin_maintenance() is None
@@ -150,6 +163,14 @@ def test_a_job_is_finished_once(index):
     index.finish_maintenance(job)
     assert index.snapshot().structure is structure
     assert index.status().fresh == 500
+
+
+def test_until_a_scan_is_timed_its_time_is_that_of_this_machine():
+    features = of_one_length(100, 8)
+    index = filled(features, scan_cost=ScanCost(call_us=5.0, number_us=0.5))
+    assert index.snapshot().expected_us == 5.0 + 0.5 * 800
+    assert filled(features).snapshot().expected_us == measured_scan_cost().us(800)
+    assert measured_scan_cost().us(10_000_000) > measured_scan_cost().us(1_000) > 0.0
 
 
 def test_status_counts(index):

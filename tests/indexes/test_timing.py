@@ -1,0 +1,70 @@
+"""Times are taken in turn, on a clock of our own: what slows the machine down leaves the ratio as it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.algorithms.types import TopK
+from app.indexes import probes
+from app.indexes.probes import time_in_turn, typical_us
+
+SEARCH_S, EXACT_S = 100e-6, 400e-6
+
+
+class Machine:
+    """A clock, and searches that take their time on it: ``slowness`` times as long as on a quiet machine.
+
+    Every tenth search is interrupted for 10 ms by another process.
+    """
+
+    def __init__(self, slowness):
+        self.now, self.searches, self._slowness = 0.0, 0, slowness
+
+    def perf_counter(self):
+        return self.now
+
+    def search(self, seconds):
+        def run(query):
+            self.searches += 1
+            self.now += seconds * self._slowness(self.now) + (self.searches % 10 == 0) * 10e-3
+            return TopK(np.array([0]), np.array([query[0]]), exact=True)
+
+        return run
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    def use(slowness):
+        machine = Machine(slowness)
+        monkeypatch.setattr(probes.time, "perf_counter", machine.perf_counter)
+        return machine
+
+    return use
+
+
+QUERIES = np.arange(1_000.0)[:, None]
+
+
+@pytest.mark.parametrize("period_s", [0.3, 1.0, 5.0])
+def test_the_ratio_of_times_is_that_of_a_quiet_machine(machine, period_s):
+    """The machine is three times as slow every other ``period_s``, as beside another process."""
+    busy = machine(lambda now: 3.0 if int(now / period_s) % 2 else 1.0)
+    answers, us, exact_us = time_in_turn(busy.search(SEARCH_S), busy.search(EXACT_S), QUERIES)
+    assert exact_us / us == pytest.approx(4.0, rel=1e-6)
+    assert 100.0 - 1e-6 <= us <= 300.0 + 1e-6
+    assert [answer.scores[0] for answer in answers] == QUERIES[:, 0].tolist()
+
+
+def test_one_after_the_other_would_be_wrong(machine):
+    """The broken variant: the machine became busy after the first of the two was timed."""
+    busy = machine(lambda now: 3.0 if now > 0.05 else 1.0)
+    exact_us = typical_us(busy.search(EXACT_S), QUERIES[:20])
+    us = typical_us(busy.search(SEARCH_S), QUERIES)
+    assert exact_us / us < 1.5
+
+
+def test_few_queries_are_one_turn(machine):
+    quiet = machine(lambda _: 1.0)
+    answers, us, exact_us = time_in_turn(quiet.search(SEARCH_S), quiet.search(EXACT_S), QUERIES[:3])
+    assert (len(answers), round(us), round(exact_us)) == (3, 100, 400)
