@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ BENCHMARKS = {
     "slates": "slate campaigns: time per decision, samples against Exhaustive",
     "sampling": "racing samplers: errors, reads, and time against exact vectorised sampling",
     "growth": "how the time of a decision grows with the number of arms, and the exponents",
+    "planner": "which index the planner chooses at 100,000 arms, alone and next to a busy process",
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
 }
 
@@ -100,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("name", nargs="?", choices=sorted(BENCHMARKS), help="which benchmark")
     bench.add_argument("--list", action="store_true", help="list the benchmarks")
     bench.add_argument("--quick", action="store_true", help="fewer repetitions")
+    bench.add_argument("--seed", type=int, help="planner: repeat the build of this seed")
     bench.add_argument(
         "--json", type=_writable, metavar="FILE", help="write machine, versions, seed and rows"
     )
@@ -207,7 +210,11 @@ def _bench(parsed: argparse.Namespace) -> int:
         for name, text in BENCHMARKS.items():
             print(f"{name:12} {text}")
         return 0 if parsed.list else 2
-    _write(parsed.json, import_module(f"app.bench.{parsed.name.replace('-', '_')}").run(parsed.quick))
+    run = import_module(f"app.bench.{parsed.name.replace('-', '_')}").run
+    if parsed.seed is not None and "seed" not in signature(run).parameters:
+        raise ShortlistError(f"--seed: the seeds of {parsed.name} are fixed")
+    options = {} if parsed.seed is None else {"seed": parsed.seed}
+    _write(parsed.json, run(parsed.quick, **options))
     return 0
 
 

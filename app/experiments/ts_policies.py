@@ -17,8 +17,8 @@ from app.algorithms.linear import sub_ts
 from app.algorithms.linear.ridge import Posterior
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.experiments.synthetic import Environment
+from app.indexes.ef_choice import LADDER
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.planner import LADDER
 from app.indexes.table import aligned_empty
 
 

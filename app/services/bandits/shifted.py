@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from app.algorithms.linear.shifted_rewards import shift_features, unshift_scores
 from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
-from app.indexes.planner import Kind
 from app.indexes.snapshot import Snapshot
+from app.indexes.structure import Kind
 from app.indexes.table import ArmView
 
 _HALF_ROOT = math.sqrt(0.5)

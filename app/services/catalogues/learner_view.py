@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
-from app.indexes.planner import Kind
 from app.indexes.snapshot import Snapshot
+from app.indexes.structure import Kind
 from app.indexes.table import ArmView
 
 

@@ -1,0 +1,56 @@
+"""The planner's benchmark on catalogues small enough for a test."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app import cli
+from app.bench import planner as bench
+from app.indexes import planner
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(bench, "ARMS", 400)
+    monkeypatch.setattr(bench, "DIM", 4)
+    monkeypatch.setattr(bench, "CHECKED", 40)
+    monkeypatch.setattr(bench, "NEIGHBOUR_NUMBERS", 1_000)
+    monkeypatch.setattr(planner, "_SMALL_NUMBERS", 0)
+
+
+def test_every_seed_is_built_alone_and_next_to_a_busy_process(small, capsys):
+    rows = bench.run(quick=True)["rows"]
+    seeds = [bench.SEED + build for build in range(bench.QUICK_BUILDS)]
+    assert [(row["seed"], row["neighbour"]) for row in rows] == [
+        (seed, neighbour) for neighbour in (False, True) for seed in seeds
+    ]
+    for row in rows:
+        assert row["speedup"] == pytest.approx(row["scan_us"] / row["us"])
+        assert 0.0 < row["checked"] <= 1.0
+    assert "of 3 builds are served by a graph" in capsys.readouterr().out
+
+
+def test_a_build_is_repeated_by_its_seed(small, monkeypatch):
+    drawn = []
+    original = np.random.default_rng
+
+    def spy(seed):
+        drawn.append(seed)
+        return original(seed)
+
+    monkeypatch.setattr(bench.np.random, "default_rng", spy)
+    assert [row["seed"] for row in bench.run(quick=False, seed=77)["rows"]] == [77, 77]
+    assert drawn.count(77) == 2
+
+
+def test_the_neighbour_ends_with_the_block():
+    with bench.busy_neighbour():
+        (process,) = bench.multiprocessing.active_children()
+        assert process.is_alive()
+    assert not process.is_alive()
+
+
+def test_a_seed_is_refused_where_seeds_are_fixed(capsys):
+    assert cli.main(["bench", "churn", "--seed", "1"]) == 1
+    assert "fixed" in capsys.readouterr().err
