@@ -11,7 +11,7 @@ A state and the generators that are passed in are all that the next step depends
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,24 +29,35 @@ Threshold = Literal["proven", "heuristic"]
 CALIBRATION = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a campaign was started with.
+class Options(TypedDict):
+    """What a campaign of any method is made with.
 
     ``noise`` "gaussian": answers are d(v, s) + N(0, noise_std^2), noise_std None if unknown; "bernoulli":
     answers lie in [0, 1] and have mean d(v, s). ``epsilon`` None is a tenth of the noise, see ``noise``.
-    ``mix`` is z of NS-TS, ``threshold`` that of NS-TandS.
+    What may be left out has the default of ``Settings``.
     """
+
+    n: int
+    k: int
+    delta: float
+    epsilon: NotRequired[float | None]
+    noise: NotRequired[Noise]
+    noise_std: NotRequired[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``Options``, the method, and what is its own: ``mix`` is z of NS-TS, ``threshold`` that of NS-TandS."""
 
     method: Method
     n: int
     k: int
     delta: float
-    epsilon: float | None
-    noise: Noise
-    noise_std: float | None
-    mix: float
-    threshold: Threshold
+    epsilon: float | None = None
+    noise: Noise = "gaussian"
+    noise_std: float | None = None
+    mix: float = 0.0
+    threshold: Threshold = "proven"
 
     @property
     def is_estimated(self) -> bool:

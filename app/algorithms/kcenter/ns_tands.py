@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import Unpack
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -25,7 +26,7 @@ from scipy.special import zeta
 
 from app.algorithms.kcenter import noise
 from app.algorithms.kcenter.intervals import Counts
-from app.algorithms.kcenter.noisy_state import Noise, Settings, State, Threshold, begin
+from app.algorithms.kcenter.noisy_state import Options, Settings, State, Threshold, begin
 from app.algorithms.kcenter.tracking_weights import weights
 from app.algorithms.types import Matrix, Rows
 
@@ -34,32 +35,16 @@ _GROWTH = 0.005
 
 def start(
     *,
-    n: int,
-    k: int,
-    delta: float,
     rng: np.random.Generator,
     first: int | None = None,
-    noise: Noise = "gaussian",
-    noise_std: float | None = None,
-    epsilon: float | None = None,
     threshold: Threshold = "proven",
+    **options: Unpack[Options],
 ) -> State:
     """Return a campaign as ``ns_ts.start`` does; ``threshold`` "heuristic" asks less and guarantees nothing.
 
     Raises: InvalidParameter (as ``ns_ts.start``, threshold).
     """
-    settings = Settings(
-        method="ns_tands",
-        n=n,
-        k=k,
-        delta=delta,
-        epsilon=epsilon,
-        noise=noise,
-        noise_std=noise_std,
-        mix=0.0,
-        threshold=threshold,
-    )
-    return begin(settings, first, rng)
+    return begin(Settings("ns_tands", threshold=threshold, **options), first, rng)
 
 
 def next_center(state: State) -> int | None:

@@ -11,27 +11,19 @@ Source: Jali, Karamchandani, Moharir, "Greedy k-Center from Noisy Distance Sampl
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import numpy as np
 
 from app.algorithms.kcenter import noise
-from app.algorithms.kcenter.noisy_state import Method, Noise, Settings, State, begin
+from app.algorithms.kcenter.noisy_state import Options, Settings, State, begin
 from app.algorithms.types import Rows
 
 _GROWTH = 0.1
 
 
 def start(
-    *,
-    n: int,
-    k: int,
-    delta: float,
-    rng: np.random.Generator,
-    first: int | None = None,
-    noise: Noise = "gaussian",
-    noise_std: float | None = None,
-    epsilon: float | None = None,
-    mix: float = 0.9,
-    method: Method = "ns_ts",
+    *, rng: np.random.Generator, first: int | None = None, mix: float = 0.9, **options: Unpack[Options]
 ) -> State:
     """Return a campaign for ``k`` centres of ``n`` points; go on with ``ask_tell``.
 
@@ -46,18 +38,7 @@ def start(
     Raises: InvalidParameter (n < 1, k not in 1..n, delta not in (0, 1), first, noise, noise_std <= 0,
     epsilon < 0, mix).
     """
-    settings = Settings(
-        method=method,
-        n=n,
-        k=k,
-        delta=delta,
-        epsilon=epsilon,
-        noise=noise,
-        noise_std=noise_std,
-        mix=mix,
-        threshold="proven",
-    )
-    return begin(settings, first, rng)
+    return begin(Settings("ns_ts", mix=mix, **options), first, rng)
 
 
 def next_center(state: State) -> int | None:

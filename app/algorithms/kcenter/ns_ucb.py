@@ -10,33 +10,13 @@ Source: Jali, Karamchandani, Moharir, "Greedy k-Center from Noisy Distance Sampl
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import numpy as np
 
-from app.algorithms.kcenter import ns_ts
-from app.algorithms.kcenter.noisy_state import Noise, State
+from app.algorithms.kcenter.noisy_state import Options, Settings, State, begin
 
 
-def start(
-    *,
-    n: int,
-    k: int,
-    delta: float,
-    rng: np.random.Generator,
-    first: int | None = None,
-    noise: Noise = "gaussian",
-    noise_std: float | None = None,
-    epsilon: float | None = None,
-) -> State:
+def start(*, rng: np.random.Generator, first: int | None = None, **options: Unpack[Options]) -> State:
     """Return a campaign as ``ns_ts.start`` does, with z = 0; same guarantee and errors."""
-    return ns_ts.start(
-        n=n,
-        k=k,
-        delta=delta,
-        rng=rng,
-        first=first,
-        noise=noise,
-        noise_std=noise_std,
-        epsilon=epsilon,
-        mix=0.0,
-        method="ns_ucb",
-    )
+    return begin(Settings("ns_ucb", **options), first, rng)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from app.algorithms.kcenter import ask_tell, ns_tands, ns_ts, ns_ucb
 from app.algorithms.kcenter.ask_tell import Answer, Query
-from app.algorithms.kcenter.noisy_state import Method, Noise, State, Threshold
+from app.algorithms.kcenter.noisy_state import Method, Noise, Options, State, Threshold
 from app.errors import Invalid
 from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.fold import Campaign
+from app.services.campaigns.options import options_of
+from app.services.formats.ids import refuse_repeats
 
 
 class CenterParameters(msgspec.Struct, frozen=True, array_like=True):
@@ -30,6 +31,24 @@ class CenterParameters(msgspec.Struct, frozen=True, array_like=True):
     mix: float = 0.9
     threshold: Threshold = "proven"
     first: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyMethod:
+    """One row: how a campaign starts, and the parameters that this method alone takes.
+
+    How it goes on is in ``ask_tell``, which also says what is promised (``Answer.guarantee``).
+    """
+
+    start: Callable[..., State]
+    options: tuple[str, ...] = ()
+
+
+METHODS: Mapping[Method, NoisyMethod] = {
+    "ns_ts": NoisyMethod(ns_ts.start, ("mix",)),
+    "ns_ucb": NoisyMethod(ns_ucb.start),
+    "ns_tands": NoisyMethod(ns_tands.start, ("threshold",)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +87,16 @@ class NoisyCenters:
     def start(self, parameters: CenterParameters, seed: int) -> SeededState:
         """The state before any query. Raises Invalid, naming the parameter."""
         points = parameters.points
-        _refuse_repeats(points)
+        refuse_repeats(points, "a point must not be named twice", ("points",))
         if parameters.first is not None and parameters.first not in points:
             raise Invalid("first must be one of the points", loc=("first",))
-        options: dict[str, Any] = {
-            "n": len(points),
-            "k": parameters.k,
-            "delta": parameters.delta,
-            "rng": np.random.default_rng((seed, 0)),
-            "first": None if parameters.first is None else points.index(parameters.first),
-            "noise": parameters.noise,
-            "noise_std": parameters.noise_std,
-            "epsilon": parameters.epsilon,
-        }
-        if parameters.method == "ns_ts":
-            state = ns_ts.start(**options, mix=parameters.mix)
-        elif parameters.method == "ns_ucb":
-            state = ns_ucb.start(**options)
-        else:
-            state = ns_tands.start(**options, threshold=parameters.threshold)
+        method = METHODS[parameters.method]
+        state = method.start(
+            n=len(points),
+            first=None if parameters.first is None else points.index(parameters.first),
+            rng=np.random.default_rng((seed, 0)),
+            **options_of(parameters, (*Options.__annotations__, *method.options)),
+        )
         return SeededState(seed, ask_tell.settled(state))
 
     def ask(self, state: SeededState, count: int) -> tuple[SeededState, Sequence[Query]]:
@@ -105,11 +115,3 @@ CenterCampaigns = Campaigns[CenterParameters, SeededState, Query]
 def answer(campaign: CenterCampaign) -> Answer:
     """Where a campaign stands."""
     return ask_tell.answer(campaign.state.inner)
-
-
-def _refuse_repeats(points: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for place, point in enumerate(points):
-        if point in seen:
-            raise Invalid("a point must not be named twice", loc=("points", place))
-        seen.add(point)

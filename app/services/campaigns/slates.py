@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,18 +12,14 @@ import numpy as np
 
 from app.algorithms.slates import ask_tell, exhaustive, icb, sa_foa, saqm
 from app.algorithms.slates.ask_tell import Pull
-from app.algorithms.slates.campaign_state import Allocation, Method, Report, State
+from app.algorithms.slates.campaign_state import Allocation, Method, Options, Report, State
 from app.algorithms.slates.widths import Bound
 from app.errors import Conflict
 from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.fold import Campaign
+from app.services.campaigns.options import options_of
+from app.services.formats.ids import refuse_repeats
 
-_STARTS: dict[Method, Callable[..., State]] = {
-    "saqm": saqm.start,
-    "sa_foa": sa_foa.start,
-    "icb": icb.start,
-    "exhaustive": exhaustive.start,
-}
 _NOISY = 1.5
 _ENOUGH = 50
 _WIDE = 2.0
@@ -55,6 +51,25 @@ SlateCampaign = Campaign[SlateParameters, State]
 SlateCampaigns = Campaigns[SlateParameters, State, Pull]
 
 
+@dataclass(frozen=True, slots=True)
+class SlateMethod:
+    """One row: how a campaign starts, and the bounds with which its answer is (epsilon, delta)-PAC.
+
+    How it goes on is in ``ask_tell``.
+    """
+
+    start: Callable[..., State]
+    proven: frozenset[Bound] = frozenset(("certified", "paper"))
+
+
+METHODS: Mapping[Method, SlateMethod] = {
+    "saqm": SlateMethod(saqm.start),
+    "sa_foa": SlateMethod(sa_foa.start, proven=frozenset(("certified",))),
+    "icb": SlateMethod(icb.start),
+    "exhaustive": SlateMethod(exhaustive.start),
+}
+
+
 class Slates:
     """The ask/tell algorithm of all four methods, for ``Campaigns``."""
 
@@ -64,17 +79,14 @@ class Slates:
     state = State
 
     def start(self, parameters: SlateParameters, seed: int) -> State:
-        return _STARTS[parameters.method](
-            n=len(parameters.arms),
-            k=parameters.k,
-            epsilon=parameters.epsilon,
-            delta=parameters.delta,
-            noise_std=parameters.sigma,
-            reach=None if parameters.noise_range is None else parameters.k * parameters.noise_range,
-            allocation=parameters.allocation,
-            bound=parameters.bound,
-            seed=seed,
-        )
+        refuse_repeats(parameters.arms, "an arm must not appear twice", ("arms",))
+        options = options_of(parameters, Options.__annotations__) | {
+            "n": len(parameters.arms),
+            "noise_std": parameters.sigma,  # of a total, also where the noise of an arm was given
+            "reach": None if parameters.noise_range is None else parameters.k * parameters.noise_range,
+            "seed": seed,
+        }
+        return METHODS[parameters.method].start(**options)
 
     def ask(self, state: State, count: int) -> tuple[State, Sequence[Pull]]:
         return ask_tell.ask(state, count)
@@ -114,9 +126,8 @@ def standing(campaign: SlateCampaign) -> Standing:
     """Say what the last look saw; nothing is estimated before the first."""
     parameters, state = campaign.parameters, campaign.state
     report = state.report
-    guarantee: Literal["pac", "none"] = (
-        "none" if (parameters.method, parameters.bound) == ("sa_foa", "paper") else "pac"
-    )
+    proven = parameters.bound in METHODS[parameters.method].proven
+    guarantee: Literal["pac", "none"] = "pac" if proven else "none"
     if report is None:
         return Standing([], {}, None, None, None, None, 0, [], guarantee)
     order = report.best[np.argsort(-report.theta[report.best], kind="stable")]

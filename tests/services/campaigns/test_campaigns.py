@@ -14,8 +14,8 @@ from lossy_store import LossyStore
 from numpy.typing import NDArray
 
 from app.errors import Conflict, Invalid, InvalidParameter, NotFound, Unavailable
+from app.services.campaigns import campaigns as module
 from app.services.campaigns.campaigns import Campaigns
-from app.services.campaigns.campaigns import campaigns as module
 from app.services.campaigns.records import pack_state, unpack_state
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,105 @@
+"""Every choice of a method is one table. Its rows are the methods of the contract and of the algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from pydantic import BaseModel
+
+from app.algorithms import registry
+from app.algorithms.kcenter import ask_tell as noisy_centers_algorithms
+from app.algorithms.kcenter import noisy_state
+from app.algorithms.slates import ask_tell as slate_algorithms
+from app.algorithms.slates import campaign_state
+from app.api import center_campaigns as center_campaigns_api
+from app.api import centers as centers_api
+from app.api import mips as mips_api
+from app.api import sampling as sampling_api
+from app.api import slates_schemas
+from app.services.campaigns import noisy_centers, slates
+from app.services.queries import centers, mips, sampling_methods
+
+TABLES: dict[str, tuple[str, Iterable[str], type[BaseModel]]] = {
+    "mips": ("mips", mips.METHODS, mips_api.MipsBody),
+    "vectors": ("mips", mips.METHODS, mips_api.VectorsMipsBody),
+    "sampling": ("sampling", sampling_methods.METHODS, sampling_api.SampleBody),
+    "arms": ("sampling", sampling_methods.METHODS, sampling_api.CatalogueSampleBody),
+    "centers": ("kcenter", centers.METHODS, centers_api.CentersBody),
+    "center campaigns": ("kcenter", noisy_centers.METHODS, center_campaigns_api.CenterCampaignBody),
+    "slates": ("slates", slates.METHODS, slates_schemas.SlateBody),
+}
+OTHER_NAMES = {("mips", "hnsw")}  # a graph of a library: it has no row of the registry
+NO_METHODS = {("slates", "densest_k_subgraph")}  # a part of a method
+
+
+def choices(model: type[BaseModel], field: str) -> tuple[str, ...]:
+    found: tuple[str, ...] = get_args(model.model_fields[field].annotation)
+    return found
+
+
+@pytest.mark.parametrize(("problem", "table", "body"), TABLES.values(), ids=TABLES)
+def test_the_contract_takes_what_the_table_has(problem: str, table: Iterable[str], body: type[BaseModel]):
+    assert choices(body, "method") == tuple(table)
+
+
+def test_the_tables_have_every_algorithm_that_is_registered():
+    methods = {(problem, name) for problem, table, _ in TABLES.values() for name in table}
+    registered = {key for key in registry.BY_NAME if key[0] != "policy"}
+    assert methods - OTHER_NAMES == registered - NO_METHODS
+
+
+def test_campaigns_go_on_by_the_methods_that_they_start_with():
+    assert set(noisy_centers_algorithms._METHODS) == set(noisy_centers.METHODS)
+    assert set(slate_algorithms._TESTS) == set(slates.METHODS)
+    assert set(get_args(noisy_state.Method)) == set(noisy_centers.METHODS)
+    assert set(get_args(campaign_state.Method)) == set(slates.METHODS)
+
+
+CAMPAIGNS: dict[str, tuple[Any, type[BaseModel], type, type, set[str]]] = {
+    "centers": (
+        noisy_centers.CenterParameters,
+        center_campaigns_api.CenterCampaignBody,
+        noisy_state.Options,
+        noisy_state.Settings,
+        {"mix", "threshold"},
+    ),
+    "slates": (
+        slates.SlateParameters,
+        slates_schemas.SlateBody,
+        campaign_state.Options,
+        campaign_state.Settings,
+        set(),
+    ),
+}
+campaigns = pytest.mark.parametrize(
+    ("parameters", "body", "options", "settings", "own"), CAMPAIGNS.values(), ids=CAMPAIGNS
+)
+
+
+@campaigns
+def test_a_campaign_is_made_with_what_a_body_says(
+    parameters: Any, body: type[BaseModel], options: type, settings: type, own: set[str]
+):
+    given = {name: field for name, field in body.model_fields.items() if name not in {"id", "seed"}}
+    assert set(given) == set(parameters.__struct_fields__)
+    for name, hint in get_type_hints(parameters).items():
+        if get_origin(hint) is Literal:
+            assert choices(body, name) == get_args(hint), name
+    last_first = zip(
+        reversed(parameters.__struct_fields__), reversed(parameters.__struct_defaults__), strict=False
+    )
+    for name, default in last_first:
+        assert given[name].default == default, name
+
+
+@campaigns
+def test_an_algorithm_gets_all_its_options(
+    parameters: Any, body: type[BaseModel], options: type, settings: type, own: set[str]
+):
+    names = set(get_type_hints(options))
+    assert {field.name for field in fields(settings)} == names | own | {"method"}
+    computed = {"n", "reach", "seed"}
+    assert names | own <= set(parameters.__struct_fields__) | computed
