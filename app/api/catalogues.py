@@ -24,9 +24,12 @@ from app.api.schemas import (
 )
 from app.api.services import CataloguesDep
 from app.api.strict_json import JsonRoute, reply
-from app.errors import Invalid, NotFound
+from app.errors import NotFound
 from app.services.catalogues.catalogues import Arm, Catalogue
+from app.services.formats.ids import refuse_repeats
 from app.services.formats.records import CatalogueRecord
+
+TWICE = "an id must not appear twice in one batch"
 
 ArmsBody.in_pieces = Items(ArmsBody, "arms", ArmBody, MAX_ARMS)
 
@@ -69,7 +72,7 @@ async def delete(catalogue: str, catalogues: CataloguesDep) -> Response:
 async def upsert(catalogue: str, body: ArmsBody, catalogues: CataloguesDep) -> UpsertedView:
     """Insert or replace arms, all or none."""
     target = catalogues.get(catalogue)
-    refuse_repeats([arm.id for arm in body.arms], "arms", "id")
+    refuse_repeats((arm.id for arm in body.arms), TWICE, ("body", "arms"), ("id",))
     done = await catalogues.upsert(target, [as_arm(arm) for arm in body.arms])
     return UpsertedView(added=done.added, updated=done.updated, version=done.version)
 
@@ -105,18 +108,9 @@ async def delete_arm(catalogue: str, arm: str, catalogues: CataloguesDep) -> Res
 async def delete_arms(catalogue: str, body: ArmIdsBody, catalogues: CataloguesDep) -> DeletedView:
     """Delete the arms that are there, and name those that are not."""
     target = catalogues.get(catalogue)
-    refuse_repeats(body.ids, "ids")
+    refuse_repeats(body.ids, TWICE, ("body", "ids"))
     done = await catalogues.remove(target, body.ids)
     return DeletedView(deleted=len(done.deleted), missing=list(done.missing), version=done.version)
-
-
-def refuse_repeats(ids: list[str], field: str, *rest: str) -> None:
-    """Raise Invalid when a batch names the same thing twice."""
-    seen: set[str] = set()
-    for position, name in enumerate(ids):
-        if name in seen:
-            raise Invalid("an id must not appear twice in one batch", loc=("body", field, position, *rest))
-        seen.add(name)
 
 
 def as_arm(body: ArmBody) -> Arm:

@@ -24,7 +24,6 @@ from app.api.slates_schemas import (
     ToldView,
 )
 from app.api.strict_json import JsonRoute, reply
-from app.errors import Invalid
 from app.services.campaigns.slates import SlateCampaign, SlateParameters, standing
 
 router = APIRouter(prefix="/v1/slates", tags=["slates"], route_class=JsonRoute)
@@ -33,7 +32,6 @@ router = APIRouter(prefix="/v1/slates", tags=["slates"], route_class=JsonRoute)
 @router.post("", status_code=201, response_model=SlateView)
 async def create(body: SlateBody, slates: SlatesDep) -> Response:
     """Make a campaign: 201 made, 200 the same one exists, 409 another one exists."""
-    _refuse_repeats(body.arms)
     parameters = SlateParameters(**body.model_dump(exclude={"id", "seed"}))
     campaign, new = await slates.create(body.id, parameters, seed=body.seed)
     return reply(_view(campaign), 201 if new else 200)
@@ -100,14 +98,6 @@ async def teach(
     """Warm start of a learner: it takes up, once, all that a finished campaign found out about features."""
     receipt = await warm_start.append(await slates.get(campaign), bandits.get(body.bandit), body.key)
     return await receipt_reply(rewards, receipt, wait)
-
-
-def _refuse_repeats(arms: list[str]) -> None:
-    seen: set[str] = set()
-    for position, arm in enumerate(arms):
-        if arm in seen:
-            raise Invalid("an arm must not appear twice", loc=("body", "arms", position))
-        seen.add(arm)
 
 
 def _view(campaign: SlateCampaign) -> SlateView:
