@@ -1,1 +1,1 @@
-"""What may take only so much: memory and threads."""
+"""What keeps memory and threads within bounds."""

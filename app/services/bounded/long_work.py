@@ -1,6 +1,6 @@
-"""Long computations beside the event loop: a few at a time, and a few that wait; more are turned away.
+"""Long computations in threads, so that the event loop goes on. They are limited in number.
 
-A client that leaves does not stop a computation that has begun, so places are counted by computations.
+A client that disconnects does not stop a computation that has begun: it keeps its place until it ends.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class LongWork:
-    """``threads`` computations run, ``waiting`` others wait for their turn."""
+    """``threads`` computations run at a time, ``waiting`` others wait for their turn, more are refused."""
 
     def __init__(self, *, threads: int, waiting: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="long-work")
         self._places = threading.BoundedSemaphore(threads + waiting)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return ``work()``. Raises Unavailable at once when all places are taken."""
+        """Return ``work()``, called in a thread. Raises Unavailable at once when all places are taken."""
         if not self._places.acquire(blocking=False):
             raise Unavailable("too many long computations at once; try again soon")
         future = self._pool.submit(work)
@@ -32,7 +32,7 @@ class LongWork:
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """Drop what waits; what has begun ends by itself."""
+        """Drop the computations that wait. Those that have begun end by themselves."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _done(self, _: Future[T]) -> None:

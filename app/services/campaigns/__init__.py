@@ -1,1 +1,1 @@
-"""Questions to the outside: measurements that others make."""
+"""What should others measure next?"""

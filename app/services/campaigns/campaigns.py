@@ -1,20 +1,21 @@
-"""Campaigns: a service asks for measurements that others make, until it is certain.
+"""Campaigns: a service asks for measurements that others make, until its answer is certain.
 
-A campaign is a record (what it was made with) and a log of events in the store: "so many pulls were asked
-for", "these results came". Its state is the fold of the log by a pure ask/tell algorithm, so nothing else has
-to be kept: any process continues it bit for bit, after a crash at any point. An event is appended if nothing
-came in between (compare-and-set on the length of the log), and durable before its answer leaves; who was
-overtaken reads what came, folds it, and tries again on that. A snapshot of the state from time to time keeps
-the fold short; one that cannot be read is passed over.
+The store holds a record of what the campaign was made with, and a log of events: "so many pulls were asked
+for", "these results came". The state of a campaign is the fold of its log by a pure ask/tell algorithm.
+Nothing else has to be stored, and any process continues a campaign bit for bit, after a crash at any point.
 
-How to plug in an algorithm: write a class with the members of ``Algorithm`` over its pure functions, and make
+An event is appended by compare-and-set on the length of the log, and is durable before the answer leaves. A
+process that was overtaken reads the events of the others, folds them, and tries again from there. Snapshots
+of the state keep the fold short. A snapshot that cannot be read is ignored: the log is folded from its start.
+
+To add an algorithm, write a class with the members of ``Algorithm`` over its pure functions, and make
 ``Campaigns(store, ThatClass(), capacity_bytes=...)`` of it in ``app.runtime.composition``.
-``app.services.campaigns.slates`` is one.
+``app.services.campaigns.slates`` is an example.
 
 - Its pulls are numbered 0, 1, 2, ... in the order of asking.
-- Its state is a frozen dataclass of numbers, strings, tuples, dataclasses and arrays (``NDArray[...]``): that
-  is all that a snapshot has to know.
-- ``tell`` returns the very state it was given when nothing in the results is new; then nothing is appended.
+- Its state is a frozen dataclass of numbers, strings, tuples, dataclasses and arrays (``NDArray[...]``),
+  which is all that the snapshots' format knows.
+- ``tell`` returns the state object that it was given when no result is new. Then nothing is appended.
 - Errors that name an argument (``loc=("k",)``) become errors on that field of the body.
 """
 
@@ -55,7 +56,7 @@ WAITING = 256
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of a batch of results: new ones, and those that were there already."""
+    """What became of a batch of results: how many were new, how many were known already."""
 
     observed: int
     duplicate: int
@@ -65,7 +66,7 @@ T = TypeVar("T")
 
 
 class Campaigns(Generic[P, S, Q_co]):
-    """All campaigns of one kind."""
+    """All campaigns of one kind. ``capacity_bytes`` bounds those that are held in memory."""
 
     def __init__(self, store: Store, algorithm: Algorithm[P, S, Q_co], *, capacity_bytes: int) -> None:
         self._store = store
@@ -76,11 +77,14 @@ class Campaigns(Generic[P, S, Q_co]):
 
     @property
     def cached_bytes(self) -> int:
-        """About how much memory the campaigns take that are held here."""
+        """About how much memory the campaigns take that this process holds."""
         return self._known.bytes
 
     async def create(self, name: str, parameters: P, *, seed: int | None) -> tuple[Campaign[P, S], bool]:
-        """Make a campaign; (it, False) when the same one exists. Raises Conflict, Invalid (of ``start``)."""
+        """Make a campaign. Returns it with True, or with False when the same one exists.
+
+        ``seed`` None: it gets a seed of its own. Raises Conflict, Invalid (from the algorithm's ``start``).
+        """
         uid = secrets.token_hex(8)
         data = with_uid(uid, CampaignRecord(seed, pack(parameters)))
         with _of_the_body():
@@ -91,12 +95,12 @@ class Campaigns(Generic[P, S, Q_co]):
         return await self.get(name), standing == data
 
     async def get(self, name: str) -> Campaign[P, S]:
-        """The campaign with every event that is stored by now. Raises NotFound."""
+        """The campaign after every event that is stored by now. Raises NotFound."""
         async with self._lock(name):
             return await self._current(name)
 
     async def ask(self, name: str, count: int) -> tuple[Campaign[P, S], Sequence[Q_co]]:
-        """Ask for ``count`` more pulls; none when the campaign has ended."""
+        """Ask for ``count`` more pulls; none when the campaign has ended. Raises NotFound, Invalid."""
 
         def step(campaign: Campaign[P, S]) -> tuple[Event | None, S, Sequence[Q_co]]:
             with _of_the_body():
@@ -106,7 +110,10 @@ class Campaigns(Generic[P, S, Q_co]):
         return await self._commit(name, step)
 
     async def tell(self, name: str, results: Sequence[tuple[str, float]]) -> tuple[Campaign[P, S], Receipt]:
-        """Take all results or none. Raises Invalid, naming each that is of no pull of this campaign."""
+        """Take all results (pull id, value) or none.
+
+        Raises NotFound, Invalid (it names each result whose pull this campaign did not ask for).
+        """
 
         def step(campaign: Campaign[P, S]) -> tuple[Event | None, S, Receipt]:
             event = Told(numbers_of(campaign, results, self._algorithm.pull), [value for _, value in results])
@@ -119,7 +126,7 @@ class Campaigns(Generic[P, S, Q_co]):
         return await self._commit(name, step)
 
     async def delete(self, name: str) -> None:
-        """Delete the campaign: nothing of it is known from now on. Raises NotFound."""
+        """Delete the campaign with its results. Raises NotFound."""
         async with self._lock(name):
             self._known.drop(name)
             if not await self._store.delete_campaign(self._algorithm.kind, name):
@@ -130,14 +137,17 @@ class Campaigns(Generic[P, S, Q_co]):
         return page_by_name(await self._store.campaigns(self._algorithm.kind), str, cursor, limit)
 
     async def events(self, campaign: Campaign[P, S], position: int) -> Sequence[Event]:
-        """The campaign's log from a position on, at most ``READ_EVENTS`` of it. Raises NotFound."""
+        """The campaign's events from ``position`` on, at most ``READ_EVENTS``. Raises NotFound."""
         found = await self._read(campaign.name, campaign.uid, position)
         return [unpack_event(data) for data in found.events]
 
     async def _commit(
         self, name: str, step: Callable[[Campaign[P, S]], tuple[Event | None, S, T]]
     ) -> tuple[Campaign[P, S], T]:
-        """Take one step from where the campaign stands; it counts once its event is in the store."""
+        """Take one step from the current state. It counts as soon as its event is in the store.
+
+        ``step`` returns the event, None if there is nothing to append, the state after it, and the outcome.
+        """
         async with self._lock(name):
             for _ in range(ATTEMPTS):
                 campaign = await self._current(name)
@@ -158,7 +168,7 @@ class Campaigns(Generic[P, S, Q_co]):
         return appended == "appended"  # missing: the next read says so
 
     async def _current(self, name: str) -> Campaign[P, S]:
-        """The campaign with every event of the store: those that are not known yet are read and folded."""
+        """The campaign after every stored event. Those that are not known here yet are read and folded."""
         known = self._known.get(name)
         while True:
             found = await self._read(name, known.uid if known else "", known.position if known else 0)
@@ -178,7 +188,10 @@ class Campaigns(Generic[P, S, Q_co]):
         return found
 
     async def _keep(self, campaign: Campaign[P, S], *, ended: bool = False) -> Campaign[P, S]:
-        """Remember the campaign, and save a snapshot when one is due; without it the next fold is longer."""
+        """Hold the campaign in memory, and save a snapshot when one is due.
+
+        A snapshot that could not be saved does no harm: the next fold is longer.
+        """
         if ended or campaign.position - campaign.saved >= SNAPSHOT_EVENTS:
             with suppress(Unavailable):
                 data = await self._compute(pack_state, campaign.state)
@@ -194,20 +207,20 @@ class Campaigns(Generic[P, S, Q_co]):
         return campaign
 
     def close(self) -> None:
-        """Drop computations that wait; what was acknowledged is in the store."""
+        """Drop the computations that wait. All that was acknowledged is in the store."""
         self._work.close()
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
 
     async def _compute(self, function: Callable[..., T], *arguments: object) -> T:
-        """Beside the loop, and not many at a time: a step may take a second."""
+        """Call the function in a thread, where only a few run at a time: a step may take a second."""
         return await self._work.run(partial(function, *arguments))
 
 
 @contextmanager
 def _of_the_body() -> Iterator[None]:
-    """Errors of the algorithms name an argument: outside, it is a field of the body."""
+    """Turn an algorithm's error about an argument into one about the field of the body."""
     try:
         yield
     except Invalid as error:

@@ -1,4 +1,4 @@
-"""The state of a campaign is the fold of its log: no store, no clock, the same in every process."""
+"""The state of a campaign as the fold of its log. Pure: every process gets the same state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_NAMED = 20
 
 
 class CampaignState(Protocol):
-    """What the service has to know of a state: pulls asked for, results taken, and whether it has ended."""
+    """What the service reads of a state: the pulls asked for, the results taken, whether it has ended."""
 
     @property
     def issued(self) -> int: ...
@@ -31,7 +31,7 @@ class CampaignState(Protocol):
 
 
 class NumberedPull(Protocol):
-    """A pull carries its number; the rest is the algorithm's."""
+    """A pull has a number. What else it has is known to the algorithm alone."""
 
     @property
     def number(self) -> int: ...
@@ -71,7 +71,10 @@ class Algorithm(Protocol[P, S, Q_co]):
 
 @dataclass(frozen=True, slots=True)
 class Campaign(Generic[P, S]):
-    """A campaign after the first ``position`` events; ``saved`` of them are in its newest known snapshot."""
+    """A campaign after the first ``position`` events of its log.
+
+    ``saved`` counts the events of the newest snapshot that this process knows of.
+    """
 
     name: str
     uid: str
@@ -81,14 +84,19 @@ class Campaign(Generic[P, S]):
     saved: int
 
     def pull_id(self, number: int) -> str:
-        """What a pull is called outside: never the name of one of another campaign, past or present."""
+        """The id of a pull for clients. No other campaign, past or present, has a pull of this id."""
         return f"{self.uid}-{number}"
 
 
 def advance(
     algorithm: Algorithm[P, S, Q_co], name: str, known: Campaign[P, S] | None, found: StoredCampaign
 ) -> Campaign[P, S]:
-    """The campaign after the events that were found; before the first if the snapshot cannot be read."""
+    """The campaign after the events that were read from the store.
+
+    ``known`` is the campaign as this process knew it, None if it did not. The events are those after
+    ``found.position``. If the campaign stands elsewhere, because the snapshot of that position cannot be
+    read, it is returned as it is before the first event, and the caller reads again from there.
+    """
     uid, record = split_uid(found.record, CampaignRecord)
     if known is None or known.uid != uid:
         known = _restore(algorithm, name, uid, record, found)
@@ -112,19 +120,22 @@ def _restore(
 
 
 def fold(algorithm: Algorithm[P, S, Q_co], state: S, event: Event) -> S:
-    """The state after one more event."""
+    """The state after one more event. Returns the same object if the event changes nothing."""
     if isinstance(event, Asked):
         return algorithm.ask(state, event.count)[0]
     return algorithm.tell(state, list(zip(event.numbers, event.values, strict=True)))
 
 
 def seed_of(uid: str, seed: int | None) -> int:
-    """The seed of a campaign: as given, or one of its own."""
+    """The seed of a campaign: the given one, else a number that follows from its random uid."""
     return int(uid, 16) if seed is None else seed
 
 
 def numbers_of(campaign: Campaign[Any, Any], results: Sequence[tuple[str, float]], field: str) -> list[int]:
-    """The numbers of the pulls. Raises Invalid, naming those that this campaign never asked for."""
+    """The numbers of the pulls. Raises Invalid, which names results of pulls that were never asked for.
+
+    ``field`` is what the API calls the id of a pull.
+    """
     own = re.compile(rf"{campaign.uid}-(0|[1-9][0-9]{{0,14}})")
     matches = [own.fullmatch(pull) for pull, _ in results]
     numbers = [int(match[1]) if match else -1 for match in matches]

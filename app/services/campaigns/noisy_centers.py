@@ -1,4 +1,4 @@
-"""Campaigns that look for k centres while others answer, with noise, how far apart two points are."""
+"""Campaigns that find k centres. Others measure, with noise, how far apart two points are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from app.services.formats.ids import refuse_repeats
 
 
 class CenterParameters(msgspec.Struct, frozen=True, array_like=True):
-    """What a campaign is made with. ``noise_std`` None: unknown; ``epsilon`` None: a tenth of the noise."""
+    """What a campaign is made with; see ``noisy_state.Options``. Stored as an array, in this order.
+
+    ``points`` are ids, and so is ``first``. ``noise_std`` None: unknown. ``epsilon`` None: a tenth of the
+    noise's standard deviation. ``mix`` is used by ns_ts, ``threshold`` by ns_tands.
+    """
 
     points: list[str]
     k: int
@@ -35,9 +39,9 @@ class CenterParameters(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class NoisyMethod:
-    """One row: how a campaign starts, and the parameters that this method alone takes.
+    """A row of ``METHODS``: how a campaign starts, and the parameters that this method alone takes.
 
-    How it goes on is in ``ask_tell``, which also says what is promised (``Answer.guarantee``).
+    How it goes on is in ``ask_tell``, and so is what is promised (``Answer.guarantee``).
     """
 
     start: Callable[..., State]
@@ -53,7 +57,7 @@ METHODS: Mapping[Method, NoisyMethod] = {
 
 @dataclass(frozen=True, slots=True)
 class SeededState:
-    """A state and the seed of its generators: one for the start, one for every asking."""
+    """A state, and the seed of its generators: there is one for the start and one for every ``ask``."""
 
     seed: int
     inner: State
@@ -72,7 +76,7 @@ class SeededState:
 
     @property
     def rng(self) -> np.random.Generator:
-        """The generator of the next step."""
+        """The generator of the next ``ask``."""
         return np.random.default_rng((self.seed, 1 + self.inner.asks))
 
 
@@ -113,5 +117,5 @@ CenterCampaigns = Campaigns[CenterParameters, SeededState, Query]
 
 
 def answer(campaign: CenterCampaign) -> Answer:
-    """Where a campaign stands."""
+    """Where a campaign stands. Cost: O(n k)."""
     return ask_tell.answer(campaign.state.inner)

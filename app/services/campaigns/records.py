@@ -1,7 +1,7 @@
-"""What campaigns look like in the store: msgpack, arrays as their bytes; and what is kept of them in memory.
+"""The format of campaigns in the store: msgpack. Also the size of a state in memory.
 
-An array is [dtype, shape, bytes], a float its eight bytes: a state comes back bit for bit. No format here can
-run code when it is read.
+An array is stored as [dtype, shape, bytes], a float as its eight bytes, so a state is restored bit for bit.
+No format here can run code when it is read.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ FEWEST_BYTES = 1_024
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True, tag="a"):
-    """So many pulls were asked for in one call."""
+    """One call asked for ``count`` pulls."""
 
     count: int
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag="t"):
-    """These pulls, by number, had these results."""
+    """The results of some pulls: ``values[i]`` is that of the pull with number ``numbers[i]``."""
 
     numbers: list[int]
     values: list[float]
@@ -33,7 +33,7 @@ Event = Asked | Told
 
 
 class CampaignRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What a campaign was made with; without a seed its own is that of the uid."""
+    """What a campaign was made with. ``seed`` None: its seed follows from its uid (``fold.seed_of``)."""
 
     seed: int | None
     parameters: bytes
@@ -51,7 +51,7 @@ def pack_state(state: object) -> bytes:
 
 
 def unpack_state(data: bytes, kind: type[T]) -> T | None:
-    """Inverse of ``pack_state``, bit for bit; None when it is not of this version of the class."""
+    """Inverse of ``pack_state``, bit for bit; None when it was written by another version of the class."""
     try:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=_to_array)
     except (msgspec.DecodeError, ValueError, TypeError):

@@ -1,4 +1,7 @@
-"""Slate campaigns: ``app.algorithms.slates`` over arms by id, plugged into ``campaigns``."""
+"""Slate campaigns: the algorithms of ``app.algorithms.slates`` over arms that have ids.
+
+Their stopping rule is tested after t_1, t_2, ... results, numbers fixed in advance: each test is a look.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,20 @@ from app.services.campaigns.fold import Campaign
 from app.services.campaigns.options import options_of
 from app.services.formats.ids import refuse_repeats
 
+# Warnings: totals vary this much more than the noise that was stated; this many degrees of freedom are enough
+# to say so; the allocation is this much worse than uniform by the G-criterion.
 _NOISY = 1.5
 _ENOUGH = 50
 _WIDE = 2.0
 
 
 class SlateParameters(msgspec.Struct, frozen=True):
-    """What a campaign is made with. One of ``noise_range`` and ``noise_std`` is given."""
+    """What a campaign is made with; see ``campaign_state.Options``. Stored as a map.
+
+    Exactly one of ``noise_range`` and ``noise_std`` is given. ``noise_range`` R: the noise of one arm lies in
+    [-R, R], and ``independent_noise`` says that the arms of a slate err independently. ``noise_std``: the
+    sub-Gaussian parameter of the noise of a total.
+    """
 
     arms: list[str]
     k: int
@@ -53,7 +63,7 @@ SlateCampaigns = Campaigns[SlateParameters, State, Pull]
 
 @dataclass(frozen=True, slots=True)
 class SlateMethod:
-    """One row: how a campaign starts, and the bounds with which its answer is (epsilon, delta)-PAC.
+    """A row of ``METHODS``: how a campaign starts, and the bounds for which its answer is proven.
 
     How it goes on is in ``ask_tell``.
     """
@@ -101,7 +111,7 @@ async def best_slate(slates: SlateCampaigns, name: str) -> list[str]:
 
 
 def finished(campaign: SlateCampaign) -> SlateCampaign:
-    """The campaign itself. Raises Conflict while it is sampling."""
+    """Return the campaign. Raises Conflict while it is sampling."""
     if not campaign.state.done:
         raise Conflict("the slate campaign is still sampling")
     return campaign
@@ -109,7 +119,12 @@ def finished(campaign: SlateCampaign) -> SlateCampaign:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a campaign stands, in the ids of its arms; ``best`` by estimate, the best first."""
+    """Where a campaign stands, in the ids of its arms.
+
+    ``best`` is the best slate by estimate, its best arm first. Its mean total is in [lower, upper], and no
+    slate exceeds it by more than ``excess``. About ``more_pulls`` results are missing. All of this is of the
+    last look, which was after ``looked_at`` results.
+    """
 
     best: list[str]
     estimates: dict[str, float]
@@ -123,7 +138,7 @@ class Standing:
 
 
 def standing(campaign: SlateCampaign) -> Standing:
-    """Say what the last look saw; nothing is estimated before the first."""
+    """Report the last look. Before the first nothing is estimated."""
     parameters, state = campaign.parameters, campaign.state
     report = state.report
     proven = parameters.bound in METHODS[parameters.method].proven

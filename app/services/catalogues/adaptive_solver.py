@@ -1,7 +1,9 @@
-"""The solvers inside the adaptive one, for every catalogue that is asked adaptively.
+"""The adaptive solver over a catalogue, and the independent solvers that it asks.
 
-A catalogue that is searched exactly needs one solver, which never fails. One that is searched by a graph has
-``COPIES`` more, built in a thread when they are first asked for; until they are there its own graph answers.
+The ladder (``mips.adaptive``) asks several solvers, so that one which fails does no harm. An exact search
+never fails: a catalogue that is searched exactly needs no more. For one that is searched by a graph,
+``COPIES`` further graphs are built in a thread at the first request. Until they are built its own graph
+answers alone.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ _SEED = 0x61646170
 
 
 class Stopped(Exception):
-    """The service ends; the build is of no use."""
+    """The service stops: the graphs that are being built will not be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExactSolver:
-    """Every eligible arm is compared."""
+    """The solver that compares every eligible arm of a view."""
 
     view: LearnerView
 
@@ -40,8 +42,11 @@ class ExactSolver:
 
 
 @dataclass(frozen=True, slots=True)
-class NeverNull:
-    """The ladder, and a scan for what it leaves out: a choice must be made also when no arm is good."""
+class LadderWithScan:
+    """The ladder, and a scan where it finds fewer arms than were asked for.
+
+    It leaves out arms of small or negative products, but a choice must be made from them too.
+    """
 
     ladder: Ladder
     view: LearnerView
@@ -54,7 +59,7 @@ class NeverNull:
 
 
 class IndependentSolvers:
-    """For any thread."""
+    """The independent graphs of all catalogues, within ``capacity_bytes``. For any thread."""
 
     def __init__(self, *, capacity_bytes: int) -> None:
         self._graphs: BoundedCache[str, IndependentGraphs] = BoundedCache(capacity_bytes)
@@ -64,7 +69,10 @@ class IndependentSolvers:
         self._stopped = threading.Event()
 
     def of(self, catalogue: Catalogue, snapshot: Snapshot) -> Sequence[Snapshot]:
-        """The graphs for a moment of a catalogue, its own first; only that if it is searched exactly."""
+        """The arms of ``snapshot``, searched by the catalogue's own index and by each independent graph.
+
+        Only by its own index while that is exact, and while no other graph is built.
+        """
         if snapshot.kind != "hnsw":
             return [snapshot]
         with self._lock:
@@ -99,12 +107,15 @@ class IndependentSolvers:
 
 
 def solver_of(view: LearnerView) -> MipsSolver:
-    """A graph as it is, everything else exactly."""
+    """A solver that searches a graph where one serves, and compares all arms elsewhere."""
     return view if view.kind == "hnsw" else ExactSolver(view)
 
 
 def ladder(
     solvers: Sequence[LearnerView], features_of: Callable[[Rows], Matrix], *, largest_norm: float, eta: float
 ) -> Ladder:
-    """The ladder over some snapshots of the same arms."""
+    """The ladder over views of the same arms. Shapes: features_of rows (m,) -> (m, d).
+
+    ``largest_norm`` bounds the norms of the features. ``eta`` is the ratio of the ladder, in (0, 1].
+    """
     return Ladder([solver_of(view) for view in solvers], features_of, largest_norm, eta)

@@ -1,8 +1,8 @@
-"""Blocked copies of catalogues: made once for a version, kept within a bound on memory.
+"""Blocked copies of catalogues (``mips.blocked``): made once for a version, kept within a bound on memory.
 
-The order of the coordinates is drawn from the operating system's entropy and never leaves the process. It is
-drawn again with every version of the catalogue, and after ``REDRAW`` answers of one version: an answer tells
-a little about the order, and whoever could read it from many might ask a query that it misjudges.
+The order of the coordinates is drawn from the operating system's entropy and never leaves the process. Every
+answer reveals a little of the order. A client who knew it could construct a query that is answered wrongly.
+So the order is drawn again for every version of a catalogue, and after ``REDRAW`` answers of one version.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Prepared:
         return (3 * 8 * self.view.dim) + (self.arms.memory_bytes if self.arms is not None else 0)
 
     def serves(self, version: int, view: ArmView) -> bool:
-        """Whether this is the version; after a compaction the arms are the same but in other arrays."""
+        """Whether this is the version, in the same arrays: a compaction copies the arms into others."""
         return self.version == version and self.view.ids is view.ids
 
 
 class BlockedCopies:
-    """The most recently used copies, one a catalogue. From any thread; a copy is made once."""
+    """The most recently used copies, one for a catalogue. For any thread; a copy is made once."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
@@ -59,7 +59,10 @@ class BlockedCopies:
         return self._kept.bytes
 
     def prepare(self, catalogue: Catalogue) -> Prepared:
-        """What is kept of the catalogue as it is now; on the event loop, where version and view agree."""
+        """What is kept of the catalogue as it is now. To be called on the event loop.
+
+        There nothing changes the catalogue meanwhile, so that version and view belong together.
+        """
         version, view = catalogue.version, catalogue.index.snapshot().view
         with self._changing:
             prepared = self._kept.get(catalogue.uid)
@@ -69,14 +72,14 @@ class BlockedCopies:
         return prepared
 
     def columns(self, prepared: Prepared) -> Columns:
-        """Bounds of every coordinate. Cost: reads the catalogue, once for a version."""
+        """The bounds of every coordinate. Cost: reads the catalogue, once for a version."""
         with prepared.making:
             if prepared.columns is None:
                 prepared.columns = columns.of(prepared.view.features, prepared.view.live_rows)
             return prepared.columns
 
     def fits(self, prepared: Prepared) -> bool:
-        """Whether a blocked copy has room."""
+        """Whether a blocked copy is there, or smaller than all that may be kept."""
         view = prepared.view
         return prepared.arms is not None or blocked.memory_bytes(view.live, view.dim) <= self._capacity
 
@@ -97,7 +100,7 @@ class BlockedCopies:
         return arms
 
     def _has_grown(self, prepared: Prepared) -> None:
-        """Count what was made, unless another version has taken its place."""
+        """Count the bytes of the copy, unless another version has taken its place in the cache."""
         with self._changing:
             if self._kept.peek(prepared.uid) is prepared:
                 self._kept.put(prepared.uid, prepared, prepared.bytes)

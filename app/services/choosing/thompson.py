@@ -15,7 +15,7 @@ from app.algorithms.linear import sub_ts as algorithm
 from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed
-from app.services.catalogues.adaptive_solver import COPIES, ExactSolver, NeverNull, ladder
+from app.services.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.policy import Tools
@@ -88,7 +88,8 @@ def _shortlist(tools: Tools, bandit: Bandit, view: LearnerView) -> MipsSolver:  
 def _adaptive(tools: Tools, bandit: Bandit, view: LearnerView) -> MipsSolver:
     """The ladder of adaptive solvers (Yang et al. 2022, Algorithms 1 and 4), which never comes back empty."""
     solvers = [bandit.seen(solver) for solver in tools.independent.of(bandit.catalogue, view.plain)]
-    return NeverNull(ladder(solvers, view.features_of, largest_norm=view.largest_norm, eta=bandit.eta), view)
+    rungs = ladder(solvers, view.features_of, largest_norm=view.largest_norm, eta=bandit.eta)
+    return LadderWithScan(rungs, view)
 
 
 EXACT = Solver(lambda tools, bandit, view: ExactSolver(view))  # noqa: ARG005 - as all solvers

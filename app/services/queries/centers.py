@@ -1,14 +1,14 @@
 """k representative arms of a catalogue: greedy k-center over one version of it, in a thread.
 
 Notation
-    n, m, k     arms of the catalogue, its dimension, centres asked for
-    layout      the arms in blocks of permuted coordinates: made once for a version, kept while there is room
+    n, m, k     number of arms of the catalogue, its dimension, number of centres asked for
+    layout      the arms in blocks of permuted coordinates (``kcenter.coordinates``), made once for a version
 
 Every method is one row of ``METHODS``.
 
-The permutation follows from the catalogue's random uid and its version. So a seed gives the same answer after
-a restart, clients cannot foresee it, and calls on one version share it: each is right with probability
-1 - delta, but not independently of the others.
+The permutation is a function of the catalogue's uid, which is random, and of its version. So a seed gives the
+same answer after a restart, and clients cannot foresee the permutation. All calls on one version share it:
+each is right with probability 1 - delta, but not independently of the others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,13 @@ MethodName = Literal["ds_ucb", "ds_ts", "naive", "random"]
 
 @dataclass(frozen=True, slots=True)
 class CentersRequest:
-    """What a caller asks of a catalogue; ``first`` is the id of the first centre, a random arm if None."""
+    """What a caller asks of a catalogue.
+
+    With probability at least 1 - ``delta`` every centre was, when it was chosen, within ``epsilon`` of the
+    farthest arm, in units of |u - v|^2 / m. ``ci`` names the confidence interval (``kcenter.intervals``),
+    ``c_alpha`` is the constant of "experiment". ``mix`` is z of ds_ts. ``first`` is the id of the first
+    centre; a random arm if None.
+    """
 
     k: int
     method: MethodName = "ds_ucb"
@@ -100,7 +106,10 @@ class CatalogueCenters:
 
 
 class Layouts:
-    """The most recently used layouts, one a catalogue, up to ``capacity_bytes``; for one thread at a time."""
+    """The most recently used layouts, one for a catalogue, within ``capacity_bytes``.
+
+    For one thread at a time.
+    """
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
@@ -123,7 +132,7 @@ class Layouts:
 
 
 def _check(view: Snapshot, request: CentersRequest, most_reads: int) -> int | None:
-    """Return the row of the first centre, if one is given."""
+    """Return the row of the first centre, None if none is given. Raises NoArms, Invalid, TooLarge."""
     if view.size == 0:
         raise NoArms("the catalogue has no arms")
     if request.k > view.size:
@@ -175,9 +184,9 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One row: how to find centres, and the largest n m k that is served.
+    """A row of ``METHODS``: how to find centres, and the largest n m k that is served.
 
-    What is promised comes with the centres: ``CenterSet.guarantee``.
+    What is promised comes with the centres, as ``CenterSet.guarantee``.
     """
 
     find: Callable[[_Job], CenterSet]
