@@ -94,8 +94,14 @@ class Service(ShortlistProcess):
         self.port = int(ready["port"])
         self.url = f"http://127.0.0.1:{self.port}"
 
-    def client(self, **options: Any) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.url, timeout=60.0, **options)
+    def client(self, *, max_connections: int | None = None) -> httpx.AsyncClient:
+        """A client whose connections stay open as long as it, or until the service closes them.
+
+        With ``keepalive_expiry`` the pool may close a connection that it has just given to a request, when
+        the event loop was held up for longer and two connections expired. The request ends with ReadError.
+        """
+        limits = httpx.Limits(max_connections=max_connections, keepalive_expiry=None)
+        return httpx.AsyncClient(base_url=self.url, timeout=60.0, limits=limits)
 
     def store_pid(self) -> int | None:
         """Process id of the embedded store, None while there is none."""

@@ -53,7 +53,7 @@ async def test_what_is_in_flight_is_answered(tmp_path: Path):
     """Choices and waiting rewards by the hundred while the signal comes: every one that was sent is answered,
     or its connection is refused before it was sent; what was acknowledged is there after the restart."""
     with serving(tmp_path) as service:
-        async with service.client(limits=httpx.Limits(max_connections=40)) as http:
+        async with service.client(max_connections=40) as http:
             await build(http)
             acknowledged: dict[str, int] = {}
             statuses: set[int] = set()

@@ -5,7 +5,7 @@ import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -28,11 +28,11 @@ def url(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-@contextmanager
-def worker(folder: Path, url: str) -> Iterator[ShortlistProcess]:
+@asynccontextmanager
+async def worker(folder: Path, url: str) -> AsyncIterator[ShortlistProcess]:
     process = ShortlistProcess(folder / "workers", ["worker", "--redis-url", url], {})
     try:
-        process.await_message("worker is ready")
+        await asyncio.to_thread(process.await_message, "worker is ready")  # meanwhile clients go on
         yield process
     finally:
         process.kill()
@@ -70,7 +70,7 @@ async def test_rewards_wait_for_a_worker_and_are_applied_by_it(tmp_path: Path, u
             assert (await reward(http, "ann")).status_code == 202
         learner = (await http.get("/v1/bandits/b/learners/ann")).json()
         assert (learner["observations"], (await http.get("/readyz")).json()["backlog"]) == (0, 5)
-        with worker(tmp_path, url) as process:
+        async with worker(tmp_path, url) as process:
             assert (await reward(http, "ann", wait=True)).status_code == 200
             learner = (await http.get("/v1/bandits/b/learners/ann")).json()
             assert (learner["observations"], (await http.get("/readyz")).json()["backlog"]) == (6, 0)
@@ -112,7 +112,7 @@ async def test_a_backlog_beyond_its_bound_is_not_ready(tmp_path: Path, url: str)
         answer = await http.get("/readyz")
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
         assert (await reward(http, "ann")).status_code == 202, "rewards are durable all the same"
-        with worker(tmp_path, url):
+        async with worker(tmp_path, url):
 
             async def ready() -> bool:
                 return (await http.get("/readyz")).status_code == 200
@@ -141,9 +141,9 @@ async def test_workers_that_are_killed_and_race_apply_every_reward_once(tmp_path
             await until(enough, what="rewards are accepted")
 
         clients = [asyncio.create_task(client(key)) for key in sent]
-        with worker(tmp_path, url):
+        async with worker(tmp_path, url):
             for _ in range(3):
-                with worker(tmp_path, url) as victim:
+                async with worker(tmp_path, url) as victim:
                     await more()
                     victim.kill()
             stop.set()
@@ -161,8 +161,8 @@ async def test_workers_that_are_killed_and_race_apply_every_reward_once(tmp_path
 
 async def test_a_worker_beside_a_service_with_its_own(tmp_path: Path, url: str):
     """Nobody needs to do this, but nothing may break: choices see what either of them applied."""
-    with serving(tmp_path, "--redis-url", url) as process, worker(tmp_path, url):
-        async with process.client() as http:
+    with serving(tmp_path, "--redis-url", url) as process:
+        async with worker(tmp_path, url), process.client() as http:
             await build(http)
             for _ in range(30):
                 await reward(http, "ann", wait=True)
@@ -182,7 +182,7 @@ async def test_a_worker_waits_for_a_store_that_is_away(tmp_path: Path):
     with EmbeddedServer(tmp_path / "redis", **options) as first:
         async with service(tmp_path, first.url) as (_, http):
             await build(http)
-            with worker(tmp_path, first.url) as process:
+            async with worker(tmp_path, first.url) as process:
                 await reward(http, "ann", wait=True)
                 first.stop()
                 process.await_message("not available")
