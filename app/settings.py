@@ -78,7 +78,7 @@ class Settings(BaseSettings):
         256, description="Memory for the living arms of recently used learners of elimination policies."
     )
     follow_s: Annotated[float, Field(gt=0, le=0.5)] = Field(
-        0.1, description="How often a process looks for what others have changed."
+        0.1, description="How often a process polls the store for what others have changed."
     )
     lease_s: Annotated[float, Field(gt=0, le=60)] = Field(
         2.0, description="After how long without a sign of life a worker's partitions go to the others."
