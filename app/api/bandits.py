@@ -59,7 +59,7 @@ async def list_all(
 @router.get("/{bandit}", response_model=BanditView)
 async def get(bandit: str, bandits: BanditsDep) -> BanditView:
     """One bandit as it was made."""
-    return _view(bandits.get(bandit))
+    return _view(await bandits.get(bandit))
 
 
 @router.delete("/{bandit}", status_code=204)
@@ -79,7 +79,7 @@ async def observe(
 ) -> Response:
     """Teach history, once per observation id."""
     items = [Observation(item.id, item.arm, item.value, item.key) for item in body.observations]
-    receipt = await rewards.observe(bandits.get(bandit), items)
+    receipt = await rewards.observe(await bandits.get(bandit), items)
     return await receipt_reply(rewards, receipt, wait)
 
 
@@ -92,7 +92,7 @@ async def learner(
     include: Annotated[Literal["precision"] | None, Query()] = None,
 ) -> Response:
     """A learner as stored now; a key that was never rewarded is at the prior, version 0."""
-    owner = bandits.get(bandit)
+    owner = await bandits.get(bandit)
     report = await learners.report(owner, owner.learner_named(key))
     answer: dict[str, object] = {
         "key": key,
@@ -108,7 +108,7 @@ async def learner(
 @router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
 async def sets(bandit: str, key: LearnerKey, bandits: BanditsDep, choosing: ChoosingDep) -> Response:
     """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
-    owner = bandits.get(bandit)
+    owner = await bandits.get(bandit)
     found = await choosing.sets(owner, owner.learner_named(key))
     stages = [{"stage": stage, "size": size} for stage, size in found.stages]
     return reply({"stages": stages, "eliminated": found.eliminated, "threshold": found.threshold})
@@ -123,7 +123,7 @@ async def forget(
     choosing: ChoosingDep,
 ) -> Response:
     """Forget a learner; rewards for its decisions so far are refused from now on."""
-    owner = bandits.get(bandit)
+    owner = await bandits.get(bandit)
     identity = owner.learner_named(key)
     await rewards.forget(identity)
     choosing.tools.elimination.forget(identity)

@@ -58,7 +58,7 @@ async def list_all(
 @router.get("/{catalogue}", response_model=CatalogueView)
 async def get(catalogue: str, catalogues: CataloguesDep) -> CatalogueView:
     """One catalogue: its size, its version, and how it is searched."""
-    return _view(catalogues.get(catalogue))
+    return _view(await catalogues.get(catalogue))
 
 
 @router.delete("/{catalogue}", status_code=204)
@@ -71,9 +71,9 @@ async def delete(catalogue: str, catalogues: CataloguesDep) -> Response:
 @router.put("/{catalogue}/arms", response_model=UpsertedView)
 async def upsert(catalogue: str, body: ArmsBody, catalogues: CataloguesDep) -> UpsertedView:
     """Insert or replace arms, all or none."""
-    target = catalogues.get(catalogue)
     refuse_repeats((arm.id for arm in body.arms), TWICE, ("body", "arms"), ("id",))
-    done = await catalogues.upsert(target, [as_arm(arm) for arm in body.arms])
+    arms = [as_arm(arm) for arm in body.arms]
+    done = await catalogues.use(catalogue, lambda found: catalogues.upsert(found, arms))
     return UpsertedView(added=done.added, updated=done.updated, version=done.version)
 
 
@@ -85,20 +85,20 @@ async def list_arms(
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Page[ArmView]:
     """All arms, those that have been as they are for longest first."""
-    arms, following = await catalogues.arms(catalogues.get(catalogue), cursor, limit)
+    arms, following = await catalogues.use(catalogue, lambda found: catalogues.arms(found, cursor, limit))
     return Page(items=[_arm_view(arm) for arm in arms], next=following)
 
 
 @router.get("/{catalogue}/arms/{arm}", response_model=ArmView)
 async def get_arm(catalogue: str, arm: str, catalogues: CataloguesDep) -> ArmView:
     """One arm with its features."""
-    return _arm_view(await catalogues.arm(catalogues.get(catalogue), arm))
+    return _arm_view(await catalogues.use(catalogue, lambda found: catalogues.arm(found, arm)))
 
 
 @router.delete("/{catalogue}/arms/{arm}", status_code=204)
 async def delete_arm(catalogue: str, arm: str, catalogues: CataloguesDep) -> Response:
     """Delete one arm."""
-    done = await catalogues.remove(catalogues.get(catalogue), [arm])
+    done = await catalogues.use(catalogue, lambda found: catalogues.remove(found, [arm]))
     if done.missing:
         raise NotFound("no arm of this id in the catalogue")
     return Response(status_code=204)
@@ -107,9 +107,8 @@ async def delete_arm(catalogue: str, arm: str, catalogues: CataloguesDep) -> Res
 @router.post("/{catalogue}/arms/delete", response_model=DeletedView)
 async def delete_arms(catalogue: str, body: ArmIdsBody, catalogues: CataloguesDep) -> DeletedView:
     """Delete the arms that are there, and name those that are not."""
-    target = catalogues.get(catalogue)
     refuse_repeats(body.ids, TWICE, ("body", "ids"))
-    done = await catalogues.remove(target, body.ids)
+    done = await catalogues.use(catalogue, lambda found: catalogues.remove(found, body.ids))
     return DeletedView(deleted=len(done.deleted), missing=list(done.missing), version=done.version)
 
 

@@ -65,7 +65,7 @@ async def find(
 ) -> CentersView:
     """Find k arms that cover the catalogue: greedily, each the farthest from those before it."""
     request = CentersRequest(**body.model_dump())
-    answer = await centers.find(catalogues.get(catalogue), request)
+    answer = await centers.find(await catalogues.get_stocked(catalogue), request)
     found = answer.found
     return CentersView(
         centers=list(answer.ids),

@@ -19,7 +19,7 @@ async def choose(
     bandit: str, body: ChooseBody, bandits: BanditsDep, choosing: ChoosingDep, slates: SlatesDep
 ) -> Response:
     """Choose up to k arms, the best first, and return the token to reward them with."""
-    return reply(await choosing.choose(bandits.get(bandit), await _request(body, slates)))
+    return reply(await choosing.choose(await bandits.get(bandit), await _request(body, slates)))
 
 
 @router.post("/{bandit}/choose/batch", response_model=ChoicesView)
@@ -27,7 +27,7 @@ async def choose_batch(
     bandit: str, body: ChooseBatchBody, bandits: BanditsDep, choosing: ChoosingDep, slates: SlatesDep
 ) -> Response:
     """Choose for several requests at once; an error of one is the error of all."""
-    owner = bandits.get(bandit)
+    owner = await bandits.get(bandit)
     requests = []
     for place, item in enumerate(body.requests):
         with within(("body", "requests", place)):

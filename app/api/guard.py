@@ -20,13 +20,13 @@ from app.settings import Settings, is_loopback
 
 log = logging.getLogger("shortlist.http")
 
-FOLLOW_EVERY_S = 1.0
+WATCH_EVERY_S = 1.0
 
 Headers = list[tuple[bytes, bytes]]
 
 
 class Guard:
-    """``check`` every request; ``follow`` the file of keys while the service runs."""
+    """``check`` every request; ``watch_file`` while the service runs, so that changed keys are read."""
 
     def __init__(self, settings: Settings) -> None:
         self._inline = settings.api_keys.get_secret_value() if settings.api_keys else ""
@@ -65,10 +65,10 @@ class Guard:
             headers += [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
         return headers
 
-    async def follow(self) -> None:
+    async def watch_file(self) -> None:
         """Read the file of keys again when it has changed, until cancelled; a bad one changes nothing."""
         while self._file is not None:
-            await asyncio.sleep(FOLLOW_EVERY_S)
+            await asyncio.sleep(WATCH_EVERY_S)
             stamp = self._stamp_now()
             if stamp == self._stamp:
                 continue

@@ -47,7 +47,7 @@ router = APIRouter(prefix="/v1/catalogues", tags=["catalogues"], route_class=Jso
 )
 async def import_arms(catalogue: str, request: Request, catalogues: CataloguesDep) -> Response:
     """Insert or replace arms, one JSON document a line."""
-    steps = _import(catalogues, catalogues.get(catalogue), request.stream())
+    steps = _import(catalogues, await catalogues.get(catalogue), request.stream())
     if NDJSON in request.headers.get("accept", ""):
         return Progress(_progress(steps), media_type=NDJSON)
     *_, result = [step async for step in steps]

@@ -162,7 +162,7 @@ class VectorsMipsView(BaseModel):
 @router.post("/v1/catalogues/{catalogue}/mips", response_model=MipsView)
 async def search(catalogue: Identifier, body: MipsBody, catalogues: CataloguesDep, mips: MipsDep) -> MipsView:
     """Find the arms of largest inner product with a query, or the nearest ones."""
-    found = await mips.search(catalogues.get(catalogue), _request(body))
+    found = await mips.search(await catalogues.get_stocked(catalogue), _request(body))
     values = found.answer.values.tolist()
     arms = [MipsArmView(id=arm, value=value) for arm, value in zip(found.ids, values, strict=True)]
     return MipsView(arms=arms, catalogue_version=found.catalogue_version, **_common(found, body.method))

@@ -133,8 +133,8 @@ async def sample_arms(
     catalogue: Identifier, body: CatalogueSampleBody, catalogues: CataloguesDep, sampling: SamplingDep
 ) -> CatalogueSampleView:
     """Draw arms with p proportional to exp(query.x / temperature)."""
-    request = body.request()
-    answer = await sampling.sample_arms(catalogues.get(catalogue), body.query, body.temperature, request)
+    request, arms = body.request(), await catalogues.get_stocked(catalogue)
+    answer = await sampling.sample_arms(arms, body.query, body.temperature, request)
     return CatalogueSampleView(
         draws=answer.draws,
         method=request.method,

@@ -96,7 +96,7 @@ async def teach(
     wait: Annotated[Literal["applied"] | None, Query()] = None,
 ) -> Response:
     """Warm start of a learner: it takes up, once, all that a finished campaign found out about features."""
-    receipt = await warm_start.append(await slates.get(campaign), bandits.get(body.bandit), body.key)
+    receipt = await warm_start.append(await slates.get(campaign), await bandits.get(body.bandit), body.key)
     return await receipt_reply(rewards, receipt, wait)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
@@ -28,7 +28,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from app.api.problems import problem_response
-from app.errors import Invalid, Location, NoArms, NotFound, ShortlistError, TooLarge
+from app.errors import Invalid, Location, ShortlistError, TooLarge
 
 JSON = "application/json"
 FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
@@ -105,25 +105,12 @@ class JsonRoute(APIRoute):
                 arguments = {name: read(request) for name, read in readers}
                 if body is not None:
                     arguments[body[0]] = await read_body(body[1], await _body(request))
-                try:
-                    result = await endpoint(**arguments)
-                except (NotFound, NoArms):
-                    if not await _look_further(request, arguments):
-                        raise
-                    result = await endpoint(**arguments)
+                result = await endpoint(**arguments)
             except ShortlistError as error:
                 return problem_response(error)
             return result if isinstance(result, Response) else reply(result, status)
 
         return handle
-
-
-async def _look_further(request: Request, arguments: Mapping[str, Any]) -> bool:
-    """What is not there may have been made by another process just now; not if the body was read in part."""
-    if request in arguments.values() and request._stream_consumed:
-        return False
-    look = getattr(request.app.state, "look_further", None)
-    return look is not None and bool(await look())
 
 
 Reader = Callable[[Request], Any]

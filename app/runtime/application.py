@@ -87,9 +87,9 @@ def create_app(settings: Settings, *, name: str | None = None) -> Application:
         await store.open()
         try:
             await service.start()
-            following = asyncio.create_task(guard.follow())
+            watching = asyncio.create_task(guard.watch_file())
             yield
-            await end([following])
+            await end([watching])
         finally:
             await service.stop()
             if spans is not None:
@@ -105,7 +105,6 @@ def create_app(settings: Settings, *, name: str | None = None) -> Application:
     )
     app.service = service
     install(app, _services_of(service))
-    app.state.look_further = service.following.look_further
     # The routes are taken over, not included as routers, and stand before the framework's own: so a request
     # is matched against each of them once.
     app.router.routes[:0] = [route for module in ENDPOINTS for route in module.router.routes]

@@ -34,7 +34,7 @@ from app.services.queries.centers import CatalogueCenters
 from app.services.queries.mips import Mips
 from app.services.queries.sampling import Sampling
 from app.services.replicas.remote_workers import RemoteWorkers
-from app.services.replicas.sync import Following
+from app.services.replicas.sync import Sync
 from app.settings import Settings
 from app.storage.changes import LearnerChanges
 from app.storage.directory_lock import try_lock
@@ -75,22 +75,28 @@ class Service:
         self.secrets = TokenSecrets(
             store, self.signer, period_ms=settings.token_secret_s * 1_000, token_ttl_ms=token_ttl_ms
         )
-        self.catalogues = Catalogues(store, index_dir=index_dir, keep_ms=token_ttl_ms)
-        self.bandits = Bandits(store, self.catalogues, policies=POLICIES, most_wait_s=settings.token_ttl_s)
+        self.catalogues = Catalogues(
+            store, index_dir=index_dir, keep_ms=token_ttl_ms, refresh=self._poll_for_news
+        )
+        self.bandits = Bandits(
+            store,
+            self.catalogues,
+            policies=POLICIES,
+            most_wait_s=settings.token_ttl_s,
+            refresh=self._poll_for_news,
+        )
         self.learners = Learners(store, capacity_bytes=settings.posterior_cache_mb << 20)
         remote = RemoteWorkers(self.learners.follow)
         self._worker = self._make_worker(name or secrets.token_hex(8), remote) if settings.worker else None
-        self.following = Following(
+        self.sync = Sync(
             store,
             self.catalogues,
             self.bandits,
             self.learners,
             every_s=settings.follow_s,
-            moved=self._moved,
+            changed=self._changed,
         )
-        self.decisions = Decisions(
-            store, self.catalogues, self.bandits, self.signer, look=self.following.look_further
-        )
+        self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer)
         self.elimination = self._closed_at_stop(
             EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
         )
@@ -104,7 +110,7 @@ class Service:
             tools,
             self.signer,
             self.decisions,
-            following=self.following,
+            sync=self.sync,
             token_ttl_ms=token_ttl_ms,
         )
         self.rewards = Rewards(
@@ -116,7 +122,6 @@ class Service:
             token_ttl_ms=token_ttl_ms,
             observation_ttl_ms=settings.observation_ttl_s * 1_000,
             received=self._received,
-            look=self.following.look_further,
         )
         self.centers = self._closed_at_stop(CatalogueCenters())
         campaign_bytes = settings.campaign_cache_mb << 20
@@ -136,7 +141,7 @@ class Service:
             self.catalogues,
             self.bandits,
             self.learners,
-            following=self.following,
+            sync=self.sync,
             metrics=metrics,
             max_backlog=settings.max_backlog,
             worker=settings.worker,
@@ -152,7 +157,7 @@ class Service:
         self._background.append(asyncio.create_task(self.secrets.run()))
         await self.catalogues.load()
         await self.bandits.load()
-        await self.following.look()
+        await self.sync.poll()
         if self._worker is not None:
             await self._worker.start()
             chores = Chores(
@@ -163,7 +168,7 @@ class Service:
             )
             self._background.append(asyncio.create_task(chores.run()))
         self._background += [
-            asyncio.create_task(self.following.run()),
+            asyncio.create_task(self.sync.run()),
             asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained)),
         ]
         self.health.ready = True
@@ -172,6 +177,9 @@ class Service:
         """Finish what is under way and leave; what was acknowledged is in the store."""
         self.health.ready = False
         await self._ending.aclose()
+
+    async def _poll_for_news(self) -> bool:
+        return await self.sync.poll_for_news()
 
     def _closed_at_stop(self, made: C) -> C:
         """Have ``stop`` close this: after all that is made later, before all that was made earlier."""
@@ -195,7 +203,7 @@ class Service:
             self.elimination.forget(learner)
         self.metrics.applied.inc(step.entries)
 
-    def _moved(self, partition: int, changes: LearnerChanges) -> None:
+    def _changed(self, partition: int, changes: LearnerChanges) -> None:
         if changes.learners is None:
             self.elimination.forget_all()
         for learner in changes.removed:

@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from api_client import Api, Json, running
 from scipy.stats import binom
+
+from app.services.choosing import policies
+from app.services.choosing.ask import Ask, Selection
+from app.services.choosing.policy import Tools
 
 pytestmark = pytest.mark.anyio
 
@@ -198,6 +203,26 @@ async def test_keys_learn_apart(api: Api):
     assert (await api.choose("b", key="ann"))["learner_version"] == 1
     assert (await api.choose("b", key="bob"))["learner_version"] == 0
     assert (await api.choose("b", key="bob"))["arms"][0]["score"] == 0.0
+
+
+async def test_a_batch_that_fails_is_run_once(api: Api, monkeypatch: pytest.MonkeyPatch):
+    """Only what found no arm is asked again, after a poll: another process may have just written some."""
+    await build(api, scope="per_key")
+    asked: list[str] = []
+    thompson = policies.POLICIES["sub_ts"]
+
+    async def counted(tools: Tools, ask: Ask) -> Selection:
+        asked.append(ask.learner.name)
+        return await thompson.choose(tools, ask)
+
+    monkeypatch.setitem(policies.POLICIES, "sub_ts", replace(thompson, choose=counted))
+    path = "/v1/bandits/b/choose/batch"
+    batch = [{"key": "ann"}, {"key": "bob"}, {"key": "eve", "exclude": list(ARMS)}, {"key": "joe"}]
+    await api.refused("POST", path, {"requests": batch}, status=409, code="no_arms")
+    assert asked == ["ann", "bob", "eve", "eve"]
+    batch[2] = {"key": "eve", "baseline": "no-such-campaign"}
+    await api.refused("POST", path, {"requests": batch}, status=404, code="not_found")
+    assert asked == ["ann", "bob", "eve", "eve"]
 
 
 async def test_the_service_answers_others_during_a_large_batch(api: Api):

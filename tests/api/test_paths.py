@@ -244,6 +244,13 @@ async def test_an_unknown_query_parameter_is_refused(world: tuple[Api, str], end
     assert await api.stored() == before
 
 
+@pytest.mark.parametrize("name", ["body", "bandits", "choosing", "bandit"])
+async def test_what_an_endpoint_takes_from_elsewhere_is_no_query_parameter(world: tuple[Api, str], name: str):
+    """Its body, its services and the names in its path."""
+    api, _ = world
+    await api.refused("POST", "/v1/bandits/b/choose", {}, params={name: "x"}, loc=["query", name])
+
+
 async def test_a_query_parameter_is_given_once(world: tuple[Api, str]):
     api, _ = world
     await api.refused("GET", "/v1/catalogues?limit=1&limit=2", loc=["query", "limit"])

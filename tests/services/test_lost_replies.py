@@ -30,7 +30,7 @@ async def lost(world: World, call: str, write: Callable[[], Awaitable[object]]) 
 
 async def test_an_upsert_made_again_is_visible(world: World):
     bandit = await world.bandit()
-    catalogue = world.service.catalogues.get("c")
+    catalogue = await world.service.catalogues.get("c")
     await world.observe(bandit, "o")
     arm = Arm("new", [9.0, 9.0])
     await lost(world, "upsert_arms", lambda: world.service.catalogues.upsert(catalogue, [arm]))
@@ -41,7 +41,7 @@ async def test_an_upsert_made_again_is_visible(world: World):
 async def test_a_deletion_made_again_is_visible(world: World):
     """The store says "missing" the second time: the arm must not be chosen any more all the same."""
     bandit = await world.bandit()
-    catalogue = world.service.catalogues.get("c")
+    catalogue = await world.service.catalogues.get("c")
     done = await lost(world, "delete_arms", lambda: world.service.catalogues.remove(catalogue, ["a3", "x"]))
     assert list(done.missing) == ["a3", "x"]  # type: ignore[attr-defined]
     assert set(ids(await world.choose(bandit, k=9))) == {"a0", "a1", "a2"}
@@ -50,11 +50,11 @@ async def test_a_deletion_made_again_is_visible(world: World):
 
 
 async def test_what_was_made_is_found_when_it_is_made_again(world: World):
-    record = CatalogueRecord(3, dict(world.service.catalogues.get("c").record.index))
+    record = CatalogueRecord(3, dict((await world.service.catalogues.get("c")).record.index))
     made = await lost(world, "create_catalogue", lambda: world.service.catalogues.create("d", record))
-    assert made == (world.service.catalogues.get("d"), False)
+    assert made == (await world.service.catalogues.get("d"), False)
     made = await lost(world, "create_bandit", lambda: world.service.bandits.create("e", bandit_record("d")))
-    assert made == (world.service.bandits.get("e"), False)
+    assert made == (await world.service.bandits.get("e"), False)
 
 
 async def test_what_was_deleted_stays_deleted(world: World):
@@ -63,11 +63,11 @@ async def test_what_was_deleted_stays_deleted(world: World):
     with contextlib.suppress(NotFound):
         await lost(world, "delete_bandit", lambda: world.service.bandits.delete("b"))
     with pytest.raises(NotFound):
-        world.service.bandits.get("b")
+        await world.service.bandits.get("b")
     with contextlib.suppress(NotFound):
         await lost(world, "delete_catalogue", lambda: world.service.catalogues.delete("c"))
     with pytest.raises(NotFound):
-        world.service.catalogues.get("c")
+        await world.service.catalogues.get("c")
 
 
 async def test_a_reward_sent_again_is_counted_once(world: World):
@@ -161,7 +161,7 @@ async def test_making_during_a_deletion_makes_a_new_one(world: World):
     await deleting
     new = await making
     assert new.uid != old.uid
-    assert world.service.bandits.get("b") is new
+    assert await world.service.bandits.get("b") is new
     assert world.service.bandits.by_uid(old.uid) is None
 
 

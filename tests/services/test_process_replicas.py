@@ -52,7 +52,7 @@ async def build(http: httpx.AsyncClient) -> None:
 
 
 async def test_everything_done_by_one_is_known_to_the_other(tmp_path: Path, url: str):
-    """What is new is found at once, for who is asked for it looks; what has changed is followed."""
+    """What is new is found at once, for who is asked for it polls; what has changed is known soon."""
     with (
         serving(tmp_path / "1", "--redis-url", url) as first,
         serving(tmp_path / "2", "--redis-url", url) as second,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -87,7 +87,7 @@ def _learner_dim(record: BanditRecord, catalogue: Catalogue) -> int:
 
 
 class Bandits:
-    """All bandits of the service."""
+    """All bandits of the service. ``refresh`` is that of ``Catalogues``."""
 
     def __init__(
         self,
@@ -96,8 +96,10 @@ class Bandits:
         *,
         policies: Mapping[str, PolicyTerms],
         most_wait_s: float,
+        refresh: Callable[[], Awaitable[bool]],
     ) -> None:
         self._store = store
+        self._refresh = refresh
         self._policies = policies
         self._most_wait_s = most_wait_s
         self._catalogues = catalogues
@@ -116,10 +118,11 @@ class Bandits:
         """Serve exactly these bandits, whose catalogues are served. The caller holds ``changing``."""
         for name, data in records.items():
             uid, record = split_uid(data, BanditRecord)
+            catalogue = self._catalogues.served(record.catalogue)
             served = self._served.get(name)
-            if served is None or served.uid != uid:
+            if served is None or served.uid != uid or served.catalogue is not catalogue:
                 self._drop(name)
-                self._serve(self._made(name, uid, record, self._catalogues.get(record.catalogue)))
+                self._serve(self._made(name, uid, record, catalogue))
         for name in self._served.keys() - records.keys():
             self._drop(name)
 
@@ -131,11 +134,12 @@ class Bandits:
                 loc=("body", "reward", "wait_s"),
             )
         record = self._policies[record.policy].completed(record)
+        await self._catalogues.get(record.catalogue)
         async with self.changing:
             return await self._create(name, record)
 
     async def _create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
-        catalogue = self._catalogues.get(record.catalogue)
+        catalogue = self._catalogues.served(record.catalogue)
         self._policies[record.policy].check_dim(catalogue.dim)
         data = with_uid(secrets.token_hex(8), record)
         standing = await self._store.create_bandit(name, data, catalogue=record.catalogue)
@@ -149,13 +153,20 @@ class Bandits:
             bandit = self._serve(self._made(name, uid, existing, catalogue))
         return bandit, standing == data
 
-    def get(self, name: str) -> Bandit:
-        try:
-            return self._served[name]
-        except KeyError:
-            raise NotFound("no bandit of this name") from None
+    async def get(self, name: str) -> Bandit:
+        """The bandit, also when another process has just made it. Raises NotFound."""
+        if name not in self._served:
+            await self._refresh()
+        return self._known(name)
+
+    async def find(self, uid: str) -> Bandit | None:
+        """The bandit of this uid, also when another process has just made it; None: there is none."""
+        if uid not in self._by_uid:
+            await self._refresh()
+        return self._by_uid.get(uid)
 
     def by_uid(self, uid: str) -> Bandit | None:
+        """The bandit of this uid, if this process knows it."""
         return self._by_uid.get(uid)
 
     def page(self, cursor: str | None, limit: int) -> tuple[Sequence[Bandit], str | None]:
@@ -163,14 +174,21 @@ class Bandits:
 
     async def delete(self, name: str) -> None:
         """Delete the bandit and all that it has learned. Its tokens are worth nothing from now on."""
+        await self.get(name)
         async with self.changing:
-            bandit = self.get(name)
+            bandit = self._known(name)
             self._drop(name)
             try:
                 await self._store.delete_bandit(name, bandit.uid, catalogue=bandit.record.catalogue)
             except BaseException:
                 self._serve(bandit)
                 raise
+
+    def _known(self, name: str) -> Bandit:
+        try:
+            return self._served[name]
+        except KeyError:
+            raise NotFound("no bandit of this name") from None
 
     def _made(self, name: str, uid: str, record: BanditRecord, catalogue: Catalogue) -> Bandit:
         dim = _learner_dim(record, catalogue)

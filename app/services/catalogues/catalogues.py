@@ -2,17 +2,18 @@
 
 A write goes to the store first and is durable before it touches the index; writes to one catalogue are
 serialised by its lock, so the index sees them in the order of the store. What other processes write is read
-from the catalogue's log of changes (``follow``), under the same lock.
+from the catalogue's log of changes (``sync``), under the same lock. A catalogue or an arm that is not here
+may have been made by another process a moment ago: whoever asks for it causes a ``refresh`` first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,9 +34,11 @@ from app.services.formats.records import (
 )
 from app.storage.protocol import ArmWrite, Deleted, Store, StoredArm, Upserted
 
+T = TypeVar("T")
+
 KEEP_MARGIN_MS = 60_000
 LOAD_ARMS = 50_000
-FOLLOW_NUMBERS = 1_000_000
+SYNC_NUMBERS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +73,17 @@ class Catalogue:
 
 
 class Catalogues:
-    """All catalogues of the service."""
+    """All catalogues of the service.
 
-    def __init__(self, store: Store, *, index_dir: Path, keep_ms: int) -> None:
+    ``keep_ms``: how long features stay readable after they were replaced. ``refresh`` learns what other
+    processes have done, of catalogues as of all else; False when the store does not answer in time.
+    """
+
+    def __init__(
+        self, store: Store, *, index_dir: Path, keep_ms: int, refresh: Callable[[], Awaitable[bool]]
+    ) -> None:
         self._store = store
+        self._refresh = refresh
         self._index_dir = index_dir
         self._keep_ms = keep_ms + KEEP_MARGIN_MS
         self._served: dict[str, Catalogue] = {}
@@ -98,10 +108,10 @@ class Catalogues:
         for name in self._served.keys() - records.keys():
             self._index_file(self._served.pop(name).uid).unlink(missing_ok=True)
 
-    async def follow(self, catalogue: Catalogue) -> None:
+    async def sync(self, catalogue: Catalogue) -> None:
         """Do to the index what other processes have done to the catalogue."""
         async with catalogue.lock:
-            await self._follow(catalogue)
+            await self._sync(catalogue)
 
     async def create(self, name: str, record: CatalogueRecord) -> tuple[Catalogue, bool]:
         """Make the catalogue; (it, False) when the same one exists. Raises Conflict when another one does."""
@@ -116,17 +126,46 @@ class Catalogues:
                 catalogue = self._served[name] = await self._open(name, uid, existing)
         return catalogue, standing == data
 
-    def get(self, name: str) -> Catalogue:
+    def served(self, name: str) -> Catalogue:
+        """The catalogue, if this process knows it. Raises NotFound."""
         try:
             return self._served[name]
         except KeyError:
             raise NotFound("no catalogue of this name") from None
 
+    async def get(self, name: str) -> Catalogue:
+        """The catalogue, also when another process has just made it. Raises NotFound."""
+        if name not in self._served:
+            await self._refresh()
+        return self.served(name)
+
+    async def get_stocked(self, name: str) -> Catalogue:
+        """As ``get``; the arms of a catalogue that seems empty may have just been written as well."""
+        catalogue = await self.get(name)
+        if not len(catalogue.index) and await self._refresh():
+            return self.served(name)
+        return catalogue
+
+    async def use(self, name: str, step: Callable[[Catalogue], Awaitable[T]]) -> T:
+        """Return what ``step`` does with the catalogue. Raises NotFound, and what it raises.
+
+        A step that raises NotFound has done nothing. It is tried once more after a ``refresh``, for another
+        process may have just made the arm that it needs, or a new catalogue in place of this one.
+        """
+        catalogue = await self.get(name)
+        try:
+            return await step(catalogue)
+        except NotFound:
+            if not await self._refresh():
+                raise
+        return await step(self.served(name))
+
     def page(self, cursor: str | None, limit: int) -> tuple[Sequence[Catalogue], str | None]:
         return page_by_name(list(self._served.values()), lambda c: c.name, cursor, limit)
 
     async def delete(self, name: str) -> None:
-        catalogue = self.get(name)
+        """Delete the catalogue with its arms. Raises NotFound, Conflict (a bandit uses it)."""
+        catalogue = await self.get(name)
         async with self.changing, catalogue.lock:
             outcome = await self._store.delete_catalogue(name, catalogue.uid)
             if outcome == "in_use":
@@ -182,6 +221,16 @@ class Catalogues:
                 raise NotFound("no arm of this id in the catalogue")
             return (await self._with_documents(catalogue, [arm_id], view.features_of(rows)))[0]
 
+    async def features(self, catalogue: Catalogue, ids: Collection[str]) -> dict[str, Vector]:
+        """The features of those arms that are there, also of ones that another process has just written.
+
+        ``ids`` are distinct.
+        """
+        found = _features(catalogue, ids)
+        if len(found) < len(ids) and await self._refresh():
+            found = _features(catalogue, ids)
+        return found
+
     async def features_at(self, catalogue: Catalogue, arm_id: str, revision: int) -> Vector | None:
         """The features that an arm had at a revision, also when it was changed or deleted since."""
         view = catalogue.index.snapshot()
@@ -210,7 +259,7 @@ class Catalogues:
         index = LiveIndex(record.dim, options, cache=self._index_file(uid), seed=int(uid[:8], 16))
         catalogue = Catalogue(name, uid, record, index)
         await self._load_arms(catalogue)
-        await self._follow(catalogue)  # what was written while the arms were read
+        await self._sync(catalogue)  # what was written while the arms were read
         return catalogue
 
     async def _wrote(self, catalogue: Catalogue, version: int, *, changed: bool) -> None:
@@ -218,15 +267,15 @@ class Catalogues:
         if version == catalogue.version + changed:
             catalogue.version = version
         else:
-            await self._follow(catalogue)
+            await self._sync(catalogue)
 
-    async def _follow(self, catalogue: Catalogue) -> None:
+    async def _sync(self, catalogue: Catalogue) -> None:
         changes = await self._store.changed_arms(catalogue.uid, catalogue.version)
         if changes.ids is None:
             await self._load_arms(catalogue)
             return
         arms: list[StoredArm] = []
-        some = max(1, FOLLOW_NUMBERS // catalogue.dim)
+        some = max(1, SYNC_NUMBERS // catalogue.dim)
         for start in range(0, len(changes.ids), some):
             found = await self._store.arms(catalogue.uid, changes.ids[start : start + some])
             arms += filter(None, found)
@@ -283,6 +332,12 @@ class Catalogues:
         for path in self._index_dir.glob("*.index"):
             if path.name not in wanted:
                 path.unlink(missing_ok=True)
+
+
+def _features(catalogue: Catalogue, ids: Collection[str]) -> dict[str, Vector]:
+    snapshot = catalogue.index.snapshot()
+    rows = snapshot.rows_of(ids)
+    return dict(zip(map(snapshot.id_of, rows.tolist()), snapshot.features_of(rows), strict=True))
 
 
 def _strangers(view: ArmView, stored: Mapping[str, int]) -> list[str]:

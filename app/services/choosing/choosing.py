@@ -23,7 +23,7 @@ from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
 from app.services.learning.decisions import Decisions
 from app.services.learning.tokens import Decision, TokenSigner, new_decision_id
-from app.services.replicas.sync import Following
+from app.services.replicas.sync import Sync
 from app.storage.protocol import LearnerId, Store
 
 LOGGED_TOGETHER = 100
@@ -81,14 +81,14 @@ class Choosing:
         signer: TokenSigner,
         decisions: Decisions,
         *,
-        following: Following,
+        sync: Sync,
         token_ttl_ms: int,
     ) -> None:
         self._store = store
         self.tools = tools
         self._signer = signer
         self._decisions = decisions
-        self._following = following
+        self._sync = sync
         self._token_ttl_ms = token_ttl_ms
         self._rng = np.random.default_rng()
 
@@ -132,11 +132,13 @@ class Choosing:
 
     async def _new_choice(self, bandit: Bandit, learner: LearnerId, request: ChooseRequest) -> Choice:
         """Select arms by the bandit's policy, and sign the decision."""
-        stale_s = self._following.stale_s() and await self._following.confirm()
+        stale_s = self._sync.stale_s() and await self._sync.confirm()
         select = POLICIES[bandit.record.policy].choose if request.arms is None else baseline
         rng = self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
         ask = Ask(bandit, learner, request.k, request.exclude, request.event_id, rng, request.arms)
         selection = await select(self.tools, ask)
+        if not len(selection.found.rows) and await self._sync.poll_for_news():
+            selection = await select(self.tools, ask)  # another process may have just written the arms
         if not len(selection.found.rows):
             raise NoArms("no arm of the catalogue is eligible")
         return self._signed(ask, selection, deferred=not request.activate, stale_s=stale_s)

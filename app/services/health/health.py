@@ -14,7 +14,7 @@ from app.observability.metrics import Metrics
 from app.services.bandits.bandits import Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.learning.learners import Learners
-from app.services.replicas.sync import Following
+from app.services.replicas.sync import Sync
 from app.storage.changes import Lag
 
 PROBE_S = 2.0
@@ -79,7 +79,7 @@ class Health:
         bandits: Bandits,
         learners: Learners,
         *,
-        following: Following,
+        sync: Sync,
         metrics: Metrics,
         max_backlog: int,
         worker: bool,
@@ -88,7 +88,7 @@ class Health:
         self._catalogues = catalogues
         self._bandits = bandits
         self._learners = learners
-        self._following = following
+        self._sync = sync
         self._metrics = metrics
         self._max_backlog = max_backlog
         self._worker = worker
@@ -104,7 +104,7 @@ class Health:
                 lag = await self._lag()
         except (TimeoutError, Unavailable):
             raise Unavailable("the store does not answer") from None
-        if await self._following.confirm(PROBE_S):
+        if await self._sync.confirm(PROBE_S):
             raise Unavailable("this process is behind the store")
         if not self.ready:
             raise Unavailable("catalogues are being loaded, or the service is stopping")

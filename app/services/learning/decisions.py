@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -48,10 +48,8 @@ class Decisions:
         catalogues: Catalogues,
         bandits: Bandits,
         signer: TokenSigner,
-        look: Callable[[], Awaitable[object]],
     ) -> None:
         self._store = store
-        self._look = look  # at what other processes have made
         self._catalogues = catalogues
         self._bandits = bandits
         self._signer = signer
@@ -86,10 +84,7 @@ class Decisions:
             decision = self._signer.verify(token, now_ms=now_ms)
         except BadToken as bad:
             return bad.reason
-        bandit = self._bandits.by_uid(decision.bandit_uid)
-        if bandit is None:
-            await self._look()
-            bandit = self._bandits.by_uid(decision.bandit_uid)
+        bandit = await self._bandits.find(decision.bandit_uid)
         if bandit is None:
             return "unknown_bandit"
         return await self._activate(bandit, decision, now_ms) if decision.deferred else "duplicate"

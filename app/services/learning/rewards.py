@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -101,7 +101,6 @@ class Rewards:
         token_ttl_ms: int,
         observation_ttl_ms: int,
         received: Callable[[Receipt], None],
-        look: Callable[[], Awaitable[object]],
     ) -> None:
         self._store = store
         self._catalogues = catalogues
@@ -111,7 +110,6 @@ class Rewards:
         self._token_ttl_ms = token_ttl_ms
         self._observation_ttl_ms = observation_ttl_ms
         self._received = received
-        self._look = look  # at what other processes have made
 
     async def reward(self, rewards: Sequence[Reward]) -> Receipt:
         """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code."""
@@ -137,10 +135,7 @@ class Rewards:
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
         """Append history to the log of one bandit, once per observation id."""
         arms = {item.arm for item in observations}
-        features = _features(bandit, arms)
-        if len(features) < len(arms):
-            await self._look()
-            features = _features(bandit, arms)
+        features = await self._catalogues.features(bandit.catalogue, arms)
         now_ms = time.time_ns() // 1_000_000
         receipt = Receipt()
         writes: list[tuple[int, RewardWrite]] = []
@@ -179,10 +174,7 @@ class Rewards:
             decision = self._signer.verify(reward.decision, now_ms=now_ms)
         except BadToken as bad:
             raise Rejected(bad.reason) from None
-        bandit = self._bandits.by_uid(decision.bandit_uid)
-        if bandit is None:
-            await self._look()
-            bandit = self._bandits.by_uid(decision.bandit_uid)
+        bandit = await self._bandits.find(decision.bandit_uid)
         if bandit is None:
             raise Rejected("unknown_bandit")
         arm, revision = _arm_of(decision, reward.arm)
@@ -256,13 +248,6 @@ def entry_order(entry_id: str) -> tuple[int, int]:
     """Entry ids compare as pairs of numbers."""
     milliseconds, _, sequence = entry_id.partition("-")
     return int(milliseconds), int(sequence)
-
-
-def _features(bandit: Bandit, arms: Collection[str]) -> dict[str, Vector]:
-    """Features of those arms that are in the catalogue."""
-    snapshot = bandit.catalogue.index.snapshot()
-    rows = snapshot.rows_of(arms)
-    return dict(zip(map(snapshot.id_of, rows.tolist()), snapshot.features_of(rows), strict=True))
 
 
 def _arm_of(decision: Decision, arm: str | None) -> tuple[str, int]:

@@ -14,28 +14,28 @@ POLL_S = 0.005
 
 
 class RemoteWorkers:
-    """Rewards are applied by other processes: nothing to wake, and the watermark tells when it is done.
+    """Rewards are applied by other processes. They need no waking; the watermark tells how far they are.
 
-    ``follow`` gives the watermark of a partition, after making what was applied known here.
+    ``sync`` makes known here what was applied in a partition, and returns its watermark.
     """
 
-    def __init__(self, follow: Callable[[int], Awaitable[LearnerChanges]]) -> None:
-        self._follow = follow
+    def __init__(self, sync: Callable[[int], Awaitable[LearnerChanges]]) -> None:
+        self._sync = sync
         self._reached: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
-        self._looking: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._polling: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def wake(self, partition: int) -> None:
-        """Workers look by themselves."""
+        """Do nothing: other processes poll their logs."""
 
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
-        """One of all who wait for a partition looks at it, again and again."""
+        """True once the entry is applied, False after ``WAIT_S``. Waiters of a partition share its polls."""
         try:
             async with asyncio.timeout(WAIT_S):
                 while self._reached[partition] < entry_order(entry_id):
-                    async with self._looking[partition]:
+                    async with self._polling[partition]:
                         if self._reached[partition] < entry_order(entry_id):
                             await asyncio.sleep(POLL_S)
-                            watermark = (await self._follow(partition)).watermark
+                            watermark = (await self._sync(partition)).watermark
                             self._reached[partition] = entry_order(watermark)
         except (TimeoutError, Unavailable):
             return False

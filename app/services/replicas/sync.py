@@ -1,9 +1,10 @@
-"""Following what other processes do: catalogues, bandits and learners, by the store's change logs.
+"""Keeping this process in step with the others: catalogues, bandits and learners, by polling the store.
 
-A look asks for the version of everything at once, and reads what has changed since the last look. It is done
-every ``every_s``, and when somebody must know more: who was asked for what is not there, and who was paused
-and has not looked for ``BOUND_S``. Nothing is pushed, so a process that was cut off needs no repair: its next
-look brings everything. Where more has changed than the logs hold, everything is read.
+A poll asks for the current versions and reads what has changed since the last poll. Polls are made every
+``every_s``. In between one is made for a caller who must know more: one that asked for something this process
+does not have, and one that meets a process which has not polled for ``BOUND_S``, because it was paused or the
+store was away. Nothing is pushed to a process, so one that was cut off needs no repair: its next poll brings
+everything. Where more has changed than the store's logs of changes hold, everything is read again.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from app.services.learning.learners import Learners
 from app.storage.changes import LearnerChanges
 from app.storage.protocol import Store
 
-log = logging.getLogger("shortlist.following")
+log = logging.getLogger("shortlist.sync")
 
 BOUND_S = 1.0
 PATIENCE_S = 0.2
 
 
-class Following:
-    """``moved`` is told of every partition, at every look."""
+class Sync:
+    """``changed`` is called at every poll, for every partition, with what has changed in it."""
 
     def __init__(
         self,
@@ -37,71 +38,75 @@ class Following:
         learners: Learners,
         *,
         every_s: float,
-        moved: Callable[[int, LearnerChanges], None],
+        changed: Callable[[int, LearnerChanges], None],
     ) -> None:
         self._store = store
         self._catalogues = catalogues
         self._bandits = bandits
         self._learners = learners
         self._every_s = every_s
-        self._moved = moved
+        self._changed = changed
         self._registry_version = -1
-        self._looking = asyncio.Lock()
-        self._began = self._confirmed = -float("inf")
-        self._in_vain = False
+        self._polling = asyncio.Lock()
+        self._began = -float("inf")  # when the last poll began
+        self._confirmed = -float("inf")  # when the last poll began that came to its end
+        self._failing = False
 
     def stale_s(self) -> float:
-        """For how long nothing was heard of other processes; 0 within ``BOUND_S``."""
+        """Seconds since this process was last known to be in step; 0 for up to ``BOUND_S``."""
         age = time.monotonic() - self._confirmed
         return age if age > BOUND_S else 0.0
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Poll again and again, until cancelled. The first of several failures is logged."""
         while True:
             await asyncio.sleep(self._every_s)
             try:
-                await self.look()
+                await self.poll()
             except Unavailable as error:
-                if not self._in_vain:
-                    log.warning("the store is not available, nothing is heard of others: %s", error.detail)
-                self._in_vain = True
+                if not self._failing:
+                    log.warning(
+                        "the store is not available, changes by other processes are not seen: %s",
+                        error.detail,
+                    )
+                self._failing = True
             except Exception:
-                log.exception("a look at the store failed")
-                self._in_vain = True
+                log.exception("a poll of the store failed")
+                self._failing = True
 
-    async def look(self) -> None:
-        """Return after a look that began after this call. Raises Unavailable."""
+    async def poll(self) -> None:
+        """Return after a poll that began after this call; callers share polls. Raises Unavailable."""
         asked = time.monotonic()
-        async with self._looking:
+        async with self._polling:
             if self._began < asked:
-                await self._look()
+                await self._poll()
 
     async def confirm(self, patience_s: float = PATIENCE_S) -> float:
-        """As ``stale_s``, after a look, unless it takes longer than that, or the last ones were in vain."""
-        if not self._in_vain:
-            task = asyncio.ensure_future(self.look())
+        """Poll for at most ``patience_s`` and return ``stale_s``. While polls fail it is returned at once."""
+        if not self._failing:
+            task = asyncio.ensure_future(self.poll())
             task.add_done_callback(_consume)
             await asyncio.wait({task}, timeout=patience_s)
-            self._in_vain = bool(self.stale_s())
+            self._failing = bool(self.stale_s())
         return self.stale_s()
 
-    async def look_further(self) -> bool:
-        """A look for what is not here; False when that takes too long."""
-        return not self._in_vain and not await self.confirm(BOUND_S)
+    async def poll_for_news(self) -> bool:
+        """Poll for something that is not here. False when the store does not answer within ``BOUND_S``."""
+        return not self._failing and not await self.confirm(BOUND_S)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         self._began = began = time.monotonic()
-        await self._follow_registry()
+        await self._sync_registry()
         outcomes = await asyncio.gather(
-            *map(self._catalogues.follow, self._catalogues),
-            *map(self._follow_log, range(self._store.partitions)),
+            *map(self._catalogues.sync, self._catalogues),
+            *map(self._sync_learners, range(self._store.partitions)),
             return_exceptions=True,
         )
         for failure in filter(None, outcomes):
             raise failure
-        self._confirmed, self._in_vain = began, False
+        self._confirmed, self._failing = began, False
 
-    async def _follow_registry(self) -> None:
+    async def _sync_registry(self) -> None:
         if await self._store.registry_version() == self._registry_version:
             return
         async with self._catalogues.changing, self._bandits.changing:
@@ -110,11 +115,11 @@ class Following:
             self._bandits.replace(registry.bandits)
         self._registry_version = registry.version
 
-    async def _follow_log(self, partition: int) -> None:
-        self._moved(partition, await self._learners.follow(partition))
+    async def _sync_learners(self, partition: int) -> None:
+        self._changed(partition, await self._learners.follow(partition))
 
 
 def _consume(task: asyncio.Future[None]) -> None:
-    """A look that failed is tried again soon; say nothing here."""
+    """Take note of a failed poll, so that asyncio does not report it: the next poll is soon."""
     if not task.cancelled():
         task.exception()

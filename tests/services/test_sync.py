@@ -1,4 +1,4 @@
-"""Two services over one store: what either does, the other knows after a look, and acts on."""
+"""Two services over one store: what either does, the other knows after a poll, and acts on."""
 
 import asyncio
 import contextlib
@@ -32,11 +32,11 @@ pytestmark = pytest.mark.anyio
 
 @contextlib.asynccontextmanager
 async def another(store: RedisStore, folder: Path, **options: Any) -> AsyncIterator[World]:
-    """A service that looks only when it is told to."""
+    """A service that polls only when it is told to, or must."""
     lossy: Any = LossyStore(store)
     configured = Settings(redis_url="unix:///not-used", data_dir=folder, **options)
     service = Service(configured, lossy, Metrics())
-    service.following._every_s = 3_600
+    service.sync._every_s = 3_600
     await service.start()
     try:
         yield World(service, lossy)
@@ -50,7 +50,7 @@ async def another(store: RedisStore, folder: Path, **options: Any) -> AsyncItera
 async def pair(store: RedisStore, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
     async with another(store, tmp_path / "one") as one, another(store, tmp_path / "two") as two:
         await one.catalogue()
-        await two.service.following.look()
+        await two.service.sync.poll()
         yield one, two
 
 
@@ -70,29 +70,28 @@ async def stored(store: Any, uid: str) -> dict[str, tuple[int, list[float]]]:
 
 async def test_catalogues_arms_and_bandits_come_and_go(pair: tuple[World, World]):
     one, two = pair
-    here, there = (world.service.catalogues.get("c") for world in pair)
+    here, there = [await world.service.catalogues.get("c") for world in pair]
     assert here.uid == there.uid
     assert held(here) == held(there)
     await one.bandit()
     await one.service.catalogues.remove(here, ["a0", "a3"])
     await one.service.catalogues.upsert(here, [Arm("a1", [7.0, 7.0]), Arm("new", [1.0, 1.0])])
     assert "new" not in held(there)
-    await two.service.following.look()
+    await two.service.sync.poll()
     assert (held(there), there.version) == (held(here), here.version)
-    assert two.service.bandits.get("b").uid == one.service.bandits.get("b").uid
+    assert two.service.bandits._served["b"].uid == one.service.bandits._served["b"].uid
     await one.service.bandits.delete("b")
     await one.service.catalogues.delete("c")
     await one.catalogue("c", dim=3)
-    await two.service.following.look()
-    with pytest.raises(NotFound):
-        two.service.bandits.get("b")
-    assert two.service.catalogues.get("c").dim == 3
+    await two.service.sync.poll()
+    assert "b" not in two.service.bandits._served
+    assert two.service.catalogues.served("c").dim == 3
 
 
 OPERATIONS = st.lists(
     st.tuples(
         st.integers(0, 1),
-        st.sampled_from(["upsert", "remove", "look", "recreate"]),
+        st.sampled_from(["upsert", "remove", "poll", "recreate"]),
         st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4, unique=True),
     ),
     max_size=24,
@@ -115,35 +114,38 @@ async def test_whoever_writes_both_end_with_what_is_stored(
         catalogues = pair[who].service.catalogues
         with contextlib.suppress(NotFound, Conflict):
             if what == "upsert":
-                await catalogues.upsert(catalogues.get("c"), [Arm(i, [1.0, float(number)]) for i in ids])
+                arms = [Arm(arm, [1.0, float(number)]) for arm in ids]
+                await catalogues.upsert(await catalogues.get("c"), arms)
             elif what == "remove":
-                await catalogues.remove(catalogues.get("c"), ids)
+                await catalogues.remove(await catalogues.get("c"), ids)
             elif what == "recreate":
                 await catalogues.delete("c")
                 await pair[who].catalogue()
             else:
-                await pair[who].service.following.look()
+                await pair[who].service.sync.poll()
     for world in pair:
-        await world.service.following.look()
-        catalogue = world.service.catalogues.get("c")
+        await world.service.sync.poll()
+        catalogue = await world.service.catalogues.get("c")
         assert held(catalogue) == await stored(world.store, catalogue.uid)
         assert catalogue.version == await world.store.catalogue_version(catalogue.uid)
 
 
-async def test_a_store_that_has_lost_writes_is_followed_back(pair: tuple[World, World], store: RedisStore):
+async def test_who_is_ahead_of_a_store_that_has_lost_writes_goes_back_with_it(
+    pair: tuple[World, World], store: RedisStore
+):
     """As after the fail-over of a primary: the version is older, and so are the arms."""
     one, two = pair
-    here, there = (world.service.catalogues.get("c") for world in pair)
+    here, there = [await world.service.catalogues.get("c") for world in pair]
     dump = await store._redis.command("DUMP", redis_keys.features(here.uid))
     counters = await store._redis.command("DUMP", redis_keys.counters(here.uid))
     await one.service.catalogues.upsert(here, [Arm("a1", [9.0, 9.0]), Arm("lost", [1.0, 1.0])])
     await one.service.catalogues.remove(here, ["a0"])
-    await two.service.following.look()
+    await two.service.sync.poll()
     assert "lost" in held(there)
     for key, value in ((redis_keys.features(here.uid), dump), (redis_keys.counters(here.uid), counters)):
         await store._redis.command("RESTORE", key, 0, value, "REPLACE")
     for world, catalogue in zip(pair, (here, there), strict=True):
-        await world.service.following.look()
+        await world.service.sync.poll()
         assert held(catalogue) == await stored(store, here.uid)
         assert set(held(catalogue)) == {"a0", "a1", "a2", "a3"}
 
@@ -151,32 +153,32 @@ async def test_a_store_that_has_lost_writes_is_followed_back(pair: tuple[World, 
 async def test_a_learner_taught_by_another_process_is_chosen_from(pair: tuple[World, World]):
     one, two = pair
     bandit = await one.bandit()
-    await two.service.following.look()
-    there = two.service.bandits.get("b")
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
     for _ in range(3):
         await two.choose(there)
     await one.observe(bandit, "o1")
-    await two.service.following.look()
+    await two.service.sync.poll()
     before = two.store.calls["states"]
     assert [(await two.choose(there)).learner_version for _ in range(3)] == [1, 1, 1]
     assert two.store.calls["states"] == before + 1, "it was read once, and nothing else was"
     await two.choose(there, "bob")
     before = two.store.calls["states"]
     await one.observe(bandit, "o2")
-    await two.service.following.look()
+    await two.service.sync.poll()
     await two.choose(there, "bob")
     assert two.store.calls["states"] == before, "who was not taught is not read again"
     await one.service.rewards.forget(bandit.learner_for("ann"))
-    await two.service.following.look()
+    await two.service.sync.poll()
     assert (await two.choose(there)).learner_version == 0
 
 
 async def test_who_waits_is_told_by_whoever_applies_it_and_chooses_from_it(pair: tuple[World, World]):
-    """Half of the partitions belong to the other process; no look in between is needed."""
+    """Half of the partitions belong to the other process; no poll in between is needed."""
     _, two = pair
     bandit = await pair[0].bandit()
-    await two.service.following.look()
-    there = two.service.bandits.get("b")
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
     assert there.uid == bandit.uid
     for number in range(8):
         key = f"u{number}"
@@ -190,7 +192,7 @@ async def test_a_decision_of_another_process_is_rewarded_at_once(pair: tuple[Wor
     one, two = pair
     await one.catalogue("fresh")
     bandit = await one.bandit("new", "fresh")
-    catalogue = one.service.catalogues.get("fresh")
+    catalogue = await one.service.catalogues.get("fresh")
     first = (await one.choose(bandit)).decision
     receipt = await two.service.rewards.reward([Reward(first, 1.0)])
     assert (receipt.accepted, receipt.rejected) == (1, [])
@@ -200,7 +202,7 @@ async def test_a_decision_of_another_process_is_rewarded_at_once(pair: tuple[Wor
     assert (receipt.accepted, receipt.rejected) == (1, [])
     await one.service.catalogues.upsert(catalogue, [Arm("newest", [9.0, 9.0])])
     receipt = await two.service.rewards.observe(
-        two.service.bandits.get("new"), [Observation("o", "newest", 1.0, "ann")]
+        await two.service.bandits.get("new"), [Observation("o", "newest", 1.0, "ann")]
     )
     assert receipt.accepted == 1
 
@@ -214,7 +216,7 @@ async def test_a_deferred_decision_is_activated_by_a_process_that_knows_nothing_
     token = (await one.choose(bandit, activate=False)).decision
     assert (await two.reward(token)).rejected == [(0, "not_activated")]
     await one.bandit("newer", "fresh")
-    other = (await one.choose(one.service.bandits.get("newer"), activate=False)).decision
+    other = (await one.choose(await one.service.bandits.get("newer"), activate=False)).decision
     outcome = await two.service.decisions.activate([token, other, token])
     assert (outcome.activated, outcome.duplicate, outcome.rejected) == (2, 1, [])
     assert (await one.reward(token)).accepted == 1
@@ -226,8 +228,8 @@ async def test_a_pool_taught_by_another_process_is_the_prior_here(
     monkeypatch.setattr(pools, "MAX_AGE_S", 0.0)
     one, two = pair
     bandit = await one.bandit(prior="pooled", prior_strength=100.0)
-    await two.service.following.look()
-    there = two.service.bandits.get("b")
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
     assert not (await two.service.learners.report(there, there.learner_for("new"))).theta.any()
     await one.observe(bandit, "o", key="ann")
 
@@ -248,27 +250,27 @@ async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
 ):
     one, two = pair
     bandit = await one.bandit()
-    await two.service.following.look()
-    there = two.service.bandits.get("b")
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
     assert (await two.choose(there)).stale_s is None
-    await one.service.catalogues.upsert(one.service.catalogues.get("c"), [Arm("new", [9.0, 9.0])])
+    await one.service.catalogues.upsert(await one.service.catalogues.get("c"), [Arm("new", [9.0, 9.0])])
     await one.observe(bandit, "o1", arm="new")
-    two.service.following._confirmed -= 100.0
+    two.service.sync._confirmed -= 100.0
     choice = await two.choose(there)
     assert (choice.stale_s, choice.arms[0].id, choice.learner_version) == (None, "new", 1)
-    two.service.following._confirmed -= 100.0
+    two.service.sync._confirmed -= 100.0
     two.store.refuse.add("registry_version")
     choice = await two.choose(there)
     assert choice.stale_s is not None
     assert choice.stale_s >= 100.0
     two.store.refuse.clear()
     two.store.hold["registry_version"] = gate = asyncio.Event()
-    two.service.following._in_vain = False
+    two.service.sync._failing = False
     monkeypatch.setattr(module, "PATIENCE_S", 0.01)
     assert (await two.choose(there)).stale_s is not None, "a store that hangs is not waited for"
     gate.set()
     two.store.hold.clear()
-    await two.service.following.look()
+    await two.service.sync.poll()
     assert (await two.choose(there)).stale_s is None
 
 
@@ -276,11 +278,11 @@ async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(pair: tu
     """An outdated learner cannot be read again: it serves all the same."""
     one, two = pair
     bandit = await one.bandit()
-    await two.service.following.look()
-    there = two.service.bandits.get("b")
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
     await two.choose(there)
     await one.observe(bandit, "o1")
-    await two.service.following.look()
+    await two.service.sync.poll()
     two.store.refuse.add("states")
     assert (await two.choose(there)).learner_version == 0
     with pytest.raises(Unavailable):
@@ -289,10 +291,10 @@ async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(pair: tu
     assert (await two.choose(there)).learner_version == 1
 
 
-async def test_looks_are_shared_and_each_began_after_it_was_asked_for(pair: tuple[World, World]):
+async def test_polls_are_shared_and_each_began_after_it_was_asked_for(pair: tuple[World, World]):
     _, two = pair
     before = two.store.calls["registry_version"]
-    await asyncio.gather(*(two.service.following.look() for _ in range(50)))
+    await asyncio.gather(*(two.service.sync.poll() for _ in range(50)))
     assert 1 <= two.store.calls["registry_version"] - before <= 2
 
 
@@ -320,11 +322,74 @@ async def test_an_empty_catalogue_filled_elsewhere(pair: tuple[World, World]):
     one, two = pair
     await one.catalogue("empty", arms=0)
     bandit = await one.bandit("e", "empty")
-    await two.service.following.look()
-    there = two.service.bandits.get("e")
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("e")
     assert there.uid == bandit.uid
     with pytest.raises(NoArms):
         await two.choose(there)
-    await one.service.catalogues.upsert(one.service.catalogues.get("empty"), [Arm("x", [1.0, 1.0])])
-    await two.service.following.look()
-    assert (await two.choose(there)).arms[0].id == "x"
+    await one.service.catalogues.upsert(await one.service.catalogues.get("empty"), [Arm("x", [1.0, 1.0])])
+    assert (await two.choose(there)).arms[0].id == "x", "who finds no arm polls"
+
+
+async def test_what_another_process_has_just_made_is_found(pair: tuple[World, World]):
+    """Catalogues, bandits and arms: who is asked for what is not here polls, and nobody else does."""
+    one, two = pair
+    await one.catalogue("fresh", arms=0)
+    bandit = await one.bandit("new", "fresh")
+    there = await two.service.catalogues.get("fresh")
+    assert (await two.service.bandits.get("new")).uid == bandit.uid
+    await one.service.catalogues.upsert(bandit.catalogue, [Arm("x", [1.0, 1.0])])
+    assert (await two.service.catalogues.get("fresh")) is there
+    assert len(there.index) == 0, "what is here is given as it is"
+    assert len((await two.service.catalogues.get_stocked("fresh")).index) == 1
+    await one.service.catalogues.upsert(bandit.catalogue, [Arm("y", [1.0, 2.0])])
+    catalogues = two.service.catalogues
+    arm = await catalogues.use("fresh", lambda found: catalogues.arm(found, "y"))
+    assert list(arm.features) == [1.0, 2.0]
+    polls = two.store.calls["registry_version"]
+    with pytest.raises(NotFound):
+        await catalogues.use("fresh", lambda found: catalogues.arm(found, "z"))
+    with pytest.raises(NotFound):
+        await two.service.bandits.get("no such bandit")
+    assert await two.service.bandits.find("no such uid") is None
+    assert two.store.calls["registry_version"] == polls + 3, "one poll each"
+
+
+async def test_a_store_that_does_not_answer_has_no_news(pair: tuple[World, World]):
+    one, two = pair
+    await one.bandit()
+    two.store.refuse.add("registry_version")
+    for name in ("b", "b"):
+        with pytest.raises(NotFound):
+            await two.service.bandits.get(name)
+    two.store.refuse.clear()
+    await two.service.sync.poll()
+    assert await two.service.bandits.get("b")
+
+
+async def test_a_catalogue_that_another_process_has_made_anew_is_written_to(pair: tuple[World, World]):
+    """By who names it. Who holds the old one, as an import does in the middle, is told that it is gone."""
+    one, two = pair
+    old = await two.service.catalogues.get("c")
+    await one.service.catalogues.delete("c")
+    await one.catalogue("c", arms=1)
+    arms, catalogues = [Arm("new", [1.0, 1.0])], two.service.catalogues
+    with pytest.raises(NotFound):
+        await catalogues.upsert(old, arms)
+    assert (await catalogues.use("c", lambda found: catalogues.upsert(found, arms))).added == 1
+    await one.service.catalogues.delete("c")
+    await one.catalogue("c", arms=2)
+    assert (await catalogues.use("c", lambda found: catalogues.remove(found, ["a1"]))).deleted == ["a1"]
+
+
+async def test_a_bandit_gets_the_catalogue_that_was_made_anew_while_it_was_made(pair: tuple[World, World]):
+    """It was made over the name of a catalogue, by a process that knew only the old one of that name."""
+    one, two = pair
+    await one.service.catalogues.delete("c")
+    await one.catalogue("c", arms=1)
+    bandit = await two.bandit()
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
+    assert there.uid == bandit.uid
+    assert there.catalogue is two.service.catalogues.served("c")
+    assert (await two.choose(there)).arms[0].id == "a0"
