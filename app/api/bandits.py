@@ -1,38 +1,134 @@
-"""/v1/bandits: bandits, their learners, and history for them."""
+"""/v1/bandits: bandits; their learners are in ``learners``, history for them in ``observations``."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
-from app.api.reward_schemas import ObservationsBody, ReceiptView
-from app.api.rewards import receipt_reply
-from app.api.schemas import BanditBody, BanditView, Identifier, LearnerKey, LearnerView, Page, PageLimit
-from app.api.services import BanditsDep, ChoosingDep, LearnersDep, RewardsDep
-from app.api.strict_json import JsonRoute, reply
+from app.api.fields import Identifier, Page, PageLimit, Temperature, Value
+from app.api.limits import (
+    MAX_EXPLORE_CENTERS,
+    MAX_HALF_LIFE_S,
+    MAX_IDLE_TTL_S,
+    MAX_K,
+    MAX_PRIOR_STRENGTH,
+    MAX_WAIT_S,
+)
+from app.api.services import BanditsDep
+from app.api.strict_json import JsonRoute, StrictModel, reply
 from app.services.bandits.bandits import Bandit
-from app.services.bandits.shifted import observed_theta
+from app.services.choosing.policies import PolicyName
 from app.services.formats.records import BanditRecord, ExploreRule, RewardRule
-from app.services.learning.learners import LearnerReport
-from app.services.learning.rewards import Observation
 
 router = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
 
 
-class StageView(BaseModel):
-    stage: int
-    size: int
+def _theory_or_number(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """One message about the field, not one about each thing it could be."""
+    try:
+        return validate(value)
+    except ValidationError:
+        raise ValueError('must be a number from 0 to 1000000, or "theory"') from None
 
 
-class SetsView(BaseModel):
-    """``threshold``: null without arms."""
+Exploration = Annotated[
+    Annotated[float, Field(ge=0, le=1e6)] | Literal["theory"], WrapValidator(_theory_or_number)
+]
 
-    stages: list[StageView]
-    eliminated: int
-    threshold: float | None
+
+class RewardBody(StrictModel):
+    """With ``wait_s`` a decision that gets no reward counts as ``default``; else it teaches nothing."""
+
+    min: Value | None = None
+    max: Value | None = None
+    aggregate: Literal["first", "sum"] = "first"
+    wait_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] | None = None
+    default: Value | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RewardBody:
+        if self.min is not None and self.max is not None and self.min >= self.max:
+            raise ValueError("min must be less than max")
+        if self.default is not None and self.wait_s is None:
+            raise ValueError("default needs wait_s: how long a reward is waited for")
+        default = 0.0 if self.default is None else self.default
+        low = self.min is not None and default < self.min
+        if self.wait_s is not None and (low or (self.max is not None and default > self.max)):
+            raise ValueError("default (0 if absent) must be a reward from min to max")
+        return self
+
+
+class ExploreBody(StrictModel):
+    """A new key is shown this many arms first, which cover the catalogue."""
+
+    centers: Annotated[int, Field(ge=1, le=MAX_EXPLORE_CENTERS)]
+
+
+class BanditBody(StrictModel):
+    """``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
+    sub_ts searches; ``adaptive`` is the paper's ladder, its ratio ``eta`` (horizon^-1/2 if absent).
+    """
+
+    catalogue: Identifier
+    policy: PolicyName
+    scope: Literal["global", "per_key"] = "global"
+    ridge: Annotated[float, Field(ge=1e-9, le=1e9)] = 1.0
+    exploration: Exploration = 1.0
+    delta: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    horizon: Annotated[int, Field(ge=1, le=10**12)] = 20_000
+    shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
+    eta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    reward: RewardBody = RewardBody()
+    prior: Literal["plain", "pooled"] = "plain"
+    prior_strength: Annotated[float, Field(gt=0, le=MAX_PRIOR_STRENGTH)] = 0.3
+    half_life_s: Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None = None
+    idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
+    temperature: Temperature | None = None
+    explore: ExploreBody | None = None
+
+    shift_rewards: bool = False
+    solver: Literal["shortlist", "adaptive"] = "shortlist"
+
+    @field_validator("prior")
+    @classmethod
+    def _has_keys(cls, prior: str, body: ValidationInfo) -> str:
+        if prior == "pooled" and body.data.get("scope") == "global":
+            raise ValueError("prior: pooled needs scope: per_key; a global bandit has one learner")
+        return prior
+
+
+class BanditView(BaseModel):
+    id: str
+    catalogue: str
+    policy: str
+    scope: str
+    ridge: float
+    exploration: float | str
+    delta: float
+    horizon: int
+    shortlist: int
+    eta: float | None
+    reward: dict[str, Any]
+    prior: str
+    prior_strength: float
+    half_life_s: float | None
+    idle_ttl_s: float | None
+    temperature: float | None
+    explore: dict[str, Any] | None
+    shift_rewards: bool
+    solver: str
 
 
 @router.put("/{bandit}", response_model=BanditView)
@@ -67,76 +163,6 @@ async def delete(bandit: str, bandits: BanditsDep) -> Response:
     """Delete a bandit and all that it has learned."""
     await bandits.delete(bandit)
     return Response(status_code=204)
-
-
-@router.post("/{bandit}/observations", status_code=202, response_model=ReceiptView)
-async def observe(
-    bandit: str,
-    body: ObservationsBody,
-    bandits: BanditsDep,
-    rewards: RewardsDep,
-    wait: Annotated[Literal["applied"] | None, Query()] = None,
-) -> Response:
-    """Teach history, once per observation id."""
-    items = [Observation(item.id, item.arm, item.value, item.key) for item in body.observations]
-    receipt = await rewards.observe(await bandits.get(bandit), items)
-    return await receipt_reply(rewards, receipt, wait)
-
-
-@router.get("/{bandit}/learners/{key}", response_model=LearnerView)
-async def learner(
-    bandit: str,
-    key: LearnerKey,
-    bandits: BanditsDep,
-    learners: LearnersDep,
-    include: Annotated[Literal["precision"] | None, Query()] = None,
-) -> Response:
-    """A learner as stored now; a key that was never rewarded is at the prior, version 0."""
-    owner = await bandits.get(bandit)
-    report = await learners.report(owner, owner.learner_named(key))
-    answer: dict[str, object] = {
-        "key": key,
-        "version": report.version,
-        "observations": report.observations,
-        **_theta(owner, report),
-    }
-    if include == "precision":
-        answer["precision"] = report.precision.tolist()
-    return reply(answer)
-
-
-@router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
-async def sets(bandit: str, key: LearnerKey, bandits: BanditsDep, choosing: ChoosingDep) -> Response:
-    """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
-    owner = await bandits.get(bandit)
-    found = await choosing.sets(owner, owner.learner_named(key))
-    stages = [{"stage": stage, "size": size} for stage, size in found.stages]
-    return reply({"stages": stages, "eliminated": found.eliminated, "threshold": found.threshold})
-
-
-@router.delete("/{bandit}/learners/{key}", status_code=204)
-async def forget(
-    bandit: str,
-    key: LearnerKey,
-    bandits: BanditsDep,
-    rewards: RewardsDep,
-    choosing: ChoosingDep,
-) -> Response:
-    """Forget a learner; rewards for its decisions so far are refused from now on."""
-    owner = await bandits.get(bandit)
-    identity = owner.learner_named(key)
-    await rewards.forget(identity)
-    choosing.tools.elimination.forget(identity)
-    await choosing.tools.warm_up.forget(owner, identity)
-    return Response(status_code=204)
-
-
-def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:
-    """What predicts rewards as users give them."""
-    if not bandit.record.shift_rewards:
-        return {"theta": report.theta.tolist()}
-    theta, offset = observed_theta(report.theta)
-    return {"theta": theta.tolist(), "offset": offset}
 
 
 def _view(bandit: Bandit) -> BanditView:

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field, model_validator
 
-from app.api.centers import CenterGuaranteeView
+from app.api.catalogue_centers import CenterGuaranteeView
+from app.api.fields import Identifier, Page, PageLimit, Seed, Value
 from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_K
-from app.api.schemas import Identifier, Page, PageLimit, Seed, Value
 from app.api.services import CenterCampaignsDep
 from app.api.strict_json import JsonRoute, StrictModel, reply
 from app.services.campaigns.noisy_centers import CenterCampaign, CenterParameters, answer
@@ -69,7 +69,7 @@ class QueriesView(BaseModel):
     done: bool
 
 
-class ToldView(BaseModel):
+class CenterToldView(BaseModel):
     """New results, results that were there already, and whether all centres are found."""
 
     observed: int
@@ -129,11 +129,11 @@ async def ask(campaign: str, body: AskQueriesBody, campaigns: CenterCampaignsDep
     )
 
 
-@router.post("/{campaign}/tell", response_model=ToldView)
-async def tell(campaign: str, body: TellDistancesBody, campaigns: CenterCampaignsDep) -> ToldView:
+@router.post("/{campaign}/tell", response_model=CenterToldView)
+async def tell(campaign: str, body: TellDistancesBody, campaigns: CenterCampaignsDep) -> CenterToldView:
     """Tell measured distances, in any order, late or again; all are taken or none."""
     told, receipt = await campaigns.tell(campaign, [(item.query, item.distance) for item in body.results])
-    return ToldView(observed=receipt.observed, duplicate=receipt.duplicate, done=told.state.done)
+    return CenterToldView(observed=receipt.observed, duplicate=receipt.duplicate, done=told.state.done)
 
 
 @router.get("/{campaign}", response_model=CenterCampaignView)

@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated
 
-from app.api.schemas import ChoicesView, ChoiceView, ChooseBatchBody, ChooseBody
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from app.api.fields import Identifier, Seed
+from app.api.limits import MAX_BATCH, MAX_EXCLUDE, MAX_K
 from app.api.services import BanditsDep, ChoosingDep, SlatesDep
-from app.api.strict_json import JsonRoute, reply
+from app.api.strict_json import JsonRoute, StrictModel, reply
 from app.errors import within
 from app.services.campaigns.slates import SlateCampaigns, best_slate
 from app.services.choosing.choosing import ChooseRequest
 
 router = APIRouter(prefix="/v1/bandits", tags=["choices"], route_class=JsonRoute)
+
+
+class ChooseBody(StrictModel):
+    """``baseline`` names a finished slate campaign, whose slate is served instead of a draw."""
+
+    key: Identifier | None = None
+    k: Annotated[int, Field(ge=1, le=MAX_K)] = 1
+    exclude: list[Identifier] = Field(default_factory=list, max_length=MAX_EXCLUDE)
+    event_id: Identifier | None = None
+    seed: Seed | None = None
+    activate: bool = True
+    baseline: Identifier | None = None
+
+
+class ChooseBatchBody(StrictModel):
+    requests: Annotated[list[ChooseBody], Field(min_length=1, max_length=MAX_BATCH)]
+
+
+class ChosenArmView(BaseModel):
+    """``propensity``: of policy softmax alone, the probability of this arm given those before it."""
+
+    id: str
+    score: float
+    propensity: float | None = None
+
+
+class ChoiceView(BaseModel):
+    decision: str
+    arms: list[ChosenArmView]
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    exact: bool
+    stale_s: float | None = None
+
+
+class ChoicesView(BaseModel):
+    results: list[ChoiceView]
 
 
 @router.post("/{bandit}/choose", response_model=ChoiceView)

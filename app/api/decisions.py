@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated
 
-from app.api.reward_schemas import ActivationsBody, ActivationView
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from app.api.fields import Token
+from app.api.limits import MAX_BATCH
+from app.api.receipts import RejectedView
 from app.api.services import DecisionsDep
-from app.api.strict_json import JsonRoute, reply
+from app.api.strict_json import JsonRoute, StrictModel, reply
 
 router = APIRouter(prefix="/v1", tags=["choices"], route_class=JsonRoute)
+
+
+class ActivationsBody(StrictModel):
+    decisions: Annotated[
+        list[Token],
+        Field(min_length=1, max_length=MAX_BATCH),
+    ]
+
+
+class ActivationView(BaseModel):
+    activated: int
+    duplicate: int
+    rejected: list[RejectedView]
 
 
 @router.post("/decisions/activate", response_model=ActivationView)

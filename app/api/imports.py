@@ -15,10 +15,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
-from app.api.catalogues import as_arm
+from app.api.arms import ArmBody, UpsertedView, as_arm
 from app.api.limits import MAX_LINE_BYTES
 from app.api.problems import problem_of
-from app.api.schemas import ArmBody, UpsertedView
 from app.api.services import CataloguesDep
 from app.api.strict_json import JsonRoute, invalid, reply
 from app.errors import DimensionMismatch, Invalid, ShortlistError, TooLarge

@@ -16,9 +16,9 @@ from fastapi import APIRouter, Query, Request
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
+from app.api.fields import Feature, Identifier, Seed
 from app.api.large_json import Pieces
 from app.api.limits import MAX_DIM, MAX_FEATURE, MAX_K, MAX_TERM, MAX_VECTOR_DIM, MAX_VECTORS
-from app.api.schemas import Feature, Identifier, Seed
 from app.api.services import CataloguesDep, MipsDep
 from app.api.strict_json import JsonRoute, StrictModel, invalid, read_body
 from app.errors import DimensionMismatch, Invalid, Location, NonFinite, TooLarge

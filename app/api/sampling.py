@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from app.api.fields import Feature, Identifier, Seed, Temperature
 from app.api.large_json import Pieces
 from app.api.limits import MAX_DIM, MAX_DRAWS, MAX_FACTORS, MAX_LOG_FACTOR, MAX_STATES
-from app.api.schemas import Feature, Identifier, Seed, Temperature
 from app.api.services import CataloguesDep, SamplingDep
 from app.api.strict_json import JsonRoute, StrictModel
 from app.errors import TooLarge

@@ -5,28 +5,138 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from app.api.reward_schemas import ReceiptView
-from app.api.rewards import receipt_reply
-from app.api.schemas import Page, PageLimit
+from app.api.fields import Identifier, Page, PageLimit, Seed, Value
+from app.api.limits import MAX_ASKED, MAX_SLATE_ARMS, MAX_VALUE
+from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import BanditsDep, RewardsDep, SlatesDep, SlateWarmStartDep
-from app.api.slates_schemas import (
-    AskBody,
-    BoundsView,
-    ProgressView,
-    PullsView,
-    SlateBody,
-    SlateGuaranteeView,
-    SlateName,
-    SlateView,
-    TeachBody,
-    TellBody,
-    ToldView,
-)
-from app.api.strict_json import JsonRoute, reply
+from app.api.strict_json import JsonRoute, StrictModel, reply
 from app.services.campaigns.slates import SlateCampaign, SlateParameters, standing
 
 router = APIRouter(prefix="/v1/slates", tags=["slates"], route_class=JsonRoute)
+
+Scale = Annotated[float, Field(ge=1e-9, le=MAX_VALUE)]
+
+
+class SlateBody(StrictModel):
+    """``noise_range`` R: the noise of each arm lies in [-R, R]. ``noise_std``: sub-Gaussian parameter of the
+    noise of a total. One of the two must be given; ``independent_noise`` says that the arms of a slate err
+    independently, and goes with ``noise_range``.
+    """
+
+    id: Identifier
+    arms: Annotated[list[Identifier], Field(min_length=2, max_length=MAX_SLATE_ARMS)]
+    k: Annotated[int, Field(ge=1, le=MAX_SLATE_ARMS)]
+    method: Literal["saqm", "sa_foa", "icb", "exhaustive"] = "sa_foa"
+    epsilon: Scale = 0.5
+    delta: Annotated[float, Field(ge=1e-12, lt=1)] = 0.05
+    noise_range: Scale | None = None
+    noise_std: Scale | None = None
+    independent_noise: bool = False
+    allocation: Literal["uniform", "g"] = "uniform"
+    bound: Literal["certified", "paper"] = "certified"
+    seed: Seed | None = None
+
+    @model_validator(mode="after")
+    def _one_noise(self) -> SlateBody:
+        if (self.noise_range is None) == (self.noise_std is None):
+            raise ValueError("exactly one of noise_range and noise_std must be given")
+        if self.independent_noise and self.noise_range is None:
+            raise ValueError("independent_noise goes with noise_range: noise_std is that of the total")
+        return self
+
+
+class AskBody(StrictModel):
+    count: Annotated[int, Field(ge=1, le=MAX_ASKED)] = 1
+
+
+class ResultItem(StrictModel):
+    pull: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    total: Value
+
+
+class TellBody(StrictModel):
+    results: Annotated[list[ResultItem], Field(min_length=1, max_length=MAX_ASKED)]
+
+
+class TeachBody(StrictModel):
+    """``key`` is required by a bandit of scope per_key, and refused by others."""
+
+    bandit: Identifier
+    key: Identifier | None = None
+
+
+class SlateName(BaseModel):
+    id: str
+
+
+class BoundsView(BaseModel):
+    """The mean total of ``best`` lies between these, with probability 1 - delta over the whole campaign."""
+
+    lower: float | None
+    upper: float | None
+
+
+class ProgressView(BaseModel):
+    """``asked`` pulls so far. The last look was at the first ``looked_at`` results, the next is at
+    ``next_look``. No slate exceeds ``best`` by more than ``excess``, with the confidence of the campaign; it
+    ends when that is at most epsilon, after about ``more_pulls`` more results.
+    """
+
+    asked: int
+    looked_at: int
+    next_look: int | None
+    excess: float | None
+    more_pulls: int | None
+
+
+class SlateGuaranteeView(BaseModel):
+    kind: Literal["pac", "none"]
+    epsilon: float
+    delta: float
+
+
+class SlateView(BaseModel):
+    """``best`` and ``estimates`` are those of the last look; empty before the first."""
+
+    id: str
+    state: Literal["sampling", "done"]
+    observed: int
+    best: list[str]
+    estimates: dict[str, float]
+    bounds: BoundsView
+    progress: ProgressView
+    outside: int
+    warnings: list[str]
+    guarantee: SlateGuaranteeView
+    k: int
+    arms: list[str]
+    method: str
+    allocation: str
+    bound: str
+    noise_range: float | None
+    noise_std: float | None
+    independent_noise: bool
+
+
+class PullView(BaseModel):
+    pull: str
+    slate: list[str]
+
+
+class PullsView(BaseModel):
+    pulls: list[PullView]
+    done: bool
+
+
+class SlateToldView(BaseModel):
+    """``observed`` and ``duplicate`` count the results of this call, ``outside`` totals of the campaign."""
+
+    observed: int
+    duplicate: int
+    done: bool
+    outside: int
 
 
 @router.post("", status_code=201, response_model=SlateView)
@@ -70,7 +180,7 @@ async def ask(campaign: str, body: AskBody, slates: SlatesDep) -> Response:
     return reply({"pulls": shown, "done": found.state.done})
 
 
-@router.post("/{campaign}/tell", response_model=ToldView)
+@router.post("/{campaign}/tell", response_model=SlateToldView)
 async def tell(campaign: str, body: TellBody, slates: SlatesDep) -> Response:
     """Tell totals, in any order; of a pull that was told before the first total counts."""
     results = [(item.pull, item.total) for item in body.results]

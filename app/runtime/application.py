@@ -13,15 +13,18 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp
 
 from app.api import (
+    arms,
     bandits,
+    catalogue_centers,
     catalogues,
     center_campaigns,
-    centers,
     choose,
     decisions,
     documentation,
     imports,
+    learners,
     mips,
+    observations,
     operations,
     problems,
     rewards,
@@ -45,13 +48,16 @@ ENDPOINTS = (
     decisions,
     operations,
     catalogues,
+    arms,
     imports,
-    centers,
+    catalogue_centers,
     center_campaigns,
     sampling,
     mips,
     slates,
     bandits,
+    observations,
+    learners,
 )
 
 

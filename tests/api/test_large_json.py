@@ -12,10 +12,10 @@ from api_client import Api, Json
 from pydantic import TypeAdapter
 
 from app.api import large_json
+from app.api.arms import ArmsBody
 from app.api.large_json import PIECE
 from app.api.mips import VectorsMipsBody
 from app.api.sampling import SampleBody
-from app.api.schemas import ArmsBody
 from app.api.strict_json import LARGE, StrictModel, whole
 from app.errors import ShortlistError
 

@@ -122,6 +122,11 @@ def test_every_endpoint_says_what_it_takes_and_gives(document: dict[str, Any]):
             assert {"422", "503"} <= set(operation["responses"])
 
 
+def test_the_name_of_a_schema_tells_nothing_of_our_modules(document: dict[str, Any]):
+    """As it would if two of them had one name."""
+    assert [name for name in document["components"]["schemas"] if "__" in name] == []
+
+
 def test_bodies_are_documented_as_strict(document: dict[str, Any]):
     bodies = [name for name in document["components"]["schemas"] if name.endswith(("Body", "Item"))]
     assert len(bodies) >= 10

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from app.api.fields import Identifier, Seed
 from app.api.limits import MAX_K
-from app.api.schemas import Identifier, Seed
 from app.api.services import CataloguesDep, CentersDep
 from app.api.strict_json import JsonRoute, StrictModel
 from app.services.queries.centers import CentersRequest, MethodName

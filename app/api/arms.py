@@ -1,0 +1,124 @@
+"""/v1/catalogues/{c}/arms: the arms of a catalogue."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+from pydantic import AfterValidator, BaseModel, Field
+
+from app.api.fields import Feature, Identifier, Page, PageLimit
+from app.api.large_json import Items
+from app.api.limits import MAX_ARMS, MAX_METADATA_CHARS, MAX_TAGS
+from app.api.services import CataloguesDep
+from app.api.strict_json import JsonRoute, StrictModel
+from app.errors import NotFound
+from app.services.catalogues.catalogues import Arm
+from app.services.formats.ids import refuse_repeats
+
+router = APIRouter(prefix="/v1/catalogues", tags=["catalogues"], route_class=JsonRoute)
+
+TWICE = "an id must not appear twice in one batch"
+
+
+def _storable(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Small, and made of numbers that every JSON reader can take."""
+    try:
+        msgspec.msgpack.encode(metadata)
+        text = json.dumps(metadata, allow_nan=False)
+    except (ValueError, OverflowError, RecursionError):
+        raise ValueError("metadata must hold finite numbers and integers of at most 64 bits") from None
+    if len(text) > MAX_METADATA_CHARS:
+        raise ValueError(f"metadata must not be longer than {MAX_METADATA_CHARS} characters")
+    return metadata
+
+
+class ArmBody(StrictModel):
+    id: Identifier
+    features: list[Feature]
+    tags: list[Annotated[str, Field(max_length=128)]] = Field(default_factory=list, max_length=MAX_TAGS)
+    metadata: Annotated[dict[str, Any], AfterValidator(_storable)] = Field(default_factory=dict)
+
+
+class ArmsBody(StrictModel):
+    arms: Annotated[list[ArmBody], Field(min_length=1, max_length=MAX_ARMS)]
+
+
+ArmsBody.in_pieces = Items(ArmsBody, "arms", ArmBody, MAX_ARMS)
+
+
+class ArmIdsBody(StrictModel):
+    ids: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_ARMS)]
+
+
+class ArmView(BaseModel):
+    id: str
+    features: list[float]
+    tags: list[str]
+    metadata: dict[str, Any]
+
+
+class UpsertedView(BaseModel):
+    added: int
+    updated: int
+    version: int
+
+
+class DeletedView(BaseModel):
+    deleted: int
+    missing: list[str]
+    version: int
+
+
+@router.put("/{catalogue}/arms", response_model=UpsertedView)
+async def upsert(catalogue: str, body: ArmsBody, catalogues: CataloguesDep) -> UpsertedView:
+    """Insert or replace arms, all or none."""
+    refuse_repeats((arm.id for arm in body.arms), TWICE, ("body", "arms"), ("id",))
+    arms = [as_arm(arm) for arm in body.arms]
+    done = await catalogues.use(catalogue, lambda found: catalogues.upsert(found, arms))
+    return UpsertedView(added=done.added, updated=done.updated, version=done.version)
+
+
+@router.get("/{catalogue}/arms", response_model=Page[ArmView])
+async def list_arms(
+    catalogue: str,
+    catalogues: CataloguesDep,
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Page[ArmView]:
+    """All arms, those that have been as they are for longest first."""
+    arms, following = await catalogues.use(catalogue, lambda found: catalogues.arms(found, cursor, limit))
+    return Page(items=[_arm_view(arm) for arm in arms], next=following)
+
+
+@router.get("/{catalogue}/arms/{arm}", response_model=ArmView)
+async def get_arm(catalogue: str, arm: str, catalogues: CataloguesDep) -> ArmView:
+    """One arm with its features."""
+    return _arm_view(await catalogues.use(catalogue, lambda found: catalogues.arm(found, arm)))
+
+
+@router.delete("/{catalogue}/arms/{arm}", status_code=204)
+async def delete_arm(catalogue: str, arm: str, catalogues: CataloguesDep) -> Response:
+    """Delete one arm."""
+    done = await catalogues.use(catalogue, lambda found: catalogues.remove(found, [arm]))
+    if done.missing:
+        raise NotFound("no arm of this id in the catalogue")
+    return Response(status_code=204)
+
+
+@router.post("/{catalogue}/arms/delete", response_model=DeletedView)
+async def delete_arms(catalogue: str, body: ArmIdsBody, catalogues: CataloguesDep) -> DeletedView:
+    """Delete the arms that are there, and name those that are not."""
+    refuse_repeats(body.ids, TWICE, ("body", "ids"))
+    done = await catalogues.use(catalogue, lambda found: catalogues.remove(found, body.ids))
+    return DeletedView(deleted=len(done.deleted), missing=list(done.missing), version=done.version)
+
+
+def as_arm(body: ArmBody) -> Arm:
+    return Arm(body.id, body.features, body.tags, body.metadata)
+
+
+def _arm_view(arm: Arm) -> ArmView:
+    return ArmView(id=arm.id, features=list(arm.features), tags=list(arm.tags), metadata=arm.metadata)

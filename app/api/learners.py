@@ -1,0 +1,99 @@
+"""/v1/bandits/{b}/learners/{key}: what a learner of a bandit knows, and its end."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, StringConstraints
+
+from app.api.fields import IDENTIFIER
+from app.api.services import BanditsDep, ChoosingDep, LearnersDep, RewardsDep
+from app.api.strict_json import JsonRoute, reply
+from app.services.bandits.bandits import Bandit
+from app.services.bandits.shifted import observed_theta
+from app.services.learning.learners import LearnerReport
+
+router = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
+
+LearnerKey = Annotated[str, StringConstraints(pattern=f"^(_global|{IDENTIFIER})$")]
+
+
+class LearnerView(BaseModel):
+    """x.theta predicts a reward; with ``shift_rewards`` x.theta + ``offset``, and precision is of d + 1."""
+
+    key: str
+    version: int
+    observations: int
+    theta: list[float]
+    offset: float | None = None
+    precision: list[list[float]] | None = None
+
+
+class StageView(BaseModel):
+    stage: int
+    size: int
+
+
+class SetsView(BaseModel):
+    """``threshold``: null without arms."""
+
+    stages: list[StageView]
+    eliminated: int
+    threshold: float | None
+
+
+@router.get("/{bandit}/learners/{key}", response_model=LearnerView)
+async def learner(
+    bandit: str,
+    key: LearnerKey,
+    bandits: BanditsDep,
+    learners: LearnersDep,
+    include: Annotated[Literal["precision"] | None, Query()] = None,
+) -> Response:
+    """A learner as stored now; a key that was never rewarded is at the prior, version 0."""
+    owner = await bandits.get(bandit)
+    report = await learners.report(owner, owner.learner_named(key))
+    answer: dict[str, object] = {
+        "key": key,
+        "version": report.version,
+        "observations": report.observations,
+        **_theta(owner, report),
+    }
+    if include == "precision":
+        answer["precision"] = report.precision.tolist()
+    return reply(answer)
+
+
+@router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
+async def sets(bandit: str, key: LearnerKey, bandits: BanditsDep, choosing: ChoosingDep) -> Response:
+    """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
+    owner = await bandits.get(bandit)
+    found = await choosing.sets(owner, owner.learner_named(key))
+    stages = [{"stage": stage, "size": size} for stage, size in found.stages]
+    return reply({"stages": stages, "eliminated": found.eliminated, "threshold": found.threshold})
+
+
+@router.delete("/{bandit}/learners/{key}", status_code=204)
+async def forget(
+    bandit: str,
+    key: LearnerKey,
+    bandits: BanditsDep,
+    rewards: RewardsDep,
+    choosing: ChoosingDep,
+) -> Response:
+    """Forget a learner; rewards for its decisions so far are refused from now on."""
+    owner = await bandits.get(bandit)
+    identity = owner.learner_named(key)
+    await rewards.forget(identity)
+    choosing.tools.elimination.forget(identity)
+    await choosing.tools.warm_up.forget(owner, identity)
+    return Response(status_code=204)
+
+
+def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:
+    """What predicts rewards as users give them."""
+    if not bandit.record.shift_rewards:
+        return {"theta": report.theta.tolist()}
+    theta, offset = observed_theta(report.theta)
+    return {"theta": theta.tolist(), "offset": offset}

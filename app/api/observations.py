@@ -1,0 +1,42 @@
+"""POST /v1/bandits/{b}/observations: rewards that were not decided here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from app.api.fields import Identifier, Value
+from app.api.limits import MAX_REWARDS
+from app.api.receipts import ReceiptView, receipt_reply
+from app.api.services import BanditsDep, RewardsDep
+from app.api.strict_json import JsonRoute, StrictModel
+from app.services.learning.rewards import Observation
+
+router = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
+
+
+class ObservationItem(StrictModel):
+    id: Identifier
+    arm: Identifier
+    value: Value
+    key: Identifier | None = None
+
+
+class ObservationsBody(StrictModel):
+    observations: Annotated[list[ObservationItem], Field(min_length=1, max_length=MAX_REWARDS)]
+
+
+@router.post("/{bandit}/observations", status_code=202, response_model=ReceiptView)
+async def observe(
+    bandit: str,
+    body: ObservationsBody,
+    bandits: BanditsDep,
+    rewards: RewardsDep,
+    wait: Annotated[Literal["applied"] | None, Query()] = None,
+) -> Response:
+    """Teach history, once per observation id."""
+    items = [Observation(item.id, item.arm, item.value, item.key) for item in body.observations]
+    receipt = await rewards.observe(await bandits.get(bandit), items)
+    return await receipt_reply(rewards, receipt, wait)
