@@ -186,37 +186,73 @@ def test_a_control_variate_reads_less_and_changes_no_answer():
     assert errors(biased, logs, 60)[0] > allowed(60, DELTA)
 
 
-def unequal_clusters(seed=6):
+SIZES = (2_000, 900, 400, 150, 7, 1)
+
+
+def cluster_sums(kind, sizes, seed=6):
+    """Log factors of clusters of these sizes; the sums are log p."""
     rng = np.random.default_rng(seed)
-    sizes = (2_000, 900, 400, 150, 7, 1)
-    values = [rng.standard_normal(size) * 0.3 for size in sizes]
-    return [v - v.mean() + np.log(w) / len(v) for v, w in zip(values, P, strict=False)]
+    values = [POPULATIONS[kind](rng, size) for size in sizes]
+    values = [0.3 * (v - v.mean()) / (v.std() or 1.0) for v in values]
+    return [v + np.log(w) / len(v) for v, w in zip(values, P, strict=False)]
 
 
-def cluster_errors(runs):
-    values = unequal_clusters()
+CLUSTER_RUNS, CLUSTER_DELTA = 600, 0.01
+
+
+def cluster_errors(kind="normal", sizes=SIZES, **options):
+    values = cluster_sums(kind, sizes)
     sums = np.array([v.sum() for v in values])
     arms = [Cluster(len(v), v.__getitem__) for v in values]
     wrong, reads = 0, 0
-    for seed in range(runs):
-        drawn = racing_clusters(arms, delta=DELTA, rng=np.random.default_rng(seed), first=30)
+    for seed in range(CLUSTER_RUNS):
+        drawn = racing_clusters(arms, delta=CLUSTER_DELTA, rng=np.random.default_rng(seed), **options)
         assert drawn.reads <= drawn.exhaustive_reads
         wrong += drawn.rows[0] != (sums + np.random.default_rng(seed).gumbel(size=len(sums))).argmax()
         reads += drawn.reads
-    return wrong, reads / (runs * sum(map(len, values)))
+    return wrong, reads / (CLUSTER_RUNS * sum(map(len, values)))
 
 
-def test_clusters_of_unequal_size_err_at_most_delta():
-    wrong, _ = cluster_errors(600)
-    assert wrong <= allowed(600, DELTA)
+def cluster_errors_allowed():
+    return allowed(CLUSTER_RUNS, CLUSTER_DELTA)
+
+
+@pytest.mark.parametrize("sizes", [SIZES, (500,) * 6], ids=["unequal", "equal"])
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_clusters_err_at_most_delta_by_default(kind, sizes):
+    wrong, share = cluster_errors(kind, sizes)
+    assert wrong <= cluster_errors_allowed()
+    assert share < 0.999
+
+
+@pytest.mark.parametrize("first", [2, 3])
+def test_clusters_of_gaussian_factors_err_at_most_delta_after_any_first_batch(first):
+    """One degree of freedom is enough for Student's quantile."""
+    assert cluster_errors(first=first)[0] <= cluster_errors_allowed()
+
+
+def printed_quantile(tail, freedom):
+    return np.full(len(freedom), -stats.norm.ppf(tail))
+
+
+def printed_variance(arm):
+    t, size = len(arm.values), arm._cluster.size
+    return 0.0 if t == size else (size * arm.values.std()) ** 2 / t * (1.0 - (t - 1) / (size - 1))
+
+
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_the_printed_widths_after_the_printed_first_batch_err_more(kind, monkeypatch):
+    """The deviation of three factors is taken for that of all: one draw in eleven is wrong."""
+    monkeypatch.setattr(clusters_module, "quantile", printed_quantile)
+    monkeypatch.setattr(clusters_module._Arm, "variance", printed_variance)
+    assert cluster_errors(kind, first=3)[0] > cluster_errors_allowed()
 
 
 def test_equation_26_as_it_is_printed_errs_more(monkeypatch):
     """Deviations in place of variances: their sum, rooted, is far too small a width for large clusters."""
     true = clusters_module._Arm.variance
     monkeypatch.setattr(clusters_module._Arm, "variance", lambda self: np.sqrt(true(self)))
-    wrong, _ = cluster_errors(600)
-    assert wrong > allowed(600, DELTA)
+    assert cluster_errors()[0] > cluster_errors_allowed()
 
 
 def mh_errors(runs, size=20_000):

@@ -5,12 +5,14 @@ Notation
     N_i, T_i    size of cluster i, factors read of it so far
     S_i         sum of all log f of cluster i + log_prior_i + g_i; the arm of largest S is a draw
     l_i,n       N_i log f_n(i): its mean is S_i, up to what is known
-    s_i         standard deviation of the l_i,n read so far, divided by T_i
-    t*          number of looks of the largest cluster
-    B           Phi^-1(1 - delta / ((D - 1)(t* - 1))), Equation 27: a union over arms and looks
+    s_i         standard deviation of the l_i,n read so far, divided by T_i - 1
+    t*          number of checks of the largest cluster
+    B           Student's quantile at 1 - delta / ((D - 1)(t* - 1)), with min(T_i, T_j) - 1 degrees of freedom
 
-Arms are read at factors of their own, so the variance of a difference is the sum of two:
-G = (s_i^2 / T_i (1 - (T_i-1)/(N_i-1)) + s_j^2 / T_j (1 - (T_j-1)/(N_j-1)))^(1/2) B.
+At each check arm i is compared with the leader j, the arm of largest estimate. It leaves if it is behind by
+more than G = (s_i^2 / T_i (1 - T_i / N_i) + s_j^2 / T_j (1 - T_j / N_j))^(1/2) B. The two variances add up,
+for the two arms are read independently. A cluster that was read to the end has no error: it adds nothing to
+G, and its T is not counted in the degrees of freedom.
 
 Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", Appendix C.3.
 """
@@ -21,14 +23,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import stdtrit
 
 from app.algorithms import checks
 from app.algorithms.sampling.factors import Draws, RandomOrder
+from app.algorithms.sampling.racing_normal import FIRST
 from app.algorithms.types import Rows, Vector
 from app.errors import InvalidParameter
 
-FIRST = 3
 _SHARE = 10
 
 
@@ -46,12 +48,17 @@ def racing_clusters(
     delta: float,
     rng: np.random.Generator,
     log_prior: Vector | None = None,
+    # DEVIATION (Appendix C.3, first batch): 50, as elsewhere in the paper; three factors say little of s.
     first: int = FIRST,
 ) -> Draws:
     """Return one draw of a cluster, p(i) proportional to exp(log_prior_i + sum of its log factors).
 
-    For Gaussian means its distribution is within ``delta`` of p in total variation. The default first batch
-    of 3 is the print's, and bends that assumption; give more where clusters are large.
+    Its distribution is within ``delta`` of p in total variation if the factors of each cluster are like
+    independent draws from a Gaussian of its own. That holds for every ``first``; the proof is in
+    docs/papers/racing-samplers.md. Other factors need Gaussian means, and a standard deviation that the first
+    batch can see. So give a larger ``first`` where factors are rare and large.
+
+    ``first`` is the size of the first batch; clusters that are no larger are read to the end.
     Shapes: log_prior (D,) -> rows (1,). Cost: at most sum N_i reads.
     Raises: InvalidShape, NonFinite, InvalidParameter (no clusters, delta not in (0, 1), first < 2).
     """
@@ -70,14 +77,24 @@ def racing_clusters(
 
 
 def schedule(size: int, first: int) -> tuple[int, ...]:
-    """The looks of a cluster: ``first``, a tenth of the rest more, then doubled up to its size."""
-    looks = [min(first, size)]
-    if looks[-1] < size:
-        # DEVIATION (Appendix C.3): the larger of a tenth and 1; the print's minimum would always be 1.
-        looks.append(min(size, looks[-1] + max(1, (size - first) // _SHARE)))
-    while looks[-1] < size:
-        looks.append(min(2 * looks[-1], size))
-    return tuple(looks)
+    """Return the factors read by each check: ``first``, a tenth of the rest more, then doubled."""
+    reads = [min(first, size)]
+    if reads[-1] < size:
+        # DEVIATION (Appendix C.3, second batch): the larger of a tenth and 1; the print's is always 1.
+        reads.append(min(size, reads[-1] + max(1, (size - first) // _SHARE)))
+    while reads[-1] < size:
+        reads.append(min(2 * reads[-1], size))
+    return tuple(reads)
+
+
+def quantile(tail: float, freedom: Vector) -> Vector:
+    """Return the values that Student's t exceeds with probability ``tail``, at least 0.
+
+    Shapes: freedom (m,), degrees of freedom, at least 1; infinity where there is no error -> (m,).
+    """
+    # DEVIATION (Eq. 27): Student's quantile, for s is estimated, in the first batch from few factors.
+    found: Vector = -stdtrit(np.where(np.isinf(freedom), 1.0, freedom), tail)
+    return np.where(np.isinf(freedom), 0.0, np.maximum(found, 0.0))
 
 
 class _Arm:
@@ -88,7 +105,7 @@ class _Arm:
         self._order = RandomOrder(cluster.size, rng)
         self.values: Vector = np.empty(0)
 
-    def looks(self, first: int) -> tuple[int, ...]:
+    def schedule(self, first: int) -> tuple[int, ...]:
         return schedule(self._cluster.size, first)
 
     def read_to(self, t: int) -> None:
@@ -103,30 +120,40 @@ class _Arm:
         """The estimate of the sum of all factors: N_i times the mean."""
         return self._cluster.size * float(self.values.mean()) if len(self.values) else 0.0
 
+    @property
+    def complete(self) -> bool:
+        """Whether everything was read."""
+        return len(self.values) == self._cluster.size
+
     def variance(self) -> float:
-        """The variance of ``total``; 0 when everything was read."""
+        """Return the estimated variance of ``total``; 0 when everything was read."""
         t, size = len(self.values), self._cluster.size
-        if t == size:
+        if self.complete:
             return 0.0
-        return (size * float(self.values.std())) ** 2 / t * (1.0 - (t - 1) / (size - 1))
+        return (size * float(self.values.std(ddof=1))) ** 2 / t * (1.0 - t / size)
+
+    def freedom(self) -> float:
+        """Return the degrees of freedom of ``variance``; infinity when everything was read."""
+        return np.inf if self.complete else len(self.values) - 1.0
 
 
 def _race(arms: Sequence[_Arm], offsets: Vector, delta: float, first: int) -> int:
-    looks = [arm.looks(first) for arm in arms]
-    last = max(map(len, looks))
-    bound = -float(ndtri(delta / (max(1, len(arms) - 1) * max(1, last - 1))))
+    schedules = [arm.schedule(first) for arm in arms]
+    last = max(map(len, schedules))
+    tail = delta / (max(1, len(arms) - 1) * max(1, last - 1))
     left = list(range(len(arms)))
     for turn in range(last):
         if len(left) == 1:
             break
         for arm in left:
-            arms[arm].read_to(looks[arm][min(turn, len(looks[arm]) - 1)])
+            arms[arm].read_to(schedules[arm][min(turn, len(schedules[arm]) - 1)])
         totals = np.array([arms[arm].total() for arm in left]) + offsets[left]
         variances = np.array([arms[arm].variance() for arm in left])
+        freedom = np.array([arms[arm].freedom() for arm in left])
         leader = int(totals.argmax())
         # DEVIATION (Eq. 26): variances, not deviations, and the power +1/2.
-        widths = np.sqrt(variances[leader] + variances) * max(bound, 0.0)
-        stay = totals[leader] - totals <= widths
+        errors = np.sqrt(variances[leader] + variances)
+        stay = totals[leader] - totals <= errors * quantile(tail, np.minimum(freedom, freedom[leader]))
         left = [arm for arm, stays in zip(left, stay.tolist(), strict=True) if stays]
     if len(left) == 1:
         return left[0]

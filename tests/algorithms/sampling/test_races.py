@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
-from app.algorithms.sampling.clusters import Cluster, racing_clusters, schedule
+from app.algorithms.sampling.clusters import Cluster, quantile, racing_clusters, schedule
 from app.algorithms.sampling.control_variates import taylor_proxy
 from app.algorithms.sampling.factors import Factors
 from app.algorithms.sampling.lil_ucb import constants_of, lil_ucb
@@ -125,6 +126,14 @@ def test_empty_and_single_clusters():
     prior = np.array([-500.0, 0.0])
     assert racing_clusters([ones, empty], delta=0.1, rng=rng, log_prior=prior).rows.tolist() == [1]
     assert racing_clusters([empty, empty], delta=0.1, rng=rng, log_prior=prior).rows.tolist() == [1]
+
+
+def test_the_quantile_is_that_of_student_and_nothing_where_nothing_is_estimated():
+    freedom = np.array([1.0, 2.0, 30.0, np.inf])
+    found = quantile(0.002, freedom)
+    np.testing.assert_allclose(found[:3], stats.t.isf(0.002, freedom[:3]))
+    assert found[3] == 0.0
+    assert (quantile(0.7, freedom) == 0.0).all()
 
 
 def test_bad_arguments_are_named():
