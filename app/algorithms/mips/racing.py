@@ -58,7 +58,8 @@ def racing(
 ) -> Answer:
     """Return ``k`` arms; with probability 1 - delta their k-th best mean is within epsilon of the true one.
 
-    Arguments as of ``bounded_me``. ``width`` "empirical_bernstein" takes the bound of the paper instead.
+    Arguments as of ``bounded_me``. ``width`` "empirical_bernstein" takes the bound of the paper instead, for
+    the range 2 w of an arm's rewards.
     Shapes: rewards of n arms -> rows, values (min(k, n),). Cost: at most n N reads, ``Answer.reads``.
     Raises: InvalidParameter (as ``bounded_me``, and the width).
     """
@@ -139,17 +140,27 @@ def looks(rewards: Rewards) -> list[int]:
 def radii(tally: Tally, roots: Vector, level: float, width: Width) -> tuple[Vector, Vector]:
     """Return how far the means can be off, and the bounds s, of the arms that are left. Shapes: (m,) each."""
     rewards, t = tally.rewards, tally.t
-    if width == "empirical_bernstein":
-        deviation = np.sqrt(np.maximum(tally.squares - tally.sums**2 / t, 0.0) / t)
-        spread = rewards.bounds.spread
-        found = empirical_bernstein_serfling(t, rewards.dim, deviation=deviation, spread=spread, level=level)
-        return found, roots
     largest = rewards.bounds.largest
+    if width == "empirical_bernstein":
+        # The rewards of one arm lie in [-w, w]. R is the range of one coordinate's: that can be half as much.
+        found = empirical_bernstein_serfling(
+            t, rewards.dim, deviation=deviations(tally), spread=2.0 * largest, level=level
+        )
+        return found, roots
     if tally.squared == t:
         mean_squares = tally.squares / t
         found = root_mean_square(t, mean_squares, largest=largest, level=level)
         roots = np.minimum(roots, found + rewards.noise)
     return bernstein_serfling(t, rewards.dim, root=roots, largest=largest, level=level), roots
+
+
+def deviations(tally: Tally) -> Vector:
+    """Return upper bounds on the standard deviations of what was read, rounding included. Shape: (m,)."""
+    noise, t = tally.rewards.noise, tally.t
+    root = np.sqrt(tally.squares / t) + noise
+    mean = np.maximum(np.abs(tally.sums) / t - noise, 0.0)
+    found: Vector = np.sqrt(np.maximum(root**2 - mean**2, 0.0))
+    return found
 
 
 def decided(means: Vector, radius: Vector, k: int, epsilon: float) -> tuple[Rows, bool]:

@@ -93,7 +93,7 @@ def quantile(tail: float, freedom: Vector) -> Vector:
     Shapes: freedom (m,), degrees of freedom, at least 1; infinity where there is no error -> (m,).
     """
     # DEVIATION (Eq. 27): Student's quantile, for s is estimated, in the first batch from few factors.
-    found: Vector = -stdtrit(np.where(np.isinf(freedom), 1.0, freedom), tail)
+    found: Vector = np.asarray(-stdtrit(np.where(np.isinf(freedom), 1.0, freedom), tail), dtype=np.float64)
     return np.where(np.isinf(freedom), 0.0, np.maximum(found, 0.0))
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.algorithms.finite_population import rho
 from app.algorithms.mips import bounded_me as bounded
+from app.algorithms.mips import columns
 from app.algorithms.mips import racing as raced
 from app.algorithms.mips.bounded_me import bounded_me
 from app.algorithms.mips.prices import Prices
@@ -194,6 +195,46 @@ def test_racing_follows_the_variance_and_bounded_me_the_range():
     assert fast.reads < 0.5 * slow.reads
     wide = racing(in_blocks(vectors, query), k=2, epsilon=0.02, delta=0.05, width="empirical_bernstein")
     assert fast.reads < wide.reads
+
+
+def wide_arm(n=100, dim=4096):
+    """Arms of zeros but one, which is 1 and -1 in turn.
+
+    Its rewards range over 1.98 R, where R is the range of any one coordinate over the arms.
+    """
+    vectors = np.zeros((n, dim), dtype=np.float32)
+    vectors[7, ::2], vectors[7, 1::2] = 1.0, -1.0
+    return vectors, np.ones(dim)
+
+
+@pytest.mark.parametrize("objective", ["inner_product", "nearest"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_empirical_bernstein_bound_is_given_the_range_of_an_arm(layout, objective, monkeypatch):
+    """And deviations that are no smaller than those of the sample, rounding included."""
+    vectors, query = wide_arm()
+    rewards = LAYOUTS[layout](vectors, query, objective)
+    terms = columns.term(vectors.astype(np.float64), query, objective)
+    base = columns.term(columns.of(vectors).center, query, objective)
+    rewarded = terms - (0.0 if layout == "as they lie" else base)
+    given_to_the_bound = []
+    original = raced.empirical_bernstein_serfling
+
+    def seen(t, population, *, deviation, spread, level):
+        given_to_the_bound.append((t, deviation, spread))
+        return original(t, population, deviation=deviation, spread=spread, level=level)
+
+    monkeypatch.setattr(raced, "empirical_bernstein_serfling", seen)
+    # So fine an epsilon that no arm is decided on before everything was read.
+    racing(rewards, k=1, epsilon=1e-6, delta=0.05, width="empirical_bernstein")
+    order = rewards.arms.order if layout == "blocked" else rewards._order
+    assert given_to_the_bound
+    largest = np.ptp(rewarded, axis=1).max()
+    if layout != "as they lie" and objective == "inner_product":
+        assert largest > 1.97 * rewards.bounds.spread
+    for t, deviation, spread in given_to_the_bound:
+        assert spread >= largest
+        if len(deviation) == len(vectors):
+            assert (deviation >= rewarded[:, order[:t]].std(axis=1)).all()
 
 
 def test_racing_that_would_drop_nothing_stops_early(monkeypatch):
