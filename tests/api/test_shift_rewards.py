@@ -41,7 +41,7 @@ async def build(api: Api, **bandit: object) -> None:
     await api.bandit("b", "c", shift_rewards=True, **bandit)
 
 
-async def teach(api: Api, times: int = 30) -> None:
+async def reward_all(api: Api, times: int = 30) -> None:
     history: list[Json] = [
         {"id": f"{arm}-{i}", "arm": arm, "value": float(np.dot(row, TRUTH) + LEVEL)}
         for arm, row in ARMS.items()
@@ -60,7 +60,7 @@ async def test_a_learner_without_rewards_predicts_the_middle(api: Api):
 
 
 @pytest.mark.parametrize("aggregate", ["first", "sum"])
-async def test_rewards_teach_what_the_transformation_says(api: Api, aggregate: str):
+async def test_learners_take_rewards_as_the_transformation_says(api: Api, aggregate: str):
     await build(api, policy="linear_ts", reward={"aggregate": aggregate})
     rows, totals = [], []
     for value in (-3.0, 0.5):
@@ -89,7 +89,7 @@ async def test_a_late_reward_replaces_a_default(api: Api):
 @pytest.mark.parametrize("policy", ["sub_ts", "linear_ts"])
 async def test_scores_are_in_the_scale_of_rewards_and_the_best_is_first(api: Api, policy: str):
     await build(api, policy=policy, exploration=0.0)
-    await teach(api)
+    await reward_all(api)
     learner = await api.learner("b")
     choice = await api.choose("b", k=len(ARMS))
     predicted = {arm: float(np.dot(row, learner["theta"]) + learner["offset"]) for arm, row in ARMS.items()}
@@ -103,7 +103,7 @@ async def test_scores_are_in_the_scale_of_rewards_and_the_best_is_first(api: Api
 
 async def test_softmax_takes_temperatures_in_the_scale_of_rewards(api: Api):
     await build(api, policy="softmax", temperature=0.02)
-    await teach(api)
+    await reward_all(api)
     learner = await api.learner("b")
     predicted = {arm: float(np.dot(row, learner["theta"]) + learner["offset"]) for arm, row in ARMS.items()}
     choice = await api.choose("b", k=len(ARMS), seed=1)
@@ -126,7 +126,7 @@ async def test_elimination_measures_the_transformed_arms(api: Api, policy: str):
     choice = await api.choose("b", k=3)
     lengths = {arm: float(np.linalg.norm(lifted(row))) for arm, row in ARMS.items()}
     assert [arm["id"] for arm in choice["arms"]] == sorted(lengths, key=lambda arm: -lengths[arm])[:3]
-    await teach(api, times=60)
+    await reward_all(api, times=60)
     sets = await api.ok("GET", "/v1/bandits/b/learners/_global/sets")
     assert sets["eliminated"] > 0
     learner = await api.learner("b", precision=True)
@@ -143,7 +143,7 @@ async def test_elimination_measures_the_transformed_arms(api: Api, policy: str):
 async def test_nothing_is_lost_by_a_restart(store_url: str, tmp_path: Path, policy: str):
     async with running(store_url, tmp_path) as api:
         await build(api, policy=policy, exploration=0.3)
-        await teach(api, times=5)
+        await reward_all(api, times=5)
         learner = await api.learner("b", precision=True)
         choice = await api.choose("b", seed=4, k=2)
         made = await api.ok("GET", "/v1/bandits/b")

@@ -233,7 +233,7 @@ async def finished(api: Api, name: str) -> Json:
     return await finish(api, name, np.random.default_rng(8))
 
 
-async def test_a_finished_campaign_teaches_a_learner_all_that_its_totals_say(api: Api):
+async def test_warm_start_gives_a_learner_all_that_the_totals_of_a_finished_campaign_say(api: Api):
     """As many observations as features; V and theta are those of all totals, at the weight 1/k of a slate."""
     await api.catalogue("c", FEATURES)
     await api.bandit("b", "c", ridge=0.5)
@@ -280,7 +280,7 @@ async def test_a_finished_slate_is_served_as_a_baseline_and_learned_from(api: Ap
     assert [arm["id"] for arm in gone["arms"]] == done["best"][1:]
 
 
-async def test_a_campaign_that_is_sampling_teaches_nothing_and_is_no_baseline(api: Api):
+async def test_a_campaign_that_is_sampling_starts_no_learner_and_is_no_baseline(api: Api):
     await api.catalogue("c", FEATURES)
     await api.bandit("b", "c")
     await api.bandit("u", "c", scope="per_key")

@@ -2,8 +2,8 @@
 
 Notation
     d, q, R         dimension, query (d,), largest norm of an arm
-    eta             ratio of the ladder, which falls short by less than 4 eta / d |q| R (``mips.adaptive``)
-    epsilon         what it may fall short, in units of the mean product of a coordinate: 4 eta |q| R / d^2
+    eta             ratio of the ladder (``mips.adaptive``): the loss is less than 4 eta |q| R / d
+    epsilon         the same bound in units of the mean product of a coordinate: 4 eta |q| R / d^2
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def search_adaptively(
     k: int,
     epsilon: float,
 ) -> Answer | None:
-    """Search a catalogue; None when ``epsilon`` is too fine."""
+    """Search a catalogue; None when ``epsilon`` is too fine for any net.
+
+    ``independent`` returns the same arms, searched by each of the independent solvers.
+    """
     view = snapshot.view
     eta = ratio(query, view.largest_norm, epsilon)
     if eta < LEAST_ETA:
@@ -51,7 +54,7 @@ def search_adaptively(
 def search_vectors_adaptively(
     vectors: NDArray[np.floating[Any]], query: Vector, *, k: int, epsilon: float
 ) -> Answer | None:
-    """Search vectors (n, d) by one exact solver; None when ``epsilon`` is too fine."""
+    """Search vectors (n, d) by one exact solver; None when ``epsilon`` is too fine for any net."""
     rows = vectors.astype(np.float64, copy=False)
     eta = ratio(query, float(np.linalg.norm(rows, axis=1).max()), epsilon)
     if eta < LEAST_ETA:
@@ -62,6 +65,6 @@ def search_vectors_adaptively(
 
 
 def ratio(query: Vector, largest_norm: float, epsilon: float) -> float:
-    """Eta of the module's notation, at most 1."""
+    """Return eta for an epsilon: see the module's notation. It is at most 1. Shapes: query (d,)."""
     scale = 4.0 * float(np.linalg.norm(query)) * largest_norm
     return min(1.0, epsilon * len(query) ** 2 / scale) if scale > 0.0 else 1.0
