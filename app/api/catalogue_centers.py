@@ -72,7 +72,9 @@ async def find(
         radius=found.radius,
         method=answer.method,
         guarantee=CenterGuaranteeView(
-            kind=found.guarantee.kind, epsilon=found.guarantee.epsilon, delta=found.guarantee.delta
+            kind=found.guarantee.kind,
+            epsilon=found.guarantee.epsilon or 0.0,
+            delta=found.guarantee.delta or 0.0,
         ),
         cost=CenterCostView(reads=found.reads, exhaustive_reads=found.exhaustive_reads),
         catalogue_version=answer.catalogue_version,

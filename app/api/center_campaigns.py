@@ -162,6 +162,8 @@ async def _view(campaign: CenterCampaign) -> CenterCampaignView:
         centers=[parameters.points[place] for place in found.centers],
         radius=found.radius,
         guarantee=CenterGuaranteeView(
-            kind=found.guarantee.kind, epsilon=found.guarantee.epsilon, delta=found.guarantee.delta
+            kind=found.guarantee.kind,
+            epsilon=found.guarantee.epsilon or 0.0,
+            delta=found.guarantee.delta or 0.0,
         ),
     )

@@ -147,7 +147,10 @@ def _common(answer: Sample[Any]) -> dict[str, Any]:
     guarantee, found = answer.guarantee, answer.found
     return {
         "guarantee": SampleGuaranteeView(
-            kind=guarantee.kind, delta=guarantee.delta, assumes=guarantee.assumes, reason=guarantee.reason
+            kind=guarantee.kind,
+            delta=guarantee.delta or 0.0,
+            assumes=guarantee.assumes,
+            reason=guarantee.reason,
         ),
         "cost": SampleCostView(reads=found.reads, exhaustive_reads=found.exhaustive_reads),
         "elapsed_ms": answer.elapsed_ms,

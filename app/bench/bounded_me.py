@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from app.algorithms.guarantee import Guarantee
 from app.algorithms.mips import blocked
-from app.algorithms.mips.answer import Answer, Guarantee
+from app.algorithms.mips.answer import Answer
 from app.algorithms.mips.blocked import BlockedArms
 from app.algorithms.mips.bounded_me import bounded_me, follow, rounds, saves
 from app.algorithms.mips.racing import racing

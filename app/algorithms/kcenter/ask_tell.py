@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.algorithms import checks
+from app.algorithms.guarantee import Guarantee
 from app.algorithms.kcenter import noise, ns_tands, ns_ts
-from app.algorithms.kcenter.center_set import Guarantee
 from app.algorithms.kcenter.noisy_state import Method, State
 from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import InvalidParameter

@@ -18,21 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.algorithms import checks
+from app.algorithms.guarantee import Guarantee
 from app.algorithms.types import Rows, Vector
 from app.errors import InvalidParameter
 
 Points = NDArray[np.floating[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Guarantee:
-    """``exact``: greedy's own centres, always. ``pac``: with probability at least 1 - delta every centre had
-    d(v, S) >= max - epsilon when it was chosen. ``none``: no guarantee that holds as it was run.
-    """
-
-    kind: Literal["exact", "pac", "none"]
-    epsilon: float = 0.0
-    delta: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +31,8 @@ class CenterSet:
 
     Shapes: centers (k,). ``radius`` is max over v of |x_v - nearest centre|, a root distance, or an upper
     bound of it where ``radius_kind`` says so. ``reads`` counts coordinates read of pairs of points,
-    ``exhaustive_reads`` is n m k.
+    ``exhaustive_reads`` is n m k. The guarantee is ``exact`` for greedy's own centres; its epsilon means that
+    every centre had d(v, S) >= max - epsilon when it was chosen.
     """
 
     centers: Rows

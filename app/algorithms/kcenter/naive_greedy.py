@@ -22,9 +22,9 @@ import math
 
 import numpy as np
 
+from app.algorithms.guarantee import exactly
 from app.algorithms.kcenter.center_set import (
     CenterSet,
-    Guarantee,
     Points,
     check_count,
     check_points,
@@ -65,7 +65,7 @@ def naive_greedy(points: Points, *, k: int, rng: np.random.Generator, first: int
             break
         centers.append(farthest)
     chosen = np.array(centers, dtype=np.int64)
-    return CenterSet(chosen, math.sqrt(distance), "exact", n * dim * k, n * dim * k, Guarantee("exact"))
+    return CenterSet(chosen, math.sqrt(distance), "exact", n * dim * k, n * dim * k, exactly())
 
 
 class _Exact:

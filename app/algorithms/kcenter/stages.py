@@ -19,7 +19,8 @@ from typing import Literal, TypedDict
 import numpy as np
 
 from app.algorithms import checks
-from app.algorithms.kcenter.center_set import CenterSet, Guarantee, check_count, first_center
+from app.algorithms.guarantee import Guarantee
+from app.algorithms.kcenter.center_set import CenterSet, check_count, first_center
 from app.algorithms.kcenter.coordinates import WIDTH, Coordinates
 from app.algorithms.kcenter.intervals import Interval, Kind, interval, is_proven
 from app.algorithms.kcenter.naive_greedy import naive_greedy

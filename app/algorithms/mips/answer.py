@@ -5,21 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from app.algorithms.guarantee import Guarantee
 from app.algorithms.types import Rows, Vector
 
 Objective = Literal["inner_product", "nearest"]
-
-
-@dataclass(frozen=True, slots=True)
-class Guarantee:
-    """``exact``: the best arms. ``pac``: with probability at least 1 - delta the k-th best arm returned is
-    within epsilon of the k-th best of all, in units of a coordinate's mean. ``none``: ``reason`` says why.
-    """
-
-    kind: Literal["exact", "pac", "none"]
-    epsilon: float | None = None
-    delta: float | None = None
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +16,8 @@ class Answer:
     """Arms and what they cost. Shapes: rows (k,), values (k,), best first, ties in row order.
 
     ``values`` are inner products, or squared distances, in float64 over all coordinates. ``reads`` counts the
-    coordinates of arms that were read, ``exhaustive_reads`` is n N; reads None: nobody counted.
+    coordinates of arms that were read, None if they were not counted; ``exhaustive_reads`` is n N. The
+    guarantee's epsilon bounds how far the mean of the k-th arm, its value / N, is from the k-th best one.
     """
 
     rows: Rows
@@ -38,8 +28,3 @@ class Answer:
 
 
 VIOLATED = Guarantee("none", reason="a coordinate's term lies outside value_range")
-
-
-def exactly(reason: str | None = None) -> Guarantee:
-    """The guarantee of whoever compared everything."""
-    return Guarantee("exact", 0.0, 0.0, reason)

@@ -23,7 +23,8 @@ from typing import Literal, NamedTuple
 
 from app.algorithms import checks
 from app.algorithms.finite_population import sample_size
-from app.algorithms.mips.answer import Answer, Guarantee
+from app.algorithms.guarantee import Guarantee
+from app.algorithms.mips.answer import Answer
 from app.algorithms.mips.prices import Prices, beside, least_sample
 from app.algorithms.mips.rewards import Rewards
 from app.algorithms.mips.tally import Tally, largest, read_all

@@ -30,7 +30,8 @@ from app.algorithms.finite_population import (
     empirical_bernstein_serfling,
     root_mean_square,
 )
-from app.algorithms.mips.answer import Answer, Guarantee, exactly
+from app.algorithms.guarantee import Guarantee, exactly
+from app.algorithms.mips.answer import Answer
 from app.algorithms.mips.bounded_me import check
 from app.algorithms.mips.prices import LARGE, beside, least_sample
 from app.algorithms.mips.rewards import Rewards

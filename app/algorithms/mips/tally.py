@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.algorithms.mips.answer import VIOLATED, Answer, Guarantee, exactly
+from app.algorithms.guarantee import Guarantee, exactly
+from app.algorithms.mips.answer import VIOLATED, Answer
 from app.algorithms.mips.exact import candidates, kth_largest_or_less
 from app.algorithms.mips.rewards import Rewards
 from app.algorithms.types import Rows, Vector

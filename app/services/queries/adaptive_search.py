@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.algorithms.guarantee import Guarantee
 from app.algorithms.mips.adaptive import adaptive
-from app.algorithms.mips.answer import Answer, Guarantee
+from app.algorithms.mips.answer import Answer
 from app.algorithms.types import Vector
 from app.indexes.snapshot import Snapshot
 from app.services.catalogues.adaptive_solver import ladder
@@ -48,7 +49,7 @@ def search_adaptively(
     total = snapshot.size * view.dim
     if solvers[0].kind == "hnsw":
         return Answer(found.rows, found.scores, None, total, Guarantee("none", reason=GRAPHS))
-    return Answer(found.rows, found.scores, total, total, Guarantee("pac", epsilon, 0.0, LADDER))
+    return Answer(found.rows, found.scores, total, total, Guarantee("pac", epsilon, 0.0, reason=LADDER))
 
 
 def search_vectors_adaptively(
@@ -60,7 +61,7 @@ def search_vectors_adaptively(
     if eta < LEAST_ETA:
         return None
     found = adaptive(rows, query, k=k, eta=eta)
-    guarantee = Guarantee("pac", epsilon, 0.0, LADDER)
+    guarantee = Guarantee("pac", epsilon, 0.0, reason=LADDER)
     return Answer(found.rows, found.scores, vectors.size, vectors.size, guarantee)
 
 

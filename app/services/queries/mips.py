@@ -19,9 +19,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from app.algorithms.guarantee import Guarantee, exactly
 from app.algorithms.mips import bounded_me, exact, racing
 from app.algorithms.mips import columns as column_values
-from app.algorithms.mips.answer import Answer, Guarantee, Objective, exactly
+from app.algorithms.mips.answer import Answer, Objective
 from app.algorithms.mips.gathered import GatheredRewards
 from app.algorithms.mips.prices import BLOCKED
 from app.algorithms.mips.rewards import Rewards, blocked_rewards

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from app.algorithms.guarantee import Guarantee
 from app.algorithms.sampling.factors import Draws, Factors
 from app.algorithms.types import Matrix, Vector
 from app.errors import DimensionMismatch, Invalid, NoArms
@@ -28,7 +29,6 @@ from app.services.queries.sampling_methods import (
     METHODS,
     ArmsJob,
     FactorsJob,
-    Guarantee,
     SampleRequest,
     guarantee,
 )

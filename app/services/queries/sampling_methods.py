@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from app.algorithms.guarantee import Guarantee, exactly
 from app.algorithms.mips.columns import LARGEST
 from app.algorithms.mips.rewards import blocked_rewards
 from app.algorithms.sampling import coordinates
@@ -55,19 +56,6 @@ class SampleRequest:
     variance: Variance = "pairwise"
     setting: Setting = "safe"
     seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Guarantee:
-    """``exact``: drawn from p. ``pac``: every draw is the exact one with probability at least 1 - delta, so
-    its distribution is within delta of p in total variation. ``none``: no promise. ``assumes`` names a
-    condition, ``reason`` says why it is not what was asked for.
-    """
-
-    kind: Literal["exact", "pac", "none"]
-    delta: float
-    assumes: Literal["normal_means"] | None = None
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +108,15 @@ class Method:
 
 
 def guarantee(request: SampleRequest, found: Draws, reason: str | None) -> Guarantee:
-    """What the draws promise; ``reason`` is why they are exact, if they are and that was not asked for."""
+    """What each draw promises: it is the exact one, but for a probability of delta.
+
+    So its distribution is within delta of p in total variation. ``reason`` is why the draws are exact, if
+    they are and that was not asked for.
+    """
     promise = METHODS[request.method].promise
     if promise is None:
-        return Guarantee("exact", 0.0)
-    return promise(request) if found.raced else Guarantee("exact", 0.0, reason=reason)
+        return exactly()
+    return promise(request) if found.raced else exactly(reason)
 
 
 # All sums -------------------------------------------------------------------------------------------
@@ -249,20 +241,20 @@ def _coordinates(job: ArmsJob) -> tuple[Factors, float]:
 
 def _lil_promise(request: SampleRequest) -> Guarantee:
     if request.setting == "heuristic":
-        return Guarantee("none", request.delta, reason="setting: heuristic")
-    return Guarantee("pac", request.delta)
+        return Guarantee("none", delta=request.delta, reason="setting: heuristic")
+    return Guarantee("pac", delta=request.delta)
 
 
 METHODS: Mapping[MethodName, Method] = {
     "racing_normal": Method(
         _racing_normal,
         _raced("racing_normal"),
-        lambda request: Guarantee("pac", request.delta, "normal_means"),
+        lambda request: Guarantee("pac", delta=request.delta, assumes="normal_means"),
     ),
     "racing_ebs": Method(
         _racing_ebs,
         _raced("racing_ebs"),
-        lambda request: Guarantee("pac", request.delta),
+        lambda request: Guarantee("pac", delta=request.delta),
     ),
     "lil_ucb": Method(_lil_ucb, _lil_ucb_of_arms, _lil_promise),
     "exact": Method(_sum_all, _score_all, None),

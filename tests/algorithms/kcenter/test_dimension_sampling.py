@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.algorithms.guarantee import Guarantee
 from app.algorithms.kcenter import race as race_module
 from app.algorithms.kcenter import stages
 from app.algorithms.kcenter.coordinates import blocked
@@ -65,7 +64,7 @@ def test_far_apart_clusters(algorithm, k, dtype):
     true = np.sqrt(radius(matrix, found.centers))
     assert found.radius >= true * (1 - 1e-9)
     assert found.radius_kind == "upper_bound"
-    assert dataclasses.astuple(found.guarantee) == ("pac", 0.0, 0.1)
+    assert found.guarantee == Guarantee("pac", epsilon=0.0, delta=0.1)
     exact = run(algorithm, points, k, width=64, radius="exact")
     assert exact.radius == pytest.approx(true, rel=1e-12)
     assert exact.radius_kind == "exact"
