@@ -107,7 +107,7 @@ def rare_failures(runs=60, dim=4608, ones=32):
 def test_the_range_of_the_empirical_bernstein_bound_covers_what_is_rare(monkeypatch):
     """A sample that misses the few ones has no deviation, so only the range speaks for them.
 
-    Half of the range would pass too: the constant of the bound, 4.45, has room for it (docs/papers/bounded-me.md).
+    Half of the range would pass too: the bound's constant, 4.45, has room for it (docs/papers/bounded-me.md).
     """
     assert rare_failures() <= allowed(60, DELTA)
     original = raced.empirical_bernstein_serfling
