@@ -1,4 +1,4 @@
-"""Argument checks shared by all algorithms: each raises the named error of ``app.errors``."""
+"""Checks of arguments for all algorithms. Each raises an error of ``app.errors`` that names the argument."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.errors import InvalidParameter, InvalidShape, NonFinite
 
 
 def shape(name: str, array: NDArray[np.generic], expected: Sequence[int | None]) -> None:
-    """Raise InvalidShape unless ``array`` has the ``expected`` shape (None matches any length)."""
+    """Raise InvalidShape unless ``array`` has the ``expected`` shape, in which None is any length."""
     if array.ndim != len(expected) or any(
         want is not None and have != want for have, want in zip(array.shape, expected, strict=True)
     ):
@@ -21,7 +21,7 @@ def shape(name: str, array: NDArray[np.generic], expected: Sequence[int | None])
 
 
 def finite(name: str, array: NDArray[np.floating]) -> None:
-    """Raise NonFinite when ``array`` holds NaN or an infinity."""
+    """Raise NonFinite if ``array`` holds NaN or an infinity."""
     if not np.isfinite(array).all():
         raise NonFinite(f"{name} must be finite", loc=(name,))
 
@@ -35,7 +35,10 @@ def in_range(
     least: float | None = None,
     most: float | None = None,
 ) -> None:
-    """Raise InvalidParameter unless above < value < below and least <= value <= most, and it is finite."""
+    """Raise InvalidParameter unless above < value < below, least <= value <= most, and it is finite.
+
+    Bounds that are not given are not checked.
+    """
     good = (
         math.isfinite(value)
         and (above is None or value > above)

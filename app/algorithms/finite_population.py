@@ -5,12 +5,12 @@ Notation
     mu, mean    mean of the population, of the sample
     R           range of the population: largest value minus smallest, or a bound on it
     w, s        bounds on the absolute values of the population, on its root mean square
-    sigma^      standard deviation of the sample, divided by t
+    sigma^      standard deviation of the sample: the root of its mean squared difference from its mean
     rho         the factor that finiteness takes off the variance
     level       log(1 / probability)
 
-Every radius r is one-sided: P(mean - mu > r) <= exp(-level), and by symmetry P(mu - mean > r) likewise. Who
-looks at several t, or on both sides, shares the probability among them.
+Every radius r is one-sided: P(mean - mu > r) <= exp(-level), and by symmetry P(mu - mean > r) <= exp(-level).
+It holds at one t and on one side. For several t, or both sides, divide the probability among them.
 
 Source: Bardenet and Maillard, "Concentration inequalities for sampling without replacement", Bernoulli 2015.
 """
@@ -25,7 +25,7 @@ from app.algorithms import checks
 from app.algorithms.types import Vector
 
 KAPPA = 7.0 / 3.0 + 3.0 / math.sqrt(2.0)
-# As many events may fail in their Theorem 4.3, each with probability exp(-level).
+# Their Theorem 4.3 is a union of so many events, each of which fails with probability exp(-l).
 _EVENTS = 5.0
 
 
@@ -49,15 +49,15 @@ def sample_size(u: float, population: int) -> float:
 
 
 def hoeffding_serfling(t: int, population: int, *, spread: float, level: float) -> float:
-    """Return R sqrt(rho level / (2 t)), ``spread`` being R; zero at t = N: their Corollary 2.5."""
+    """Return the radius R sqrt(rho level / (2 t)), 0 at t = N: their Corollary 2.5. ``spread`` is R."""
     return spread * math.sqrt(rho(t, population) * level / (2.0 * t))
 
 
 def bernstein_serfling(t: int, population: int, *, root: Vector, largest: float, level: float) -> Vector:
-    """Return (s sqrt(2 V level) + w level / 3) / t, for populations of known s and w; zero at t = N.
+    """Return the radius (s sqrt(2 V level) + w level / 3) / t, for known s and w; 0 at t = N.
 
-    V, ``variance_factor``, is about t (1 - t / (2N)) for t <= N/2. The proof is in docs/papers/bounded-me.md.
-    Shapes: root (n,), the s of n populations -> (n,).
+    ``root`` (n,) are the s of n populations, ``largest`` is w. V is ``variance_factor``: about
+    t (1 - t / (2N)) for t <= N/2. The proof is in docs/papers/bounded-me.md. Shapes: -> (n,).
     """
     if t == population:
         return np.zeros_like(root)
@@ -68,11 +68,12 @@ def bernstein_serfling(t: int, population: int, *, root: Vector, largest: float,
 
 
 def root_mean_square(t: int, mean_squares: Vector, *, largest: float, level: float) -> Vector:
-    """Return an upper bound on the root mean square of populations, from that of their samples.
+    """Return upper bounds on the root mean squares s of n populations, from a sample of each.
 
-    min(w, (q + w^2 level / (2t))^(1/2) + w (level / (2t))^(1/2)) for a sample whose squares have mean q. It
-    is too small with probability exp(-level) at most. The proof is in docs/papers/bounded-me.md.
-    Shapes: mean_squares (n,) -> (n,).
+    A bound is too small with probability exp(-level) at most. It is
+    min(w, (q + w^2 level / (2t))^(1/2) + w (level / (2t))^(1/2)) for a sample whose squares have the mean q.
+    ``mean_squares`` (n,) are the q, ``largest`` is w. The proof is in docs/papers/bounded-me.md.
+    Shapes: -> (n,).
     """
     slack = largest * math.sqrt(level / (2.0 * t))
     bound: Vector = np.minimum(largest, np.sqrt(mean_squares + slack**2) + slack)
@@ -82,9 +83,10 @@ def root_mean_square(t: int, mean_squares: Vector, *, largest: float, level: flo
 def empirical_bernstein_serfling(
     t: int, population: int, *, deviation: Vector, spread: float | Vector, level: float
 ) -> Vector:
-    """Return sigma^ sqrt(2 rho l / t) + kappa R l / t, l = level + log 5; zero at t = N: their Theorem 4.3.
+    """Return the radius sigma^ sqrt(2 rho l / t) + kappa R l / t, l = level + log 5: their Theorem 4.3.
 
-    Shapes: deviation (n,), the sigma^ of n samples; spread, their R, (n,) or one for all -> (n,).
+    It is 0 at t = N. ``deviation`` (n,) are the sigma^ of n samples, ``spread`` is their R: that of each
+    population (n,), or one for all. Shapes: -> (n,).
     """
     if t == population:
         return np.zeros_like(deviation)
@@ -95,7 +97,7 @@ def empirical_bernstein_serfling(
 
 
 def variance_factor(t: int, population: int) -> float:
-    """Return V: in the exponent of a Bernstein bound, s^2 V stands for the variance of a sum of t values."""
+    """Return V of ``bernstein_serfling``: s^2 V takes the place of the variance of a sum of t values."""
     checks.in_range("t", t, least=1, most=population)
     rest = population - t
     return min(t, rest, _martingale_factor(rest, population), _martingale_factor(t, population))

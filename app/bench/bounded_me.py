@@ -7,6 +7,8 @@ Notation
     time        of a search, over that of the scan: the top k of one float32 BLAS product
     follows     speed-up times reads: 1 when time follows reads
 
+Plans are made from costs that are measured at the start, as in the service.
+
 Every query is answered by the scan and by a method in turn, at least ``REPEATS`` times each and for
 ``LEAST_S`` seconds, and the least of each counts, so that both see the machine in one state. Times are
 processor seconds of the one thread, so that others on the machine do not count. Where the schedule saves
@@ -33,9 +35,11 @@ from app.algorithms.mips.answer import Answer
 from app.algorithms.mips.blocked import BlockedArms
 from app.algorithms.mips.bounded_me import bounded_me, follow, rounds, saves
 from app.algorithms.mips.racing import racing
+from app.algorithms.mips.read_costs import ReadCosts
 from app.algorithms.mips.rewards import blocked_rewards
 from app.bench.report import report
 from app.experiments.coordinates import Data, Single, make
+from app.indexes.measured_costs import measure
 from app.progress import progress
 
 SEED = 11
@@ -82,22 +86,23 @@ def run(quick: bool) -> dict[str, Any]:
     dims = QUICK_DIMS if quick else DIMS
     cases = [(data, dim) for dim in dims for data in DATA]
     with threadpool_limits(1):
+        costs = measure()
         for data, dim in progress(cases, "cases"):
-            rows += case(data, ARMS, dim, 3 if quick else 5)
+            rows += case(data, ARMS, dim, 3 if quick else 5, costs)
     if find_spec("faiss") is None:
         print("faiss is not installed (pip install 'shortlist[peers]'): it has no rows")
     return report("bounded-me", rows, seed=SEED)
 
 
-def case(data: Data, n: int, dim: int, queries: int) -> list[dict[str, Any]]:
-    """All methods on one set of vectors."""
+def case(data: Data, n: int, dim: int, queries: int, costs: ReadCosts) -> list[dict[str, Any]]:
+    """All methods on one set of vectors; plans are made from the ``costs``."""
     rng = np.random.default_rng((SEED, dim, DATA.index(data)))
     vectors, asked = make(data, n, dim, queries, rng)
     started = time.thread_time()
-    arms = blocked.build(vectors, rng=rng)
+    arms = blocked.build(vectors, rng=rng, costs=costs)
     build_s = time.thread_time() - started
     found = []
-    for method in (*_sampled(vectors, arms, build_s), *_peers(vectors)):
+    for method in (*_sampled(vectors, arms, build_s, costs), *_peers(vectors)):
         for k in KS:
             row = _measure(vectors, asked, method, k)
             found.append({"data": data, "n": n, "N": dim, "k": k, **row})
@@ -167,10 +172,10 @@ def scan(vectors: Single, query: Single, k: int) -> tuple[Rows, Single]:
     return np.argpartition(products, len(products) - k)[len(products) - k :], products
 
 
-def _sampled(vectors: Single, arms: BlockedArms, build_s: float) -> Iterator[Method]:
+def _sampled(vectors: Single, arms: BlockedArms, build_s: float, costs: ReadCosts) -> Iterator[Method]:
     def find(search: Callable[..., Answer], share: float) -> Find:
         def found(query: Single, k: int) -> Result:
-            rewards = blocked_rewards(arms, query)
+            rewards = blocked_rewards(arms, query, costs=costs)
             epsilon = share * rewards.bounds.spread
             if search is bounded_me:
                 steps = rounds(rewards, k=k, epsilon=epsilon, delta=DELTA)

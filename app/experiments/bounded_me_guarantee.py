@@ -23,7 +23,7 @@ import numpy as np
 from app.algorithms.mips.answer import Objective
 from app.algorithms.mips.bounded_me import Plan, bounded_me
 from app.algorithms.mips.columns import Bounds
-from app.algorithms.mips.prices import AS_THEY_LIE, Prices
+from app.algorithms.mips.read_costs import READS_ALONE, ReadCosts
 from app.algorithms.types import Rows, Vector
 from app.bench.report import report
 from app.experiments.plots import figure
@@ -57,7 +57,7 @@ class Coins:
     noise: float = 0.0
     sum_noise: float = 0.0
     whole_noise: float = 0.0
-    prices: Prices = AS_THEY_LIE
+    costs: ReadCosts = READS_ALONE
     violated: bool = False
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Coins:
     def size(self) -> int:
         return len(self.ones)
 
-    def roots(self) -> None:
+    def root_mean_squares(self) -> None:
         """The print knows nothing of the variance."""
 
     def rounded(self, t: float) -> int:

@@ -6,7 +6,7 @@ Notation
     run         one random order of the factors and one vector of Gumbel variables
 
 Every error is counted against the exact draw of the same Gumbel variables. The races of one run, over all
-sigma, delta and methods, share its order: what they would read is summed up once, up to every look, and the
+sigma, delta and methods, share its order: what they would read is summed up once, up to every check, and the
 races themselves are those of the service. Runs are independent of each other, so the intervals are binomial.
 
 The print draws p(X) and does not list it: here a fixed draw of a Dirichlet distribution.
@@ -71,16 +71,16 @@ def population(rewards: str, states: int, size: int) -> Matrix:
 
 
 class Prefixes:
-    """Sums and products of the noise up to every look of one order. Shapes: sums (D,), products (D, D)."""
+    """Sums and products of the noise up to every check of one order. Shapes: sums (D,), products (D, D)."""
 
-    def __init__(self, noise: Matrix, looks: list[int], rng: np.random.Generator) -> None:
+    def __init__(self, noise: Matrix, schedule: list[int], rng: np.random.Generator) -> None:
         ordered = noise[rng.permutation(len(noise))]
         sums, products, start = np.zeros(noise.shape[1]), np.zeros((noise.shape[1],) * 2), 0
         self.at: dict[int, tuple[Vector, Matrix]] = {}
-        for look in looks:
-            part = ordered[start:look]
-            sums, products, start = sums + part.sum(axis=0), products + part.T @ part, look
-            self.at[look] = sums, products
+        for t in schedule:
+            part = ordered[start:t]
+            sums, products, start = sums + part.sum(axis=0), products + part.T @ part, t
+            self.at[t] = sums, products
 
 
 class PrefixSample:
@@ -188,10 +188,10 @@ def race_all(noise: Matrix, runs: int, label: str) -> dict[Key, Count]:
     rng = np.random.default_rng((SEED, noise.shape[1]))
     logs = np.log(probabilities(noise.shape[1]))
     rules = [(sigma, *each) for sigma in SIGMAS for each in rules_of(noise, sigma)]
-    looks = sorted({look for *_, rule in rules for look in rule.looks})
+    schedule = sorted({t for *_, rule in rules for t in rule.schedule})
     counts: dict[Key, Count] = defaultdict(Count)
     for _ in progress(range(runs), f"races, {label}"):
-        prefixes = Prefixes(noise, looks, rng)
+        prefixes = Prefixes(noise, schedule, rng)
         offsets = logs + rng.gumbel(size=len(logs))
         for sigma, delta, method, rule in rules:
             sample = PrefixSample(prefixes, sigma)
@@ -201,7 +201,7 @@ def race_all(noise: Matrix, runs: int, label: str) -> dict[Key, Count]:
 
 
 def search_all(noise: Matrix, runs: int, counts: dict[Key, Count], label: str) -> None:
-    """Both settings of lil'UCB, which has no looks to share. Adds to ``counts``."""
+    """Both settings of lil'UCB, which has no schedule to share. Adds to ``counts``."""
     size, states = noise.shape
     logs = np.log(probabilities(states))
     grid = [(sigma, delta) for sigma in SIGMAS for delta in LIL_DELTAS]

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from app import cli
+from app.algorithms.mips.read_costs import READS_ALONE
 from app.bench import bounded_me
 from app.experiments import bounded_me_guarantee, coordinates
 
 
 def test_every_method_has_its_rows_and_the_exact_ones_are_exact(monkeypatch):
     monkeypatch.setattr(bounded_me, "SHARES", (0.01, 0.5))
-    rows = bounded_me.case("low_rank", 200, 1_000, 2)
+    rows = bounded_me.case("low_rank", 200, 1_000, 2, READS_ALONE)
     assert {row["method"] for row in rows} >= {"bounded_me", "racing", "hnswlib"}
     assert {row["k"] for row in rows} == set(bounded_me.KS)
     for row in rows:

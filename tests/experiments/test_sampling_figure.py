@@ -30,7 +30,7 @@ def test_a_race_over_sums_is_the_race_over_factors(variance, sigma):
     for seed in range(10):
         offsets = np.log(probabilities(6)) + np.random.default_rng(seed).gumbel(size=6)
         order = np.random.default_rng(100 + seed).permutation(2_000)
-        summed = PrefixSample(Prefixes(noise, list(rules.looks), np.random.default_rng(100 + seed)), sigma)
+        summed = PrefixSample(Prefixes(noise, list(rules.schedule), np.random.default_rng(100 + seed)), sigma)
         read = FactorSample(Factors.of(sigma * noise.T), Given(order))
         assert race(summed, offsets, rules) == race(read, offsets, rules)
         assert summed.reads == read.reads

@@ -16,7 +16,7 @@ from app.algorithms.mips import bounded_me as bounded
 from app.algorithms.mips import racing as raced
 from app.algorithms.mips.bounded_me import bounded_me
 from app.algorithms.mips.racing import racing
-from tests.algorithms.mips.finite_arms import as_they_lie, in_blocks, suboptimality
+from tests.algorithms.mips.finite_arms import in_blocks, in_rows, suboptimality
 
 ALARM = 1e-8
 RUNS, DELTA, EPSILON, K = 200, 0.1, 0.2, 10
@@ -57,7 +57,7 @@ def failures(search, layout, *, runs=RUNS, objective="inner_product"):
     return failed
 
 
-@pytest.mark.parametrize("layout", [in_blocks, as_they_lie])
+@pytest.mark.parametrize("layout", [in_blocks, in_rows])
 @pytest.mark.parametrize("objective", ["inner_product", "nearest"])
 @pytest.mark.parametrize("search", SEARCHES)
 def test_the_promise_is_kept(search, objective, layout):
@@ -97,7 +97,7 @@ def rare_failures(runs=60, dim=4608, ones=32):
         vectors = np.full((40, dim), 0.5 * ones / dim)
         vectors[0] = 0.0
         vectors[0, np.random.default_rng((1, seed)).choice(dim, size=ones, replace=False)] = 1.0
-        rewards = as_they_lie(vectors, np.ones(dim), seed=seed, value_range=(0.0, 1.0))
+        rewards = in_rows(vectors, np.ones(dim), seed=seed, value_range=(0.0, 1.0))
         epsilon = 0.1 * ones / dim
         found = racing(rewards, k=1, epsilon=epsilon, delta=DELTA, width="empirical_bernstein")
         failed += suboptimality(vectors, np.ones(dim), "inner_product", found.rows) > epsilon
@@ -132,7 +132,7 @@ def test_coordinates_in_their_own_order_do_not_keep_it():
     vectors[top] = vectors[top, ::-1]
     for search in (bounded_me, racing):
         options = {"k": K, "epsilon": EPSILON, "delta": DELTA}
-        rewards = as_they_lie(vectors, query, seed=1)
+        rewards = in_rows(vectors, query, seed=1)
         found = search(rewards, **options)
         assert suboptimality(vectors, query, "inner_product", found.rows) <= EPSILON
         rewards._order = Foreseen().permutation(len(query))

@@ -8,16 +8,16 @@ Notation
     grain       coordinates are read in multiples of this many
 
 The first t coordinates in a uniformly random order are a sample of t coordinates without replacement. So one
-permutation, drawn before any query is seen and kept secret from whoever chooses queries and arms, serves all
-queries and reads memory in its own order. Draw it again (``build``) when somebody may have learned it: every
-answer that depends on it tells a little, and arms or queries made from such answers are no longer independent
-of it. Answers to different queries under one permutation are each right with probability 1 - delta, but not
-independently so.
+permutation serves all queries, if it is drawn before any query is seen and kept secret from whoever chooses
+queries and arms. Draw it again (``build``) when somebody may have learned it: every answer that depends on it
+tells a little, and arms or queries made from such answers are no longer independent of it. Under one
+permutation every answer is right with probability 1 - delta, but not independently of the other answers.
 
-z is kept in float32 in blocks of permuted coordinates, each block contiguous, arm after arm, and as wide as
-all before it up to a limit: whoever reads twice as far each time reads long runs of memory. A sample of the
-coordinates of all arms is read at the speed of a scan; a random gather would be slower than reading all.
-The squares of the first coordinates are kept too, so that second moments are products like any other.
+z is kept in float32, in blocks of permuted coordinates. Each block is contiguous, arm after arm, and as wide
+as all blocks before it, up to a limit. So whoever reads twice as far each time reads long runs of memory: a
+sample of the coordinates of all arms is read at the speed of a scan, where picking random coordinates out of
+whole arms would be slower than reading everything. The squares of the first coordinates are kept too, so that
+second moments are products like any other.
 
 Memory: 4 n N bytes, 4 n N / grain for sums of squares, and n N / 8 for squares. ``vectors`` and ``working``
 are references.
@@ -33,32 +33,37 @@ import numpy as np
 
 from app.algorithms.mips import columns as column_values
 from app.algorithms.mips.columns import Columns, Given, Single
-from app.algorithms.mips.prices import LARGE, least_sample
+from app.algorithms.mips.read_costs import READS_ALONE, ReadCosts
 from app.algorithms.types import Rows, Vector
 
-# Sums of products are in float32 over at most SUMMED coordinates, beyond that in float64.
+# Products are summed in float32 over at most SUMMED coordinates; these sums are added in float64.
 SUMMED = 2_048
 # The share of the coordinates whose squares are kept.
 SQUARED = 1.0 / 32.0
+# A grain has at most _GRAIN coordinates, and there are at least _GRAINS of them.
 _GRAIN = 128
 _GRAINS = 64
-_FIRST_ENTRIES = 2**16
+# The first block holds at least so many numbers. Picked arms are copied so many numbers at a time: 256 KB.
+_FIRST_ENTRIES = _ENTRIES = 2**16
+# Picked arms are copied in runs of at least as many coordinates.
 _SHORTEST_RUN = 32
 # At least z^4 where the square underflows in float32.
 _TINY_FOURTH = 2.0**-250
-_ENTRIES = 2**16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockedArms:
-    """See the module. All arrays are read-only.
+    """See the module. All arrays are read-only. Whole arms are read from ``working``, scored by ``vectors``.
 
-    Shapes: vectors, working (v, N), of which the arms are ``rows`` (n,); order (N,); blocks: J arrays
-    (n, w_b), together N wide; squared: the squares of the first of them, the last one cut; starts (J + 1,);
-    grain_squares (ceil(N / grain), n), sums of z^2 over grains; root_fourth (n,), at least
-    the fourth roots of the sums of z^4.
-    Whole arms are read from ``working`` and scored by ``vectors``. ``largest_norm`` is that of the z,
-    ``center_norm`` that of c.
+    Shapes
+        vectors, working    (v, N), of which the arms are ``rows`` (n,)
+        order               (N,)
+        blocks              J arrays (n, w_b), together N wide: z in permuted coordinates
+        squared             the squares of the first blocks, the last one cut
+        starts              (J + 1,), the first coordinate of each block, and N
+        grain_squares       (ceil(N / grain), n), sums of z^2 over grains
+        root_fourth         (n,), at least the fourth roots of the sums of z^4
+    ``largest_norm`` is the largest |z|, ``center_norm`` is |c|.
     """
 
     vectors: Given
@@ -97,7 +102,7 @@ class BlockedArms:
         return sum(block.shape[1] for block in self.squared)
 
     def rounded(self, t: float) -> int:
-        """The least number of coordinates that is at least ``t``, a multiple of the grain or N."""
+        """Return the least multiple of the grain that is at least ``t``, or N."""
         return rounded(t, self.grain, self.dim)
 
     def products(
@@ -110,11 +115,11 @@ class BlockedArms:
         buffer: Single | None = None,
         squared: bool = False,
     ) -> Vector:
-        """Return sum of weights_j z_j over permuted coordinates [start, stop), of all arms or of some.
+        """Return the sums of weights_j z_j over permuted coordinates [start, stop), of all arms or of some.
 
-        ``squared``: of weights_j^2 z_j^2, for stop <= squared_to. Shapes: weights (N,), not permuted;
-        places (m,) ascending; buffer, see ``picked_buffer`` -> (n,) or (m,).
-        Cost: stop - start coordinates of each arm; picking arms takes about 3.5 times as long a coordinate.
+        ``squared``: of weights_j^2 z_j^2, for stop <= squared_to. ``buffer``: see ``picked_buffer``.
+        Shapes: weights (N,), not permuted; places (m,) of some arms, ascending -> (n,) or (m,).
+        Cost: stop - start coordinates of each arm; see ``ReadCosts.picked`` for some of the arms.
         """
         total = np.zeros(self.size if places is None else len(places))
         permuted = weights.take(self.order[start:stop])
@@ -127,10 +132,9 @@ class BlockedArms:
         return total
 
     def whole_products(self, weights: Single, places: Rows) -> Vector:
-        """Return sum of weights_j x_j over all coordinates, read where the arms lie.
+        """Return the sums of weights_j x_j over all coordinates of some arms, read from ``working``.
 
-        Shapes: weights (N,), places (m,) -> (m,). Cost: N coordinates of each arm, which take
-        1.5 to 4 times as long as in a scan, the longest where N is small.
+        Shapes: weights (N,), places (m,) -> (m,). Cost: N coordinates of each arm; see ``ReadCosts.whole``.
         """
         total, rows = np.empty(len(places)), self.rows[places]
         weights = weights.astype(self.working.dtype, copy=False)
@@ -145,7 +149,7 @@ class BlockedArms:
         return total
 
     def squares(self, start: int, stop: int, places: Rows | None) -> Vector:
-        """Return sum of z_j^2 over permuted coordinates [start, stop), in whole grains; as ``products``."""
+        """Return the sums of z_j^2 over permuted coordinates [start, stop), whole grains; as ``products``."""
         grains = self.grain_squares[start // self.grain : -(-stop // self.grain)]
         if places is not None:
             grains = grains[:, places]
@@ -162,10 +166,10 @@ class BlockedArms:
         small: bool = False,
         squared: bool = False,
     ) -> Iterator[tuple[Single, int, int, slice]]:
-        """Yield z in pieces: (some arms, coordinates first to last), first, last, which of the arms.
+        """Yield z in pieces: values (arms, last - first), first, last, and the slice of the arms they are of.
 
-        Picked arms come a few at a time in the buffer, so that the copy stays in the cache; all of them if
-        ``small``. A piece is valid until the next one.
+        Picked arms come a few at a time, copied into the buffer, so that the copy stays in the cache; with
+        ``small`` all arms come a few at a time. A piece is valid until the next one. ``squared``: z^2.
         """
         if buffer is None:
             buffer = picked_buffer()
@@ -188,12 +192,12 @@ class BlockedArms:
 
 
 def picked_buffer() -> Single:
-    """Room for one piece of picked arms; whoever picks often keeps it, for new memory is slow at first."""
+    """Return room for one piece of picked arms. Keep it for a query: the first write to memory is slow."""
     return np.empty(_ENTRIES, dtype=np.float32)
 
 
 def _picked(block: Single, places: Rows, part: slice, buffer: Single) -> Single:
-    """Return block[places, part]; in runs of equal length, which are copied faster than slices of rows."""
+    """Return block[places, part], copied in runs of equal length, which is faster than indexing."""
     width, count = block.shape[1], part.stop - part.start
     run = math.gcd(width, part.start, count)
     if run < _SHORTEST_RUN or len(places) * count > len(buffer):
@@ -206,17 +210,17 @@ def _picked(block: Single, places: Rows, part: slice, buffer: Single) -> Single:
 
 
 def rounded(t: float, grain: int, dim: int) -> int:
-    """The least multiple of the grain that is at least ``t``, and at least one; at most ``dim``."""
+    """Return the least positive multiple of the grain that is at least ``t``; at most ``dim``."""
     return min(dim, grain * max(1, math.ceil(t / grain)))
 
 
 def grain_of(dim: int) -> int:
-    """About a hundredth of the coordinates, but long enough a run for memory."""
+    """Return the number of coordinates in a grain: a 64th of all of them, but 1 to 128."""
     return max(1, min(_GRAIN, dim // _GRAINS))
 
 
 def memory_bytes(n: int, dim: int) -> int:
-    """About what ``build`` will need beside the vectors."""
+    """Return about how much memory ``build`` will need for ``n`` arms, the vectors not counted."""
     grain = grain_of(dim)
     return 4 * n * (2 + dim + -(-dim // grain) + rounded(SQUARED * dim, grain, dim)) + 40 * dim
 
@@ -228,12 +232,14 @@ def build(
     rows: Rows | None = None,
     columns: Columns | None = None,
     working: Given | None = None,
+    costs: ReadCosts = READS_ALONE,
 ) -> BlockedArms:
     """Lay ``vectors``, or some ``rows`` of them, out in blocks; ``rng`` must be secret to the user.
 
-    Shapes: vectors (v, N), float32 or float64; they must not change afterwards. ``columns`` of these arms, if
-    they are known; else they are found, and the vectors are checked. ``working``: the vectors in float32, if
-    they are kept anyway.
+    ``columns`` of these arms, if they are known; else they are found, and the vectors are checked.
+    ``working``: the vectors in float32, if they are kept anyway. ``costs`` of the searches to come, which
+    choose the width of the first block; they change no answer.
+    Shapes: vectors (v, N), float32 or float64; they must not change afterwards. rows (n,).
     Cost: reads everything twice and writes it once; do it once for many queries.
     Raises: as ``columns.of``.
     """
@@ -243,7 +249,7 @@ def build(
         rows = np.arange(len(vectors))
     order = rng.permutation(dim)
     grain = grain_of(dim)
-    starts = _starts(len(rows), dim, grain)
+    starts = _starts(len(rows), dim, grain, costs)
     blocks = tuple(np.empty((len(rows), width), dtype=np.float32) for width in np.diff(starts).tolist())
     grain_squares = np.empty((-(-dim // grain), len(rows)), dtype=np.float32)
     fourth = np.empty(len(rows))
@@ -287,9 +293,12 @@ def build(
     )
 
 
-def _starts(n: int, dim: int, grain: int) -> Rows:
-    """Where blocks begin: each as wide as all before it, within limits, in multiples of the grain."""
-    sample = least_sample(n, dim) if n * dim >= LARGE else dim / 8.0
+def _starts(n: int, dim: int, grain: int, costs: ReadCosts) -> Rows:
+    """Where blocks begin: each as wide as all before it, within limits, in multiples of the grain.
+
+    Where queries have an overhead the first block is no wider than the least sample that is worth reading.
+    """
+    sample = costs.least_sample(n, dim) if costs.overhead(n, dim) > 0.0 else dim / 8.0
     first = rounded(max(SQUARED * dim, min(SUMMED, sample), _FIRST_ENTRIES / n), grain, dim)
     widest = max(first, SUMMED // grain * grain)
     starts = [0]

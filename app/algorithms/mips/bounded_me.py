@@ -8,9 +8,10 @@ Notation
     t_l         coordinates read of every arm of S_l by the end of round l
     f           how many arms beyond K are kept, floor((s - K) / 2) as printed
 
-Two plans. ``printed``: the paper's rounds, each of which keeps half of the arms and has its share of epsilon
-and delta. ``sampled``: one round that has all of epsilon and delta and keeps few arms, which are then read to
-the end. The lemma of a round is the same, and far less is read: see docs/papers/bounded-me.md.
+There are two plans. ``printed``: the paper's rounds, each of which keeps half of the arms and has its share
+of epsilon and delta. ``sampled``: one round that has all of epsilon and delta and keeps few arms, which are
+then read to the end. The lemma of a round is the same, and far less is read: see docs/papers/bounded-me.md.
+How many arms it keeps follows from what reads cost (``rewards.costs``): see ``ReadCosts``.
 
 Source: Liu, Wu, Mozafari, "A Bandit Approach to Maximum Inner Product Search", Algorithm 1.
 """
@@ -25,18 +26,20 @@ from app.algorithms import checks
 from app.algorithms.finite_population import sample_size
 from app.algorithms.guarantee import Guarantee
 from app.algorithms.mips.answer import Answer
-from app.algorithms.mips.prices import Prices, beside, least_sample
+from app.algorithms.mips.partial_sums import PartialSums, largest, read_all
+from app.algorithms.mips.read_costs import ReadCosts
 from app.algorithms.mips.rewards import Rewards
-from app.algorithms.mips.tally import Tally, largest, read_all
 from app.errors import InvalidParameter
 
 Plan = Literal["sampled", "printed"]
 
 NOTHING_SAVED = "the schedule would read as much as a scan"
+# With fewer coordinates everything is read: they are not sampled in runs (``blocked.grain_of``), but singly.
 LEAST_DIM = 128
-# Arms that the guarantee does not need are kept for this much more time: more of the best are among them.
+# More arms are kept than the guarantee needs, as long as the plan costs at most this many times the cheapest
+# one: more of the best arms are among them.
 _PATIENCE = 1.2
-# A schedule that takes this share of a scan's time is not worth its randomness.
+# A plan that costs this share of a scan is not worth its randomness.
 _WORTH = 0.95
 
 
@@ -50,13 +53,15 @@ class Round(NamedTuple):
 def bounded_me(rewards: Rewards, *, k: int, epsilon: float, delta: float, plan: Plan = "sampled") -> Answer:
     """Return ``k`` arms; with probability 1 - delta their k-th best mean is within epsilon of the true one.
 
-    A mean is an inner product divided by N (or a squared distance), so is epsilon. Where the schedule saves
-    nothing everything is read, and the guarantee is "exact"; where the range that was given is seen not to
-    hold it is "none".
+    A mean is an inner product (or a squared distance) divided by N; epsilon is in the same unit. Where the
+    plan saves nothing everything is read, and the guarantee is "exact". Where a term was read outside of the
+    range that was given it is "none".
+
+    ``rewards``: a query and its arms, see ``Rewards``. ``plan``: see the module.
     Shapes: rewards of n arms -> rows, values (min(k, n),). Cost: at most n N reads, ``Answer.reads``.
     Raises: InvalidParameter (k < 1, epsilon <= 0, delta not in (0, 1), plan).
     """
-    check(k, epsilon, delta)
+    check_arguments(k, epsilon, delta)
     if plan not in {"sampled", "printed"}:
         raise InvalidParameter("plan must be sampled or printed", loc=("plan",))
     steps = rounds(rewards, k=k, epsilon=epsilon, delta=delta, plan=plan)
@@ -67,31 +72,31 @@ def bounded_me(rewards: Rewards, *, k: int, epsilon: float, delta: float, plan: 
 
 def follow(steps: Sequence[Round], rewards: Rewards, k: int, guarantee: Guarantee) -> Answer:
     """Read as ``rounds`` said for these rewards, and return the best ``k`` arms; arguments unchecked."""
-    tally = Tally(rewards)
+    partial = PartialSums(rewards)
     for step in steps:
-        if step.t == rewards.dim or tally.few_are_left():
+        if step.t == rewards.dim or partial.few_are_left():
             break
-        tally.read_to(int(step.t))
-        tally.keep(largest(tally.sums, step.kept))
-    return tally.answer(k, guarantee)
+        partial.read_to(int(step.t))
+        partial.keep(largest(partial.sums, step.kept))
+    return partial.answer(k, guarantee)
 
 
-def check(k: int, epsilon: float, delta: float) -> None:
+def check_arguments(k: int, epsilon: float, delta: float) -> None:
     """Raise InvalidParameter unless k >= 1, epsilon > 0 and 0 < delta < 1."""
     checks.in_range("k", k, least=1)
     checks.in_range("epsilon", epsilon, above=0.0)
     checks.in_range("delta", delta, above=0.0, below=1.0)
 
 
-def saves(steps: Sequence[Round], rewards: Rewards, *, prices: Prices | None = None) -> bool:
-    """Whether the rounds take less time than a scan; ``prices`` in place of those of the rewards."""
+def saves(steps: Sequence[Round], rewards: Rewards) -> bool:
+    """Whether the rounds cost clearly less than a scan."""
     n, dim = rewards.size, rewards.dim
-    cost = work(steps, n, dim, prices or rewards.prices) + beside(n, dim) / (n * dim)
+    cost = work(steps, n, dim, rewards.costs) + rewards.costs.overhead(n, dim) / (n * dim)
     return not few_coordinates(rewards) and cost < _WORTH
 
 
 def few_coordinates(rewards: Rewards) -> bool:
-    """Whether coordinates are read faster than they are sampled."""
+    """Whether there are too few coordinates to sample."""
     return rewards.dim < LEAST_DIM
 
 
@@ -102,42 +107,45 @@ def rounds(
     epsilon: float,
     delta: float,
     plan: Plan = "sampled",
-    prices: Prices | None = None,
 ) -> list[Round]:
-    """The rounds for these rewards, in numbers of coordinates at which reading can stop; none if n <= k.
+    """Return the rounds for these rewards, none if n <= k; arguments as of ``bounded_me``, unchecked.
 
-    ``prices`` in place of those of the rewards.
+    Every t is a number of coordinates at which reading can stop.
     """
     n, dim, spread, noise = rewards.size, rewards.dim, rewards.bounds.spread, rewards.noise
     if plan == "printed":
         steps = list(schedule(n, dim, k=k, epsilon=epsilon, delta=delta, spread=spread, noise=noise))
     else:
-        prices, epsilon = prices or rewards.prices, epsilon - 2.0 * noise
-        steps = sample_once(n, dim, k=k, epsilon=epsilon, delta=delta, spread=spread, prices=prices)
+        epsilon -= 2.0 * noise
+        steps = sample_once(n, dim, k=k, epsilon=epsilon, delta=delta, spread=spread, costs=rewards.costs)
     return [Round(rewards.rounded(step.t), step.kept) for step in steps]
 
 
 def sample_once(
-    n: int, dim: int, *, k: int, epsilon: float, delta: float, spread: float, prices: Prices
+    n: int, dim: int, *, k: int, epsilon: float, delta: float, spread: float, costs: ReadCosts
 ) -> list[Round]:
-    """One sample of all arms, after which the best are read to the end: in about the least time."""
-    least = least_sample(n, dim)
+    """Return the plan of one sample of all arms, after which the best are read to the end.
+
+    ``spread`` is R. It costs at most 1.2 times as much as the cheapest such plan, and keeps as many arms as
+    that allows.
+    """
+    least = costs.least_sample(n, dim)
     plans = list[tuple[float, list[Round]]]()
-    quickest = math.inf
-    # From the fewest kept on: once picking takes too long by itself, more need not be looked at.
+    cheapest = math.inf
+    # From the fewest kept on. Once finishing alone costs too much, keeping more arms costs even more.
     for halved in range(max(n - k, 0).bit_length(), 0, -1):
         beyond = (n - k) >> halved
         # DEVIATION (Alg. 1, lines 4, 5 and 9): one round, which keeps K + f arms for any f; less is read.
         level = math.log((k + (n - k) / (beyond + 1)) / delta)
         t = max(least, math.ceil(sample_size(_u(spread, epsilon, level), dim)))
         steps = [Round(t, k + beyond), Round(dim, k)]
-        time = work(steps, n, dim, prices)
-        if time - t / dim > _PATIENCE * quickest:
+        cost = work(steps, n, dim, costs)
+        if cost - t / dim > _PATIENCE * cheapest:
             break
-        quickest = min(quickest, time)
-        plans.append((time, steps))
-    # The last that is quick enough keeps most arms.
-    return next((steps for time, steps in reversed(plans) if time <= _PATIENCE * quickest), [])
+        cheapest = min(cheapest, cost)
+        plans.append((cost, steps))
+    # The last plan that is cheap enough keeps most arms.
+    return next((steps for cost, steps in reversed(plans) if cost <= _PATIENCE * cheapest), [])
 
 
 def schedule(
@@ -145,7 +153,7 @@ def schedule(
 ) -> Iterator[Round]:
     """Yield the printed rounds, until k arms are left or all N coordinates are read; none if n <= k.
 
-    ``spread`` is R; means are known up to ``noise``, which is taken off epsilon.
+    ``spread`` is R. ``noise`` bounds the rounding error of a mean, and is taken off epsilon.
     """
     count = max(n - k, 0).bit_length()
     # DEVIATION (Alg. 1, line 4): rounding errors have a share of epsilon.
@@ -165,13 +173,13 @@ def _u(spread: float, share: float, level: float) -> float:
     return 2.0 * (spread / share) ** 2 * level if share > 0.0 else math.inf
 
 
-def work(steps: Sequence[Round], n: int, dim: int, prices: Prices) -> float:
-    """The time that the rounds take, in scans of everything."""
+def work(steps: Sequence[Round], n: int, dim: int, costs: ReadCosts) -> float:
+    """Return what the reads of the rounds cost, as a share of a scan."""
     total, before, left = 0.0, 0.0, n
     for step in steps:
         if step.t == dim:
-            total += prices.finishing(left, before, n, dim)
+            total += costs.finishing(left, before, n, dim)
         else:
-            total += prices.reading(left, n) * (step.t - before)
+            total += costs.reading(left, n) * (step.t - before)
         before, left = step.t, step.kept
     return total / (n * dim) if steps else 1.0

@@ -1,12 +1,12 @@
-"""What is known of every coordinate before a query comes, and what it says of the query's rewards.
+"""The range and mean of every coordinate over the arms, and bounds on a query's rewards that follow.
 
 Notation
     n, N        number of arms, of coordinates
     x, q        arm and query (N,)
     f_j(x)      term of coordinate j: q_j x_j, or -(q_j - x_j)^2 for the nearest arm
     c           mean of the arms (N,)
-    y_j         reward f_j(x) - f_j(c): a constant for each coordinate changes no comparison of two arms that
-                were read at the same coordinates
+    y_j         reward f_j(x) - f_j(c). Arms are only compared at the same coordinates, so what is taken off
+                every arm alike changes nothing
     R           largest range of one coordinate's rewards over all arms
     w           bound on every |y_j|
 """
@@ -30,21 +30,25 @@ Given = NDArray[np.floating[Any]]
 Single = NDArray[np.float32]
 
 LARGEST = 1e9
-# What underflows in float32, in units of the largest number of a query; coordinates are below 2^30.
+# At least what underflows when a product is computed in float32: coordinates are below 2^30, and the largest
+# number of the query is scaled to at most 1.
 TINY = 2.0**-118
+# ``chunks`` yields about so many numbers at a time, 512 KB in float64.
 _ENTRIES = 2**16
-# The reciprocal of its power of two is a number.
+# 2^-exponent is finite in float64 for exponents from here on.
 _LEAST_EXPONENT = -1_000
-# Times this, a product in float32 of rounded numbers is at least that of the numbers.
+# Two numbers were rounded to float32 and multiplied there. The product times this is at least the true one.
 _PRODUCT_ABOVE = 1.0 + 2.0**-22
-# Terms that were rounded to float32 by whoever named the range do not violate it.
+# A range that was given is widened by this share: its ends may be terms that were rounded to float32.
 _SLACK = 2.0**-20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Shapes (N,): low, high, center: least, largest and about the mean value of every coordinate; width: at
-    least how far the least and the largest are from each other; reach: at least how far from the center.
+    """What is known of every coordinate. Shapes: (N,) each.
+
+    ``low``, ``high``: the least and the largest value. ``center``: about the mean value, c.
+    ``width``: at least high - low. ``reach``: at least the largest distance from the center.
     """
 
     low: Vector
@@ -64,7 +68,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """R and w of the module, and whether the data contradicts the range that was given."""
+    """``spread`` is R, ``largest`` is w. ``violated``: the arms contradict the range that was given."""
 
     spread: float
     largest: float
@@ -72,13 +76,13 @@ class Bounds:
 
 
 def term(values: Given, query: Vector, objective: Objective) -> Vector:
-    """f_j of the module. Shapes: values (..., N), query (N,) -> (..., N)."""
+    """Return f_j. Shapes: values (..., N), query (N,) -> (..., N)."""
     terms: Vector = values * query if objective == "inner_product" else -np.square(values - query)
     return terms
 
 
 def of(vectors: Given, rows: Rows | None = None) -> Columns:
-    """Shapes: vectors (n, N); only ``rows`` of them if given. Cost: n N reads.
+    """Return the columns of ``vectors`` (n, N), or of some ``rows`` of them. Cost: n N reads.
 
     Raises: InvalidShape, NonFinite, InvalidParameter (no arms, no coordinates, a magnitude above 1e9).
     """
@@ -111,9 +115,10 @@ def bounds(
     objective: Objective,
     value_range: tuple[float, float] | None,
 ) -> Bounds:
-    """What is known of a query's rewards. Cost: O(N). ``value_range`` as in ``bounded_me``.
+    """Return bounds on a query's rewards. Cost: O(N). Raises InvalidParameter (neither columns nor a range).
 
-    Without columns the range is all there is to know: then y_j is f_j less the middle of the range.
+    ``value_range`` bounds every product q_j x_j, or (q_j - x_j)^2. Without columns it is all that is known;
+    then y_j is f_j less the middle of the range.
     """
     given = None if value_range is None else term_range(value_range, objective)
     if columns is None:
@@ -134,35 +139,41 @@ def bounds(
 
 
 def scaled(slope: Vector, largest: float) -> tuple[Single, int]:
-    """Return the slope, at most ``largest``, over a power of two that leaves at most 1, and the exponent."""
+    """Return the slope over 2^exponent, at most 1 in magnitude, and the exponent.
+
+    ``largest`` is the largest magnitude of the slope.
+    """
     exponent = max(math.frexp(largest)[1], _LEAST_EXPONENT)
     return (slope * math.ldexp(1.0, -exponent)).astype(np.float32), exponent
 
 
 def product_bounds(columns: Columns, slope: Single, exponent: int) -> Bounds:
-    """R and w where f_j is the product of x_j and 2^exponent slope_j. Cost: O(N), in float32."""
+    """Return bounds on rewards where f_j = 2^exponent slope_j x_j. Cost: O(N), in float32."""
 
     def above(factors: Single) -> float:
         return math.ldexp(_PRODUCT_ABOVE * float(np.multiply(steep, factors).max()) + TINY, exponent)
 
     steep = np.abs(slope)
-    return Bounds(above(columns.width), above(columns.reach))  # both ends of a width are values of some arm
+    return Bounds(above(columns.width), above(columns.reach))
 
 
 def term_range(value_range: tuple[float, float], objective: Objective) -> tuple[float, float]:
-    """The range of f_j that ``value_range`` means, a little widened."""
+    """Return the range of f_j that follows from ``value_range``, a little widened."""
     low, high = value_range
     slack = _SLACK * max(abs(low), abs(high))
     return (low - slack, high + slack) if objective == "inner_product" else (-high - slack, -low + slack)
 
 
 def magnitude(values: Given) -> float:
-    """The largest absolute value, NaN if there is one; 0 of none."""
+    """Return the largest absolute value; NaN if there is a NaN, 0 of no values."""
     return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 
 def check_query(query: Given, dim: int, objective: Objective) -> tuple[Vector, float]:
-    """Return the query in float64, and its magnitude. Raises: InvalidShape, NonFinite, InvalidParameter."""
+    """Return the query in float64, and its magnitude.
+
+    Raises: InvalidShape, NonFinite, InvalidParameter (a magnitude above 1e9, an unknown objective).
+    """
     checks.shape("query", query, (dim,))
     largest = magnitude(query)
     if not largest <= LARGEST:
@@ -181,12 +192,12 @@ def check_range(value_range: tuple[float, float] | None) -> None:
 
 
 def chunk_rows(dim: int) -> int:
-    """How many rows ``chunks`` yields at a time."""
+    """Return how many rows ``chunks`` yields at a time."""
     return max(1, _ENTRIES // max(1, dim))
 
 
 def chunks(vectors: Given, rows: Rows | None = None) -> Iterator[Given]:
-    """The rows, a few at a time, so that they are in the cache when they are read again."""
+    """Yield the rows, a few at a time, so that they are in the cache when they are read again."""
     step = chunk_rows(vectors.shape[1])
     count = len(vectors) if rows is None else len(rows)
     for start in range(0, count, step):

@@ -1,4 +1,4 @@
-"""The rewards of one query over blocked arms: what pulling an arm returns, and what is known beforehand.
+"""The rewards of one query: what pulling an arm returns, what is known beforehand; over blocked arms.
 
 Notation, beyond that of ``columns`` and ``blocked``
     y_j         q_j z_j, or 2 (q_j - c_j) z_j - z_j^2 for the nearest arm: both are f_j(x) - f_j(c)
@@ -19,7 +19,7 @@ from app.algorithms.mips import columns
 from app.algorithms.mips.answer import Objective
 from app.algorithms.mips.blocked import SUMMED, BlockedArms, picked_buffer
 from app.algorithms.mips.columns import TINY, Bounds, Single
-from app.algorithms.mips.prices import BLOCKED, Prices
+from app.algorithms.mips.read_costs import READS_ALONE, ReadCosts
 from app.algorithms.types import Rows, Vector
 
 _UNIT = 2.0**-24
@@ -29,11 +29,11 @@ _SUMMED_ABOVE = 1.0 + 4.0 * SUMMED * _UNIT
 
 
 class Rewards(Protocol):
-    """What the searches ask of a query and its arms; n arms, N coordinates.
+    """A query and its arms, as the searches see them; ``size`` is n, ``dim`` is N.
 
-    ``bounds`` R and w; ``noise`` bounds the rounding error of a mean of rewards over any t coordinates,
-    ``sum_noise`` that of the sum over all N, ``whole_noise`` that of ``whole``. ``violated``: some term read
-    so far lies outside the range that was given.
+    ``bounds`` are R and w. ``noise`` bounds the rounding error of a mean of rewards over any t coordinates,
+    ``sum_noise`` that of the sum over all N, ``whole_noise`` that of ``whole``. ``costs`` are those of
+    reading them. ``violated``: some term read so far lies outside the range that was given.
     """
 
     @property
@@ -51,32 +51,32 @@ class Rewards(Protocol):
     @property
     def whole_noise(self) -> float: ...
     @property
-    def prices(self) -> Prices: ...
+    def costs(self) -> ReadCosts: ...
     @property
     def violated(self) -> bool: ...
 
-    def roots(self) -> Vector | None:
-        """Upper bounds on the root mean squares of the arms' y (n,), if they are known before reading."""
+    def root_mean_squares(self) -> Vector | None:
+        """Return upper bounds on those of the arms' y (n,); None if nothing is known before reading."""
         ...
 
     def rounded(self, t: float) -> int:
-        """The least number of coordinates at which reading can stop that is at least ``t``."""
+        """Return the least number of coordinates, at least ``t``, at which reading can stop."""
         ...
 
     def pull(self, start: int, stop: int, places: Rows | None) -> Vector:
-        """Sums of y over coordinates [start, stop) of all arms (n,), or of the arms at places (m,)."""
+        """Return the sums of y over coordinates [start, stop) of all arms (n,), or at places (m,)."""
         ...
 
     def pull_squares(self, start: int, stop: int, places: Rows | None) -> tuple[Vector, Vector]:
-        """The same, and upper bounds on the sums of y^2."""
+        """Return the same, and upper bounds on the sums of y^2."""
         ...
 
     def whole(self, places: Rows) -> Vector:
-        """Sums of y over all coordinates of the arms at places (m,), less what is the same for all arms."""
+        """Return the sums of y over all coordinates of the arms at places (m,), all off by one constant."""
         ...
 
     def scores(self, places: Rows) -> tuple[Rows, Vector]:
-        """Rows of the arms at places, and their sums of f over all coordinates in float64. Shapes: (m,)."""
+        """Return the rows of the arms at places (m,), and their sums of f over all N in float64 (m,)."""
         ...
 
 
@@ -84,8 +84,9 @@ class Rewards(Protocol):
 class BlockedRewards:
     """``Rewards`` over blocked arms.
 
-    The slope of y in z is q, or 2 (q - c) for the nearest arm. Shapes: query, slope (N,); weights (N,), the
-    slope over 2^exponent.
+    ``slope`` (N,) is that of y in z: q, or 2 (q - c) for the nearest arm. ``weights`` (N,) are the slope over
+    2^``exponent``, at most 1, in float32. ``root_peak`` is the root of the peak. ``buffer``: see
+    ``picked_buffer``.
     """
 
     arms: BlockedArms
@@ -99,7 +100,7 @@ class BlockedRewards:
     noise: float
     sum_noise: float
     whole_noise: float
-    prices: Prices = field(default=BLOCKED, init=False)
+    costs: ReadCosts
     buffer: Single = field(default_factory=picked_buffer, init=False, repr=False)
 
     @property
@@ -114,7 +115,7 @@ class BlockedRewards:
     def violated(self) -> bool:
         return self.bounds.violated
 
-    def roots(self) -> Vector:
+    def root_mean_squares(self) -> Vector:
         """By Cauchy and Schwarz, and Minkowski: see docs/papers/bounded-me.md."""
         root_fourth, root_dim = self.arms.root_fourth, math.sqrt(self.dim)
         squares = np.square(self.weights, dtype=np.float64)
@@ -159,7 +160,7 @@ class BlockedRewards:
         return rows, scores(self.arms.vectors, rows, self.query, self.objective)
 
     def _kept_squares(self, start: int, stop: int, places: Rows | None) -> Vector:
-        """Bounds of the sums of q_j^2 z_j^2, from the squares that the arms keep."""
+        """Return upper bounds on the sums of q_j^2 z_j^2, from the squares that the arms keep."""
         squares = self.arms.products(self.weights, start, stop, places, buffer=self.buffer, squared=True)
         squares += (stop - start) * TINY * (1.0 + self.arms.largest_norm**2)
         squares *= math.ldexp(_SUMMED_ABOVE, 2 * self.exponent)
@@ -189,10 +190,12 @@ def blocked_rewards(
     *,
     objective: Objective = "inner_product",
     value_range: tuple[float, float] | None = None,
+    costs: ReadCosts = READS_ALONE,
 ) -> BlockedRewards:
     """Prepare a query. Shapes: query (N,). Cost: O(N).
 
     ``value_range`` bounds every product q_j x_j, or (q_j - x_j)^2; what is known of the arms is used as well.
+    ``costs`` are those from which a search chooses its plan.
 
     Raises: InvalidShape, NonFinite, InvalidParameter (a magnitude above 1e9, the range, the objective).
     """
@@ -226,11 +229,15 @@ def blocked_rewards(
         gamma * peak + tiny,
         gamma * (steepness + norm) * norm + tiny * arms.dim,
         gamma * (steepness * (arms.center_norm + norm) + norm**2) + tiny * arms.dim,
+        costs,
     )
 
 
 def scores(vectors: columns.Given, rows: Rows, query: Vector, objective: Objective) -> Vector:
-    """Sums of f over all coordinates, in float64, each as if it were the only one. -> (m,)."""
+    """Return the sums of f over all coordinates of some rows, in float64, each independent of the others.
+
+    Shapes: vectors (v, N), rows (m,), query (N,) -> (m,).
+    """
     found = np.empty(len(rows))
     step = max(1, _SCORED_ENTRIES // len(query))
     buffer = np.empty((min(step, len(rows)), len(query)))

@@ -1,8 +1,8 @@
-"""The race of Algorithm 1: arms are read at the same random factors and leave when they are clearly behind.
+"""The race of Algorithm 1: arms are read at the same random factors, and leave when they are clearly behind.
 
 Notation
     D, N        number of arms, of factors
-    T_t         factors read at look t: m, 2m, 4m, ..., N
+    T           factors read so far of every arm that is left; arms are checked at T = m, 2m, 4m, ..., N
     mu^_i       mean of arm i's rewards so far
     sigma^_i    their standard deviation, divided by T; sigma^_i,j that of the differences of two arms
     x           the arm of largest mu^ among those left
@@ -10,8 +10,8 @@ Notation
     G           width: a bound on how far a mean is off, see ``Width``
 
 Marginal: arm i leaves when mu^_x - mu^_i > G(sigma^_x) + G(sigma^_i). Pairwise: when it is > G(sigma^_x,i),
-with the range C_x + C_i. Only pairs with the leader are ever needed, so both cost O(D T): the print's O(D^2
-T) is for a table of all pairs.
+with the range C_x + C_i. Only pairs with the leader are ever needed, so both cost O(D T). The print's
+O(D^2 T) is for a table of all pairs.
 
 Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", Algorithm 1.
 """
@@ -32,7 +32,7 @@ from app.errors import InvalidParameter
 
 Variance = Literal["pairwise", "marginal"]
 Width = Callable[[int, Vector, Vector], Vector]
-"""width(T, deviations (m,), ranges (m,)) -> (m,), for T < N."""
+"""width(T, deviations (m,), ranges (m,)) -> (m,): how far means of T < N rewards can be off."""
 
 
 class Sample(Protocol):
@@ -83,24 +83,28 @@ class FactorSample:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``looks`` ascending, the last is N; ``ranges`` (D,) are the C_i, zeros where the width needs none."""
+    """How to race.
 
-    looks: tuple[int, ...]
+    ``schedule``: the T at which arms are checked, ascending; the last is N. ``ranges`` (D,): the C_i, zeros
+    if ``width`` needs none.
+    """
+
+    schedule: tuple[int, ...]
     width: Width
     ranges: Vector
     variance: Variance = "pairwise"
 
 
 def doubling(first: int, size: int) -> tuple[int, ...]:
-    """The looks first, 2 first, 4 first, ... and N."""
-    looks = [min(first, size)]
-    while looks[-1] < size:
-        looks.append(min(2 * looks[-1], size))
-    return tuple(looks)
+    """Return the doubling schedule: first, 2 first, 4 first, ... and N = ``size``."""
+    schedule = [min(first, size)]
+    while schedule[-1] < size:
+        schedule.append(min(2 * schedule[-1], size))
+    return tuple(schedule)
 
 
 def rivals(arms: int, variance: Variance) -> int:
-    """How many events share delta: D marginal, D - 1 pairwise ones. Raises InvalidParameter."""
+    """Return how many events share delta: D marginal, D - 1 pairwise ones. Raises InvalidParameter."""
     if variance not in ("pairwise", "marginal"):
         raise InvalidParameter("variance must be pairwise or marginal", loc=("variance",))
     return max(1, arms - 1 if variance == "pairwise" else arms)
@@ -108,27 +112,27 @@ def rivals(arms: int, variance: Variance) -> int:
 
 def race(sample: Sample, offsets: Vector, rules: Rules) -> int:
     """Return the row of the winner. Shapes: offsets (D,), added to the sums of the rewards."""
-    size = rules.looks[-1]
+    size = rules.schedule[-1]
     left: Rows = np.arange(len(offsets))
-    for look in rules.looks:
+    for t in rules.schedule:
         if len(left) == 1:
             break
-        sample.read_to(look)
+        sample.read_to(t)
         means = sample.means() + offsets[left] / size
         leader = int(means.argmax())
-        if look == size:
+        if t == size:
             return int(left[leader])
-        stay = np.flatnonzero(means[leader] - means <= _widths(sample, leader, look, rules, left))
+        stay = np.flatnonzero(means[leader] - means <= _widths(sample, leader, t, rules, left))
         left = left[stay]
         sample.keep(stay)
     return int(left[0])
 
 
-def _widths(sample: Sample, leader: int, look: int, rules: Rules, left: Rows) -> Vector:
+def _widths(sample: Sample, leader: int, t: int, rules: Rules, left: Rows) -> Vector:
     ranges = rules.ranges[left]
     if rules.variance == "pairwise":
-        return rules.width(look, sample.deviations_from(leader), ranges[leader] + ranges)
-    single = rules.width(look, sample.deviations(), ranges)
+        return rules.width(t, sample.deviations_from(leader), ranges[leader] + ranges)
+    single = rules.width(t, sample.deviations(), ranges)
     widths: Vector = single[leader] + single
     return widths
 
@@ -144,9 +148,9 @@ def draw(
 ) -> Draws:
     """Draw by ``decide(factors, offsets, rng) -> (row, reads)``, and exactly once that is cheaper.
 
-    Every draw has its own Gumbel variables and its own random order, so the draws are independent. Knowing
-    all sums makes every draw free: they are computed when the draws to come would read more than D N. A race
-    reads at least ``least`` factors of every arm.
+    Every draw has its own Gumbel variables and its own random order, so the draws are independent. Once all
+    sums are known every draw is free, so they are computed when the draws to come would read more than D N.
+    ``least``: a race reads at least so many factors of every arm.
     """
     most, reads, rows = factors.exhaustive_reads, 0, list[int]()
     while len(rows) < draws:
@@ -158,20 +162,20 @@ def draw(
         row, read = decide(factors, log_prior + rng.gumbel(size=factors.arms), rng)
         rows.append(row)
         reads += read
-    raced = draws if least < factors.size else 0  # a first look at everything decides nothing early
+    raced = draws if least < factors.size else 0  # a first check at T = N decides nothing early
     return Draws(np.array(rows, dtype=np.int64), min(reads, most), most, raced)
 
 
 def draw_by_race(
     factors: Factors, log_prior: Vector, draws: int, rng: np.random.Generator, rules: Rules
 ) -> Draws:
-    """``draw``, each by a race of its own over the factors in random order."""
+    """Return what ``draw`` does, each draw decided by a race over the factors in a random order."""
 
     def decide(some: Factors, offsets: Vector, generator: np.random.Generator) -> tuple[int, int]:
         sample = FactorSample(some, RandomOrder(some.size, generator))
         return race(sample, offsets, rules), sample.reads
 
-    return draw(factors, log_prior, draws, rng, decide, least=rules.looks[0])
+    return draw(factors, log_prior, draws, rng, decide, least=rules.schedule[0])
 
 
 def check_race(delta: float, first: int) -> None:

@@ -3,10 +3,11 @@
 Notation
     D, N        number of arms, of factors
     T           factors read so far of every arm that is left
-    t*          number of looks; the last reads everything and needs no width
+    t*          number of checks; the last is when everything was read, and needs no width
     C_i         range of log f_n(i) over n: largest minus smallest, or a bound on it
 
-G = B_EBS(delta / (D' (t* - 1)), T, sigma^, C): a union over arms and looks.
+G = B_EBS(delta / (D' (t* - 1)), T, sigma^, C): a union over arms and checks. D' is D, or D - 1 with pairwise
+variance.
 
 Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", section 3.3.1.
 """
@@ -47,6 +48,7 @@ def racing_ebs(
 ) -> Draws:
     """Return draws whose distribution is within ``delta`` of p in total variation.
 
+    ``first`` is the first T; 1 counts as 2.
     Shapes: ranges (D,), the C_i; log_prior (D,), the log f_0 -> rows (draws,).
     Cost: at most D N reads; O(D T) time a draw. Raises: InvalidShape, NonFinite, InvalidParameter (delta not
     in (0, 1), draws < 1, first < 1, no states, a negative range).
@@ -58,15 +60,15 @@ def racing_ebs(
 
 
 def ebs_rules(ranges: Vector, size: int, *, delta: float, variance: Variance, first: int) -> Rules:
-    """The looks and widths of a race over ``size`` factors. Raises: InvalidParameter."""
+    """Return the schedule and widths of a race over ``size`` factors. Raises: InvalidParameter."""
     check_race(delta, first)
-    looks = doubling(max(first, 2), size)
-    level = math.log(rivals(len(ranges), variance) * max(1, len(looks) - 1) / delta)
+    schedule = doubling(max(first, 2), size)
+    level = math.log(rivals(len(ranges), variance) * max(1, len(schedule) - 1) / delta)
 
     def width(t: int, deviations: Vector, some: Vector) -> Vector:
         return empirical_bernstein_serfling(t, size, deviation=deviations, spread=some, level=level)
 
-    return Rules(looks, width, ranges, variance)
+    return Rules(schedule, width, ranges, variance)
 
 
 def check_ranges(ranges: Vector, arms: int) -> None:

@@ -1,4 +1,4 @@
-"""Racing-Normal: the race whose widths take means for Gaussian, and share delta over all looks at once.
+"""Racing-Normal: the race whose widths take means for Gaussian, and share delta among all checks at once.
 
 Notation
     D, N        number of arms, of factors
@@ -46,8 +46,9 @@ def racing_normal(
 ) -> Draws:
     """Return draws whose distribution is within ``delta`` of p in total variation, for Gaussian means.
 
+    ``first`` is m; 1 counts as 2.
     Shapes: log_prior (D,), the log f_0 -> rows (draws,). Cost: at most D N reads; O(D T) time a draw.
-    Raises: InvalidShape, NonFinite, InvalidParameter (delta not in (0, 1), draws < 1, first < 2, no states).
+    Raises: InvalidShape, NonFinite, InvalidParameter (delta not in (0, 1), draws < 1, first < 1, no states).
     """
     log_prior = check(factors, log_prior, draws)
     rules = normal_rules(factors.arms, factors.size, delta=delta, variance=variance, first=first)
@@ -55,15 +56,15 @@ def racing_normal(
 
 
 def normal_rules(arms: int, size: int, *, delta: float, variance: Variance, first: int) -> Rules:
-    """The looks and widths of a race of ``arms`` over ``size`` factors. Raises: InvalidParameter."""
+    """Return the schedule and widths of a race of D arms over N factors. Raises: InvalidParameter."""
     check_race(delta, first)
-    looks = doubling(max(first, 2), size)
-    bound = b_normal(delta / rivals(arms, variance), looks[0] / size)
-    return Rules(looks, normal_width(size, bound), np.zeros(arms), variance)
+    schedule = doubling(max(first, 2), size)
+    bound = b_normal(delta / rivals(arms, variance), schedule[0] / size)
+    return Rules(schedule, normal_width(size, bound), np.zeros(arms), variance)
 
 
 def normal_width(size: int, bound: float) -> Width:
-    """Equation 9."""
+    """Return the width of Equation 9; ``bound`` is B."""
 
     def width(t: int, deviations: Vector, ranges: Vector) -> Vector:  # noqa: ARG001 - of the protocol
         scale = math.sqrt((1.0 - (t - 1) / (size - 1)) / t) * bound

@@ -8,6 +8,7 @@ So the order is drawn again for every version of a catalogue, and after ``REDRAW
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from app.algorithms.mips import blocked, columns
 from app.algorithms.mips.blocked import BlockedArms
 from app.algorithms.mips.columns import Columns
+from app.algorithms.mips.read_costs import ReadCosts
 from app.indexes.table import ArmView
 from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.catalogues import Catalogue
@@ -47,10 +49,14 @@ class Prepared:
 
 
 class BlockedCopies:
-    """The most recently used copies, one for a catalogue. For any thread; a copy is made once."""
+    """The most recently used copies, one for a catalogue. For any thread; a copy is made once.
 
-    def __init__(self, capacity_bytes: int) -> None:
+    ``costs`` returns what reads cost on this machine. By default every read costs 1, and nothing else does.
+    """
+
+    def __init__(self, capacity_bytes: int, *, costs: Callable[[], ReadCosts] = ReadCosts) -> None:
         self._capacity = capacity_bytes
+        self.costs = costs
         self._kept: BoundedCache[str, Prepared] = BoundedCache(capacity_bytes)
         self._changing = threading.Lock()
 
@@ -94,7 +100,12 @@ class BlockedCopies:
             prepared.arms, prepared.answers = None, 1
             rng = np.random.default_rng()  # seeded from the operating system's entropy
             arms = prepared.arms = blocked.build(
-                view.features, rng=rng, rows=view.live_rows, columns=found, working=view.working
+                view.features,
+                rng=rng,
+                rows=view.live_rows,
+                columns=found,
+                working=view.working,
+                costs=self.costs(),
             )
         self._has_grown(prepared)
         return arms

@@ -4,8 +4,11 @@ Notation
     n, N        number of arms, of coordinates
 
 Every method is one row of ``METHODS``: what it does with a catalogue, and with vectors of a request. These
-are read where they lie, in a random order: there is nothing to prepare, and a coordinate costs more than in a
-blocked copy; the reads are those of the algorithm.
+are read in rows, as they came. Nothing is prepared for them, so a sampled coordinate takes longer than in a
+blocked copy of a catalogue; the number of reads is that of the algorithm.
+
+The plan of a search depends on what reads cost. Without a seed these costs are measured on this machine. With
+a seed they are ``SEEDED``, so that the same seed gives the same answer on every machine.
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ from app.algorithms.guarantee import Guarantee, exactly
 from app.algorithms.mips import bounded_me, exact, racing
 from app.algorithms.mips import columns as column_values
 from app.algorithms.mips.answer import Answer, Objective
-from app.algorithms.mips.gathered import GatheredRewards
-from app.algorithms.mips.prices import BLOCKED
+from app.algorithms.mips.read_costs import ReadCosts
 from app.algorithms.mips.rewards import Rewards, blocked_rewards
+from app.algorithms.mips.row_major import RowMajorRewards
 from app.algorithms.types import Vector
 from app.errors import DimensionMismatch, Invalid, NoArms, TooLarge
 from app.indexes.live import IndexOptions, LiveIndex, Snapshot
+from app.indexes.measured_costs import MeasuredCosts
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.blocked_copies import BlockedCopies, Prepared
@@ -39,6 +43,18 @@ THREADS = 2
 WAITING = 32
 # A graph is built for one request over vectors, and thrown away.
 MOST_GRAPH_NUMBERS = 1_000_000
+# Never change these: the answer to a seed depends on them. A read is a read, whichever arm it is of; the
+# overhead of a query was measured once.
+SEEDED = ReadCosts(
+    picked=1.0,
+    whole=1.0,
+    query=950_000.0,
+    coordinate=60.0,
+    arm=200.0,
+    decision=250_000.0,
+    check=2_000_000.0,
+    large=2.0**24,
+)
 
 MethodName = Literal["bounded_me", "racing", "exact", "hnsw", "adaptive"]
 Given = NDArray[np.floating[Any]]
@@ -110,7 +126,7 @@ class Mips:
 
     def __init__(self, *, cache_bytes: int, independent: IndependentSolvers) -> None:
         self._independent = independent
-        self.copies = BlockedCopies(cache_bytes)
+        self.copies = BlockedCopies(cache_bytes, costs=MeasuredCosts())
         self._work = LongWork(threads=THREADS, waiting=WAITING)
 
     async def search(self, catalogue: Catalogue, request: MipsRequest) -> Found:
@@ -165,9 +181,13 @@ def _sampled(search: Callable[[MipsRequest], Search], few_coordinates: Callable[
     def in_catalogue(job: CatalogueJob) -> Answer:
         request, view = job.request, job.prepared.view
         known = job.copies.columns(job.prepared)
-        options: dict[str, Any] = {"objective": request.objective, "value_range": request.value_range}
+        options: dict[str, Any] = {
+            "objective": request.objective,
+            "value_range": request.value_range,
+            "costs": _costs(job),
+        }
         rng = np.random.default_rng((request.seed or 0, job.uid, job.prepared.version))
-        rewards: Rewards = GatheredRewards(
+        rewards: Rewards = RowMajorRewards(
             view.features, job.query, rng=rng, rows=view.live_rows, columns=known, **options
         )
         few = few_coordinates(rewards)
@@ -185,16 +205,23 @@ def _sampled(search: Callable[[MipsRequest], Search], few_coordinates: Callable[
         request = job.request
         if request.value_range is None:
             return _scan_vectors(job, UNKNOWN_RANGE)
-        rewards = GatheredRewards(
+        rewards = RowMajorRewards(
             job.vectors,
             job.query,
             rng=np.random.default_rng(request.seed),
             objective=request.objective,
             value_range=request.value_range,
+            costs=SEEDED,
         )
         return search(request)(rewards)
 
     return Method(in_catalogue, in_vectors)
+
+
+def _costs(job: CatalogueJob) -> ReadCosts:
+    """What the plan is made from; nothing is measured where everything is compared anyway."""
+    compared = job.prepared.view.dim < bounded_me.LEAST_DIM
+    return SEEDED if compared or job.request.seed is not None else job.copies.costs()
 
 
 def _saves_nothing(rewards: Rewards, request: MipsRequest) -> str | None:
@@ -202,11 +229,8 @@ def _saves_nothing(rewards: Rewards, request: MipsRequest) -> str | None:
     if rewards.size <= request.k:
         return racing.FEW_COORDINATES
     if request.method == "bounded_me":
-        prices = BLOCKED if request.seed is None else rewards.prices
-        steps = bounded_me.rounds(
-            rewards, k=request.k, epsilon=request.epsilon, delta=request.delta, prices=prices
-        )
-        if not bounded_me.saves(steps, rewards, prices=prices):
+        steps = bounded_me.rounds(rewards, k=request.k, epsilon=request.epsilon, delta=request.delta)
+        if not bounded_me.saves(steps, rewards):
             return bounded_me.NOTHING_SAVED
     return None
 

@@ -177,7 +177,7 @@ def _raced(method: coordinates.Method) -> Callable[[ArmsJob], ArmDraws]:
             return _score_all(job, reason)
         arms, request = job.copies.arms(job.prepared), job.request
         found = coordinates.race_coordinates(
-            blocked_rewards(arms, job.weights),
+            blocked_rewards(arms, job.weights, costs=job.copies.costs()),
             method=method,
             delta=request.delta,
             rng=job.generator(),

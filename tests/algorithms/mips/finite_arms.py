@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from app.algorithms.mips import blocked, columns
-from app.algorithms.mips.gathered import GatheredRewards
 from app.algorithms.mips.rewards import blocked_rewards
+from app.algorithms.mips.row_major import RowMajorRewards
 
 
 def truth(vectors, query, objective):
@@ -31,7 +31,7 @@ def in_blocks(vectors, query, objective="inner_product", *, seed=0, **options):
 
 
 def with_columns(vectors, query, objective="inner_product", *, seed=0, **options):
-    return GatheredRewards(
+    return RowMajorRewards(
         vectors,
         query,
         rng=np.random.default_rng(seed),
@@ -41,16 +41,16 @@ def with_columns(vectors, query, objective="inner_product", *, seed=0, **options
     )
 
 
-def as_they_lie(vectors, query, objective="inner_product", *, seed=0, value_range=None):
+def in_rows(vectors, query, objective="inner_product", *, seed=0, value_range=None):
     """With the range of the terms, as a user would give it, unless another one is given."""
     if value_range is None:
         terms = vectors * query if objective == "inner_product" else (vectors - query) ** 2
         value_range = (float(terms.min()), float(terms.max()))
     rng = np.random.default_rng(seed)
-    return GatheredRewards(vectors, query, rng=rng, objective=objective, value_range=value_range)
+    return RowMajorRewards(vectors, query, rng=rng, objective=objective, value_range=value_range)
 
 
-LAYOUTS = {"blocked": in_blocks, "columns": with_columns, "as they lie": as_they_lie}
+LAYOUTS = {"blocked": in_blocks, "columns": with_columns, "rows": in_rows}
 
 
 def spread_out(n, dim, seed, *, dtype=np.float32):

@@ -95,7 +95,7 @@ def test_root_mean_squares_are_bounded_before_anything_is_read(objective, scale,
     terms = columns.term(vectors, query, objective)
     center = columns.of(vectors).center
     true = np.sqrt(((terms - columns.term(center, query, objective)) ** 2).mean(axis=1))
-    found = rewards.roots()
+    found = rewards.root_mean_squares()
     assert (found >= true).all()
     if scale > 1e-25 and not (offset and objective == "nearest"):
         assert (found[5:] <= 6.0 * true[5:] + 2.0 * rewards.noise).all()
@@ -134,10 +134,10 @@ def test_a_range_that_does_not_hold_is_seen_where_it_is_read(layout, objective):
     assert tight.violated or (objective == "inner_product" and (vectors * query).max() <= 0.9 * most)
 
 
-def test_as_the_vectors_lie_only_what_is_read_is_compared():
+def test_in_rows_only_what_is_read_is_compared():
     vectors, query = np.zeros((4, 1000)), np.ones(1000)
     vectors[2, 17] = 9.0
-    rewards = LAYOUTS["as they lie"](vectors, query, value_range=(0.0, 1.0))
+    rewards = LAYOUTS["rows"](vectors, query, value_range=(0.0, 1.0))
     place = int(np.flatnonzero(rewards._order == 17)[0])
     start = rewards.rounded(place + 1) - rewards.rounded(1)
     rewards.pull(0, start, None) if start else None

@@ -14,14 +14,14 @@ from app.algorithms.mips import bounded_me as bounded
 from app.algorithms.mips import columns
 from app.algorithms.mips import racing as raced
 from app.algorithms.mips.bounded_me import bounded_me
-from app.algorithms.mips.prices import Prices
 from app.algorithms.mips.racing import racing
+from app.algorithms.mips.read_costs import ReadCosts
 from app.errors import InvalidParameter
 from tests.algorithms.mips.finite_arms import (
     LAYOUTS,
-    as_they_lie,
     best,
     in_blocks,
+    in_rows,
     spread_out,
     suboptimality,
     truth,
@@ -82,7 +82,7 @@ def test_reads_are_saved_on_arms_that_are_easy_to_tell_apart(search, layout, obj
 @pytest.mark.parametrize("plan", ["sampled", "printed"])
 def test_reads_are_those_of_the_plan(plan):
     vectors, query = spread_out(300, 6000, 5)
-    rewards = LAYOUTS["as they lie"](vectors, query)
+    rewards = LAYOUTS["rows"](vectors, query)
     options = {"k": 3, "epsilon": 0.5, "delta": 0.05, "plan": plan}
     found = bounded_me(rewards, **options)
     expected, before, left = 0, 0, 300
@@ -108,12 +108,12 @@ def test_one_sample_reads_less_than_the_printed_rounds():
     dim=st.integers(1, 10**6),
     epsilon=st.floats(1e-3, 10.0),
     delta=st.floats(1e-6, 0.9),
-    prices=st.builds(Prices, st.floats(1.0, 5.0), st.floats(1.0, 5.0)),
+    costs=st.builds(ReadCosts, picked=st.floats(1.0, 5.0), whole=st.floats(1.0, 5.0)),
 )
 @settings(deadline=None)
-def test_one_sample_spends_no_more_than_it_has(*, n, k, dim, epsilon, delta, prices):
+def test_one_sample_spends_no_more_than_it_has(*, n, k, dim, epsilon, delta, costs):
     """The lemma of a round: K best arms estimated epsilon / 2 too low, or f + 1 others too high."""
-    steps = bounded.sample_once(n, dim, k=k, epsilon=epsilon, delta=delta, spread=1.0, prices=prices)
+    steps = bounded.sample_once(n, dim, k=k, epsilon=epsilon, delta=delta, spread=1.0, costs=costs)
     if n <= k:
         assert steps == []
         return
@@ -215,7 +215,7 @@ def test_the_empirical_bernstein_bound_is_given_the_range_of_an_arm(layout, obje
     rewards = LAYOUTS[layout](vectors, query, objective)
     terms = columns.term(vectors.astype(np.float64), query, objective)
     base = columns.term(columns.of(vectors).center, query, objective)
-    rewarded = terms - (0.0 if layout == "as they lie" else base)
+    rewarded = terms - (0.0 if layout == "rows" else base)
     given_to_the_bound = []
     original = raced.empirical_bernstein_serfling
 
@@ -229,7 +229,7 @@ def test_the_empirical_bernstein_bound_is_given_the_range_of_an_arm(layout, obje
     order = rewards.arms.order if layout == "blocked" else rewards._order
     assert given_to_the_bound
     largest = np.ptp(rewarded, axis=1).max()
-    if layout != "as they lie" and objective == "inner_product":
+    if layout != "rows" and objective == "inner_product":
         assert largest > 1.97 * rewards.bounds.spread
     for t, deviation, spread in given_to_the_bound:
         assert spread >= largest
@@ -238,9 +238,9 @@ def test_the_empirical_bernstein_bound_is_given_the_range_of_an_arm(layout, obje
 
 
 def test_racing_that_would_drop_nothing_stops_early(monkeypatch):
-    """Arms that are alike: after two looks of seven the rest is read in one go, and counted once."""
+    """Arms that are alike: after two checks of eight the rest is read in one go, and counted once."""
     vectors = np.random.default_rng(4).standard_normal((300, 4096)).astype(np.float32)
-    rewards, pulls = in_blocks(vectors, np.ones(4096)), []
+    rewards, pulls = in_blocks(vectors, np.ones(4096), costs=ReadCosts(picked=3.5, whole=3.0)), []
     pull = type(rewards).pull
 
     def seen(self, start, stop, places):
@@ -282,12 +282,12 @@ def test_an_unknown_width_is_named():
 def test_a_range_that_only_the_answer_violates_promises_nothing(search):
     """In a coordinate that is not among those that were sampled."""
     vectors, query = spread_out(200, 4096, seed=5)
-    rewards = as_they_lie(vectors, query, seed=2, value_range=(-2.5, 2.5))
+    rewards = in_rows(vectors, query, seed=2, value_range=(-2.5, 2.5))
     options = {"k": 1, "epsilon": 0.2, "delta": 0.1}
     found = search(rewards, **options)
     assert found.guarantee.kind == "pac"
     assert found.reads < 0.9 * found.exhaustive_reads
     vectors[found.rows[0], rewards._order[-1]] = 3.0
-    violating = search(as_they_lie(vectors, query, seed=2, value_range=(-2.5, 2.5)), **options)
+    violating = search(in_rows(vectors, query, seed=2, value_range=(-2.5, 2.5)), **options)
     assert violating.rows == found.rows
     assert violating.guarantee.kind == "none"

@@ -30,7 +30,7 @@ def test_the_one_sided_root_is_not_the_printed_table_but_close_where_delta_is_sm
 
 
 def walks(share, runs, seed):
-    """The means of normal populations read without replacement, standardised; the last look is left out."""
+    """The means of normal populations read without replacement, standardised; the last check is left out."""
     rng = np.random.default_rng(seed)
     pi, y = [share], [rng.standard_normal(runs)]
     while 2 * pi[-1] < 1:
@@ -63,10 +63,10 @@ def test_the_walk_is_that_of_a_finite_population():
         assert np.corrcoef(means[:, s - 1], means[:, t - 1])[0, 1] == pytest.approx(rho, abs=0.03)
 
 
-def test_it_lies_between_one_look_and_the_union_over_looks():
-    looks = len(walks(0.001, 1, 0))
+def test_it_lies_between_one_check_and_the_union_over_checks():
+    checks = len(walks(0.001, 1, 0))
     for delta in (1e-8, 1e-3, 0.05):
-        union = stats.norm.isf(delta / looks)
+        union = stats.norm.isf(delta / checks)
         assert stats.norm.isf(delta) < b_normal(delta, 0.001) < union
 
 

@@ -1,4 +1,4 @@
-"""What the races do beside being right: reads, looks, schedules, proxies, and bad arguments."""
+"""What the races do besides being right: reads, schedules, proxies, and bad arguments."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_many_draws_read_everything_once_at_most(method):
     assert drawn.raced < 500
 
 
-def test_looks_double_and_end_with_everything():
+def test_schedules_double_and_end_with_everything():
     assert doubling(50, 1_000) == (50, 100, 200, 400, 800, 1_000)
     assert doubling(50, 400) == (50, 100, 200, 400)
     assert doubling(50, 30) == (30,)
@@ -88,7 +88,7 @@ def test_looks_double_and_end_with_everything():
     assert schedule(0, 3) == (0,)
 
 
-def test_a_rarer_error_needs_a_wider_bound_and_a_full_look_none():
+def test_a_rarer_error_needs_a_wider_bound():
     ones = np.ones(2)
     widths = [
         normal_rules(5, 1_000, delta=delta, variance="pairwise", first=50).width(100, ones, ones)[0]

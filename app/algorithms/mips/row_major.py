@@ -1,10 +1,11 @@
-"""Arms read where they lie: no preparation at all, and a gather for every coordinate.
+"""Arms in rows, as they were given: nothing is prepared, and sampled coordinates are picked out of each row.
 
-For vectors that come with the query, and for a permutation that the caller asks for by its seed. A coordinate
-costs several times what it costs in a scan, or in ``blocked``, so this pays in reads before it pays in time.
+For vectors that come with the query, and for a permutation that the caller asks for by a seed. A sampled
+coordinate takes several times as long as in a scan, or over ``blocked`` arms. So a search saves reads here
+before it saves time.
 
-Notation: as in ``columns``. Without columns the rewards are f_j less the middle of the range that was given;
-what is read is compared with that range.
+Notation: as in ``columns``. Without columns the rewards are f_j less the middle of the range that was given.
+Whatever is read is compared with that range.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from app.algorithms.mips import columns as column_values
 from app.algorithms.mips.answer import Objective
 from app.algorithms.mips.blocked import grain_of, rounded
 from app.algorithms.mips.columns import Columns, Given
-from app.algorithms.mips.prices import AS_THEY_LIE
+from app.algorithms.mips.read_costs import READS_ALONE, ReadCosts
 from app.algorithms.mips.rewards import scores
 from app.algorithms.types import Matrix, Rows, Vector
 
@@ -27,10 +28,8 @@ _ENTRIES = 2**16
 _UNIT = 2.0**-53
 
 
-class GatheredRewards:
-    """``Rewards`` over vectors as they lie, in float64, the coordinates in a random order."""
-
-    prices = AS_THEY_LIE
+class RowMajorRewards:
+    """``Rewards`` over the rows of an array, in float64, the coordinates in a random order."""
 
     def __init__(
         self,
@@ -42,9 +41,12 @@ class GatheredRewards:
         value_range: tuple[float, float] | None = None,
         rows: Rows | None = None,
         columns: Columns | None = None,
+        costs: ReadCosts = READS_ALONE,
     ) -> None:
         """Prepare a query; ``rng`` must be secret to the user. Without columns, a range must be given.
 
+        ``value_range`` bounds every product q_j x_j, or (q_j - x_j)^2. ``columns`` are those of the arms.
+        ``costs`` are those from which a search chooses its plan.
         Shapes: vectors (v, N), finite, of which the arms are ``rows`` (n,), or all; query (N,). The vectors
         are not checked here, for that would read everything. Cost: O(N).
         Raises: InvalidShape, NonFinite, InvalidParameter.
@@ -53,6 +55,7 @@ class GatheredRewards:
         self.query, _ = column_values.check_query(query, vectors.shape[1], objective)
         column_values.check_range(value_range)
         self.objective = objective
+        self.costs = costs
         self.bounds = column_values.bounds(columns, self.query, objective, value_range)
         self.violated = self.bounds.violated
         self._vectors, self._rows = vectors, rows
@@ -72,7 +75,7 @@ class GatheredRewards:
     def dim(self) -> int:
         return len(self.query)
 
-    def roots(self) -> None:
+    def root_mean_squares(self) -> None:
         """Nothing is known before it is read."""
 
     def rounded(self, t: float) -> int:
@@ -104,7 +107,7 @@ class GatheredRewards:
         return self._rng.permutation(self.dim)
 
     def _terms(self, start: int, stop: int, places: Rows | None) -> Iterator[Matrix]:
-        """Yield y, the coordinates in any order, of a few arms at a time; see whether the range holds."""
+        """Yield y, the coordinates in any order, of a few arms at a time; note whether the range holds."""
         every = stop - start == self.dim
         picked: Rows | slice = slice(None) if every else np.sort(self._order[start:stop])
         query, base = self.query[picked], self._base[picked]

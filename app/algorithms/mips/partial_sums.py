@@ -1,4 +1,10 @@
-"""The arms that are left of one query, and what was read of them: what all eliminations share."""
+"""The arms of one query that are left, and the sums of what was read of them: for all eliminations.
+
+Notation
+    n, N, k     number of arms, of coordinates, of arms to find
+    m           number of arms that are left
+    t           coordinates read of each of them
+"""
 
 from __future__ import annotations
 
@@ -10,18 +16,19 @@ from app.algorithms.mips.exact import candidates, kth_largest_or_less
 from app.algorithms.mips.rewards import Rewards
 from app.algorithms.types import Rows, Vector
 
-# What a round costs beside its reads, in coordinates of a scan.
-_DECISION = 250_000
-# Times k arms are scored as soon as they are read and compared.
+# An elimination ends once the rest is read at the cost of one decision, and of no more than this share of a
+# scan.
+_SHARE_OF_A_SCAN = 1.0 / 64.0
+# Up to this many times k arms are scored in float64 without comparing their sums first.
 _FEW = 2
 _NOTHING: Vector = np.zeros(0)
 
 
-class Tally:
-    """Shapes: places (m,) of the arms that are left, ascending; sums, squares (m,) of their rewards so far.
+class PartialSums:
+    """Lives for one query. Shapes: places (m,) of the arms that are left, ascending; sums, squares (m,).
 
-    ``t`` coordinates were read of each, ``reads`` of all arms together. ``squares`` are sums over the first
-    ``squared`` coordinates.
+    ``sums`` are those of the rewards of the first ``t`` coordinates, ``squares`` those of the squared rewards
+    of the first ``squared``. ``reads`` counts the coordinates read of all arms together.
     """
 
     def __init__(self, rewards: Rewards) -> None:
@@ -31,9 +38,10 @@ class Tally:
         self.t = self.squared = self.reads = 0
 
     def read_to(self, t: int, *, squares: bool = False) -> None:
-        """Read the arms that are left up to ``t`` coordinates; all arms where that takes no longer.
+        """Read the arms that are left up to ``t`` coordinates; all arms where that costs no more.
 
-        ``squares`` only as long as there was no reading without them.
+        ``squares``: sum the squares too. They must be of the first coordinates: never again after a call
+        without them.
         """
         if t <= self.t:
             return
@@ -49,21 +57,25 @@ class Tally:
         self.t = t
 
     def to_read(self) -> tuple[Rows | None, Rows | slice]:
-        """The places to read at, None for all arms where that takes no longer; and which of them are left."""
+        """Return the places to read, and which of them are left.
+
+        The places are None where reading all arms costs no more than picking those that are left.
+        """
         left, n = len(self.places), self.rewards.size
-        if self.rewards.prices.reading(left, n) < n:
+        if self.rewards.costs.reading(left, n) < n:
             return self.places, slice(None)
         return None, self.places if left < n else slice(None)
 
     def few_are_left(self) -> bool:
-        """Whether reading all of the arms that are left takes no longer than deciding what to read next."""
-        total = self.rewards.size * self.rewards.dim
-        return self.finishing(len(self.places)) <= min(_DECISION, total / 64.0)
+        """Whether reading the rest of the arms that are left costs no more than another decision."""
+        scan = self.rewards.size * self.rewards.dim
+        most = min(self.rewards.costs.decision, _SHARE_OF_A_SCAN * scan)
+        return self.finishing(len(self.places)) <= most
 
     def finishing(self, left: int) -> float:
-        """The time that reading ``left`` arms to the end would take, in coordinates of a scan."""
+        """Return the cost of reading ``left`` arms to the end: see ``ReadCosts``."""
         rewards = self.rewards
-        return rewards.prices.finishing(left, self.t, rewards.size, rewards.dim)
+        return rewards.costs.finishing(left, self.t, rewards.size, rewards.dim)
 
     def keep(self, which: Rows) -> None:
         """Keep the arms at these positions of ``places``, ascending."""
@@ -72,12 +84,12 @@ class Tally:
             self.squares = self.squares[which]
 
     def read_rest(self) -> float:
-        """Read the arms that are left to the end, in the quickest way.
+        """Read the arms that are left to the end, in the cheaper of two ways: on from t, or in full.
 
-        The sums are then off by at most what is returned, and by something that is the same for all.
+        Returns a bound on the error of the sums, apart from an error that is the same for all arms.
         """
         rewards, left = self.rewards, len(self.places)
-        on = rewards.prices.reading(left, rewards.size) * (rewards.dim - self.t)
+        on = rewards.costs.reading(left, rewards.size) * (rewards.dim - self.t)
         if on <= self.finishing(left):
             self.read_to(rewards.dim)
             return rewards.sum_noise
@@ -87,7 +99,10 @@ class Tally:
         return rewards.whole_noise
 
     def answer(self, k: int, guarantee: Guarantee, *, decided: bool = False) -> Answer:
-        """Return the best ``k`` of the arms that are left: by their sums if ``decided``, else exactly."""
+        """Return the best ``k`` of the arms that are left: by their sums if ``decided``, else exactly.
+
+        The guarantee is replaced by none if a term was read that lies outside the range that was given.
+        """
         rewards = self.rewards
         if decided:
             close = largest(self.sums, k)
@@ -105,13 +120,13 @@ class Tally:
 
 
 def kth_largest(values: Vector, k: int) -> float:
-    """The k-th largest value, 1 <= k <= n. Cost: two passes where k is small."""
+    """Return the k-th largest value, 1 <= k <= n. Cost: two passes where k is small."""
     near = values[values >= kth_largest_or_less(values, k)]
     return float(np.partition(near, len(near) - k)[len(near) - k])
 
 
 def largest(values: Vector, k: int) -> Rows:
-    """Positions of the ``k`` largest values, ascending; of equal ones the first. All if there are fewer."""
+    """Return the positions of the ``k`` largest values, ascending; of equal values the first; at most all."""
     if len(values) <= k:
         return np.arange(len(values))
     near = np.flatnonzero(values >= kth_largest_or_less(values, k))
@@ -122,5 +137,5 @@ def largest(values: Vector, k: int) -> Rows:
 
 
 def read_all(rewards: Rewards, k: int, reason: str) -> Answer:
-    """Read everything and return the best ``k`` arms. Cost: n N reads, in a row."""
-    return Tally(rewards).answer(k, exactly(reason))
+    """Read everything and return the best ``k`` arms; ``reason`` says why. Cost: n N reads, in a row."""
+    return PartialSums(rewards).answer(k, exactly(reason))
