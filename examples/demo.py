@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from app.bench.report import record
+from app.measurement import record
 from examples import movielens
 from examples.baselines import baselines
 from examples.client import ServiceError

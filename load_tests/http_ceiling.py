@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from app.bench.report import report
+from app.measurement import report
 from examples.client import Client
 from examples.service import Server, running, temporary_service
 from load_tests import wrk

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from app.bench.report import report
+from app.measurement import report
 from examples.client import Client
 from examples.service import Server, temporary_service
 from load_tests.filling import BANDIT, CATALOGUE, fill

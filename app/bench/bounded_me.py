@@ -37,9 +37,9 @@ from app.algorithms.mips.bounded_me import bounded_me, follow, rounds, saves
 from app.algorithms.mips.racing import racing
 from app.algorithms.mips.read_costs import ReadCosts
 from app.algorithms.mips.rewards import blocked_rewards
-from app.bench.report import report
 from app.experiments.coordinates import Data, Single, make
 from app.indexes.measured_costs import measure
+from app.measurement import report
 from app.progress import progress
 
 SEED = 11

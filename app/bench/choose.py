@@ -25,9 +25,9 @@ from threadpoolctl import threadpool_limits
 from app.algorithms.linear import linear_ts, ridge
 from app.algorithms.linear.ridge import Posterior
 from app.algorithms.types import Matrix, Vector
-from app.bench.report import report
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
+from app.measurement import report
 from app.progress import progress
 
 Data = Literal["gaussian", "lognormal", "unit"]

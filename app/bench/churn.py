@@ -27,8 +27,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.algorithms.types import Matrix
-from app.bench.report import report
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
+from app.measurement import report
 from app.progress import progress
 
 SEED = 11

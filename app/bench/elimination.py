@@ -45,9 +45,9 @@ from app.algorithms.linear.widest_arm import (
     packed_squares,
 )
 from app.algorithms.types import Matrix, Rows
-from app.bench.report import report
 from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
+from app.measurement import report
 from app.progress import progress
 
 SIZES = (10_000, 100_000, 1_000_000)

@@ -20,9 +20,9 @@ from threadpoolctl import threadpool_limits
 
 from app.algorithms.linear import elimination, linear_ts, ridge, sub_elim, sub_ts
 from app.algorithms.linear.widest_arm import Watched
-from app.bench.report import report
 from app.experiments.elimination_policies import WidthScan
 from app.indexes.live import IndexOptions, LiveIndex
+from app.measurement import report
 from app.progress import progress
 
 SIZES = (10_000, 31_623, 100_000, 316_228, 1_000_000)

@@ -29,8 +29,8 @@ from app.algorithms.kcenter.coordinates import Coordinates, blocked
 from app.algorithms.kcenter.ds_ts import ds_ts
 from app.algorithms.kcenter.ds_ucb import ds_ucb
 from app.algorithms.kcenter.naive_greedy import naive_greedy
-from app.bench.report import report
 from app.experiments.kcenter_data import DIM, Points, clusters
+from app.measurement import report
 from app.progress import progress
 
 SEED = 5

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.bench.report import report
 from app.indexes.exact import scan
 from app.indexes.live import LiveIndex
 from app.indexes.probes import compare, solve
+from app.measurement import report
 from app.progress import progress
 
 ARMS, DIM = 100_000, 32

@@ -13,10 +13,10 @@ import numpy as np
 
 from app.algorithms.linear import ridge, sub_ts
 from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
-from app.bench.report import report
 from app.experiments import synthetic
 from app.experiments.synthetic import PERIOD, Environment
 from app.indexes.live import IndexOptions, LiveIndex, Snapshot
+from app.measurement import report
 from app.progress import progress
 
 STEPS = 20_000

@@ -20,8 +20,8 @@ from app.algorithms.sampling.lil_ucb import lil_ucb
 from app.algorithms.sampling.racing_ebs import racing_ebs
 from app.algorithms.sampling.racing_normal import racing_normal
 from app.algorithms.types import Matrix, Rows, Vector
-from app.bench.report import report
 from app.experiments.sampling_figure import REWARDS, SIGMAS, population, probabilities
+from app.measurement import report
 from app.progress import progress
 
 SIZE = 100_000

@@ -14,8 +14,8 @@ from app.algorithms.slates import ask_tell, icb, sa_foa, saqm
 from app.algorithms.slates.campaign_state import Method, State
 from app.algorithms.slates.least_squares import fit
 from app.algorithms.slates.widths import Look
-from app.bench.report import report
 from app.experiments.slate_instances import STARTS, mean_samples, normal, play, synthetic
+from app.measurement import report
 from app.progress import progress
 
 SEED = 2020

@@ -25,8 +25,8 @@ from app.algorithms.mips.bounded_me import Plan, bounded_me
 from app.algorithms.mips.columns import Bounds
 from app.algorithms.mips.read_costs import READS_ALONE, ReadCosts
 from app.algorithms.types import Rows, Vector
-from app.bench.report import report
 from app.experiments.plots import figure
+from app.measurement import report
 from app.progress import progress
 
 SEED = 7

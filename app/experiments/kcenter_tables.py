@@ -28,10 +28,10 @@ from app.algorithms.kcenter.ds_ts import ds_ts
 from app.algorithms.kcenter.ds_ucb import ds_ucb
 from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.kcenter.random_sampling import random_sampling
-from app.bench.report import report
 from app.experiments import kcenter_printed as printed
 from app.experiments.kcenter_campaigns import Played, Setting, play
 from app.experiments.kcenter_data import DIM, Points, clusters, distances, greedy, judged, movies, patches
+from app.measurement import report
 from app.progress import progress
 
 SEED = 7

@@ -34,8 +34,8 @@ from app.algorithms.sampling.racing_ebs import ebs_rules
 from app.algorithms.sampling.racing_normal import FIRST as NORMAL_FIRST
 from app.algorithms.sampling.racing_normal import normal_rules
 from app.algorithms.types import Matrix, Rows, Vector
-from app.bench.report import report
 from app.experiments.sampling_plot import draw
+from app.measurement import report
 from app.progress import progress
 
 SIZE = 100_000

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.algorithms.sampling.b_normal import b_normal, crossing
-from app.bench.report import report
+from app.measurement import report
 
 SHARES = (5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
 # delta: the printed B of every share

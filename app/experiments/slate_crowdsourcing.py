@@ -17,8 +17,8 @@ import numpy as np
 from app.algorithms.slates.campaign_state import Method
 from app.algorithms.slates.widths import Bound
 from app.algorithms.types import Matrix, Vector
-from app.bench.report import report
 from app.experiments.slate_instances import MOST, Draw, Played, mean_samples, play
+from app.measurement import report
 from app.progress import progress
 
 SEED = 2020

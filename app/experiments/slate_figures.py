@@ -24,8 +24,8 @@ from app.algorithms.slates.densest_k_subgraph import densest_k_subgraph
 from app.algorithms.slates.least_squares import Fit, fit
 from app.algorithms.slates.widths import Bound, Look
 from app.algorithms.types import Matrix, Vector
-from app.bench.report import report
 from app.experiments.slate_instances import DELTA, MOST, mean_samples, normal, play, synthetic
+from app.measurement import report
 from app.progress import progress
 
 SEED = 2020

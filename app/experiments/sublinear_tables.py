@@ -20,7 +20,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.algorithms.linear import elimination
-from app.bench.report import report
 from app.errors import ShortlistError
 from app.experiments import movielens, sublinear_figures, synthetic
 from app.experiments.elimination_policies import LinearElim, SubElim
@@ -30,6 +29,7 @@ from app.experiments.play import Policy, Run, play
 from app.experiments.printed_tables import TABLES, Printed
 from app.experiments.synthetic import PERIOD, Environment
 from app.experiments.ts_policies import LinearTs, SubTs
+from app.measurement import report
 from app.progress import progress
 
 STEPS = 20_000

@@ -30,7 +30,7 @@ from app.algorithms.finite_population import (
     root_mean_square,
 )
 from app.algorithms.types import Vector
-from app.bench.report import report
+from app.measurement import report
 
 SEED = 3
 SIZE = 16_384
