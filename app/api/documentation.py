@@ -107,7 +107,7 @@ def _complete(operation: Document, method: str, path: str) -> None:
 
 
 def _statuses(operation: Document, method: str, path: str) -> list[str]:
-    if path == "/healthz":
+    if path in {"/", "/healthz"}:
         return []
     found = ["503"]
     if path.startswith("/v1/"):

@@ -26,6 +26,7 @@ from app.api import (
     mips,
     observations,
     operations,
+    pages,
     problems,
     rewards,
     sampling,
@@ -47,6 +48,7 @@ ENDPOINTS = (
     rewards,
     decisions,
     operations,
+    pages,
     catalogues,
     arms,
     imports,
@@ -103,9 +105,11 @@ def create_app(settings: Settings, *, name: str | None = None) -> Application:
 
     app = Application(
         title="Shortlist",
-        description="Online linear-bandit recommendation in time sublinear in the number of arms.",
+        description=pages.SUMMARY,
         version=version("shortlist"),
         lifespan=lifespan,
+        docs_url=None,  # the framework's own pages load what they show from a public host: see pages
+        redoc_url=None,
         redirect_slashes=False,
         telemetry=telemetry(spans),
     )

@@ -385,6 +385,7 @@ READS = (
     Endpoint("GET", "/v1/slates", "/v1/slates"),
     Endpoint("GET", "/v1/slates/{campaign}", "/v1/slates/s"),
     Endpoint("GET", "/v1/bandits/{bandit}/learners/{key}/sets", "/v1/bandits/v/learners/ann/sets"),
+    Endpoint("GET", "/", "/"),
     Endpoint("GET", "/healthz", "/healthz"),
     Endpoint("GET", "/readyz", "/readyz"),
     Endpoint("GET", "/metrics", "/metrics"),

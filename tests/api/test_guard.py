@@ -64,13 +64,14 @@ EXPECTED = {
         "/v1/centers/x/tell",
     },
 }  # fmt: skip
+OPEN = {"/", "/healthz", "/readyz", "/docs", "/openapi.json"}
 QUESTIONS = {"mips", "sample", "centers"}
 
 
 @pytest.mark.parametrize(("method", "path"), documented())
 def test_every_endpoint_needs_the_scope_that_its_purpose_says(method: str, path: str):
     scope = scope_of(method, path)
-    if path in {"/healthz", "/readyz"}:
+    if path in {"/", "/healthz", "/readyz"}:
         assert scope is None
     elif method == "GET":
         assert scope == "read"
@@ -91,7 +92,7 @@ def test_every_endpoint_needs_the_scope_that_its_purpose_says(method: str, path:
 def test_what_is_not_known_needs_admin_or_is_only_read(path: str, method: str):
     assert scope_of(method, path) in {None, "admin", "read"}
     assert scope_of(method, path) != "read" or (method == "GET" and path.startswith(("/v1/", "/metrics")))
-    assert scope_of(method, path) is not None or path in {"/healthz", "/readyz", "/docs", "/openapi.json"}
+    assert scope_of(method, path) is not None or path in OPEN
 
 
 CALLS: list[tuple[str, str, Any, str]] = [

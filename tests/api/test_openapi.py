@@ -112,7 +112,7 @@ def test_every_endpoint_says_what_it_takes_and_gives(document: dict[str, Any]):
             if status == "204":
                 assert content == {}
             elif status.startswith("2"):
-                assert set(content) <= {"application/json", "text/plain", "application/x-ndjson"}
+                assert set(content) <= {"application/json", "text/plain", "text/html", "application/x-ndjson"}
                 assert "$ref" in content.get("application/json", {"schema": {"$ref"}})["schema"], endpoint
             else:
                 assert set(content) == {"application/problem+json"}

@@ -1,4 +1,4 @@
-"""A page of another origin, in a real browser: what it can do with a key that its visitors see."""
+"""In a real browser: what a page of another origin can do with a key that its visitors see; our own pages."""
 
 import html
 import json
@@ -75,11 +75,17 @@ def site() -> Iterator[Site]:
         thread.join()
 
 
+def shown(url: str, profile: Path, *flags: str) -> tuple[str, str]:
+    """The page as the browser has it in the end, and what the browser reports."""
+    command = [str(BROWSER), *FLAGS, *flags, f"--user-data-dir={profile}", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
+    return done.stdout, done.stderr
+
+
 def opened(site: Site, profile: Path) -> list[tuple[int, Any]]:
     """(status, answer) of every call of the page; 0 when the browser did not let the page have it."""
-    command = [str(BROWSER), *FLAGS, f"--user-data-dir={profile}", f"{site.origin}/"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True).stdout
-    text = shown.partition('<pre id="out">')[2].partition("</pre>")[0]
+    page, _ = shown(f"{site.origin}/", profile)
+    text = page.partition('<pre id="out">')[2].partition("</pre>")[0]
     return [(status, json.loads(body) if body else None) for status, body in json.loads(html.unescape(text))]
 
 
@@ -128,3 +134,20 @@ def test_a_page_can_choose_and_reward_and_nothing_else(site: Site, tmp_path: Pat
             assert opened(other, tmp_path / "profile-3") == [(0, None)]  # an origin that is not listed
             other.shutdown()
             thread.join()
+
+
+def test_our_own_pages_are_shown_without_a_public_network(tmp_path: Path):
+    """No name but that of this machine leads anywhere, and no rule of the pages is broken."""
+    flags = (
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        "--virtual-time-budget=20000",
+        "--enable-logging=stderr",
+    )
+    with serving(tmp_path) as service:
+        root, reports = shown(f"{service.url}/", tmp_path / "profile-1", *flags)
+        assert '<a href="docs">/docs</a>' in root
+        assert "CONSOLE" not in reports
+        docs, reports = shown(f"{service.url}/docs", tmp_path / "profile-2", *flags)
+        for part in ("/v1/bandits/<wbr>{bandit}/<wbr>choose", "/v1/rewards", "ChooseBody"):
+            assert part.replace("<wbr>", "") in docs.replace("<wbr>", "").replace("\u200b", ""), part
+        assert "CONSOLE" not in reports

@@ -1,0 +1,158 @@
+"""Pages for people: ``/`` says what this is and where to go on, ``/docs`` shows and tries the endpoints.
+
+Everything that a page loads comes from this service, so the pages work without a public network. Swagger UI,
+which draws ``/docs``, comes from the wheel of fastapi-offline. Links are relative: they also hold behind a
+proxy that serves this service under a prefix.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+
+import fastapi_offline
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import FileResponse, HTMLResponse
+from pydantic import BaseModel
+
+from app.api.strict_json import JsonRoute, reply
+from app.errors import NotFound
+
+router = APIRouter(tags=["operations"], route_class=JsonRoute)
+
+SUMMARY = "Online linear-bandit recommendation in time sublinear in the number of arms."
+LINKS = {
+    "docs": ("/docs", "every endpoint, to read and to try"),
+    "openapi": ("/openapi.json", "the same for programs"),
+    "healthz": ("/healthz", "is the process alive?"),
+    "readyz": ("/readyz", "can it serve requests?"),
+    "status": ("/v1/status", "what it holds"),
+    "metrics": ("/metrics", "counters and gauges for Prometheus"),
+}
+ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
+_ASSETS_FOLDER = Path(fastapi_offline.__file__).parent / "static"
+
+_STYLE = """
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 42rem; margin: 4rem auto; padding: 0 1rem; }
+table { border-spacing: 0; }
+td { padding: .25rem 1.5rem .25rem 0; vertical-align: top; }
+@media (prefers-color-scheme: dark) { body { background: #16181c; color: #e6e6e6; } a { color: #8ab4f8; } }
+"""
+_ROOT_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>Shortlist</title>
+<style>{style}</style>
+</head>
+<body>
+<h1>Shortlist {version}</h1>
+<p>{summary}</p>
+<table>
+{rows}
+</table>
+<p>Where API keys are configured, /v1/status and /metrics need one.</p>
+</body>
+</html>
+"""
+_START_SWAGGER = """
+SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#swagger-ui",
+  deepLinking: true,
+  showExtensions: true,
+  validatorUrl: null,
+});
+"""
+_DOCS_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+<title>Shortlist: endpoints</title>
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script>{start}</script>
+</body>
+</html>
+"""
+
+
+class LinksView(BaseModel):
+    docs: str
+    openapi: str
+    healthz: str
+    readyz: str
+    status: str
+    metrics: str
+
+
+class RootView(BaseModel):
+    name: str
+    version: str
+    summary: str
+    links: LinksView
+
+
+def _digest(text: str) -> str:
+    """How a content security policy names a piece of a page."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _page(text: str, policy: str) -> HTMLResponse:
+    """A page that may load what its policy names, and nothing else, and that no other page may frame."""
+    common = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    headers = {
+        "content-security-policy": f"{common}; {policy}",
+        "x-content-type-options": "nosniff",
+        "vary": "accept",
+    }
+    return HTMLResponse(text, headers=headers)
+
+
+@router.get(
+    "/",
+    response_model=RootView,
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
+)
+async def root(request: Request) -> Response:
+    """What this is, and where its pages are: as JSON, or as a page for a browser."""
+    if "text/html" in request.headers.get("accept", ""):
+        rows = "\n".join(
+            f'<tr><td><a href="{escape(path[1:])}">{escape(path)}</a></td><td>{escape(text)}</td></tr>'
+            for path, text in LINKS.values()
+        )
+        page = _ROOT_PAGE.format(style=_STYLE, version=version("shortlist"), summary=SUMMARY, rows=rows)
+        return _page(page, f"style-src {_digest(_STYLE)}; img-src data:")
+    links = LinksView(**{name: path for name, (path, _) in LINKS.items()})
+    answer = reply(RootView(name="shortlist", version=version("shortlist"), summary=SUMMARY, links=links))
+    answer.headers["vary"] = "accept"
+    return answer
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> Response:
+    """Swagger UI. It sets styles on elements and shows pictures from its style sheet."""
+    policy = (
+        f"script-src 'self' {_digest(_START_SWAGGER)}; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; connect-src 'self'"
+    )
+    return _page(_DOCS_PAGE.format(start=_START_SWAGGER), policy)
+
+
+@router.get("/docs/{asset}", include_in_schema=False)
+async def docs_asset(asset: str) -> Response:
+    """One of the two files that the page loads."""
+    if asset not in ASSETS:
+        raise NotFound("no such file")
+    headers = {"cache-control": "max-age=3600", "x-content-type-options": "nosniff"}
+    return FileResponse(_ASSETS_FOLDER / asset, media_type=ASSETS[asset], headers=headers)
