@@ -46,3 +46,31 @@ def flush_sync(client: redis.Redis | redis.RedisCluster) -> None:
         client.flushall(target_nodes=redis.RedisCluster.PRIMARIES)
     else:
         client.flushall()
+
+
+async def traces(client: Client, text: str) -> set[str]:
+    """Where the text stands in the store: names of keys, "<key>: member" for what is in one, without prefix.
+
+    Members are fields of hashes, members of sets, and values of entries of streams; values are not searched.
+    """
+    found = set()
+    async for key in client.scan_iter():
+        name = key.decode().removeprefix("shortlist:")
+        if text in name:
+            found.add(name)
+        members = [member.decode(errors="replace") for member in await _members(client, key)]
+        found |= {f"{name}: {member}" for member in members if text in member}
+    return found
+
+
+async def _members(client: Client, key: bytes) -> list[bytes]:
+    kind = (await client.type(key)).decode()
+    if kind == "hash":
+        return list(await client.hkeys(key))  # type: ignore[misc]
+    if kind == "set":
+        return list(await client.smembers(key))  # type: ignore[misc]
+    if kind == "zset":
+        return list(await client.zrange(key, 0, -1))
+    if kind == "stream":
+        return [b" ".join(fields.values()) for _, fields in await client.xrange(key)]
+    return []

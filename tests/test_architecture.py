@@ -141,7 +141,7 @@ PURE = {
 }  # fmt: skip
 # Of these parts only some modules, which hold types without behaviour.
 ONLY_MODULES = {
-    ("workers", "storage"): {"app.storage.protocol", "app.storage.changes"},
+    ("workers", "storage"): {"app.storage.protocol"},
 }
 ONLY_IN = {"hnswlib": ("app/indexes/hnsw.py", "app/bench/bounded_me.py"), "redis": "app/storage/"}
 GENERATOR_TYPES = {"Generator", "SeedSequence"}

@@ -10,7 +10,8 @@ from app.services.bandits.bandits import Bandit
 from app.services.catalogues.catalogues import Arm
 from app.services.choosing.choosing import Choice, ChooseRequest
 from app.services.formats.records import BanditRecord, CatalogueRecord, RewardRule
-from app.services.learning.rewards import Observation, Receipt, Reward
+from app.services.learning.reward_entries import Observation, Reward
+from app.services.learning.rewards import Receipt
 
 INDEX: dict[str, Any] = {"kind": "auto", "m": 16, "ef_construction": 100, "ef_search": None, "shortlist": 30}
 

@@ -10,32 +10,40 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from app.errors import Unavailable
-from app.services.formats.records import RewardPayload, pack
-from app.services.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
-from app.storage.protocol import LearnerId, Store
+from app.services.learning.decisions import defaults_of
+from app.services.learning.forgetting import Forgetting
+from app.storage.protocol import DueWork, RegistryStore
 
 log = logging.getLogger("shortlist.chores")
 
 EVERY_S = 1.0
 BATCH = 200
-FORGET = pack(RewardPayload(b""))
+
+
+class ChoresStore(DueWork, RegistryStore, Protocol):
+    """What chores need of the store."""
 
 
 class Chores:
-    """``wake(partition)`` is called when something was appended; ``done(kind, count)`` counts for metrics."""
+    """Does what is due, again and again.
+
+    ``wake(partition)``   is called when something was appended to the log of the partition
+    ``done(kind, count)``  is told how much was done, for metrics
+    """
 
     def __init__(
         self,
-        store: Store,
+        store: ChoresStore,
+        forgetting: Forgetting,
         *,
-        token_ttl_ms: int,
         wake: Callable[[int], None],
         done: Callable[[str, int], None] = lambda kind, count: None,  # noqa: ARG005
     ) -> None:
         self._store = store
-        self._ttl_ms = token_ttl_ms + DEDUPE_MARGIN_MS
+        self._forgetting = forgetting
         self._wake = wake
         self._done = done
 
@@ -44,7 +52,9 @@ class Chores:
         while True:
             try:
                 await self.finish_deletions()
-                await asyncio.gather(*map(self.sweep, range(self._store.partitions)))
+                now_ms = time.time_ns() // 1_000_000
+                partitions = range(self._store.partitions)
+                await asyncio.gather(*(self.sweep(partition, now_ms) for partition in partitions))
             except Unavailable as error:
                 log.warning("the store is not available, chores wait: %s", error.detail)
             except Exception:
@@ -52,29 +62,27 @@ class Chores:
             await asyncio.sleep(EVERY_S)
 
     async def finish_deletions(self) -> None:
-        if finished := await self._store.finish_deletions():
-            self._done("deletions_finished", finished)
+        """Remove what is left of deleted catalogues and bandits."""
+        for uid, kind in (await self._store.deletions()).items():
+            if kind == "bandit":
+                await self._forgetting.erase_bandit(uid)
+            else:
+                await self._store.erase_catalogue(uid)
+            self._done("deletions_finished", 1)
 
-    async def sweep(self, partition: int) -> None:
-        """Do everything that is due in a partition."""
+    async def sweep(self, partition: int, now_ms: int) -> None:
+        """Do everything that is due in a partition by ``now_ms``."""
         more = True
         while more:
-            now_ms = time.time_ns() // 1_000_000
-            chores = await self._store.chores(partition, now_ms, BATCH)
-            if chores.decisions:
-                due = [decision for decision, _ in chores.decisions]
-                writes = defaults_of(chores.decisions, now_ms)
-                if await self._store.append_defaults(partition, due, writes):
+            found = await self._store.due(partition, now_ms, BATCH)
+            if found.decisions:
+                decisions = [decision for decision, _ in found.decisions]
+                writes = defaults_of(found.decisions, now_ms)
+                if await self._store.append_defaults(partition, decisions, writes):
                     self._wake(partition)
-                self._done("waited_for", len(due))
-            for learner in chores.idle:
-                await self._expire(partition, learner, now_ms)
-            for learner, entry_id in chores.erase.items():
-                self._done("erased", await self._store.erase(learner, entry_id))
-            more = BATCH in (len(chores.decisions), len(chores.idle))
-
-    async def _expire(self, partition: int, learner: LearnerId, now_ms: int) -> None:
-        entry = await self._store.expire(learner, payload=FORGET, now_ms=now_ms, ttl_ms=self._ttl_ms)
-        if entry is not None:
-            self._wake(partition)
-            self._done("expired", 1)
+                self._done("waited_for", len(decisions))
+            for learner in found.idle:
+                self._done("expired", await self._forgetting.expire(learner, now_ms))
+            for learner, entry_id in found.erase.items():
+                self._done("erased", await self._forgetting.erase(learner, entry_id))
+            more = BATCH in (len(found.decisions), len(found.idle))

@@ -15,7 +15,7 @@ import contextlib
 import logging
 
 from app.errors import Unavailable
-from app.storage.protocol import Store
+from app.storage.protocol import WorkerLeases
 
 log = logging.getLogger("shortlist.worker")
 
@@ -25,7 +25,7 @@ RENEWALS = 4
 class Leases:
     """The lease of the worker ``name``."""
 
-    def __init__(self, store: Store, name: str, *, lease_s: float) -> None:
+    def __init__(self, store: WorkerLeases, name: str, *, lease_s: float) -> None:
         self._store = store
         self._name = name
         self._lease_s = lease_s

@@ -19,12 +19,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from app.errors import Unavailable
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning.fold import fold, learners_of, reason_of
-from app.services.learning.rewards import WAIT_S, entry_order
-from app.storage.protocol import DeadLetter, LearnerId, LogEntry, Store
+from app.services.learning.workers import WAIT_S
+from app.storage.protocol import DeadLetter, LearnerId, LearnerStates, LogEntry, RewardLog, entry_order
 
 log = logging.getLogger("shortlist.worker")
 
@@ -108,6 +109,10 @@ class Step:
     entries: int
 
 
+class WorkerStore(RewardLog, LearnerStates, Protocol):
+    """What the worker needs of the store."""
+
+
 class RewardWorker:
     """Applies rewards of every partition as soon as it is woken, and looks by itself every ``poll_s``.
 
@@ -117,7 +122,7 @@ class RewardWorker:
 
     def __init__(
         self,
-        store: Store,
+        store: WorkerStore,
         *,
         applied: Callable[[Step], None],
         overtaken: Callable[[int], Awaitable[object]],

@@ -6,13 +6,13 @@ import asyncio
 
 from app.background import end
 from app.services.replicas.remote_workers import RemoteWorkers
-from app.storage.changes import LearnerChanges
+from app.storage.protocol import LearnerChanges
 from workers.leases import Leases
 from workers.reward_ingestion import RewardWorker
 
 
 class SharedWorker:
-    """Implements ``app.services.learning.rewards.Workers``. ``start`` before use, ``stop`` afterwards."""
+    """Implements ``app.services.learning.workers.Workers``. ``start`` before use, ``stop`` afterwards."""
 
     def __init__(self, worker: RewardWorker, leases: Leases, remote: RemoteWorkers) -> None:
         self._worker = worker

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, StringConstraints
 
 from app.api.fields import IDENTIFIER
-from app.api.services import BanditsDep, ChoosingDep, LearnersDep, RewardsDep
+from app.api.services import BanditsDep, ChoosingDep, ForgettingDep, LearnersDep
 from app.api.strict_json import JsonRoute, reply
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed_theta
@@ -75,19 +75,10 @@ async def sets(bandit: str, key: LearnerKey, bandits: BanditsDep, choosing: Choo
 
 
 @router.delete("/{bandit}/learners/{key}", status_code=204)
-async def forget(
-    bandit: str,
-    key: LearnerKey,
-    bandits: BanditsDep,
-    rewards: RewardsDep,
-    choosing: ChoosingDep,
-) -> Response:
+async def forget(bandit: str, key: LearnerKey, bandits: BanditsDep, forgetting: ForgettingDep) -> Response:
     """Forget a learner; rewards for its decisions so far are refused from now on."""
     owner = await bandits.get(bandit)
-    identity = owner.learner_named(key)
-    await rewards.forget(identity)
-    choosing.tools.elimination.forget(identity)
-    await choosing.tools.warm_up.forget(owner, identity)
+    await forgetting.forget(owner.learner_named(key))
     return Response(status_code=204)
 
 

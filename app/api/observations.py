@@ -12,7 +12,7 @@ from app.api.limits import MAX_REWARDS
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import BanditsDep, RewardsDep
 from app.api.strict_json import JsonRoute, StrictModel
-from app.services.learning.rewards import Observation
+from app.services.learning.reward_entries import Observation
 
 router = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
 

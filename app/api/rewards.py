@@ -12,7 +12,7 @@ from app.api.limits import MAX_REWARDS
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import RewardsDep
 from app.api.strict_json import JsonRoute, StrictModel
-from app.services.learning.rewards import Reward
+from app.services.learning.reward_entries import Reward
 
 router = APIRouter(prefix="/v1", tags=["rewards"], route_class=JsonRoute)
 

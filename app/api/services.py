@@ -21,6 +21,7 @@ from app.services.catalogues.catalogues import Catalogues
 from app.services.choosing.choosing import Choosing
 from app.services.health.health import Health
 from app.services.learning.decisions import Decisions
+from app.services.learning.forgetting import Forgetting
 from app.services.learning.learners import Learners
 from app.services.learning.rewards import Rewards
 from app.services.queries.centers import CatalogueCenters
@@ -38,6 +39,7 @@ class Services:
     centers: CatalogueCenters
     choosing: Choosing
     decisions: Decisions
+    forgetting: Forgetting
     health: Health
     learners: Learners
     metrics: Metrics
@@ -66,6 +68,7 @@ CenterCampaignsDep = Annotated[CenterCampaigns, _depends(lambda services: servic
 CentersDep = Annotated[CatalogueCenters, _depends(lambda services: services.centers)]
 ChoosingDep = Annotated[Choosing, _depends(lambda services: services.choosing)]
 DecisionsDep = Annotated[Decisions, _depends(lambda services: services.decisions)]
+ForgettingDep = Annotated[Forgetting, _depends(lambda services: services.forgetting)]
 HealthDep = Annotated[Health, _depends(lambda services: services.health)]
 LearnersDep = Annotated[Learners, _depends(lambda services: services.learners)]
 MetricsDep = Annotated[Metrics, _depends(lambda services: services.metrics)]

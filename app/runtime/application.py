@@ -146,6 +146,7 @@ def _services_of(service: Service) -> Services:
         centers=service.centers,
         choosing=service.choosing,
         decisions=service.decisions,
+        forgetting=service.forgetting,
         health=service.health,
         learners=service.learners,
         metrics=service.metrics,

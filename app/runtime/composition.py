@@ -26,7 +26,9 @@ from app.services.choosing.policy import Tools
 from app.services.choosing.warm_up import WarmUp
 from app.services.health.health import Health
 from app.services.learning.decisions import Decisions
+from app.services.learning.forgetting import Forgetting
 from app.services.learning.learners import Learners
+from app.services.learning.reward_entries import RewardEntries
 from app.services.learning.rewards import Receipt, Rewards
 from app.services.learning.token_secrets import TokenSecrets
 from app.services.learning.tokens import TokenSigner
@@ -36,8 +38,8 @@ from app.services.queries.sampling import Sampling
 from app.services.replicas.remote_workers import RemoteWorkers
 from app.services.replicas.sync import Sync
 from app.settings import Settings
-from app.storage.changes import LearnerChanges
 from app.storage.directory_lock import try_lock
+from app.storage.protocol import LearnerChanges
 from app.storage.redis_store import RedisStore
 from workers import index_maintenance
 from workers.chores import Chores
@@ -86,7 +88,7 @@ class Service:
             refresh=self._poll_for_news,
         )
         self.learners = Learners(store, capacity_bytes=settings.posterior_cache_mb << 20)
-        remote = RemoteWorkers(self.learners.follow)
+        remote = RemoteWorkers(self._sync_learners)
         self._worker = self._make_worker(name or secrets.token_hex(8), remote) if settings.worker else None
         self.sync = Sync(
             store,
@@ -113,16 +115,15 @@ class Service:
             sync=self.sync,
             token_ttl_ms=token_ttl_ms,
         )
-        self.rewards = Rewards(
-            store,
+        entries = RewardEntries(
             self.catalogues,
             self.bandits,
             self.signer,
-            self._worker or remote,
-            token_ttl_ms=token_ttl_ms,
             observation_ttl_ms=settings.observation_ttl_s * 1_000,
-            received=self._received,
         )
+        workers = self._worker or remote
+        self.rewards = Rewards(store, self.bandits, entries, workers, received=self._received)
+        self.forgetting = Forgetting(store, workers, [self.elimination], token_ttl_ms=token_ttl_ms)
         self.centers = self._closed_at_stop(CatalogueCenters())
         campaign_bytes = settings.campaign_cache_mb << 20
         self.center_campaigns: CenterCampaigns = self._closed_at_stop(
@@ -162,7 +163,7 @@ class Service:
             await self._worker.start()
             chores = Chores(
                 self.store,
-                token_ttl_ms=self.settings.token_ttl_s * 1_000,
+                self.forgetting,
                 wake=self._worker.wake,
                 done=lambda kind, count: self.metrics.chores.labels(kind).inc(count),
             )
@@ -190,7 +191,7 @@ class Service:
         worker = RewardWorker(
             self.store,
             applied=self._applied,
-            overtaken=self.learners.follow,
+            overtaken=self._sync_learners,
             poll_s=POLL_S,
             reward_log_s=self.settings.reward_log_s,
             owns=leases.owns,
@@ -199,15 +200,20 @@ class Service:
 
     def _applied(self, step: Step) -> None:
         self.learners.applied(step.partition, step.before, step.after, step.states)
-        for learner in [learner for learner, state in step.states.items() if state is None]:
-            self.elimination.forget(learner)
+        self.forgetting.dropped([learner for learner, state in step.states.items() if state is None])
         self.metrics.applied.inc(step.entries)
 
+    async def _sync_learners(self, partition: int) -> LearnerChanges:
+        """Take over what others have written to the learners of a partition."""
+        changes = await self.learners.sync(partition)
+        self._drop_forgotten(changes)
+        return changes
+
+    def _drop_forgotten(self, changes: LearnerChanges) -> None:
+        self.forgetting.dropped(None if changes.learners is None else changes.removed)
+
     def _changed(self, partition: int, changes: LearnerChanges) -> None:
-        if changes.learners is None:
-            self.elimination.forget_all()
-        for learner in changes.removed:
-            self.elimination.forget(learner)
+        self._drop_forgotten(changes)
         if self._worker is not None:
             self._worker.moved(partition, changes)
 

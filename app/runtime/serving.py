@@ -27,6 +27,7 @@ from app.background import end, leave
 from app.errors import StartupError
 from app.runtime.application import create_app
 from app.runtime.http_protocol import ShortlistProtocol
+from app.services.learning.forgetting import Forgetting
 from app.settings import Settings
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
@@ -156,7 +157,8 @@ async def _work(settings: Settings, store: RedisStore) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
-    chores = Chores(store, token_ttl_ms=settings.token_ttl_s * 1_000, wake=worker.wake)
+    forgetting = Forgetting(store, worker, memories=(), token_ttl_ms=settings.token_ttl_s * 1_000)
+    chores = Chores(store, forgetting, wake=worker.wake)
     await leases.renew()
     tasks = [asyncio.create_task(chores.run()), asyncio.create_task(leases.run())]
     log.info("the worker is ready")

@@ -1,4 +1,4 @@
-"""Who learns: the identity of a learner, in one type."""
+"""Who learns, and which decision was made: the identities of learners and decisions, as types."""
 
 from __future__ import annotations
 
@@ -29,3 +29,21 @@ class LearnerId(NamedTuple):
     def partition(self, partitions: int) -> int:
         """The one of ``partitions`` that holds the learner: the same in every process, for ever."""
         return zlib.crc32(self.member.encode()) % partitions
+
+
+class DecisionId(NamedTuple):
+    """One decision for one learner; what is kept of it is kept in the partition of the learner."""
+
+    learner: LearnerId
+    id: str
+
+    @property
+    def member(self) -> str:
+        """How the decision is named among the members of a key: "<bandit uid>/<name>/<decision id>"."""
+        return f"{self.learner.member}/{self.id}"
+
+    @classmethod
+    def of_member(cls, member: str) -> DecisionId:
+        """Inverse of ``member``: the id of a decision has no slash."""
+        learner, _, decision = member.rpartition("/")
+        return cls(LearnerId.of_member(learner), decision)

@@ -19,6 +19,7 @@ from typing import Any
 
 from redis import exceptions as driver
 from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
 
 IN_FLIGHT = 2  # one is answered while the next is on its way; with more, fewer commands travel together
 
@@ -65,7 +66,12 @@ class Pipeliner:
 
     async def everywhere(self, cluster: RedisCluster, *words: str | bytes | int) -> list[Any]:
         """Answers of all primaries of the cluster to one command. Raises what the driver raises."""
-        return await self._ask_alone(partial(_ask_all, cluster, words))
+        return await self._ask_alone(partial(_ask, cluster, cluster.get_primaries(), words))
+
+    async def node(self, cluster: RedisCluster, node: ClusterNode, *words: str | bytes | int) -> Any:
+        """The answer of one node of the cluster. Raises what the driver raises."""
+        (answer,) = await self._ask_alone(partial(_ask, cluster, [node], words))
+        return answer
 
     async def close(self) -> None:
         """Wait for everything that was asked."""
@@ -140,9 +146,9 @@ class Pipeliner:
             task.exception()  # its caller may have been cancelled
 
 
-async def _ask_all(cluster: RedisCluster, words: Words) -> list[Any]:
+async def _ask(cluster: RedisCluster, nodes: Sequence[ClusterNode], words: Words) -> list[Any]:
     ask: Callable[..., Awaitable[Any]] = cluster.execute_command
-    return await asyncio.gather(*(ask(*words, target_nodes=node) for node in cluster.get_primaries()))
+    return await asyncio.gather(*(ask(*words, target_nodes=node) for node in nodes))
 
 
 def _settle(future: asyncio.Future[Any], answer: Any) -> None:

@@ -1,4 +1,4 @@
-"""The part of ``RedisStore`` that keeps campaigns: a record, a list of events, a snapshot under one tag."""
+"""Campaigns on Redis: a record, a list of events and a snapshot under one hash tag."""
 
 from __future__ import annotations
 
@@ -8,35 +8,31 @@ from typing import Literal
 
 from app.storage import redis_keys as keys
 from app.storage.protocol import StoredCampaign
-from app.storage.redis_client import RedisClient
-
-_UID = 16
+from app.storage.redis_part import UID_LENGTH, RedisPart
 
 
-class RedisCampaigns:
-    """See ``app.storage.protocol.Store``."""
-
-    _redis: RedisClient
+class RedisCampaigns(RedisPart):
+    """Implements ``protocol.CampaignStore``."""
 
     async def create_campaign(self, kind: str, name: str, record: bytes) -> bytes:
-        """Two round trips. The name is listed first, with the uid: a crash in between leaves a word that is
-        passed over, for no record has its uid, and never a campaign that nobody finds.
+        """Two round trips. The name is listed first, with the uid: a crash in between leaves a listed name
+        that ``campaigns`` passes over, for no record has its uid, and never a campaign that nobody finds.
         """
-        standing: bytes
-        await self._redis.command("SADD", keys.campaigns(kind), _word(name, record))
+        current: bytes
+        await self._redis.command("SADD", keys.campaigns(kind), _listed(name, record))
         key = keys.campaign_record(kind, name)
-        _, standing = await self._redis.transaction([("SETNX", key, record), ("GET", key)])
-        if standing[:_UID] != record[:_UID]:
-            await self._redis.command("SREM", keys.campaigns(kind), _word(name, record))
-        return standing
+        _, current = await self._redis.transaction([("SETNX", key, record), ("GET", key)])
+        if current[:UID_LENGTH] != record[:UID_LENGTH]:
+            await self._redis.command("SREM", keys.campaigns(kind), _listed(name, record))
+        return current
 
     async def campaigns(self, kind: str) -> Sequence[str]:
         """A round trip, and one for each name."""
-        words = [word.decode() for word in await self._redis.command("SMEMBERS", keys.campaigns(kind))]
-        pairs = [(name, uid) for name, _, uid in (word.partition(" ") for word in words)]
+        listed = [item.decode() for item in await self._redis.command("SMEMBERS", keys.campaigns(kind))]
+        pairs = [(name, uid) for name, _, uid in (item.partition(" ") for item in listed)]
         uids = await asyncio.gather(
             *(
-                self._redis.command("GETRANGE", keys.campaign_record(kind, name), 0, _UID - 1)
+                self._redis.command("GETRANGE", keys.campaign_record(kind, name), 0, UID_LENGTH - 1)
                 for name, _ in pairs
             )
         )
@@ -69,7 +65,7 @@ class RedisCampaigns:
         await self._redis.script("save_snapshot", names, [uid, position, state])
 
     async def delete_campaign(self, kind: str, name: str) -> bool:
-        """Two round trips. A crash in between leaves a word that is passed over, as above."""
+        """Two round trips. A crash in between leaves a listed name that is passed over, as above."""
         names = [
             keys.campaign_record(kind, name),
             keys.campaign_events(kind, name),
@@ -78,9 +74,9 @@ class RedisCampaigns:
         record, _ = await self._redis.transaction([("GET", names[0]), ("UNLINK", *names)])
         if record is None:
             return False
-        await self._redis.command("SREM", keys.campaigns(kind), _word(name, record))
+        await self._redis.command("SREM", keys.campaigns(kind), _listed(name, record))
         return True
 
 
-def _word(name: str, record: bytes) -> bytes:
-    return name.encode("ascii") + b" " + record[:_UID]
+def _listed(name: str, record: bytes) -> bytes:
+    return name.encode("ascii") + b" " + record[:UID_LENGTH]

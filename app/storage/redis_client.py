@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.resources import files
@@ -26,6 +26,7 @@ _LOG = logging.getLogger("shortlist.store")
 
 Word = str | bytes | int
 OLDEST = (6, 2)
+SCAN_STEP = 1_000
 
 # Some of the driver's errors do not derive from RedisError; a socket that cannot be opened is an OSError; and
 # writing to a connection that was closed just then is a RuntimeError of uvloop, or an AttributeError of the
@@ -67,24 +68,24 @@ SCRIPTS = {
     "backlog": ("backlog",),
     "changed_arms": ("changes", "changed_arms"),
     "changed_learners": ("changes", "changed_learners"),
-    "chores": ("chores",),
     "create_bandit": ("create_bandit",),
     "create_catalogue": ("create_catalogue",),
     "delete_arms": ("changes", "delete_arms"),
     "delete_bandit": ("delete_bandit",),
     "delete_catalogue": ("delete_catalogue",),
-    "drop_bandit": ("drop_bandit",),
-    "drop_catalogue": ("drop_catalogue",),
-    "join_workers": ("join_workers",),
-    "lag": ("lag",),
+    "drop_states": ("drop_states",),
+    "due": ("due",),
+    "erase_catalogue": ("erase_catalogue",),
     "erase_log": ("erase_log",),
     "erased": ("erased",),
     "expire": ("log_tail", "forget", "expire"),
+    "join_workers": ("join_workers",),
+    "lag": ("lag",),
     "log_decision": ("log_decision",),
     "put_event": ("put_event",),
     "put_once": ("put_once",),
-    "replay_dead": ("log_tail", "replay_dead"),
     "read_campaign": ("read_campaign",),
+    "replay_dead": ("log_tail", "replay_dead"),
     "save_snapshot": ("save_snapshot",),
     "take_turns": ("take_turns",),
     "trim_log": ("trim_log",),
@@ -115,6 +116,14 @@ def source(name: str) -> str:
     """Lua text of the script ``name``."""
     folder = files("app.storage") / "lua"
     return "\n".join((folder / f"{part}.lua").read_text("ascii") for part in SCRIPTS[name])
+
+
+def _scanned(answer: Any) -> tuple[int, list[bytes]]:
+    """The next cursor, which the driver puts under the name of the node in a cluster, and what was found."""
+    cursor, found = answer
+    if isinstance(cursor, dict):
+        (cursor,) = cursor.values()
+    return int(cursor), found
 
 
 class Script(NamedTuple):
@@ -196,6 +205,35 @@ class RedisClient:
         with translated():
             return await self._bulk.command(*words)
 
+    async def scan_members(self, command: str, key: str, pattern: str) -> AsyncIterator[list[bytes]]:
+        """Members of a set, hash or sorted set that match, in batches; some may come twice.
+
+        ``command`` is that of the type: SSCAN, HSCAN or ZSCAN. A round trip for each ``SCAN_STEP`` members.
+        """
+        cursor: bytes | int = 0
+        while True:
+            cursor, found = await self.command(command, key, cursor, "MATCH", pattern, "COUNT", SCAN_STEP)
+            if members := [item[0] if isinstance(item, tuple) else item for item in found]:
+                yield members
+            if not int(cursor):
+                return
+
+    async def scan_keys(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        """Keys that match, in batches; some may come twice.
+
+        A round trip for each ``SCAN_STEP`` keys of the store, whether they match or not.
+        """
+        for ask in self._each():
+            cursor = 0
+            while True:
+                with translated():
+                    answer = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_STEP)
+                cursor, found = _scanned(answer)
+                if found:
+                    yield found
+                if not cursor:
+                    break
+
     async def transaction(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
         """Answers to commands that run as one."""
         with translated():
@@ -259,6 +297,12 @@ class RedisClient:
                 return "unknown"
             raise
         return max((bytes(answer[1]).decode() for answer in answers), key=_DURABLE.index)
+
+    def _each(self) -> Sequence[Callable[..., Awaitable[Any]]]:
+        """What asks one server, for each primary."""
+        if not isinstance(self._redis, RedisCluster):
+            return [self._pipeliner.command]
+        return [partial(self._pipeliner.node, self._redis, node) for node in self._redis.get_primaries()]
 
     async def _everywhere(self, *words: Word) -> Sequence[Any]:
         """The answers of all primaries to one command."""

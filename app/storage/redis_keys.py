@@ -8,7 +8,7 @@
     {registry}:deleted                           hash    uid -> "bandit" or "catalogue"     until it is gone
     {registry}:workers                           zset    name -> ms of its last lease       while one lives
     {registry}:users:<catalogue name>            set     names of its bandits               while not empty
-    {registry}:word:<name>                       string  a word written once                ttl_ms or for ever
+    {registry}:word:<name>                       string  a value written once               ttl_ms or for ever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all campaigns    while not empty
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
@@ -21,11 +21,11 @@
     {p:<n>}:changes                              zset    uid + learner -> number of entry   for ever
     {p:<n>}:deleted                              zset    bandit uid, when it was deleted    DELETED_KEPT_MS
     {p:<n>}:states:<bandit uid>                  hash    learner -> state                   with the bandit
-    {p:<n>}:seen:<bandit uid>:<learner>:<once>   string  empty                              ttl_ms
-    {p:<n>}:seen-first:<bandit uid>:<learner>:<first>  string  empty                        ttl_ms
+    {p:<n>}:seen:<bandit uid>:<learner>:<dedupe key>  string  empty                        ttl_ms
+    {p:<n>}:seen-first:<bandit uid>:<learner>:<decision key>  string  empty                ttl_ms
     {p:<n>}:forgotten:<bandit uid>:<learner>     string  "<ms> <entry id>"                  ttl_ms
     {p:<n>}:turns:<bandit uid>:<learner>         hash    taken -> number, claim -> first   ttl_ms
-    {p:<n>}:word:<name>                          string  a word written once                ttl_ms or for ever
+    {p:<n>}:word:<name>                          string  a value written once               ttl_ms or for ever
     {k:<kind>:<name>}:record                     string  record                             with the campaign
     {k:<kind>:<name>}:events                     list    its events, in order               with the campaign
     {k:<kind>:<name>}:snapshot                   string  position (8) + state               with the campaign
@@ -38,14 +38,15 @@
     {p:<n>}:events:<member>                      zset    event, until when it is kept       ttl_ms
 
 The part in braces is the hash tag: Redis Cluster keeps all keys with the same tag on one node, and every
-script touches one tag only. <learner> carries its length, so that no two pairs of words share a key.
+script touches one tag only. In seen and seen-first <learner> carries its length, so that no two pairs of a
+learner and a dedupe key share a name.
 
 Entry ids are "<ms>-<n>" where n numbers the entries of a log without a gap, from 1. The backlog is the
 difference of two such numbers: it needs no counter, no scan, and stays right after trimming.
 
-Fields of an entry: b bandit uid, l learner, f "1" when it is the first of its word, "r" when it replaces a
-default, else "0", p payload; o, if it was a dead letter, the id it had before. A dead letter has the id of
-its entry, and r: the reason. seen-first holds "d" while the default stands for a reward.
+Fields of an entry: b bandit uid, l learner, f "1" when it is the first with its decision key, "r" when it
+replaces a default, else "0", p payload; o, if it was a dead letter, the id it had before. A dead letter has
+the id of its entry, and r: the reason. seen-first holds "d" while a default is counted and no reward.
 
 Changes are logs of which only the last line for each thing is kept, CHANGES_KEPT at most: a process that
 knows a version, or a watermark, reads there what has changed since, and everything when that was long ago.
@@ -56,8 +57,9 @@ from the log once they are folded: what is left is in order, but not without gap
 
 from __future__ import annotations
 
-from app.storage.decision_log import DecisionId
-from app.storage.learner_id import LearnerId
+import re
+
+from app.storage.learner_id import DecisionId, LearnerId
 
 PREFIX = "shortlist:"
 CHANGES_KEPT = 50_000
@@ -76,8 +78,13 @@ def users(catalogue: str) -> str:
     return f"{REGISTRY}users:{catalogue}"
 
 
-def word(partition: int | None, name: str) -> str:
+def once(partition: int | None, name: str) -> str:
     return f"{REGISTRY if partition is None else _partition(partition)}word:{name}"
+
+
+def catalogue(uid: str) -> list[str]:
+    """Everything that lives with a catalogue."""
+    return [features(uid), documents(uid), counters(uid), arm_changes(uid)]
 
 
 def features(uid: str) -> str:
@@ -125,12 +132,12 @@ def states(partition: int, bandit_uid: str) -> str:
     return f"{_partition(partition)}states:{bandit_uid}"
 
 
-def seen(partition: int, learner: LearnerId, once: str) -> str:
-    return f"{_partition(partition)}seen:{_delimited(learner)}:{once}"
+def seen(partition: int, learner: LearnerId, dedupe_key: str) -> str:
+    return f"{_partition(partition)}seen:{_delimited(learner)}:{dedupe_key}"
 
 
-def seen_first(partition: int, learner: LearnerId, first: str) -> str:
-    return f"{_partition(partition)}seen-first:{_delimited(learner)}:{first}"
+def seen_first(partition: int, learner: LearnerId, decision_key: str) -> str:
+    return f"{_partition(partition)}seen-first:{_delimited(learner)}:{decision_key}"
 
 
 def forgotten(partition: int, learner: LearnerId) -> str:
@@ -139,6 +146,16 @@ def forgotten(partition: int, learner: LearnerId) -> str:
 
 def turns(partition: int, learner: LearnerId) -> str:
     return f"{_partition(partition)}turns:{learner.bandit_uid}:{learner.name}"
+
+
+def bandit_pattern(uid: str) -> str:
+    """Matches every key of a partition that is named after the bandit or one of its learners, and others."""
+    return f"{PREFIX}{{p:*:{uid}*"
+
+
+def bandit_regex(uid: str) -> str:
+    """Matches exactly the keys that ``bandit_pattern`` is for."""
+    return rf"{PREFIX}\{{p:\d+\}}:[a-z-]+:{re.escape(uid)}([:/].*)?"
 
 
 def campaigns(kind: str) -> str:

@@ -1,6 +1,7 @@
 """Defaults for decisions without a reward, activation, discounting, forgetting, idle learners, pools."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -144,9 +145,9 @@ async def test_of_two_workers_one_counts_the_default(world: Api):
     for number in range(20):
         await world.choose("b", seed=number)
     await due_now(world)
-    store = world.app.service.store
-    sweepers = [chores.Chores(store, token_ttl_ms=86_400_000, wake=lambda n: None) for _ in range(4)]
-    await asyncio.gather(*(sweeper.sweep(p) for sweeper in sweepers for p in range(16)))
+    service, now_ms = world.app.service, time.time_ns() // 1_000_000
+    sweepers = [chores.Chores(service.store, service.forgetting, wake=lambda n: None) for _ in range(4)]
+    await asyncio.gather(*(sweeper.sweep(p, now_ms) for sweeper in sweepers for p in range(16)))
     assert (await learned(world, "b", 20))["version"] == 20
 
 

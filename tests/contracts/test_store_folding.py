@@ -1,4 +1,4 @@
-"""Contract of a store: folding the reward log into states, exactly once, and trimming it."""
+"""Contract of a store: folding the reward log into states, exactly once; who has changed; trimming."""
 
 import asyncio
 import itertools
@@ -10,12 +10,14 @@ from learner_names import learner_in
 from test_store_rewards import TTL_MS, UID, append, forget, log_of, order, reward
 from waiting import until
 
+from app.storage import redis_keys
 from app.storage.protocol import RewardWrite, Store
 
 pytestmark = pytest.mark.anyio
 
 OTHER_UID = "fedcba9876543210"
 FUTURE_MS = 2**45
+LOST = "8" * 13 + "-99"
 
 
 async def fill(store, count, *, partition=0, tag=""):
@@ -187,7 +189,7 @@ STEP = st.one_of(
 async def test_every_entry_is_folded_exactly_once(store: Store, steps):
     """A call may be made up to three times, as after lost replies; states are those of calls made once."""
     uid = f"{next(TAGS):016x}"  # examples share the store, and so its partition 0
-    learners = {name: learner_in(0, 4, name, uid) for name in "xyz"}
+    ids = {name: learner_in(0, 4, name, uid) for name in "xyz"}
     expected, seen = {name: [] for name in "xyz"}, set()
     now_ms = 1_000
     for (step, words), times in steps:
@@ -201,12 +203,10 @@ async def test_every_entry_is_folded_exactly_once(store: Store, steps):
             expected[words] = []
         for _ in range(times):
             if step == "append":
-                rewards = [
-                    RewardWrite(learners[w], f"{n}", None, now_ms, TTL_MS, b"%d" % n) for w, n in words
-                ]
+                rewards = [RewardWrite(ids[w], f"{n}", None, now_ms, TTL_MS, b"%d" % n) for w, n in words]
                 await store.append_rewards(0, rewards)
             elif step == "forget":
-                await store.append_forget(learners[words], payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
+                await store.append_forget(ids[words], payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
             elif step == "fold":
                 await asyncio.gather(fold(store, count=words), fold(store, count=words))
             else:
@@ -215,7 +215,7 @@ async def test_every_entry_is_folded_exactly_once(store: Store, steps):
         assert await store.backlog(0) == len(unfolded)
     while await fold(store):
         pass
-    states = await store.states(0, list(learners.values()))
+    states = await store.states(0, list(ids.values()))
     assert [(state or b"").split() for state in states] == list(expected.values())
 
 
@@ -239,3 +239,40 @@ async def test_appenders_and_appliers_at_once_lose_and_double_nothing(store: Sto
     states = await store.states(1, learners)
     assert sorted(b"".join(states).decode().split()) == sorted(words)
     assert await store.backlog(1) == 0
+
+
+async def learners(store, since):
+    found = await store.changed_learners(0, since)
+    return found.watermark, None if found.learners is None else set(found.learners)
+
+
+async def test_changed_learners_are_those_applied_since(store: Store, monkeypatch):
+    ids = await fill(store, 6)
+    ann, bob = (UID, "ann"), (UID, "b:ob")
+    assert await learners(store, "") == ("0-0", None)
+    assert await learners(store, "0-0") == ("0-0", set())
+    await store.apply(0, expected="0-0", watermark=ids[1], states={ann: b"1"})
+    await store.apply(0, expected=ids[1], watermark=ids[2], states={bob: b"1"})
+    await store.apply(0, expected=ids[2], watermark=ids[3], states={ann: None})
+    assert await learners(store, "0-0") == (ids[3], {ann, bob})
+    assert await learners(store, ids[1]) == (ids[3], {ann, bob})
+    assert await learners(store, ids[2]) == (ids[3], {ann}), "a removal is a change"
+    assert await learners(store, ids[3]) == (ids[3], set())
+    assert await learners(store, LOST) == (ids[3], None)
+    assert (await store.changed_learners(0, ids[2])).removed == [ann]
+    assert (await store.changed_learners(0, ids[3])).newest == ids[5]
+    assert await store.apply(0, expected="0-0", watermark=ids[4], states={bob: b"2"}) is False
+    assert await learners(store, ids[3]) == (ids[3], set())
+    monkeypatch.setattr(redis_keys, "CHANGES_KEPT", 2)
+    await store.apply(0, expected=ids[3], watermark=ids[4], states={(UID, f"{n}"): b"1" for n in range(5)})
+    assert await learners(store, ids[2]) == (ids[4], None)
+
+
+async def test_all_states_come_with_their_watermark(store: Store):
+    ids = await fill(store, 2)
+    other = "fedcba9876543210"
+    states = {(UID, "ann"): b"1", (other, "ann"): b"2", ("0" * 16, "x"): b"3"}
+    await store.apply(0, expected="0-0", watermark=ids[1], states=states)
+    watermark, found = await store.all_states(0, [UID, other])
+    assert (watermark, found) == (ids[1], {key: states[key] for key in list(states)[:2]})
+    assert await store.all_states(1, []) == ("0-0", {})

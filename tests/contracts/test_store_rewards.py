@@ -17,8 +17,8 @@ ANN = learner_in(0, 4).name
 TTL_MS = 60_000
 
 
-def reward(once, *, uid=UID, learner=ANN, first=None, issued_ms=1_000, ttl_ms=TTL_MS, payload=b"p"):
-    return RewardWrite(LearnerId(uid, learner), once, first, issued_ms, ttl_ms, payload)
+def reward(dedupe_key, *, uid=UID, learner=ANN, first=None, issued_ms=1_000, ttl_ms=TTL_MS, payload=b"p"):
+    return RewardWrite(LearnerId(uid, learner), dedupe_key, first, issued_ms, ttl_ms, payload)
 
 
 def order(entry_id):
@@ -68,7 +68,7 @@ async def test_a_thousand_entries_in_one_call(store: Store):
     assert await store.backlog(2) == 1_000
 
 
-async def test_a_word_seen_before_is_a_duplicate(store: Store):
+async def test_a_dedupe_key_seen_before_is_a_duplicate(store: Store):
     assert await append(store, reward("x"), reward("x"), reward("y")) == ["accepted", "duplicate", "accepted"]
     assert await append(store, reward("y"), reward("z")) == ["duplicate", "accepted"]
     assert len(await log_of(store)) == 3
@@ -85,7 +85,7 @@ async def test_whoever_waits_for_the_entry_of_a_duplicate_waits_for_its_first_co
     assert after_trimming.entry_id == two.entry_id, "which the watermark has reached"
 
 
-async def test_words_belong_to_one_learner_of_one_bandit(store: Store):
+async def test_dedupe_keys_belong_to_one_learner_of_one_bandit(store: Store):
     writes = [
         reward("x"),
         reward("x", learner="bob"),
@@ -100,26 +100,26 @@ async def test_words_belong_to_one_learner_of_one_bandit(store: Store):
     assert await append(store, *writes) == ["duplicate"] * len(writes)
 
 
-async def test_words_belong_to_one_partition(store: Store):
+async def test_dedupe_keys_belong_to_one_partition(store: Store):
     for partition in range(store.partitions):
         assert await append(store, reward("x"), partition=partition) == ["accepted"]
     for partition in range(store.partitions):
         assert len(await log_of(store, partition)) == 1
 
 
-async def test_the_first_of_its_word_is_marked(store: Store):
+async def test_the_first_with_its_decision_key_is_marked(store: Store):
     await append(store, reward("1", first="d"), reward("2", first="d"), reward("3", first="e"), reward("4"))
     await append(store, reward("1", first="f"), reward("5", first="d"), reward("6", first="f"), reward("7"))
     assert [e.first for e in await log_of(store)] == [True, False, True, True, False, True, True]
 
 
-async def test_a_word_may_be_used_again_after_its_time(store: Store):
+async def test_a_dedupe_key_may_be_used_again_after_its_time(store: Store):
     await append(store, reward("x", first="d", ttl_ms=40), reward("y", first="d"))
 
     async def accepted_again():
         return await append(store, reward("x", first="d")) == ["accepted"]
 
-    await until(accepted_again, what="the word expires")
+    await until(accepted_again, what="the key expires")
     assert await append(store, reward("x"), reward("y")) == ["duplicate", "duplicate"]
 
 
@@ -130,14 +130,14 @@ async def test_a_time_to_live_below_one_is_refused_and_nothing_is_appended(store
     assert await append(store, reward("x")) == ["accepted"]
 
 
-async def test_of_a_hundred_appends_of_one_word_exactly_one_is_accepted(store: Store):
+async def test_of_a_hundred_appends_with_one_dedupe_key_exactly_one_is_accepted(store: Store):
     outcomes = await asyncio.gather(*(append(store, reward("x", payload=b"%d" % i)) for i in range(100)))
     assert sorted(status for [status] in outcomes) == ["accepted"] + ["duplicate"] * 99
     [entry] = await log_of(store)
     assert entry.payload == b"%d" % outcomes.index(["accepted"])
 
 
-async def test_of_a_hundred_rewards_for_one_word_exactly_one_is_the_first(store: Store):
+async def test_of_a_hundred_rewards_with_one_decision_key_exactly_one_is_the_first(store: Store):
     await asyncio.gather(*(append(store, reward(f"{i}", first="d")) for i in range(100)))
     assert sorted(e.first for e in await log_of(store)) == [False] * 99 + [True]
 
@@ -173,7 +173,7 @@ async def test_rewards_of_decisions_before_forgetting_are_refused(store: Store):
     assert [e.payload for e in await log_of(store)] == [b"p", b"F", b"p", b"p", b"p"]
 
 
-async def test_a_refused_reward_does_not_take_its_word(store: Store):
+async def test_a_refused_reward_does_not_take_its_dedupe_key(store: Store):
     await forget(store, 1_000, ttl_ms=60)
     assert await append(store, reward("x", issued_ms=1, first="d")) == ["forgotten"]
 

@@ -109,7 +109,7 @@ async def test_forgetting_again_forgets(world: World):
     bandit = await world.bandit()
     token = (await world.choose(bandit)).decision
     await world.observe(bandit, "o")
-    await lost(world, "append_forget", lambda: world.service.rewards.forget(bandit.learner_for("ann")))
+    await lost(world, "append_forget", lambda: world.service.forgetting.forget(bandit.learner_for("ann")))
     assert (await world.choose(bandit)).learner_version == 0
     assert (await world.reward(token)).rejected == [(0, "forgotten")]
 

@@ -21,7 +21,7 @@ from app.services.bandits.bandits import Bandit
 from app.services.catalogues.catalogues import Arm, Catalogue
 from app.services.formats.records import RewardRule
 from app.services.learning import pooled_prior as pools
-from app.services.learning.rewards import Observation, Reward
+from app.services.learning.reward_entries import Observation, Reward
 from app.services.replicas import sync as module
 from app.settings import Settings
 from app.storage import redis_keys
@@ -168,7 +168,7 @@ async def test_a_learner_taught_by_another_process_is_chosen_from(pair: tuple[Wo
     await two.service.sync.poll()
     await two.choose(there, "bob")
     assert two.store.calls["states"] == before, "who was not taught is not read again"
-    await one.service.rewards.forget(bandit.learner_for("ann"))
+    await one.service.forgetting.forget(bandit.learner_for("ann"))
     await two.service.sync.poll()
     assert (await two.choose(there)).learner_version == 0
 
@@ -237,7 +237,7 @@ async def test_a_pool_taught_by_another_process_is_the_prior_here(
         return bool((await two.service.learners.report(there, there.learner_for("new"))).theta.any())
 
     await until(known, what="the pool is read again")
-    await one.service.rewards.forget(bandit.learner_for("ann"))
+    await one.service.forgetting.forget(bandit.learner_for("ann"))
     await until(lambda: forgotten(two, there), what="the pool has forgotten")
 
 

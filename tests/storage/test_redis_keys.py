@@ -12,8 +12,7 @@ from store_clients import connect
 
 from app.errors import Unavailable
 from app.storage import redis_keys
-from app.storage.decision_log import DecisionId, DefaultWrite
-from app.storage.protocol import ArmWrite, DeadLetter, LearnerId, RewardWrite
+from app.storage.protocol import ArmWrite, DeadLetter, DecisionId, DefaultWrite, LearnerId, RewardWrite
 from app.storage.redis_client import SCRIPTS, RedisClient
 
 OTHER_UID = "fedcba9876543210"
@@ -26,7 +25,7 @@ def table():
     rows = []
     for line in redis_keys.__doc__.splitlines():
         if found := re.match(
-            r"    (\{\S+\}:\S+(?: uid>\S*| name>\S*)*)\s+(string|hash|zset|set|stream|list) +.*?\s{2,}(\S.*)",
+            r"    (\{\S+\}:\S+(?: \w+>\S*)*)\s+(string|hash|zset|set|stream|list) +.*?\s{2,}(\S.*)",
             line,
         ):
             name, kind, lives = found.groups()
@@ -71,7 +70,7 @@ async def break_off(store):
     """Delete a bandit and a catalogue; of the latter, the arms are not yet gone."""
     assert await store.delete_bandit("b", OTHER_UID, catalogue="films")
     with pytest.MonkeyPatch.context() as broken:
-        broken.setattr(store, "_drop_catalogue", AsyncMock(side_effect=Unavailable("gone")))
+        broken.setattr(store, "erase_catalogue", AsyncMock(side_effect=Unavailable("gone")))
         with pytest.raises(Unavailable):
             await store.delete_catalogue("films", OTHER_UID)
 
@@ -130,7 +129,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.changed_arms(UID, 0)
     await store.changed_learners(0, "")
     await store.replay_dead(0, await store.dead_letters(0))
-    await store.chores(0, 1, 1)
+    await store.due(0, 1, 1)
     await store.read_campaign("slates", "home", uid="", position=0, count=1)
     await store.trim_log(0, 1)
     await store.delete_bandit("b", UID, catalogue="films")

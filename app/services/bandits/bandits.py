@@ -15,7 +15,7 @@ from app.services.catalogues.catalogues import Catalogue, Catalogues
 from app.services.catalogues.learner_view import LearnerView
 from app.services.formats.pages import page_by_name
 from app.services.formats.records import BanditRecord, split_uid, with_uid
-from app.storage.protocol import LearnerId, Store
+from app.storage.protocol import LearnerId, RegistryStore
 
 GLOBAL_LEARNER = "_global"
 
@@ -91,7 +91,7 @@ class Bandits:
 
     def __init__(
         self,
-        store: Store,
+        store: RegistryStore,
         catalogues: Catalogues,
         *,
         policies: Mapping[str, PolicyTerms],

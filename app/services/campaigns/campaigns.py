@@ -45,7 +45,7 @@ from app.services.campaigns.records import (
 )
 from app.services.formats.pages import page_by_name
 from app.services.formats.records import UID_LENGTH, pack, with_uid
-from app.storage.protocol import Store, StoredCampaign
+from app.storage.protocol import CampaignStore, StoredCampaign
 
 SNAPSHOT_EVENTS = 500
 READ_EVENTS = 2_000
@@ -68,7 +68,9 @@ T = TypeVar("T")
 class Campaigns(Generic[P, S, Q_co]):
     """All campaigns of one kind. ``capacity_bytes`` bounds those that are held in memory."""
 
-    def __init__(self, store: Store, algorithm: Algorithm[P, S, Q_co], *, capacity_bytes: int) -> None:
+    def __init__(
+        self, store: CampaignStore, algorithm: Algorithm[P, S, Q_co], *, capacity_bytes: int
+    ) -> None:
         self._store = store
         self._algorithm = algorithm
         self._known: BoundedCache[str, Campaign[P, S]] = BoundedCache(capacity_bytes)

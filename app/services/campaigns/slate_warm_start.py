@@ -41,8 +41,8 @@ class SlateWarmStart:
         writes = [
             RewardWrite(
                 learner=learner,
-                once=f"c/{campaign.uid}/{place}",
-                first=None,
+                dedupe_key=f"c/{campaign.uid}/{place}",
+                decision_key=None,
                 issued_ms=now_ms,
                 ttl_ms=self._ttl_ms,
                 payload=reward_payload(bandit.record, row, float(value), now_ms),

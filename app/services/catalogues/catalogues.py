@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from app.services.formats.records import (
     vector_to_bytes,
     with_uid,
 )
-from app.storage.protocol import ArmWrite, Deleted, Store, StoredArm, Upserted
+from app.storage.protocol import ArmStore, ArmWrite, Deleted, RegistryStore, StoredArm, Upserted
 
 T = TypeVar("T")
 
@@ -72,6 +72,10 @@ class Catalogue:
         return int(self.record.index["shortlist"] or 1)
 
 
+class CatalogueStore(ArmStore, RegistryStore, Protocol):
+    """What catalogues need of the store."""
+
+
 class Catalogues:
     """All catalogues of the service.
 
@@ -80,7 +84,7 @@ class Catalogues:
     """
 
     def __init__(
-        self, store: Store, *, index_dir: Path, keep_ms: int, refresh: Callable[[], Awaitable[bool]]
+        self, store: CatalogueStore, *, index_dir: Path, keep_ms: int, refresh: Callable[[], Awaitable[bool]]
     ) -> None:
         self._store = store
         self._refresh = refresh

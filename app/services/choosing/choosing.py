@@ -24,7 +24,7 @@ from app.services.choosing.policy import Tools
 from app.services.learning.decisions import Decisions
 from app.services.learning.tokens import Decision, TokenSigner, new_decision_id
 from app.services.replicas.sync import Sync
-from app.storage.protocol import LearnerId, Store
+from app.storage.protocol import Events, LearnerId
 
 LOGGED_TOGETHER = 100
 PAUSE_EVERY = 16
@@ -76,7 +76,7 @@ class Choosing:
 
     def __init__(
         self,
-        store: Store,
+        store: Events,
         tools: Tools,
         signer: TokenSigner,
         decisions: Decisions,

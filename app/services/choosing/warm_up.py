@@ -24,7 +24,7 @@ from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment
-from app.storage.protocol import LearnerId, Store
+from app.storage.protocol import WarmUpTurns
 
 MOST_READS = 100_000_000
 LEAST_COUNTED = 10  # the copy of the arms costs about as much as so many centres
@@ -65,7 +65,7 @@ class CentersFirst:
 class WarmUp:
     """The turns of all keys that are warmed up."""
 
-    def __init__(self, store: Store, *, ttl_ms: int) -> None:
+    def __init__(self, store: WarmUpTurns, *, ttl_ms: int) -> None:
         self._store = store
         self._ttl_ms = ttl_ms
         self._known: BoundedCache[tuple[str, int], _Centers] = BoundedCache(CENTERS_BYTES)
@@ -86,11 +86,6 @@ class WarmUp:
             ask.learner, count=ask.k, most=len(ids), claim=ask.claim or "", ttl_ms=self._ttl_ms
         )
         return CentersFirst(view, solver, view.rows_of(ids[start : start + ask.k]))
-
-    async def forget(self, bandit: Bandit, learner: LearnerId) -> None:
-        """Show a learner that is forgotten all centres again."""
-        if bandit.record.explore is not None:
-            await self._store.drop_turns(learner)
 
     async def _centers(self, bandit: Bandit, view: LearnerView, k: int) -> _Centers:
         """The centres, made now if there are none, and beside this call if they are old."""

@@ -15,7 +15,7 @@ from app.services.bandits.bandits import Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.learning.learners import Learners
 from app.services.replicas.sync import Sync
-from app.storage.changes import Lag
+from app.storage.protocol import Lag
 
 PROBE_S = 2.0
 

@@ -4,7 +4,7 @@ Life of a decision
     chosen      its token says all; with ``wait_s`` it is logged, in the partition of its learner
     deferred    (``"activate": false``) not logged, and not to be rewarded, until it is activated
     due         ``wait_s`` after it was chosen or activated: every arm without a reward gets the default
-    rewarded    later: the reward takes the place of the default, exactly (``reducer``)
+    rewarded    later: the reward takes the place of the default, exactly (``fold``)
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -21,8 +22,7 @@ from app.services.bandits.bandits import Bandit, Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.records import LoggedDecision, pack, reward_payload, unpack
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
-from app.storage.decision_log import Activated, DefaultWrite
-from app.storage.protocol import DecisionId, Store
+from app.storage.protocol import Activated, DecisionId, DefaultWrite, LearnerTraces, WaitingDecisions
 
 log = logging.getLogger("shortlist.decisions")
 
@@ -39,12 +39,16 @@ class Activation:
     rejected: list[tuple[int, str]] = field(default_factory=list)
 
 
+class DecisionsStore(WaitingDecisions, LearnerTraces, Protocol):
+    """What decisions need of the store."""
+
+
 class Decisions:
-    """The log of decisions."""
+    """Logs decisions, and activates them."""
 
     def __init__(
         self,
-        store: Store,
+        store: DecisionsStore,
         catalogues: Catalogues,
         bandits: Bandits,
         signer: TokenSigner,
@@ -132,7 +136,7 @@ class Decisions:
             await self._store.touch(decision.identity.learner, expires_ms=expires_ms)
 
 
-async def hidden_of(store: Store, deferred: Mapping[int, Decision]) -> set[int]:
+async def hidden_of(store: WaitingDecisions, deferred: Mapping[int, Decision]) -> set[int]:
     """The keys of those deferred decisions that were not activated."""
     hidden, asked = set(), list(deferred.items())
     for start in range(0, len(asked), TOGETHER):

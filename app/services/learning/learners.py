@@ -22,8 +22,7 @@ from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.formats.records import LearnerState, bytes_to_state
 from app.services.learning.pooled_prior import PATIENCE_S, Pools
-from app.storage.changes import LearnerChanges
-from app.storage.protocol import LearnerId, Store
+from app.storage.protocol import LearnerChanges, LearnerId, LearnerStates
 
 ENTRY_BYTES = 600
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
@@ -64,7 +63,7 @@ class LearnerReport:
 class Learners:
     """Least-recently-used cache of learners, bounded in bytes."""
 
-    def __init__(self, store: Store, *, capacity_bytes: int) -> None:
+    def __init__(self, store: LearnerStates, *, capacity_bytes: int) -> None:
         self._store = store
         self._capacity = capacity_bytes
         self._known: dict[int, str] = {}  # partition -> watermark up to which nothing here is behind
@@ -129,7 +128,7 @@ class Learners:
             if reading is not None or identity in self._cache:
                 self._keep(identity, Learner.of(state))
 
-    async def follow(self, partition: int) -> LearnerChanges:
+    async def sync(self, partition: int) -> LearnerChanges:
         """Outdate what others have written; return where the partition stands."""
         known = self._known.get(partition, "")
         changes = await self._store.changed_learners(partition, known)

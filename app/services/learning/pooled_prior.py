@@ -18,7 +18,7 @@ from app.algorithms.linear.ridge import RidgeSums
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.formats.records import POOL, LearnerState, bytes_to_state
-from app.storage.protocol import LearnerId, Store
+from app.storage.protocol import LearnerId, LearnerStates
 
 MAX_AGE_S = 1.0
 PATIENCE_S = 0.2  # how long one that is too old waits to be read, before it serves
@@ -39,7 +39,7 @@ class Pool:
 class Pools:
     """The pools of the bandits that this process has served with one."""
 
-    def __init__(self, store: Store, *, capacity_bytes: int) -> None:
+    def __init__(self, store: LearnerStates, *, capacity_bytes: int) -> None:
         self._store = store
         self._capacity = capacity_bytes
         self._pools: OrderedDict[str, Pool] = OrderedDict()

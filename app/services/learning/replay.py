@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from app.services.formats.records import POOL, UID_LENGTH, LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning.fold import fold
-from app.services.learning.rewards import entry_order
-from app.storage.protocol import LearnerId, LogEntry, Store
+from app.storage.protocol import LearnerId, LearnerStates, LogEntry, RegistryStore, RewardLog, entry_order
 
 PAGE = 2_000
 
@@ -29,7 +29,11 @@ class Comparison:
     different: list[str] = field(default_factory=list)
 
 
-async def compare(store: Store) -> Comparison:
+class ReplayStore(RegistryStore, RewardLog, LearnerStates, Protocol):
+    """What a replay needs of the store."""
+
+
+async def compare(store: ReplayStore) -> Comparison:
     """Replay every partition. A service may be running: each is compared as it was at its watermark."""
     found = Comparison()
     bandits = {data[:UID_LENGTH].decode(): name for name, data in (await store.registry()).bandits.items()}
@@ -38,7 +42,7 @@ async def compare(store: Store) -> Comparison:
     return found
 
 
-async def _compare(store: Store, partition: int, bandits: Mapping[str, str], found: Comparison) -> None:
+async def _compare(store: ReplayStore, partition: int, bandits: Mapping[str, str], found: Comparison) -> None:
     watermark, stored = await store.all_states(partition, list(bandits))
     replayed: dict[LearnerId, LearnerState | None] = {}
     whole = True
@@ -64,7 +68,9 @@ def _version(data: bytes | None) -> int:
         return -1
 
 
-async def _log(store: Store, partition: int, until: str) -> AsyncIterator[tuple[Sequence[LogEntry], bool]]:
+async def _log(
+    store: ReplayStore, partition: int, until: str
+) -> AsyncIterator[tuple[Sequence[LogEntry], bool]]:
     """Pages of the log up to ``until``, without dead letters, and whether the log begins at its beginning."""
     left_out = {letter.entry.entry_id for letter in await store.dead_letters(partition)}
     async for page in _pages(store, partition, until):
@@ -79,7 +85,7 @@ async def _log(store: Store, partition: int, until: str) -> AsyncIterator[tuple[
         yield [], until == "0-0"
 
 
-async def _pages(store: Store, partition: int, until: str) -> AsyncIterator[Sequence[LogEntry]]:
+async def _pages(store: ReplayStore, partition: int, until: str) -> AsyncIterator[Sequence[LogEntry]]:
     last, after = entry_order(until), "0-0"
     while True:
         page = await store.read_log(partition, after, PAGE)

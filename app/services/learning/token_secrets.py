@@ -15,7 +15,7 @@ import time
 
 from app.errors import Unavailable
 from app.services.learning.tokens import TokenSigner
-from app.storage.protocol import Store
+from app.storage.protocol import WriteOnce
 
 log = logging.getLogger("shortlist.tokens")
 
@@ -26,7 +26,7 @@ SECRET_BYTES = 32
 class TokenSecrets:
     """Keeps the secrets of ``signer``. ``refresh`` before use, then ``run``."""
 
-    def __init__(self, store: Store, signer: TokenSigner, *, period_ms: int, token_ttl_ms: int) -> None:
+    def __init__(self, store: WriteOnce, signer: TokenSigner, *, period_ms: int, token_ttl_ms: int) -> None:
         self._store = store
         self._signer = signer
         self._period_ms = period_ms

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
 from app.errors import Unavailable
-from app.services.learning.rewards import WAIT_S, entry_order
-from app.storage.changes import LearnerChanges
+from app.services.learning.workers import WAIT_S
+from app.storage.protocol import LearnerChanges, entry_order
 
 POLL_S = 0.005
 

@@ -13,13 +13,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.learning.learners import Learners
-from app.storage.changes import LearnerChanges
-from app.storage.protocol import Store
+from app.storage.protocol import LearnerChanges, Partitioned, RegistryStore
 
 log = logging.getLogger("shortlist.sync")
 
@@ -27,12 +27,16 @@ BOUND_S = 1.0
 PATIENCE_S = 0.2
 
 
+class SyncedStore(RegistryStore, Partitioned, Protocol):
+    """What is asked of the store."""
+
+
 class Sync:
     """``changed`` is called at every poll, for every partition, with what has changed in it."""
 
     def __init__(
         self,
-        store: Store,
+        store: SyncedStore,
         catalogues: Catalogues,
         bandits: Bandits,
         learners: Learners,
@@ -116,7 +120,7 @@ class Sync:
         self._registry_version = registry.version
 
     async def _sync_learners(self, partition: int) -> None:
-        self._changed(partition, await self._learners.follow(partition))
+        self._changed(partition, await self._learners.sync(partition))
 
 
 def _consume(task: asyncio.Future[None]) -> None:

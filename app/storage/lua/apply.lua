@@ -12,9 +12,9 @@ local number, a = tonumber(string.match(ARGV[2], '%d+$')), 5
 for _ = 1, tonumber(ARGV[4]) do
   local entry = redis.call('XRANGE', KEYS[2], ARGV[a], ARGV[a])[1]
   if entry then
-    local words = entry[2]
-    words[#words + 1], words[#words + 2] = 'r', ARGV[a + 1]
-    redis.call('XADD', KEYS[3], ARGV[a], unpack(words))
+    local fields = entry[2]
+    fields[#fields + 1], fields[#fields + 2] = 'r', ARGV[a + 1]
+    redis.call('XADD', KEYS[3], ARGV[a], unpack(fields))
   end
   a = a + 2
 end

@@ -1,9 +1,11 @@
 -- Put before every script that forgets a learner.
--- forget(log, watermark, forgotten, erase, bandit, learner, payload, now, ttl) -> the entry id
+-- forget({log, watermark, forgotten, erase, idle, turns}, bandit, learner, payload, now, ttl) -> the entry id
 --   The entry is appended, rewards of decisions up to now are refused for ttl, and the learner is put on the
---   list of those of whom nothing is to be kept. Repeated with the same now it gives the same entry: another
---   one would also wipe what came since. Appending comes first: it is what a server without memory refuses.
-local function forget(log, watermark, forgotten, erase, bandit, learner, payload, now, ttl)
+--   list of those of whom nothing is to be kept. It no longer has a time to live, and has taken no turn of a
+--   warm-up. Repeated with the same now it gives the same entry, and does nothing: another entry would also
+--   remove what came since. Appending comes first: it is what a server without memory refuses.
+local function forget(keys, bandit, learner, payload, now, ttl)
+  local log, watermark, forgotten, erase, idle, turns = unpack(keys)
   local before, entry = string.match(redis.call('GET', forgotten) or '', '^(%d+) (.+)$')
   if before and tonumber(before) == now then
     return entry
@@ -13,5 +15,7 @@ local function forget(log, watermark, forgotten, erase, bandit, learner, payload
   local keep = math.max(ttl, redis.call('PTTL', forgotten))
   redis.call('SET', forgotten, string.format('%.0f %s', until_ms, entry), 'PX', string.format('%.0f', keep))
   redis.call('HSET', erase, bandit .. '/' .. learner, entry)
+  redis.call('ZREM', idle, bandit .. '/' .. learner)
+  redis.call('DEL', turns)
   return entry
 end

@@ -1,10 +1,10 @@
 -- KEYS   event, events of its learner
 -- ARGV   name of the event, value, now_ms, ttl_ms
--- Result the value that now stands
+-- Result the value that is there now
 -- Effect in one step: the value is stored unless there is one, and its name is kept with its learner's.
-local standing = redis.call('GET', KEYS[1])
-if standing then
-  return standing
+local current = redis.call('GET', KEYS[1])
+if current then
+  return current
 end
 local now, ttl = tonumber(ARGV[3]), tonumber(ARGV[4])
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4])

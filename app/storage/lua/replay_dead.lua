@@ -22,15 +22,15 @@ for i, id in ipairs(ARGV) do
   elseif forgotten and is_before(id, forgotten) then
     outcome[i] = 'forgotten'
   else
-    local words = {}
+    local fields = {}
     for f = 1, #entry[2], 2 do
       local name = entry[2][f]
       if name ~= 'r' and name ~= 'o' then
-        words[#words + 1], words[#words + 2] = name, entry[2][f + 1]
+        fields[#fields + 1], fields[#fields + 2] = name, entry[2][f + 1]
       end
     end
     outcome[i] = next()
-    redis.call('XADD', KEYS[1], outcome[i], 'o', id, unpack(words))
+    redis.call('XADD', KEYS[1], outcome[i], 'o', id, unpack(fields))
   end
   redis.call('XDEL', KEYS[3], id)
 end

@@ -5,8 +5,8 @@
 if string.sub(redis.call('GET', KEYS[1]) or '', 1, 16) ~= ARGV[1] then
   return 0
 end
-local standing = redis.call('GETRANGE', KEYS[2], 0, 7)
-if standing ~= '' and struct.unpack('<I8', standing) >= tonumber(ARGV[2]) then
+local current = redis.call('GETRANGE', KEYS[2], 0, 7)
+if current ~= '' and struct.unpack('<I8', current) >= tonumber(ARGV[2]) then
   return 0
 end
 redis.call('SET', KEYS[2], struct.pack('<I8', ARGV[2]) .. ARGV[3])

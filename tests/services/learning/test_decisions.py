@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,24 +22,20 @@ pytestmark = pytest.mark.anyio
 WAITS = RewardRule(wait_s=3_600.0, default=-1.0)
 
 
-def sweeper(world: World) -> Chores:
-    return Chores(world.store, token_ttl_ms=86_400_000, wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
-
-
 async def due(world: World, bandit: Bandit, key: str = "ann") -> int:
     """The partition of the learner; the waiting time of all its decisions is over, and nobody else looks."""
     for task in world.service._background:
         task.cancel()
     partition = bandit.learner_for(key).partition(world.store.partitions)
     later = time.time_ns() // 1_000_000 + 2**40
-    assert (await world.store.chores(partition, later, 100)).decisions
-    original = world.store.chores
-
-    async def all_due(number: int, now_ms: int, count: int) -> Any:
-        return await original(number, now_ms + 3_600_000, count)
-
-    world.store.chores = all_due  # type: ignore[attr-defined]
+    assert (await world.store.due(partition, later, 100)).decisions
     return partition
+
+
+async def sweep(world: World, partition: int) -> None:
+    """What is due within the next two hours."""
+    chores = Chores(world.store, world.service.forgetting, wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
+    await chores.sweep(partition, time.time_ns() // 1_000_000 + 7_200_000)
 
 
 async def observations(world: World, bandit: Bandit, expected: int, key: str = "ann") -> None:
@@ -64,9 +59,9 @@ async def test_a_lost_reply_changes_nothing(world: World, call: str):
     if call == "append_defaults":
         world.store.lose.append(call)
         with pytest.raises(Unavailable):
-            await sweeper(world).sweep(partition)
+            await sweep(world, partition)
     for _ in range(3):
-        await sweeper(world).sweep(partition)
+        await sweep(world, partition)
     await observations(world, bandit, 1)
 
 
@@ -78,18 +73,18 @@ async def test_an_activation_whose_reply_was_lost_is_a_duplicate(world: World):
         await world.service.decisions.activate([token])
     again = await world.service.decisions.activate([token])
     assert (again.activated, again.duplicate) == (0, 1)
-    await sweeper(world).sweep(await due(world, bandit))
+    await sweep(world, await due(world, bandit))
     await observations(world, bandit, 1)
 
 
 async def test_what_was_not_shown_before_its_learner_was_forgotten_never_was(world: World):
     bandit = await world.bandit(reward=WAITS)
     token = (await world.choose(bandit, activate=False)).decision
-    await world.service.rewards.forget(bandit.learner_for("ann"))
+    await world.service.forgetting.forget(bandit.learner_for("ann"))
     outcome = await world.service.decisions.activate([token])
     assert outcome.rejected == [(0, "forgotten")]
     partition = bandit.learner_for("ann").partition(world.store.partitions)
-    assert not (await world.store.chores(partition, 2**52, 10)).decisions
+    assert not (await world.store.due(partition, 2**52, 10)).decisions
 
 
 async def test_a_default_of_a_forgotten_learner_is_not_counted(world: World):
@@ -98,12 +93,12 @@ async def test_a_default_of_a_forgotten_learner_is_not_counted(world: World):
     await world.choose(bandit)
     world.store.refuse.add("erase")
     with pytest.raises(Unavailable):
-        await world.service.rewards.forget(bandit.learner_for("ann"))
+        await world.service.forgetting.forget(bandit.learner_for("ann"))
     world.store.refuse.clear()
     partition = await due(world, bandit)
-    await sweeper(world).sweep(partition)
+    await sweep(world, partition)
     await observations(world, bandit, 0)
-    chores = await world.store.chores(partition, 0, 10)
+    chores = await world.store.due(partition, 0, 10)
     assert not chores.erase
     assert not chores.decisions
 
@@ -121,10 +116,10 @@ async def test_choosing_for_a_bandit_that_waits_needs_the_store_and_others_do_no
 async def test_a_plain_bandit_makes_no_call_to_choose(world: World):
     bandit = await world.bandit()
     await world.choose(bandit)
-    before = {name: count for name, count in world.store.calls.items() if name not in {"chores", "watermark"}}
+    before = {name: count for name, count in world.store.calls.items() if name not in {"due", "watermark"}}
     for _ in range(5):
         await world.choose(bandit)
-    quiet = {"chores", "watermark", "read_log", "backlog", "lag", "changed_learners", "changed_arms"}
+    quiet = {"due", "watermark", "read_log", "backlog", "lag", "changed_learners", "changed_arms"}
     after = {name: count for name, count in world.store.calls.items() if name not in quiet}
     assert {name: count for name, count in before.items() if name not in quiet} == after
 
@@ -138,7 +133,7 @@ async def test_a_replay_agrees_with_pools_waiting_and_forgetting(world: World):
         if number % 3 == 0:
             await world.reward(choice.decision)
         if number % 10 == 9:
-            await world.service.rewards.forget(bandit.learner_for(key))
+            await world.service.forgetting.forget(bandit.learner_for(key))
     found = await compare(world.service.store)
     assert found.different == []
     assert found.equal > 0
@@ -183,7 +178,7 @@ async def test_a_pool_that_nobody_asked_for_a_while_is_read_before_it_serves(wor
     await world.observe(bandit, "o1", key="bob")
     assert (await world.choose(bandit, "ann")).arms[0].score > 0
     held = world.service.learners._pools._pools[bandit.uid]
-    await world.service.rewards.forget(bandit.learner_for("bob"))
+    await world.service.forgetting.forget(bandit.learner_for("bob"))
     held.read_at -= pools.MAX_AGE_S
     assert (await world.choose(bandit, "cid")).arms[0].score == 0
 

@@ -1,4 +1,4 @@
-"""Contract of a store: the registry, and words that are written once."""
+"""Contract of a store: the registry of catalogues and bandits."""
 
 import asyncio
 import contextlib
@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from waiting import until
 
-from app.errors import Invalid, NotFound, Unavailable
-from app.storage.protocol import ArmWrite, LearnerId, Store
+from app.errors import NotFound, Unavailable
+from app.storage.protocol import ArmWrite, Store
 from app.storage.redis_client import RedisClient
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +111,7 @@ async def test_a_deleted_bandit_learns_nothing_from_entries_that_were_under_way(
         assert (await store.changed_learners(partition, "0-0")).learners == [(OTHER_UID, "ann")]
 
 
-@pytest.mark.parametrize("fails", ["drop_bandit", "drop_catalogue"])
+@pytest.mark.parametrize("fails", ["drop_states", "erase_catalogue"])
 async def test_a_deletion_that_was_broken_off_is_finished(
     store: Store, monkeypatch: pytest.MonkeyPatch, fails: str
 ):
@@ -133,10 +132,15 @@ async def test_a_deletion_that_was_broken_off_is_finished(
             await store.delete_bandit("b", OTHER_UID, catalogue="films")
         with contextlib.suppress(Unavailable):
             await store.delete_catalogue("films", UID)
-    assert await store.finish_deletions() == 1
+    unfinished = {OTHER_UID: "bandit"}
+    if fails == "erase_catalogue":
+        unfinished[UID] = "catalogue"
+    assert await store.deletions() == unfinished
+    await store.erase_bandit(OTHER_UID)
+    await store.erase_catalogue(UID)
     assert [batch async for batch in store.scan_arms(UID)] == []
     assert await store.states(1, [(OTHER_UID, "ann")]) == [None]
-    assert await store.finish_deletions() == 0
+    assert await store.deletions() == {}
 
 
 async def test_deleting_spares_a_successor_of_the_same_name(store: Store):
@@ -242,81 +246,17 @@ async def test_the_registry_is_two_dictionaries(store: Store, steps):
             assert (registry.catalogues, registry.bandits) == (catalogues, bandits), (step, again)
 
 
-async def test_a_word_is_written_once(store: Store):
-    assert await store.get_once(None, "secret") is None
-    assert await store.put_once(None, "secret", b"\x00\xff", ttl_ms=None) == b"\x00\xff"
-    assert await store.put_once(None, "secret", b"another", ttl_ms=None) == b"\x00\xff"
-    assert await store.get_once(None, "secret") == b"\x00\xff"
-
-
-async def test_an_empty_word_stands(store: Store):
-    assert await store.put_once(1, "event", b"", ttl_ms=KEEP_MS) == b""
-    assert await store.put_once(1, "event", b"later", ttl_ms=KEEP_MS) == b""
-    assert await store.get_once(1, "event") == b""
-
-
-async def test_words_of_different_partitions_are_different(store: Store):
-    places = [None, 0, 1, 2, 3]
-    for place in places:
-        word = str(place).encode()
-        assert await store.put_once(place, "event", word, ttl_ms=KEEP_MS) == word
-    assert [await store.get_once(place, "event") for place in places] == [str(p).encode() for p in places]
-
-
-async def test_a_hundred_writers_of_a_word_agree(store: Store):
-    values = [str(i).encode() for i in range(100)]
-    standing = await asyncio.gather(*(store.put_once(0, "event", v, ttl_ms=KEEP_MS) for v in values))
-    assert len(set(standing)) == 1
-    assert await store.get_once(0, "event") == standing[0]
-
-
-async def test_a_word_lives_for_its_time(store: Store):
-    await store.put_once(0, "short", b"1", ttl_ms=40)
-    await store.put_once(0, "long", b"1", ttl_ms=KEEP_MS)
-
-    async def gone():
-        return await store.get_once(0, "short") is None
-
-    await until(gone, what="the word expires")
-    assert await store.get_once(0, "long") == b"1"
-    assert await store.put_once(0, "short", b"2", ttl_ms=KEEP_MS) == b"2"
-
-
-async def test_a_word_without_time_to_live_is_refused(store: Store):
-    with pytest.raises(Invalid, match="ttl_ms"):
-        await store.put_once(0, "event", b"1", ttl_ms=0)
-    assert await store.get_once(0, "event") is None
-
-
-async def test_turns_are_taken_in_order_and_once_for_a_claim(store: Store):
-    async def take(count: int = 1, claim: str = "", learner: str = "ann") -> int:
-        return await store.take_turns(
-            LearnerId(UID, learner), count=count, most=5, claim=claim, ttl_ms=KEEP_MS
-        )
-
-    assert [await take(), await take(2), await take(claim="e"), await take(claim="e")] == [0, 1, 3, 3]
-    assert await take(learner="bob") == 0
-    assert await take(9, claim="f") == 4
-    assert await take(claim="g") >= 5
-    assert [await take(claim="e"), await take(claim="f")] == [3, 4]
-    await store.drop_turns(LearnerId(UID, "ann"))
-    assert [await take(claim="e"), await take(learner="bob")] == [0, 1]
-
-
-async def test_turns_taken_at_once_are_different(store: Store):
-    found = await asyncio.gather(
-        *(
-            store.take_turns(LearnerId(UID, "ann"), count=2, most=100, claim="", ttl_ms=KEEP_MS)
-            for _ in range(30)
-        )
-    )
-    assert sorted(found) == list(range(0, 60, 2))
-
-
-async def test_turns_are_forgotten_after_a_while(store: Store):
-    assert await store.take_turns(LearnerId(UID, "ann"), count=1, most=5, claim="", ttl_ms=30) == 0
-
-    async def forgotten() -> bool:
-        return await store.take_turns(LearnerId(UID, "ann"), count=1, most=1, claim="", ttl_ms=30) == 0
-
-    await until(forgotten, what="the turns are forgotten")
+async def test_the_registry_has_a_version(store: Store):
+    versions = [await store.registry_version()]
+    for change in (
+        store.create_catalogue("films", UID.encode()),
+        store.create_bandit("b", UID.encode(), catalogue="films"),
+        store.delete_bandit("b", UID, catalogue="films"),
+        store.delete_catalogue("films", UID),
+    ):
+        await change
+        versions.append(await store.registry_version())
+        assert (await store.registry()).version == versions[-1]
+    assert sorted(set(versions)) == versions
+    await store.delete_catalogue("films", UID)
+    assert await store.registry_version() == versions[-1]

@@ -1,7 +1,7 @@
 -- KEYS   features, documents, counters, changes
--- ARGV   ms for which to keep in mind that it was deleted
+-- ARGV   ms for which it stays noted that it was deleted
 -- Result 1
--- Effect in one step: the arms go, and no other is taken from now on, from whoever has not heard of it.
+-- Effect in one step: the arms go, and none is written from now on, also by whoever has not heard of it.
 redis.call('UNLINK', unpack(KEYS))
 redis.call('HSET', KEYS[3], 'deleted', '1')
 redis.call('PEXPIRE', KEYS[3], ARGV[1])

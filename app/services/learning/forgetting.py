@@ -1,0 +1,125 @@
+"""Forgetting: all that is kept of a learner goes, whoever asks for it.
+
+There are three reasons to forget: somebody deletes a learner (``forget``), a learner was idle for too long
+(``expire``), or its bandit was deleted (``erase_bandit``). The list of what is kept, by the keys of the store
+(``storage.redis_keys``), and what removes it for a learner and for all learners of a deleted bandit:
+
+    what is kept                               keys                  of a learner     of a deleted bandit
+    its state                                  states                fold             at once
+    its part of the pooled prior               states                fold             at once
+    its rewards and observations               log                   erase            erase
+    rewards that could not be folded           dead                  erase            erase
+    decisions that wait for rewards            decisions, due        erase            erase
+    choices made for events                    event, events         erase            erase
+    turns taken of its warm-up                 turns                 forget           erase
+    until when it is not idle                  idle                  forget           erase
+    dedupe keys of rewards                     seen, seen-first      expires          erase
+    which decisions are activated              active                expires          erase
+    that older decisions are refused           forgotten             expires          erase
+    that it is to be erased                    erase                 erase            erase
+    its name among the last changes            changes               pushed out       pushed out
+    the uid of its bandit, as deleted          deleted               never there      expires
+
+    at once    in the call that deletes the bandit
+    forget     in the same atomic step that appends an entry which forgets the learner to the reward log
+    fold       when a worker folds that entry
+    erase      by ``erase`` after the fold, or by ``erase_bandit``
+    expires    by itself. An observation that is sent again stays a duplicate; the tokens of older decisions
+               are refused for as long as they live
+    pushed out by newer changes. A process reads there what it has to read again
+
+In the memory of every process: the learner's posterior and the pooled prior are replaced when the process
+hears of the fold, elimination states are dropped (``dropped``). What a process keeps of a deleted bandit is
+never asked for again, and goes when the room is needed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from app.services.formats.records import RewardPayload, pack
+from app.services.learning.decisions import DEDUPE_MARGIN_MS
+from app.services.learning.workers import Workers
+from app.storage.protocol import LearnerId, LearnerTraces, Partitioned
+
+FORGET = pack(RewardPayload(b""))
+
+
+class Memory(Protocol):
+    """What a process made from the states of learners, and keeps in memory."""
+
+    def forget(self, learner: LearnerId) -> None:
+        """Drop what was made from a learner."""
+
+    def forget_all(self) -> None:
+        """Drop everything."""
+
+
+class ForgettingStore(LearnerTraces, Partitioned, Protocol):
+    """What forgetting needs of the store."""
+
+
+class Forgetting:
+    """Forgets learners. Every step is safe to repeat, and any number of processes may do it at the same time.
+
+    ``workers``       whoever folds the reward log
+    ``memories``      in this process
+    ``token_ttl_ms``  how long a decision can be rewarded
+    """
+
+    def __init__(
+        self, store: ForgettingStore, workers: Workers, memories: Sequence[Memory], *, token_ttl_ms: int
+    ) -> None:
+        self._store = store
+        self._workers = workers
+        self._memories = memories
+        self._ttl_ms = token_ttl_ms + DEDUPE_MARGIN_MS
+
+    async def forget(self, learner: LearnerId) -> None:
+        """Forget a learner, and refuse every reward for a decision it has made so far.
+
+        Returns when everything is gone; what cannot be erased in time, since no worker runs, is left to the
+        workers' chores. Raises Unavailable.
+        """
+        entry_id = await self._store.append_forget(
+            learner, payload=FORGET, now_ms=time.time_ns() // 1_000_000, ttl_ms=self._ttl_ms
+        )
+        partition = learner.partition(self._store.partitions)
+        self._workers.wake(partition)
+        applied = await self._workers.wait_applied(partition, entry_id)
+        self.dropped([learner])
+        if applied:
+            await self.erase(learner, entry_id)
+
+    async def expire(self, learner: LearnerId, now_ms: int) -> bool:
+        """Forget a learner that is idle since before ``now_ms``; False when it is not.
+
+        To ``erase`` it becomes due once this is folded.
+        """
+        entry_id = await self._store.expire(learner, payload=FORGET, now_ms=now_ms, ttl_ms=self._ttl_ms)
+        if entry_id is None:
+            return False
+        self._workers.wake(learner.partition(self._store.partitions))
+        return True
+
+    async def erase(self, learner: LearnerId, entry_id: str) -> bool:
+        """Erase what the entry ``entry_id`` has forgotten; False while that entry is not folded."""
+        return await self._store.erase(learner, entry_id)
+
+    async def erase_bandit(self, uid: str) -> None:
+        """Erase what is left of all learners of a deleted bandit."""
+        await self._store.erase_bandit(uid)
+
+    def dropped(self, learners: Sequence[LearnerId] | None) -> None:
+        """Drop from the memory of this process what was made from learners that are forgotten.
+
+        None: from all learners, since it is not known which ones are forgotten.
+        """
+        for memory in self._memories:
+            if learners is None:
+                memory.forget_all()
+            else:
+                for learner in learners:
+                    memory.forget(learner)

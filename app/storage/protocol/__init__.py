@@ -1,0 +1,116 @@
+"""What the services need of a store, in small protocols by use; ``redis_store`` implements all of them.
+
+A service is typed by the protocols that it uses. ``Store`` is all of them together.
+
+Notation
+    uid          random identifier of one incarnation of a catalogue or bandit: a name that was
+                 deleted and made again gets a new one, so nothing old can be mistaken for it
+    revision     number of one version of one arm's features, ascending within a catalogue
+    partition    0 <= partition < ``partitions``; a learner belongs to exactly one (``LearnerId.partition``)
+    entry id     position in the reward log of a partition: a Redis stream id, "<ms>-<n>"
+    watermark    entry id up to which the log has been folded into the states of a partition
+    dedupe key   names a write: of two writes with the same key only the first takes effect
+
+Consistency: what holds for every method that does not say otherwise
+    durable       a write is on the primary when the call returns, and on its disk if that has
+                  ``appendfsync always``; a failover to a replica may lose it, since replicas lag behind
+    atomic        a write takes effect as a whole or not at all; one that is made in steps says so
+    linearizable  calls on one catalogue, campaign or partition, or on the registry, take effect one after
+                  the other, each between its start and its end; reads go to the primary
+    monotonic     versions, revisions, entry ids and watermarks only grow, unless the store has lost writes
+    idempotent    a write that is repeated with the same arguments changes nothing more: a caller whose
+                  reply was lost may repeat the call
+
+Between two catalogues, campaigns or partitions no order is promised. A call that cannot reach the store
+raises ``Unavailable``; whether its write was made is then not known.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from app.storage.learner_id import DecisionId, LearnerId
+from app.storage.protocol.arms import ArmChanges, ArmStore, ArmWrite, Deleted, StoredArm, Upserted
+from app.storage.protocol.campaigns import CampaignStore, StoredCampaign
+from app.storage.protocol.choices import Events, WarmUpTurns
+from app.storage.protocol.due_work import Due, DueWork
+from app.storage.protocol.learner_states import LearnerChanges, LearnerStates
+from app.storage.protocol.learner_traces import LearnerTraces
+from app.storage.protocol.leases import WorkerLeases
+from app.storage.protocol.registry import Registry, RegistryStore
+from app.storage.protocol.reward_log import (
+    Appended,
+    DeadLetter,
+    Lag,
+    LogEntry,
+    Partitioned,
+    RewardLog,
+    RewardWrite,
+    entry_order,
+)
+from app.storage.protocol.waiting_decisions import Activated, DefaultWrite, WaitingDecisions
+from app.storage.protocol.write_once import WriteOnce
+
+__all__ = [
+    "Activated",
+    "Appended",
+    "ArmChanges",
+    "ArmStore",
+    "ArmWrite",
+    "CampaignStore",
+    "DeadLetter",
+    "DecisionId",
+    "DefaultWrite",
+    "Deleted",
+    "Due",
+    "DueWork",
+    "Events",
+    "Lag",
+    "LearnerChanges",
+    "LearnerId",
+    "LearnerStates",
+    "LearnerTraces",
+    "LogEntry",
+    "Partitioned",
+    "Registry",
+    "RegistryStore",
+    "RewardLog",
+    "RewardWrite",
+    "Store",
+    "StoredArm",
+    "StoredCampaign",
+    "Upserted",
+    "WaitingDecisions",
+    "WarmUpTurns",
+    "WorkerLeases",
+    "WriteOnce",
+    "entry_order",
+]
+
+
+class Store(
+    ArmStore,
+    RegistryStore,
+    RewardLog,
+    LearnerStates,
+    LearnerTraces,
+    WaitingDecisions,
+    DueWork,
+    Events,
+    WarmUpTurns,
+    CampaignStore,
+    WriteOnce,
+    WorkerLeases,
+    Protocol,
+):
+    """All that a store does. Implementation: ``app.storage.redis_store.RedisStore``."""
+
+    async def ping(self) -> None:
+        """Return when the store answers."""
+
+    async def durability(self) -> str:
+        """When writes reach the disk: "always", "everysec", "no", "off" (no append-only file), "unknown"."""
+        ...
+
+    async def close(self) -> None:
+        """Wait for what was asked, then let go of all connections."""

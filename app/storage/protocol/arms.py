@@ -1,0 +1,102 @@
+"""The arms of catalogues."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ArmWrite:
+    """One arm to insert or replace; ``features`` is little-endian float64, ``document`` opaque."""
+
+    id: str
+    features: bytes
+    document: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArm:
+    """One arm as stored; ``features`` as in ``ArmWrite``."""
+
+    id: str
+    revision: int
+    features: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Upserted:
+    """Outcome of ``upsert_arms``.
+
+    ``version``     of the catalogue, after the call
+    ``revisions``   that of each arm, in the order of the call; new where its features changed
+    ``changed``     whether this very call made the version
+    """
+
+    version: int
+    added: int
+    updated: int
+    revisions: Sequence[int]
+    changed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Outcome of ``delete_arms``: ids that were there, and ids that were not."""
+
+    version: int
+    deleted: Sequence[str]
+    missing: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmChanges:
+    """The version of a catalogue, and the arms changed since the known one; None: not known which."""
+
+    version: int
+    ids: Sequence[str] | None = ()
+
+
+class ArmStore(Protocol):
+    """Arms by the uid of their catalogue. Writing to a deleted catalogue raises NotFound."""
+
+    async def upsert_arms(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:
+        """Insert or replace, in the given order: of several arms with one id the last one stays.
+
+        Features that are replaced stay readable by revision for ``keep_ms``. What changes nothing makes no
+        new version.
+        """
+        ...
+
+    async def delete_arms(self, uid: str, ids: Sequence[str], *, keep_ms: int) -> Deleted:
+        """Remove arms; their features stay readable by revision for ``keep_ms``."""
+        ...
+
+    def scan_arms(self, uid: str) -> AsyncIterator[Sequence[StoredArm]]:
+        """All arms, each once, in batches, in no order.
+
+        Not a snapshot: an arm that is written meanwhile comes in its old or its new version, or not at all
+        if it is new or deleted.
+        """
+        ...
+
+    async def catalogue_version(self, uid: str) -> int:
+        """Number of calls that changed something; 0 of a catalogue without arms."""
+        ...
+
+    async def documents(self, uid: str, ids: Sequence[str]) -> Sequence[bytes]:
+        """The documents of these arms, b"" where there is none."""
+        ...
+
+    async def retired_features(self, uid: str, revision: int) -> bytes | None:
+        """Features that were replaced or deleted, while they are kept."""
+        ...
+
+    async def changed_arms(self, uid: str, since: int) -> ArmChanges:
+        """What was written after the version ``since``; one that is above the version is not known."""
+        ...
+
+    async def arms(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
+        """These arms as they are now; None for those that are not there."""
+        ...

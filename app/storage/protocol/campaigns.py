@@ -1,0 +1,61 @@
+"""Campaigns: each is a record, a list of events, and a snapshot of the state after some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCampaign:
+    """What ``read_campaign`` found: ``events`` begin at ``position``, the number of events before them.
+
+    ``state`` is that of the newest snapshot, at ``position``; None when the read was from a given position
+    on, or there is no snapshot yet.
+    """
+
+    record: bytes
+    position: int
+    state: bytes | None
+    events: Sequence[bytes]
+
+
+class CampaignStore(Protocol):
+    """Campaigns by kind and name. A record begins with a uid of 16 characters."""
+
+    async def create_campaign(self, kind: str, name: str, record: bytes) -> bytes:
+        """Store ``record`` if the name is free; return the one that the name has now.
+
+        In two steps; a crash in between leaves nothing that anybody sees.
+        """
+        ...
+
+    async def campaigns(self, kind: str) -> Sequence[str]:
+        """Names of all campaigns of a kind, ascending. Not a snapshot: each was there at some moment."""
+        ...
+
+    async def read_campaign(
+        self, kind: str, name: str, *, uid: str, position: int, count: int
+    ) -> StoredCampaign | None:
+        """At most ``count`` events: from ``position`` on if its uid is ``uid``, else from its snapshot.
+
+        None when there is no such campaign.
+        """
+        ...
+
+    async def append_event(
+        self, kind: str, name: str, *, uid: str, position: int, event: bytes
+    ) -> Literal["appended", "overtaken", "missing"]:
+        """Compare and append: only if there are exactly ``position`` events, else "overtaken".
+
+        After a lost reply that may be by one's own call: read the campaign again.
+        """
+        ...
+
+    async def save_snapshot(self, kind: str, name: str, *, uid: str, position: int, state: bytes) -> None:
+        """Keep the state after ``position`` events, unless a newer one is kept or the campaign is gone."""
+
+    async def delete_campaign(self, kind: str, name: str) -> bool:
+        """Remove the campaign with its events; False when it was not there. In two steps, as creating."""
+        ...

@@ -1,0 +1,29 @@
+"""What choosing remembers of a learner: the choices made for events, and the turns of its warm-up."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from app.storage.learner_id import LearnerId
+
+
+class Events(Protocol):
+    """One value for each event of a learner, written once; it goes when the learner is erased."""
+
+    async def put_event(self, learner: LearnerId, event: str, value: bytes, *, ttl_ms: int) -> bytes:
+        """Store ``value`` for ``ttl_ms`` unless the event has one; return the one that it has now."""
+        ...
+
+    async def get_event(self, learner: LearnerId, event: str) -> bytes | None: ...
+
+
+class WarmUpTurns(Protocol):
+    """Turns of learners, 0, 1, 2 ..., each taken once; they go when the learner is forgotten."""
+
+    async def take_turns(self, learner: LearnerId, *, count: int, most: int, claim: str, ttl_ms: int) -> int:
+        """Take the next ``count`` turns; return the first of them, at least ``most`` if all are taken.
+
+        The same ``claim`` gets the same turns: with one that is not empty the call is idempotent. All turns
+        of the learner are free again ``ttl_ms`` after the last call that took some.
+        """
+        ...

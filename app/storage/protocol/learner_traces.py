@@ -1,0 +1,42 @@
+"""What is kept of a learner besides its state, and how all of it goes. The list: ``learning.forgetting``."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from app.storage.learner_id import LearnerId
+
+
+class LearnerTraces(Protocol):
+    """Forgetting is an entry of the reward log: the state goes when it is folded, the rest by ``erase``."""
+
+    async def touch(self, learner: LearnerId, *, expires_ms: int) -> None:
+        """The learner is not idle before then. Never makes the time shorter."""
+
+    async def append_forget(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
+        """Append an entry that forgets the learner, and return its id.
+
+        In the same step all rewards of decisions up to ``now_ms`` are refused, for ``ttl_ms``; the learner is
+        no longer idle, has taken no turn of a warm-up, and is noted as one to ``erase``. Idempotent by
+        ``now_ms``: repeated, it returns the id of the first entry.
+        """
+        ...
+
+    async def expire(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str | None:
+        """As ``append_forget`` if the learner is idle since before ``now_ms``, else None without effect."""
+        ...
+
+    async def erase(self, learner: LearnerId, entry_id: str) -> bool:
+        """Remove log entries up to ``entry_id``, dead letters, waiting decisions and choices for events.
+
+        ``entry_id`` is that of the entry that forgot the learner. In steps. False, and nothing is done, while
+        that entry is not folded.
+        """
+        ...
+
+    async def erase_bandit(self, uid: str) -> None:
+        """Remove everything that is kept of all learners of a deleted bandit, under any key.
+
+        In steps; ``RegistryStore.deletions`` names the bandit until all is gone. Costs a scan of all keys of
+        the store, and of the logs of all partitions.
+        """

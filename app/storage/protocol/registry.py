@@ -1,0 +1,55 @@
+"""Which catalogues and bandits there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """All catalogues and bandits: name -> record. The version grows with every change."""
+
+    catalogues: Mapping[str, bytes] = field(default_factory=dict)
+    bandits: Mapping[str, bytes] = field(default_factory=dict)
+    version: int = 0
+
+
+class RegistryStore(Protocol):
+    """Records of catalogues and bandits by name. A record begins with a uid of 16 characters."""
+
+    async def registry(self) -> Registry: ...
+
+    async def registry_version(self) -> int: ...
+
+    async def create_catalogue(self, name: str, record: bytes) -> bytes:
+        """Store ``record`` if the name is free; return the record that the name has now."""
+        ...
+
+    async def delete_catalogue(self, name: str, uid: str) -> Literal["deleted", "missing", "in_use"]:
+        """Remove the catalogue, then its arms: two steps, and ``deletions`` names it in between.
+
+        From then on its arms cannot be written: NotFound.
+        """
+        ...
+
+    async def create_bandit(self, name: str, record: bytes, *, catalogue: str) -> bytes | None:
+        """As ``create_catalogue``; None when the catalogue does not exist."""
+        ...
+
+    async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
+        """Remove the bandit, then the states of its learners: a step for each partition.
+
+        From then on no state of it is written (``LearnerStates.apply``). False when it was not there. The
+        other traces of its learners are left to ``LearnerTraces.erase_bandit``; ``deletions`` names it until
+        they are gone.
+        """
+        ...
+
+    async def deletions(self) -> Mapping[str, Literal["bandit", "catalogue"]]:
+        """What was deleted and is not all gone yet, by uid."""
+        ...
+
+    async def erase_catalogue(self, uid: str) -> None:
+        """Remove what is left of a deleted catalogue. In steps; ``deletions`` names it until it is gone."""

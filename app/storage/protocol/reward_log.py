@@ -1,0 +1,117 @@
+"""The reward log: a stream for each partition, which alone determines every learner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from app.storage.learner_id import LearnerId
+
+
+class Partitioned(Protocol):
+    """Learners are spread over this many partitions, for good."""
+
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class RewardWrite:
+    """One entry for the reward log.
+
+    ``dedupe_key``     the entry is a duplicate when the learner has had this key in the last ``ttl_ms``
+    ``decision_key``   names the decision and arm that are rewarded: the entry carries ``first=True`` when it
+                       is the first with this key; None: it always does
+    ``issued_ms``      when the decision was made: refused if the learner was forgotten at or after it
+    ``payload``        opaque
+    """
+
+    learner: LearnerId
+    dedupe_key: str
+    decision_key: str | None
+    issued_ms: int
+    ttl_ms: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of one RewardWrite.
+
+    ``entry_id`` is the entry's; of a duplicate it is that of the newest entry, which its first copy cannot be
+    after; empty when forgotten.
+    """
+
+    status: Literal["accepted", "duplicate", "forgotten"]
+    entry_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One entry of a reward log.
+
+    ``first``      whether it is the first with its decision key
+    ``origin``     the id it had when it was a dead letter; empty if it never was one
+    ``replaces``   a default was counted for this decision and arm, and this entry takes its place
+    """
+
+    entry_id: str
+    learner: LearnerId
+    first: bool
+    payload: bytes
+    origin: str = ""
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An entry that could not be folded, and why."""
+
+    entry: LogEntry
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far folding is behind: age of the oldest entry that is not folded, and number of dead letters."""
+
+    age_s: float
+    dead: int
+
+
+def entry_order(entry_id: str) -> tuple[int, int]:
+    """Entry ids compare as pairs of numbers."""
+    milliseconds, _, number = entry_id.partition("-")
+    return int(milliseconds), int(number)
+
+
+class RewardLog(Partitioned, Protocol):
+    """The logs of all partitions. Entries of one log are in the order in which they were appended."""
+
+    async def append_rewards(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
+        """Append those that are neither duplicates nor of a forgotten learner to their partition's log."""
+        ...
+
+    async def read_log(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
+        """The first ``count`` entries after the entry id ``after``."""
+        ...
+
+    async def backlog(self, partition: int) -> int:
+        """Number of entries that are not yet folded."""
+        ...
+
+    async def lag(self, partition: int) -> Lag: ...
+
+    async def trim_log(self, partition: int, before_ms: int) -> None:
+        """Drop entries that are both older than ``before_ms`` and at or below the watermark."""
+
+    async def dead_letters(self, partition: int) -> Sequence[DeadLetter]:
+        """Entries that were left out and not replayed, in order."""
+        ...
+
+    async def replay_dead(self, partition: int, letters: Sequence[DeadLetter]) -> Sequence[str]:
+        """Put dead letters at the end of the log: the new ids, or "forgotten" (dropped), or "missing".
+
+        Repeated, it answers "missing": nothing is put back twice.
+        """
+        ...

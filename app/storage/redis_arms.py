@@ -1,0 +1,91 @@
+"""The arms of catalogues on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from app.errors import NotFound
+from app.storage import redis_keys as keys
+from app.storage.protocol import ArmChanges, ArmWrite, Deleted, StoredArm, Upserted
+from app.storage.redis_client import Word
+from app.storage.redis_part import RedisPart, check_positive
+
+_SCAN_BATCH = 1_000
+
+
+class RedisArms(RedisPart):
+    """Implements ``protocol.ArmStore``."""
+
+    async def upsert_arms(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:
+        check_positive("keep_ms", keep_ms)
+        words: list[Word] = [keep_ms, keys.CHANGES_KEPT]
+        for arm in arms:
+            words += (arm.id, arm.features, arm.document)
+        done = await self._redis.script("upsert_arms", _written_keys(uid), words, bulk=True)
+        version, changed, added, updated, revisions = _of_a_catalogue(done)
+        return Upserted(version, added, updated, revisions, bool(changed))
+
+    async def delete_arms(self, uid: str, ids: Sequence[str], *, keep_ms: int) -> Deleted:
+        check_positive("keep_ms", keep_ms)
+        words: list[Word] = [keep_ms, keys.CHANGES_KEPT, *ids]
+        done = await self._redis.script("delete_arms", _written_keys(uid), words)
+        version, found = _of_a_catalogue(done)
+        there = list(zip(ids, found, strict=True))
+        return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
+
+    async def scan_arms(self, uid: str) -> AsyncIterator[Sequence[StoredArm]]:
+        """One round trip per batch. Servers repeat some arms while a table shrinks: those are left out."""
+        seen: set[bytes] = set()
+        cursor: bytes | int = 0
+        while True:
+            cursor, batch = await self._redis.bulk("HSCAN", keys.features(uid), cursor, "COUNT", _SCAN_BATCH)
+            fresh = [_stored_arm(id_, value) for id_, value in batch.items() if id_ not in seen]
+            seen.update(batch)
+            if fresh:
+                yield fresh
+            if not int(cursor):
+                return
+
+    async def catalogue_version(self, uid: str) -> int:
+        return int(await self._redis.command("HGET", keys.counters(uid), "version") or 0)
+
+    async def documents(self, uid: str, ids: Sequence[str]) -> Sequence[bytes]:
+        if not ids:
+            return []
+        return [value or b"" for value in await self._redis.command("HMGET", keys.documents(uid), *ids)]
+
+    async def retired_features(self, uid: str, revision: int) -> bytes | None:
+        kept: bytes | None = await self._redis.command("GET", keys.retired(uid, revision))
+        return kept
+
+    async def changed_arms(self, uid: str, since: int) -> ArmChanges:
+        names = [keys.counters(uid), keys.arm_changes(uid)]
+        version, *listed = await self._redis.script("changed_arms", names, [since, keys.CHANGES_KEPT])
+        if not listed:
+            return ArmChanges(version)
+        ids: Sequence[bytes] | None = listed[0]
+        return ArmChanges(version, None if ids is None else [id_.decode() for id_ in ids])
+
+    async def arms(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
+        if not ids:
+            return []
+        values = await self._redis.bulk("HMGET", keys.features(uid), *ids)
+        return [
+            None if value is None else _stored_arm(id_.encode(), value)
+            for id_, value in zip(ids, values, strict=True)
+        ]
+
+
+def _written_keys(uid: str) -> list[str]:
+    return [*keys.catalogue(uid), keys.retired(uid)]
+
+
+def _of_a_catalogue(answer: Any) -> Any:
+    if answer is None:
+        raise NotFound("no catalogue of this name: it was deleted meanwhile")
+    return answer
+
+
+def _stored_arm(id_: bytes, value: bytes) -> StoredArm:
+    return StoredArm(id_.decode(), int.from_bytes(value[:8], "little"), value[8:])

@@ -1,0 +1,31 @@
+"""What choosing remembers of learners on Redis: choices made for events, and turns of warm-ups."""
+
+from __future__ import annotations
+
+import time
+
+from app.storage import redis_keys as keys
+from app.storage.learner_id import LearnerId
+from app.storage.redis_part import RedisPart, check_positive
+
+
+class RedisChoices(RedisPart):
+    """Implements ``protocol.Events`` and ``protocol.WarmUpTurns``."""
+
+    async def put_event(self, learner: LearnerId, event: str, value: bytes, *, ttl_ms: int) -> bytes:
+        check_positive("ttl_ms", ttl_ms)
+        partition, now_ms = self._partition(learner), time.time_ns() // 1_000_000
+        names = [keys.event(partition, learner, event), keys.events(partition, learner)]
+        current: bytes = await self._redis.script("put_event", names, [event, value, now_ms, ttl_ms])
+        return current
+
+    async def get_event(self, learner: LearnerId, event: str) -> bytes | None:
+        key = keys.event(self._partition(learner), learner, event)
+        current: bytes | None = await self._redis.command("GET", key)
+        return current
+
+    async def take_turns(self, learner: LearnerId, *, count: int, most: int, claim: str, ttl_ms: int) -> int:
+        check_positive("count", count)
+        check_positive("ttl_ms", ttl_ms)
+        key = keys.turns(self._partition(learner), learner)
+        return int(await self._redis.script("take_turns", [key], [count, most, claim, ttl_ms]))

@@ -1,0 +1,117 @@
+"""What is kept of learners besides their states on Redis, and how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from app.storage import redis_keys as keys
+from app.storage.learner_id import LearnerId
+from app.storage.redis_client import Word
+from app.storage.redis_part import RedisPart, check_positive
+from app.storage.redis_registry import drop_states
+
+_STEP = 1_000
+
+
+class RedisLearnerTraces(RedisPart):
+    """Implements ``protocol.LearnerTraces``."""
+
+    async def touch(self, learner: LearnerId, *, expires_ms: int) -> None:
+        await self._redis.command(
+            "ZADD", keys.idle(self._partition(learner)), "GT", expires_ms, learner.member
+        )
+
+    async def append_forget(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
+        check_positive("ttl_ms", ttl_ms)
+        words: list[Word] = [*learner, payload, now_ms, ttl_ms]
+        entry_id: bytes = await self._redis.script("append_forget", self._forget_keys(learner), words)
+        return entry_id.decode()
+
+    async def expire(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str | None:
+        check_positive("ttl_ms", ttl_ms)
+        words: list[Word] = [*learner, payload, now_ms, ttl_ms]
+        entry_id: bytes | None = await self._redis.script("expire", self._forget_keys(learner), words)
+        return entry_id.decode() if entry_id else None
+
+    async def erase(self, learner: LearnerId, entry_id: str) -> bool:
+        """One round trip per thousand entries of the partition's log, waiting decisions, or events."""
+        partition = self._partition(learner)
+        if not await self._erase_entries(partition, learner, entry_id):
+            return False
+        await self._erase_dead_letters(partition, learner, entry_id)
+        await self._erase_decisions(partition, f"{learner.member}/*")
+        await self._erase_events(partition, learner)
+        await self._redis.script("erased", [keys.erase(partition)], [learner.member, entry_id])
+        return True
+
+    async def erase_bandit(self, uid: str) -> None:
+        """Some round trips per partition, and one per thousand entries, members and keys of the store."""
+        everybody = LearnerId(uid, "")
+        for partition in range(self.partitions):
+            await drop_states(self._redis, partition, uid)
+            await self._erase_decisions(partition, f"{uid}/*")
+            await self._erase_members(partition, f"{uid}/*")
+            await self._erase_entries(partition, everybody, "+")
+            await self._erase_dead_letters(partition, everybody, "+")
+        await self._erase_keys(uid)
+        await self._redis.command("HDEL", keys.DELETED, uid)
+
+    def _forget_keys(self, learner: LearnerId) -> list[str]:
+        partition = self._partition(learner)
+        return [
+            keys.log(partition),
+            keys.watermark(partition),
+            keys.forgotten(partition, learner),
+            keys.erase(partition),
+            keys.idle(partition),
+            keys.turns(partition, learner),
+        ]
+
+    async def _erase_entries(self, partition: int, learner: LearnerId, last: str) -> bool:
+        """Of the log, up to the entry ``last``; False, and nothing is done, while that one is not folded.
+
+        Without a name: of all learners of the bandit, folded or not.
+        """
+        names, after = [keys.log(partition), keys.watermark(partition)], b"0-0"
+        while after:
+            after = await self._redis.script("erase_log", names, [*learner, last, after, _STEP])
+            if after is None:
+                return False
+        return True
+
+    async def _erase_dead_letters(self, partition: int, learner: LearnerId, last: str) -> None:
+        """Up to the entry ``last``. Without a name: of all learners of the bandit."""
+        letters = await self._redis.command("XRANGE", keys.dead(partition), "-", last)
+        uid, name = (word.encode() for word in learner)
+        theirs = [id_ for id_, f in letters if f.get(b"b") == uid and name in (b"", f.get(b"l"))]
+        if theirs:
+            await self._redis.command("XDEL", keys.dead(partition), *theirs)
+
+    async def _erase_decisions(self, partition: int, pattern: str) -> None:
+        """Those whose members match."""
+        async for members in self._redis.scan_members("HSCAN", keys.decisions(partition), pattern):
+            await self._redis.command("HDEL", keys.decisions(partition), *members)
+            await self._redis.command("ZREM", keys.due(partition), *members)
+
+    async def _erase_members(self, partition: int, pattern: str) -> None:
+        """Learners that are idle one day, and those that are yet to be erased, whose members match."""
+        async for members in self._redis.scan_members("ZSCAN", keys.idle(partition), pattern):
+            await self._redis.command("ZREM", keys.idle(partition), *members)
+        async for members in self._redis.scan_members("HSCAN", keys.erase(partition), pattern):
+            await self._redis.command("HDEL", keys.erase(partition), *members)
+
+    async def _erase_events(self, partition: int, learner: LearnerId) -> None:
+        key = keys.events(partition, learner)
+        while events := await self._redis.command("ZRANGE", key, 0, _STEP):
+            await self._redis.command(
+                "UNLINK", *(keys.event(partition, learner, event.decode()) for event in events)
+            )
+            await self._redis.command("ZREM", key, *events)
+
+    async def _erase_keys(self, uid: str) -> None:
+        """Every key that is named after the bandit or one of its learners."""
+        is_theirs = re.compile(keys.bandit_regex(uid))
+        async for found in self._redis.scan_keys(keys.bandit_pattern(uid)):
+            theirs = [key for key in found if is_theirs.fullmatch(key.decode())]
+            await asyncio.gather(*(self._redis.command("UNLINK", key) for key in theirs))

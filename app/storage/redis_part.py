@@ -1,0 +1,46 @@
+"""What all parts of ``RedisStore`` stand on: one client, and the number of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.errors import Invalid
+from app.storage.learner_id import LearnerId
+from app.storage.protocol import LogEntry
+from app.storage.redis_client import RedisClient
+
+UID_LENGTH = 16
+
+
+class RedisPart:
+    """Base of every part. A part implements one protocol and calls no other part.
+
+    Each call of a part is one round trip unless it says otherwise.
+    """
+
+    def __init__(self, redis: RedisClient, partitions: int) -> None:
+        self._redis = redis
+        self.partitions = partitions
+
+    def _partition(self, learner: LearnerId) -> int:
+        return learner.partition(self.partitions)
+
+
+def check_positive(name: str, value: int) -> None:
+    """Raise Invalid for what Redis would refuse: a script that fails half way keeps what it has written."""
+    if value < 1:
+        raise Invalid(f"{name} must be at least 1", loc=(name,))
+
+
+def log_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
+    """An entry that somebody else wrote lacks our fields: it is read all the same, and cannot be folded."""
+    bandit, learner = fields.get(b"b", b""), fields.get(b"l", b"")
+    kind, origin = fields.get(b"f"), fields.get(b"o", b"")
+    return LogEntry(
+        entry_id.decode(),
+        LearnerId(bandit.decode("utf-8", "replace"), learner.decode("utf-8", "replace")),
+        kind == b"1",
+        fields.get(b"p", b""),
+        origin.decode("utf-8", "replace"),
+        kind == b"r",
+    )

@@ -1,0 +1,71 @@
+"""The reward log on Redis: a stream for each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from app.storage import redis_keys as keys
+from app.storage.protocol import Appended, DeadLetter, Lag, LogEntry, RewardWrite
+from app.storage.redis_client import Word
+from app.storage.redis_part import RedisPart, check_positive, log_entry
+
+
+class RedisRewardLog(RedisPart):
+    """Implements ``protocol.RewardLog``."""
+
+    async def append_rewards(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
+        if not rewards:
+            return []
+        names, words = [keys.log(partition), keys.watermark(partition)], list[Word]()
+        for reward in rewards:
+            check_positive("ttl_ms", reward.ttl_ms)
+            names += _reward_keys(partition, reward)
+            words += (*reward.learner, "" if reward.decision_key is None else "1")
+            words += (reward.issued_ms, reward.ttl_ms, reward.payload)
+        return [_appended(answer) for answer in await self._redis.script("append_rewards", names, words)]
+
+    async def read_log(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
+        check_positive("count", count)
+        entries = await self._redis.command("XRANGE", keys.log(partition), f"({after}", "+", "COUNT", count)
+        return [log_entry(entry_id, fields) for entry_id, fields in entries]
+
+    async def backlog(self, partition: int) -> int:
+        return int(await self._redis.script("backlog", [keys.log(partition), keys.watermark(partition)]))
+
+    async def lag(self, partition: int) -> Lag:
+        names = [keys.log(partition), keys.watermark(partition), keys.dead(partition)]
+        age_ms, dead = await self._redis.script("lag", names)
+        return Lag(age_ms / 1_000, dead)
+
+    async def trim_log(self, partition: int, before_ms: int) -> None:
+        await self._redis.script("trim_log", [keys.log(partition), keys.watermark(partition)], [before_ms])
+
+    async def dead_letters(self, partition: int) -> Sequence[DeadLetter]:
+        letters = await self._redis.command("XRANGE", keys.dead(partition), "-", "+")
+        return [DeadLetter(log_entry(id_, fields), fields[b"r"].decode()) for id_, fields in letters]
+
+    async def replay_dead(self, partition: int, letters: Sequence[DeadLetter]) -> Sequence[str]:
+        """New ids come in the order of the letters."""
+        if not letters:
+            return []
+        names = [keys.log(partition), keys.watermark(partition), keys.dead(partition)]
+        entries = [letter.entry for letter in letters]
+        names += [keys.forgotten(partition, entry.learner) for entry in entries]
+        ids = [entry.entry_id for entry in entries]
+        return [answer.decode() for answer in await self._redis.script("replay_dead", names, ids)]
+
+
+def _reward_keys(partition: int, reward: RewardWrite) -> Iterable[str]:
+    learner = reward.learner
+    seen = keys.seen(partition, learner, reward.dedupe_key)
+    first = seen if reward.decision_key is None else keys.seen_first(partition, learner, reward.decision_key)
+    return seen, first, keys.forgotten(partition, learner)
+
+
+def _appended(answer: bytes) -> Appended:
+    status, _, newest = answer.decode().partition(" ")
+    if status == "duplicate":
+        return Appended("duplicate", newest)
+    if status == "forgotten":
+        return Appended("forgotten")
+    return Appended("accepted", status)

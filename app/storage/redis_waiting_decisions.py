@@ -1,0 +1,70 @@
+"""Logged decisions on Redis, and what becomes due by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from app.storage import redis_keys as keys
+from app.storage.learner_id import DecisionId, LearnerId
+from app.storage.protocol import Activated, DefaultWrite, Due
+from app.storage.redis_client import Word
+from app.storage.redis_part import RedisPart
+
+
+class RedisWaitingDecisions(RedisPart):
+    """Implements ``protocol.WaitingDecisions`` and ``protocol.DueWork``."""
+
+    async def log_decision(self, decision: DecisionId, record: bytes, *, due_ms: int) -> None:
+        partition = self._partition(decision.learner)
+        names = [keys.decisions(partition), keys.due(partition)]
+        await self._redis.script("log_decision", names, [decision.member, record, due_ms])
+
+    async def activate(
+        self, decision: DecisionId, *, issued_ms: int, ttl_ms: int, record: bytes | None, due_ms: int
+    ) -> Activated:
+        partition = self._partition(decision.learner)
+        names = [keys.active(partition, decision), keys.decisions(partition), keys.due(partition)]
+        names.append(keys.forgotten(partition, decision.learner))
+        words: list[Word] = [decision.member, ttl_ms, record or b"", due_ms, issued_ms]
+        outcome: Activated = (await self._redis.script("activate", names, words)).decode()
+        return outcome
+
+    async def is_active(self, decision: DecisionId) -> bool:
+        key = keys.active(self._partition(decision.learner), decision)
+        return bool(await self._redis.command("EXISTS", key))
+
+    async def due(self, partition: int, now_ms: int, count: int) -> Due:
+        names = [keys.decisions(partition), keys.due(partition), keys.idle(partition), keys.erase(partition)]
+        members, records, idle, erase = await self._redis.script("due", names, [now_ms, count])
+        decisions = [DecisionId.of_member(member.decode()) for member in members]
+        return Due(
+            decisions=list(zip(decisions, records, strict=True)),
+            idle=[LearnerId.of_member(member.decode()) for member in idle],
+            erase=_by_learner(erase),
+        )
+
+    async def append_defaults(
+        self, partition: int, decisions: Sequence[DecisionId], writes: Sequence[DefaultWrite]
+    ) -> str | None:
+        if not decisions:
+            return None
+        names = [
+            keys.log(partition),
+            keys.watermark(partition),
+            keys.decisions(partition),
+            keys.due(partition),
+        ]
+        words: list[Word] = [len(decisions), *(decision.member for decision in decisions)]
+        for write in writes:
+            learner = write.decision.learner
+            names.append(keys.seen_first(partition, learner, write.decision_key))
+            names.append(keys.forgotten(partition, learner))
+            words += (write.decision.member, *learner)
+            words += (write.issued_ms, max(1, write.ttl_ms), write.payload)
+        last: bytes | None = await self._redis.script("append_defaults", names, words)
+        return last.decode() if last else None
+
+
+def _by_learner(flat: Sequence[bytes]) -> Mapping[LearnerId, str]:
+    pairs = zip(flat[::2], flat[1::2], strict=True)
+    return {LearnerId.of_member(member.decode()): entry_id.decode() for member, entry_id in pairs}

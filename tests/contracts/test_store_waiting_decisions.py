@@ -1,0 +1,90 @@
+"""Contract of a store: decisions that wait for rewards, their activation, and their defaults."""
+
+import asyncio
+
+import pytest
+from learner_names import learner_in
+
+from app.storage.protocol import DecisionId, DefaultWrite, RewardWrite, Store
+
+pytestmark = pytest.mark.anyio
+
+ANN, BOB = learner_in(0, 4, "ann"), learner_in(0, 4, "bob")
+ONE, TWO = DecisionId(ANN, "one"), DecisionId(BOB, "two")
+TTL_MS = 60_000
+
+
+def default(decision: DecisionId, arm: str = "a", issued_ms: int = 10) -> DefaultWrite:
+    return DefaultWrite(decision, f"{decision.id}/{arm}", issued_ms, TTL_MS, b"default")
+
+
+async def activate(
+    store: Store, decision: DecisionId, record: bytes | None = b"r", issued_ms: int = 10
+) -> str:
+    return await store.activate(decision, issued_ms=issued_ms, ttl_ms=TTL_MS, record=record, due_ms=50)
+
+
+async def decisions(store: Store, now_ms: int) -> list[tuple[DecisionId, bytes]]:
+    return list((await store.due(0, now_ms, 100)).decisions)
+
+
+async def payloads(store: Store) -> list[tuple[bytes, bool, bool]]:
+    """Of all entries: payload, whether the first with its decision key, whether it replaces a default."""
+    return [(entry.payload, entry.first, entry.replaces) for entry in await store.read_log(0, "0-0", 1_000)]
+
+
+async def test_a_logged_decision_is_due_at_its_time_and_logged_once(store: Store):
+    await store.log_decision(ONE, b"first", due_ms=100)
+    await store.log_decision(ONE, b"again", due_ms=1)
+    await store.log_decision(TWO, b"\x00\xff", due_ms=50)
+    assert await decisions(store, 49) == []
+    assert await decisions(store, 99) == [(TWO, b"\x00\xff")]
+    assert await decisions(store, 100) == [(TWO, b"\x00\xff"), (ONE, b"first")]
+
+
+async def test_an_arm_without_a_reward_gets_its_default_once(store: Store):
+    await store.log_decision(ONE, b"r", due_ms=1)
+    reward = RewardWrite(ANN, "r/one/a", "one/a", 10, TTL_MS, b"reward")
+    await store.append_rewards(0, [reward])
+    writes = [default(ONE, "a"), default(ONE, "b")]
+    last = await store.append_defaults(0, [ONE], writes)
+    assert await payloads(store) == [(b"reward", True, False), (b"default", True, False)]
+    assert (await store.read_log(0, "0-0", 10))[-1].entry_id == last
+    assert await decisions(store, 2**45) == []
+    assert await store.append_defaults(0, [ONE], writes) is None
+    assert len(await payloads(store)) == 2
+
+
+async def test_of_many_workers_exactly_one_appends_a_default(store: Store):
+    await store.log_decision(ONE, b"r", due_ms=1)
+    ids = await asyncio.gather(*(store.append_defaults(0, [ONE], [default(ONE)]) for _ in range(50)))
+    assert len([entry_id for entry_id in ids if entry_id]) == 1
+    assert len(await payloads(store)) == 1
+
+
+async def test_a_late_reward_replaces_the_default(store: Store):
+    await store.log_decision(ONE, b"r", due_ms=1)
+    await store.append_defaults(0, [ONE], [default(ONE)])
+    for number in range(2):
+        reward = RewardWrite(ANN, f"{number}", "one/a", 10, TTL_MS, b"%d" % number)
+        await store.append_rewards(0, [reward])
+    assert await payloads(store) == [(b"default", True, False), (b"0", False, True), (b"1", False, False)]
+
+
+async def test_a_decision_is_activated_once_and_then_waits(store: Store):
+    assert await store.is_active(ONE) is False
+    assert [await activate(store, ONE), await activate(store, ONE, b"again")] == ["activated", "duplicate"]
+    assert await activate(store, TWO, None) == "activated"
+    assert [await store.is_active(decision) for decision in (ONE, TWO)] == [True, True]
+    assert await store.is_active(DecisionId(BOB, "one")) is False
+    assert await decisions(store, 2**45) == [(ONE, b"r")], "one without a record does not wait"
+
+
+async def test_what_was_decided_before_its_learner_was_forgotten_counts_as_nothing(store: Store):
+    await store.log_decision(ONE, b"r", due_ms=1)
+    await store.append_forget(ANN, payload=b"F", now_ms=10, ttl_ms=TTL_MS)
+    assert await store.append_defaults(0, [ONE], [default(ONE)]) is None
+    late, new = DecisionId(ANN, "late"), DecisionId(ANN, "new")
+    assert await activate(store, late) == "forgotten"
+    assert await activate(store, new, issued_ms=11) == "activated"
+    assert await payloads(store) == [(b"F", True, False)]
