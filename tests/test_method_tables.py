@@ -14,8 +14,8 @@ from app.algorithms.kcenter import ask_tell as noisy_centers_algorithms
 from app.algorithms.kcenter import noisy_state
 from app.algorithms.slates import ask_tell as slate_algorithms
 from app.algorithms.slates import campaign_state
+from app.api import catalogue_centers as centers_api
 from app.api import center_campaigns as center_campaigns_api
-from app.api import centers as centers_api
 from app.api import mips as mips_api
 from app.api import sampling as sampling_api
 from app.api import slates_schemas
