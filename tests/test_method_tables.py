@@ -18,18 +18,18 @@ from app.api import catalogue_centers as centers_api
 from app.api import center_campaigns as center_campaigns_api
 from app.api import mips as mips_api
 from app.api import sampling as sampling_api
-from app.api import slates_schemas
+from app.api import slates as slates_api
 from app.services.campaigns import noisy_centers, slates
-from app.services.queries import centers, mips, sampling_methods
+from app.services.queries import centers, mips_methods, sampling_methods
 
 TABLES: dict[str, tuple[str, Iterable[str], type[BaseModel]]] = {
-    "mips": ("mips", mips.METHODS, mips_api.MipsBody),
-    "vectors": ("mips", mips.METHODS, mips_api.VectorsMipsBody),
+    "mips": ("mips", mips_methods.METHODS, mips_api.MipsBody),
+    "vectors": ("mips", mips_methods.METHODS, mips_api.VectorsMipsBody),
     "sampling": ("sampling", sampling_methods.METHODS, sampling_api.SampleBody),
     "arms": ("sampling", sampling_methods.METHODS, sampling_api.CatalogueSampleBody),
     "centers": ("kcenter", centers.METHODS, centers_api.CentersBody),
     "center campaigns": ("kcenter", noisy_centers.METHODS, center_campaigns_api.CenterCampaignBody),
-    "slates": ("slates", slates.METHODS, slates_schemas.SlateBody),
+    "slates": ("slates", slates.METHODS, slates_api.SlateBody),
 }
 OTHER_NAMES = {("mips", "hnsw")}  # a graph of a library: it has no row of the registry
 NO_METHODS = {("slates", "densest_k_subgraph")}  # a part of a method
@@ -68,7 +68,7 @@ CAMPAIGNS: dict[str, tuple[Any, type[BaseModel], type, type, set[str]]] = {
     ),
     "slates": (
         slates.SlateParameters,
-        slates_schemas.SlateBody,
+        slates_api.SlateBody,
         campaign_state.Options,
         campaign_state.Settings,
         set(),

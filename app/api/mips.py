@@ -22,7 +22,8 @@ from app.api.limits import MAX_DIM, MAX_FEATURE, MAX_K, MAX_TERM, MAX_VECTOR_DIM
 from app.api.services import CataloguesDep, MipsDep
 from app.api.strict_json import JsonRoute, StrictModel, invalid, read_body
 from app.errors import DimensionMismatch, Invalid, Location, NonFinite, TooLarge
-from app.services.queries.mips import Found, MethodName, Mips, MipsRequest
+from app.services.queries.mips import Found, Mips
+from app.services.queries.mips_methods import MethodName, MipsRequest
 
 router = APIRouter(tags=["mips"], route_class=JsonRoute)
 

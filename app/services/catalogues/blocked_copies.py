@@ -22,6 +22,7 @@ from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.catalogues import Catalogue
 
 REDRAW = 10_000
+NO_ROOM = "a blocked copy of the catalogue has no room in SHORTLIST_MIPS_CACHE_MB"
 
 
 @dataclass(slots=True)

@@ -1,84 +1,29 @@
 """One-shot maximum inner product search and nearest neighbours, over a catalogue or over given vectors.
 
-Notation
-    n, N        number of arms, of coordinates
-
-Every method is one row of ``METHODS``: what it does with a catalogue, and with vectors of a request. These
-are read in rows, as they came. Nothing is prepared for them, so a sampled coordinate takes longer than in a
-blocked copy of a catalogue; the number of reads is that of the algorithm.
-
-The plan of a search depends on what reads cost. Without a seed these costs are measured on this machine. With
-a seed they are ``SEEDED``, so that the same seed gives the same answer on every machine.
+What the methods do, and what they promise, is in ``mips_methods``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from app.algorithms.guarantee import Guarantee, exactly
-from app.algorithms.mips import bounded_me, exact, racing
-from app.algorithms.mips import columns as column_values
-from app.algorithms.mips.answer import Answer, Objective
-from app.algorithms.mips.read_costs import ReadCosts
-from app.algorithms.mips.rewards import Rewards, blocked_rewards
-from app.algorithms.mips.row_major import RowMajorRewards
+from app.algorithms.mips.answer import Answer
 from app.algorithms.types import Vector
-from app.errors import DimensionMismatch, Invalid, NoArms, TooLarge
-from app.indexes.live import IndexOptions, LiveIndex, Snapshot
+from app.errors import DimensionMismatch, NoArms
 from app.indexes.measured_costs import MeasuredCosts
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.adaptive_solver import IndependentSolvers
-from app.services.catalogues.blocked_copies import BlockedCopies, Prepared
+from app.services.catalogues.blocked_copies import BlockedCopies
 from app.services.catalogues.catalogues import Catalogue
-from app.services.queries.adaptive_search import FINER_THAN_NET, search_adaptively, search_vectors_adaptively
+from app.services.queries.mips_methods import METHODS, CatalogueJob, Given, MipsRequest, VectorsJob
 
 THREADS = 2
 WAITING = 32
-# A graph is built for one request over vectors, and thrown away.
-MOST_GRAPH_NUMBERS = 1_000_000
-# Never change these: the answer to a seed depends on them. A read is a read, whichever arm it is of; the
-# overhead of a query was measured once.
-SEEDED = ReadCosts(
-    picked=1.0,
-    whole=1.0,
-    query=950_000.0,
-    coordinate=60.0,
-    arm=200.0,
-    decision=250_000.0,
-    check=2_000_000.0,
-    large=2.0**24,
-)
-
-MethodName = Literal["bounded_me", "racing", "exact", "hnsw", "adaptive"]
-Given = NDArray[np.floating[Any]]
-Search = Callable[[Rewards], Answer]
-
-UNKNOWN_RANGE = "value_range was not given, and finding it reads everything"
-NO_ROOM = "a blocked copy of the catalogue has no room in SHORTLIST_MIPS_CACHE_MB"
-NO_GRAPH = "no graph serves this catalogue"
-GRAPH_OF_VECTORS = "a graph was built and searched"
-GRAPH = "a graph was searched; GET the catalogue for its measured recall"
-
-
-@dataclass(frozen=True, slots=True)
-class MipsRequest:
-    """``epsilon`` is in units of a coordinate's mean; ``value_range`` bounds every term."""
-
-    query: Sequence[float] | Given
-    k: int = 1
-    method: MethodName = "bounded_me"
-    epsilon: float = 0.1
-    delta: float = 0.05
-    objective: Objective = "inner_product"
-    value_range: tuple[float, float] | None = None
-    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,36 +34,6 @@ class Found:
     elapsed_ms: float
     ids: Sequence[str] = ()
     catalogue_version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogueJob:
-    """One request over a catalogue as it is now. ``uid`` makes what a seed draws unforeseeable."""
-
-    uid: int
-    snapshot: Snapshot
-    prepared: Prepared
-    copies: BlockedCopies
-    query: Vector
-    request: MipsRequest
-    independent: Callable[[], Sequence[Snapshot]]
-
-
-@dataclass(frozen=True, slots=True)
-class VectorsJob:
-    """One request over vectors (n, N)."""
-
-    vectors: Given
-    query: Vector
-    request: MipsRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """How a method answers either kind of request."""
-
-    in_catalogue: Callable[[CatalogueJob], Answer]
-    in_vectors: Callable[[VectorsJob], Answer]
 
 
 class Mips:
@@ -164,156 +79,3 @@ def _query(request: MipsRequest, dim: int) -> Vector:
     if len(query) != dim:
         raise DimensionMismatch(f"query must have {dim} numbers, not {len(query)}", loc=("body", "query"))
     return query
-
-
-# Sampling -------------------------------------------------------------------------------------------
-def _bounded_me(request: MipsRequest) -> Search:
-    return lambda rewards: bounded_me.bounded_me(
-        rewards, k=request.k, epsilon=request.epsilon, delta=request.delta
-    )
-
-
-def _racing(request: MipsRequest) -> Search:
-    return lambda rewards: racing.racing(rewards, k=request.k, epsilon=request.epsilon, delta=request.delta)
-
-
-def _sampled(search: Callable[[MipsRequest], Search], few_coordinates: Callable[[Rewards], bool]) -> Method:
-    def in_catalogue(job: CatalogueJob) -> Answer:
-        request, view = job.request, job.prepared.view
-        known = job.copies.columns(job.prepared)
-        options: dict[str, Any] = {
-            "objective": request.objective,
-            "value_range": request.value_range,
-            "costs": _costs(job),
-        }
-        rng = np.random.default_rng((request.seed or 0, job.uid, job.prepared.version))
-        rewards: Rewards = RowMajorRewards(
-            view.features, job.query, rng=rng, rows=view.live_rows, columns=known, **options
-        )
-        few = few_coordinates(rewards)
-        if not rewards.violated:
-            reason = racing.FEW_COORDINATES if few else _saves_nothing(rewards, request)
-            if reason is None and request.seed is None and not job.copies.fits(job.prepared):
-                reason = NO_ROOM
-            if reason is not None:
-                return _scan(job, reason)
-        if request.seed is None and not few and job.copies.fits(job.prepared):
-            rewards = blocked_rewards(job.copies.arms(job.prepared), job.query, **options)
-        return search(request)(rewards)
-
-    def in_vectors(job: VectorsJob) -> Answer:
-        request = job.request
-        if request.value_range is None:
-            return _scan_vectors(job, UNKNOWN_RANGE)
-        rewards = RowMajorRewards(
-            job.vectors,
-            job.query,
-            rng=np.random.default_rng(request.seed),
-            objective=request.objective,
-            value_range=request.value_range,
-            costs=SEEDED,
-        )
-        return search(request)(rewards)
-
-    return Method(in_catalogue, in_vectors)
-
-
-def _costs(job: CatalogueJob) -> ReadCosts:
-    """What the plan is made from; nothing is measured where everything is compared anyway."""
-    compared = job.prepared.view.dim < bounded_me.LEAST_DIM
-    return SEEDED if compared or job.request.seed is not None else job.copies.costs()
-
-
-def _saves_nothing(rewards: Rewards, request: MipsRequest) -> str | None:
-    """Why sampling would be no faster than a scan, if that is known before anything is read."""
-    if rewards.size <= request.k:
-        return racing.FEW_COORDINATES
-    if request.method == "bounded_me":
-        steps = bounded_me.rounds(rewards, k=request.k, epsilon=request.epsilon, delta=request.delta)
-        if not bounded_me.saves(steps, rewards):
-            return bounded_me.NOTHING_SAVED
-    return None
-
-
-# Comparing everything -------------------------------------------------------------------------------
-def _scan(job: CatalogueJob, reason: str | None = None) -> Answer:
-    request, view = job.request, job.prepared.view
-    if request.objective == "nearest":
-        squares = view.norms**2
-        found = exact.nearest(view.working, view.features, squares, job.query, k=request.k, exclude=view.dead)
-    else:
-        found = Snapshot(view, None, 0.0, job.snapshot.recent).search_exact(job.query, request.k)
-    reads = view.live * view.dim
-    return Answer(found.rows, found.scores, reads, reads, exactly(reason))
-
-
-def _scan_vectors(job: VectorsJob, reason: str | None = None) -> Answer:
-    vectors, query, k = job.vectors, job.query, job.request.k
-    squares = np.concatenate([np.einsum("ij,ij->i", some, some) for some in _float64_chunks(vectors)])
-    if job.request.objective == "nearest":
-        found = exact.nearest(vectors, vectors, squares, query, k=k)
-    else:
-        scaled, norm = exact.unit_scale(query)
-        approximate = vectors @ scaled.astype(vectors.dtype, copy=False)
-        error = exact.error_bound(len(query), float(np.sqrt(squares.max())), norm, vectors.dtype)
-        found = exact.best(approximate, error, k, vectors, query)
-    return Answer(found.rows, found.scores, vectors.size, vectors.size, exactly(reason))
-
-
-def _float64_chunks(vectors: Given) -> Any:
-    return (some.astype(np.float64, copy=False) for some in column_values.chunks(vectors))
-
-
-# A graph --------------------------------------------------------------------------------------------
-def _graph(job: CatalogueJob) -> Answer:
-    _refuse_nearest(job.request)
-    snapshot = job.snapshot
-    found = snapshot.search(job.query, job.request.k)
-    total = snapshot.size * snapshot.view.dim
-    if found.exact:
-        return Answer(found.rows, found.scores, total, total, exactly(NO_GRAPH))
-    return Answer(found.rows, found.scores, None, total, Guarantee("none", reason=GRAPH))
-
-
-def _graph_of_vectors(job: VectorsJob) -> Answer:
-    _refuse_nearest(job.request)
-    vectors = job.vectors
-    if vectors.size > MOST_GRAPH_NUMBERS:
-        limit = f"a graph is built over at most {MOST_GRAPH_NUMBERS:,} numbers; store them in a catalogue"
-        raise TooLarge(limit, loc=("body", "vectors"))
-    index = LiveIndex(vectors.shape[1], IndexOptions(kind="hnsw"))
-    index.upsert([str(row) for row in range(len(vectors))], vectors.astype(np.float64), range(len(vectors)))
-    while (work := index.begin_maintenance()) is not None:
-        work.run()
-        index.finish_maintenance(work)
-    found = index.snapshot().search(job.query, job.request.k)
-    guarantee = exactly(NO_GRAPH) if found.exact else Guarantee("none", reason=GRAPH_OF_VECTORS)
-    return Answer(found.rows, found.scores, None, vectors.size, guarantee)
-
-
-# The ladder -----------------------------------------------------------------------------------------
-def _adaptive(job: CatalogueJob) -> Answer:
-    _refuse_nearest(job.request)
-    request = job.request
-    found = search_adaptively(job.snapshot, job.independent, job.query, k=request.k, epsilon=request.epsilon)
-    return found or _scan(job, FINER_THAN_NET)
-
-
-def _adaptive_vectors(job: VectorsJob) -> Answer:
-    _refuse_nearest(job.request)
-    found = search_vectors_adaptively(job.vectors, job.query, k=job.request.k, epsilon=job.request.epsilon)
-    return found or _scan_vectors(job, FINER_THAN_NET)
-
-
-def _refuse_nearest(request: MipsRequest) -> None:
-    if request.objective == "nearest":
-        raise Invalid("graphs are of inner products; take another method", loc=("body", "objective"))
-
-
-METHODS: Mapping[MethodName, Method] = {
-    "bounded_me": _sampled(_bounded_me, bounded_me.few_coordinates),
-    "racing": _sampled(_racing, racing.few_coordinates),
-    "exact": Method(_scan, _scan_vectors),
-    "hnsw": Method(_graph, _graph_of_vectors),
-    "adaptive": Method(_adaptive, _adaptive_vectors),
-}

@@ -28,8 +28,7 @@ from app.algorithms.sampling.racing_ebs import racing_ebs
 from app.algorithms.sampling.racing_normal import racing_normal
 from app.algorithms.types import Matrix, Rows, Vector
 from app.indexes.snapshot import scores_of
-from app.services.catalogues.blocked_copies import BlockedCopies, Prepared
-from app.services.queries.mips import NO_ROOM
+from app.services.catalogues.blocked_copies import NO_ROOM, BlockedCopies, Prepared
 
 # Of lil_ucb: every step is one of Python, a hundred thousand and more for as many states.
 MOST_LIL_STATES = 1_000

@@ -11,7 +11,7 @@ from app.algorithms.mips.answer import Answer
 from app.algorithms.mips.read_costs import READS_ALONE, ReadCosts
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.catalogues.blocked_copies import BlockedCopies, Prepared
-from app.services.queries.mips import METHODS, SEEDED, CatalogueJob, MipsRequest, VectorsJob
+from app.services.queries.mips_methods import METHODS, SEEDED, CatalogueJob, MipsRequest, VectorsJob
 
 N, DIM = 300, 2_048
 # Every query of a machine where nothing but overhead takes time.
