@@ -24,6 +24,7 @@ def _lower(value: object) -> object:
 
 
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
+LogFormat = Annotated[Literal["auto", "text", "json"], BeforeValidator(_lower)]
 
 
 class Settings(BaseSettings):
@@ -96,6 +97,9 @@ class Settings(BaseSettings):
         100_000, description="Unapplied rewards beyond which /readyz says no."
     )
     log_level: LogLevel = Field("info", description="debug, info, warning or error.")
+    log_format: LogFormat = Field(
+        "auto", description="auto (lines for people on a terminal, JSON elsewhere), text or json."
+    )
     access_log: bool = Field(False, description="Log every request, not only failed ones.")
     tracing: bool = Field(
         False, description="Export a span a request by OpenTelemetry (extra `otel`, OTEL_* variables)."

@@ -20,11 +20,11 @@ from typing import NoReturn
 import uvicorn
 import uvloop
 from pydantic import SecretStr
-from pythonjsonlogger.json import JsonFormatter
 from threadpoolctl import threadpool_limits
 
 from app.background import end, leave
 from app.errors import StartupError
+from app.observability.logs import set_up_logging
 from app.runtime.application import create_app
 from app.runtime.http_protocol import ShortlistProtocol
 from app.services.learning.forgetting import Forgetting
@@ -42,20 +42,6 @@ GRACE_S = 30
 GC_THRESHOLDS = (20_000, 20, 100)  # a full collection takes milliseconds: make it rare
 SWITCH_INTERVAL_S = 0.0005  # a request waits at most so long for a thread that keeps an index
 WORKER_POLL_S = 0.02
-
-
-def set_up_logging(level: str) -> None:
-    """One JSON document a line on standard error."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(
-        JsonFormatter(
-            "%(levelname)s %(name)s %(message)s",
-            rename_fields={"levelname": "level", "name": "logger"},
-            timestamp="time",
-        )
-    )
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
 
 @contextlib.contextmanager
@@ -82,7 +68,7 @@ class Server(uvicorn.Server):
 def serve(settings: Settings) -> NoReturn:
     """Serve until SIGTERM or SIGINT: then finish what is in flight, and end. Raises StartupError."""
     settings.check()
-    set_up_logging(settings.log_level)
+    set_up_logging(settings.log_level, settings.log_format)
     threadpool_limits(1)  # one request, one core: searches run side by side, not each on all cores
     name = worker_name(settings, 1)
     with listen(settings) as listener, store_url(settings) as url:
@@ -145,7 +131,7 @@ def work(settings: Settings, *, burst: bool = False) -> None:
     """
     if settings.redis_url is None:
         raise StartupError("shortlist worker needs --redis-url: the embedded store has its own worker")
-    set_up_logging(settings.log_level)
+    set_up_logging(settings.log_level, settings.log_format)
     store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions)
     uvloop.run(_work_once(settings, store) if burst else _work(settings, store))
 

@@ -24,13 +24,13 @@ from threadpoolctl import threadpool_limits
 
 from app.background import leave
 from app.errors import StartupError
+from app.observability.logs import set_up_logging
 from app.runtime.serving import (
     GRACE_S,
     Server,
     listen,
     log_ready,
     serve_on,
-    set_up_logging,
     store_url,
     worker_name,
 )
@@ -48,7 +48,7 @@ KILL_S = GRACE_S + 5.0
 def serve_group(settings: Settings, count: int) -> None:
     """Serve from ``count`` processes until SIGTERM or SIGINT. Raises StartupError."""
     settings.check()
-    set_up_logging(settings.log_level)
+    set_up_logging(settings.log_level, settings.log_format)
     names = [worker_name(settings, number) or "" for number in range(1, count + 1)]
     with listen(settings) as listener, store_url(settings) as url:
         asyncio.run(_Group(settings.model_copy(update={"redis_url": url}), listener, names).run())
@@ -134,7 +134,7 @@ async def _first(one: Any, timeout_s: float | None, *others: asyncio.Future[Any]
 def serve_child(listener: str, line: str, number: str, name: str) -> NoReturn:
     """One process of a group, to its end; its settings come from the environment."""
     settings = Settings()  # type: ignore[call-arg]  # from the environment
-    set_up_logging(settings.log_level)
+    set_up_logging(settings.log_level, settings.log_format)
     threadpool_limits(1)
     parent = socket.socket(fileno=int(line))
     parent.setblocking(False)

@@ -55,6 +55,7 @@ def test_it_listens_to_this_machine_only(here: Path, capsys: pytest.CaptureFixtu
         ("OBSERVATION_TTL_S", "-3"), ("REWARD_LOG_S", "-1"), ("POSTERIOR_CACHE_MB", "0"),
         ("FOLLOW_S", "0"), ("FOLLOW_S", "nan"), ("LEASE_S", "0"), ("MAX_BODY_MB", "0"),
         ("MAX_BODY_MB", "1025"), ("MAX_BACKLOG", "0"), ("LOG_LEVEL", "loud"), ("LOG_LEVEL", ""),
+        ("LOG_FORMAT", "xml"),
         ("ACCESS_LOG", "2"),
     ],
 )  # fmt: skip
