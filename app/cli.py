@@ -28,7 +28,7 @@ BENCHMARKS = {
     "slates": "slate campaigns: time per decision, samples against Exhaustive",
     "sampling": "racing samplers: errors, reads, and time against exact vectorised sampling",
     "growth": "how the time of a decision grows with the number of arms, and the exponents",
-    "planner": "which index the planner chooses at 100,000 arms, alone and next to a busy process",
+    "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
 }
 

@@ -1,12 +1,13 @@
-"""`shortlist bench planner`: what the planner chooses, build after build, alone and next to a busy process.
+"""`shortlist bench planner`: what the planner chooses, build after build, alone and next to busy neighbours.
 
 Notation
     K, d        100,000 Gaussian arms of dimension 32
     seed        of the arms, the probes and the graph of one build; `--seed` repeats a build
-    neighbour   whether another process kept one core and the memory busy, from before the build to the end
+    neighbour   what was busy from before the build to the end: nothing; another process, which keeps one core
+                and the memory busy; a thread, which holds the interpreter lock as the event loop does
     recall      as the planner reports it
     checked     recall on 2,000 other queries
-    scan_us     typical time of a scan, timed in turn with
+    scan_us     typical processor time of a scan, timed in turn with
     us          that of a search of what was chosen
 
 BLAS and the build have one thread: a build of the same seed then makes the same graph. Which ef serves also
@@ -15,9 +16,12 @@ depends on the measured ratio of times.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing.synchronize import Event
 from typing import Any
 
@@ -35,26 +39,27 @@ BUILDS, QUICK_BUILDS = 20, 3
 SEED = 2_022
 CHECKED = 2_000
 NEIGHBOUR_NUMBERS = 1 << 25  # 256 MB, beyond every cache
+SWITCH_INTERVAL_S = 0.0005  # as in the service
 _CHECK_SALT = 0x63686563
 
 
 def run(quick: bool, seed: int | None = None) -> dict[str, Any]:
-    """Build 20 times (quick: 3) in each setting, or once with ``seed``; print and return the rows."""
+    """Build 20 times (quick: 3) next to each neighbour, or once with ``seed``; print and return the rows."""
     count = QUICK_BUILDS if quick else BUILDS
     seeds = range(SEED, SEED + count) if seed is None else range(seed, seed + 1)
+    rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
-        rows = [build(each, neighbour=False) for each in progress(seeds, "builds alone")]
-        with busy_neighbour():
-            rows += [build(each, neighbour=True) for each in progress(seeds, "builds next to a busy process")]
+        for name, neighbour in NEIGHBOURS.items():
+            with neighbour():
+                rows += [build(each, neighbour=name) for each in progress(seeds, f"builds, busy: {name}")]
     result = report("planner", rows, seed=seeds[0])
-    for neighbour in (False, True):
-        kinds = [row["kind"] for row in rows if row["neighbour"] == neighbour]
-        setting = "next to a busy process" if neighbour else "alone"
-        print(f"{setting}: {kinds.count('hnsw')} of {len(kinds)} builds are served by a graph")
+    for name in NEIGHBOURS:
+        kinds = [row["kind"] for row in rows if row["neighbour"] == name]
+        print(f"busy: {name}: {kinds.count('hnsw')} of {len(kinds)} builds are served by a graph")
     return result
 
 
-def build(seed: int, *, neighbour: bool) -> dict[str, Any]:
+def build(seed: int, *, neighbour: str) -> dict[str, Any]:
     """Fill an index, let it choose, and check what it says."""
     features = np.random.default_rng(seed).standard_normal((ARMS, DIM))
     index = LiveIndex(DIM, seed=seed, threads=1)
@@ -85,11 +90,11 @@ def build(seed: int, *, neighbour: bool) -> dict[str, Any]:
 
 
 @contextmanager
-def busy_neighbour() -> Iterator[None]:
-    """Another process that copies a large array all the time: one core and the memory are busy."""
+def busy_process() -> Iterator[None]:
+    """Another process that copies a large array all the time."""
     context = multiprocessing.get_context("spawn")
     begun = context.Event()
-    process = context.Process(target=_keep_busy, args=(begun,), daemon=True)
+    process = context.Process(target=_copy_forever, args=(begun,), daemon=True)
     process.start()
     try:
         begun.wait()
@@ -99,8 +104,37 @@ def busy_neighbour() -> Iterator[None]:
         process.join()
 
 
-def _keep_busy(begun: Event) -> None:
+def _copy_forever(begun: Event) -> None:
     source, target = np.ones(NEIGHBOUR_NUMBERS), np.zeros(NEIGHBOUR_NUMBERS)
     begun.set()
     while True:
         np.copyto(target, source)
+
+
+@contextmanager
+def busy_thread() -> Iterator[None]:
+    """Another thread that reads JSON all the time, with the switch interval of the service."""
+    text = json.dumps([{"id": f"arm-{number}", "features": [number / 7] * DIM} for number in range(200)])
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            json.loads(text)
+
+    thread = threading.Thread(target=read, daemon=True)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+
+
+NEIGHBOURS: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
+    "nothing": nullcontext,
+    "process": busy_process,
+    "thread": busy_thread,
+}

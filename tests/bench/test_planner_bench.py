@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import numpy as np
 import pytest
 
@@ -19,11 +22,11 @@ def small(monkeypatch):
     monkeypatch.setattr(planner, "_SMALL_NUMBERS", 0)
 
 
-def test_every_seed_is_built_alone_and_next_to_a_busy_process(small, capsys):
+def test_every_seed_is_built_next_to_every_neighbour(small, capsys):
     rows = bench.run(quick=True)["rows"]
     seeds = [bench.SEED + build for build in range(bench.QUICK_BUILDS)]
     assert [(row["seed"], row["neighbour"]) for row in rows] == [
-        (seed, neighbour) for neighbour in (False, True) for seed in seeds
+        (seed, neighbour) for neighbour in ("nothing", "process", "thread") for seed in seeds
     ]
     for row in rows:
         assert row["speedup"] == pytest.approx(row["scan_us"] / row["us"])
@@ -40,15 +43,22 @@ def test_a_build_is_repeated_by_its_seed(small, monkeypatch):
         return original(seed)
 
     monkeypatch.setattr(bench.np.random, "default_rng", spy)
-    assert [row["seed"] for row in bench.run(quick=False, seed=77)["rows"]] == [77, 77]
-    assert drawn.count(77) == 2
+    assert [row["seed"] for row in bench.run(quick=False, seed=77)["rows"]] == [77, 77, 77]
+    assert drawn.count(77) == 3
 
 
-def test_the_neighbour_ends_with_the_block():
-    with bench.busy_neighbour():
+def test_the_busy_process_ends_with_the_block():
+    with bench.busy_process():
         (process,) = bench.multiprocessing.active_children()
         assert process.is_alive()
     assert not process.is_alive()
+
+
+def test_the_busy_thread_ends_with_the_block_and_leaves_the_interpreter_as_it_was():
+    before = threading.active_count(), sys.getswitchinterval()
+    with bench.busy_thread():
+        assert threading.active_count() == before[0] + 1
+    assert (threading.active_count(), sys.getswitchinterval()) == before
 
 
 def test_a_seed_is_refused_where_seeds_are_fixed(capsys):

@@ -21,7 +21,7 @@ class Machine:
     def __init__(self, slowness):
         self.now, self.searches, self._slowness = 0.0, 0, slowness
 
-    def perf_counter(self):
+    def clock(self):
         return self.now
 
     def search(self, seconds):
@@ -37,7 +37,7 @@ class Machine:
 def machine(monkeypatch):
     def use(slowness):
         machine = Machine(slowness)
-        monkeypatch.setattr(probes.time, "perf_counter", machine.perf_counter)
+        monkeypatch.setattr(probes, "_clock", lambda: machine.clock)
         return machine
 
     return use
@@ -68,3 +68,14 @@ def test_few_queries_are_one_turn(machine):
     quiet = machine(lambda _: 1.0)
     answers, us, exact_us = time_in_turn(quiet.search(SEARCH_S), quiet.search(EXACT_S), QUERIES[:3])
     assert (len(answers), round(us), round(exact_us)) == (3, 100, 400)
+
+
+@pytest.mark.parametrize(("tick_s", "name"), [(1e-7, "thread_time"), (1e-2, "perf_counter")])
+def test_processor_time_is_used_where_its_clock_is_fine(monkeypatch, tick_s, name):
+    calls = iter(range(1_000_000))
+    monkeypatch.setattr(probes.time, "thread_time", lambda: next(calls) // 3 * tick_s)
+    probes._clock.cache_clear()
+    try:
+        assert probes._clock() is getattr(probes.time, name)
+    finally:
+        probes._clock.cache_clear()
