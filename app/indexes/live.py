@@ -23,7 +23,7 @@ from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import DimensionMismatch
 from app.indexes import graph_file
 from app.indexes.maintenance import IndexOptions, Maintenance
-from app.indexes.planner import Plan, is_small
+from app.indexes.planner import SMALL, Plan, is_small
 from app.indexes.scan_cost import ScanCost, measured_scan_cost
 from app.indexes.snapshot import Snapshot
 from app.indexes.structure import Kind, Structure
@@ -48,8 +48,6 @@ _DEAD_IN_SEARCH = 0.25  # this share of the arms that a search comes across is d
 _RESERVE_USED = 0.4  # this share of the reserve of long arms is dead
 # After planning, rest for this multiple of the time it took, unless nothing but a scan is left to serve.
 _REST = 1.0
-
-_UNMEASURED = "small enough to be scanned, or not measured yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +203,7 @@ class LiveIndex:
             ef_search=served.ef_search if served else None,
             expected_us=snapshot.expected_us,
             memory_bytes=self._table.memory_bytes + (structure.memory_bytes if structure else 0),
-            reason=plan.reason if plan else _UNMEASURED,
+            reason=plan.reason if plan else SMALL if self._is_too_small() else "not measured yet",
             seed=self._seed,
             build_threads=self._threads,
             recent_probes=plan.recent_probes if plan else 0,
@@ -260,8 +258,7 @@ class LiveIndex:
 
     def _plan_is_due(self) -> bool:
         view, plan, structure = self._table.view(), self._plan, self._structure
-        scanned = is_small(view) and structure is None and self._options.kind != "hnsw"
-        if not view.live or scanned:
+        if not view.live or self._is_too_small():
             return False
         if time.monotonic() < self._rest_until and not self._is_urgent():
             return False
@@ -272,6 +269,10 @@ class LiveIndex:
         if self._changes > _CHANGED_SHARE * plan.size:
             return True
         return structure is not None and self._is_stale(structure, plan)
+
+    def _is_too_small(self) -> bool:
+        """Whether a plan would change nothing: a scan serves, and is all that is needed."""
+        return self._structure is None and self._options.kind != "hnsw" and is_small(self._table.view())
 
     def _is_urgent(self) -> bool:
         """Whether the structure serves no longer, or soon will not."""

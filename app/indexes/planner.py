@@ -35,6 +35,7 @@ from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time
 from app.indexes.structure import Kind, Structure
 from app.indexes.table import ArmView
 
+SMALL = "small enough to be scanned"
 _SMALL_NUMBERS = 500_000
 
 _PROBES = 1_000
@@ -71,7 +72,7 @@ class Plan:
     ef_search: int | None = None
     build_s: float = 0.0
     recent_probes: int = 0
-    reason: str = "small enough to be scanned"
+    reason: str = SMALL
 
 
 @dataclass(frozen=True, slots=True)

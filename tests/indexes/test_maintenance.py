@@ -52,6 +52,8 @@ def most_are_dead(index):
 def test_nothing_is_due_after_maintenance_nor_for_small_exact_catalogues(index):
     assert index.begin_maintenance() is None
     assert filled(of_one_length(2_000, 8)).begin_maintenance() is None
+    assert filled(of_one_length(2_000, 8)).status().reason == planner.SMALL
+    assert filled(of_one_length(2_000, 8), HNSW).status().reason == "not measured yet"
     assert filled(np.empty((0, 8)), HNSW).begin_maintenance() is None
 
 
