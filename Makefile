@@ -34,7 +34,7 @@ serve: install
 	$(BIN)/shortlist serve
 
 # All that goes through the store, on a Redis Cluster of three nodes; `make test` runs a part of it.
-CLUSTER_TESTS := tests/api tests/services tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
+CLUSTER_TESTS := tests/api tests/services tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
 CLUSTER_FEW   := tests/api/test_rewards.py tests/api/test_bandits.py tests/workers/test_reward_ingestion.py
 
 test: $(VENV)/.installed-test lint

@@ -22,8 +22,8 @@ from clock_shim import Clock
 from dropping_proxy import DroppingProxy
 from service_process import run, serving
 from store_server import ON_CLUSTER
-from test_process_kills import KEYS, Traffic
 from town import Redis, Town, town
+from traffic import KEYS, Traffic
 from waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from dropping_proxy import DroppingProxy
 from redis_cluster import RedisCluster
 from service_process import run, serving
 from store_server import store_server
-from test_process_kills import KEYS, Traffic
+from traffic import KEYS, Traffic
 from waiting import until
 
 from app.storage.embedded_server import EmbeddedServer
