@@ -58,7 +58,7 @@ _CAN_CONFLICT = {
     ("post", "/v1/catalogues/{catalogue}/centers"),
     ("post", "/v1/centers"),
 }
-# Success has two statuses here: the second one looks like the first.
+# These have two statuses of success. FastAPI documents the first one; the second has the same answer.
 _TWINS = {
     ("put", "/v1/catalogues/{catalogue}"): ("200", "201"),
     ("put", "/v1/bandits/{bandit}"): ("200", "201"),
@@ -71,7 +71,7 @@ _TWINS = {
 
 
 def install(app: FastAPI) -> None:
-    """Make ``app.openapi`` tell the whole story."""
+    """Make ``app.openapi`` document problem documents, and statuses that FastAPI does not know of."""
 
     def openapi() -> Document:
         if app.openapi_schema is None:

@@ -1,6 +1,6 @@
-"""What every request passes: request id, guard, body limit, metrics, log, and the last net for errors.
+"""The one layer around all routes: request id, guard, limit of the body, metrics, log, unexpected errors.
 
-One plain ASGI layer: a framework middleware would cost more than the rest of a request.
+It is plain ASGI. A middleware of the framework would take more CPU than the rest of a request.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ log = logging.getLogger("shortlist.http")
 STREAMED = re.compile(r"^/v1/catalogues/[^/]+/import$")
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 METHODS = {"GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"}
-CLIENT_LEFT = 499  # as nginx counts them
-DIGITS = 18  # more than any body has, and less than Python takes long to read
+CLIENT_LEFT = 499  # the status under which nginx counts such requests
+DIGITS = 18  # of a content-length; more digits could take Python long to read
 
 
 class Gateway:

@@ -29,7 +29,10 @@ BATCH_NUMBERS = 1_000_000
 
 
 class Progress(StreamingResponse):
-    """Written while the body is read: nobody else may listen for the client's messages meanwhile."""
+    """An answer that is sent while the body is still being read.
+
+    ``StreamingResponse`` would listen for a disconnect of the client, and so take messages of the body.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         await self.stream_response(send)

@@ -1,9 +1,9 @@
-"""Large bodies of numbers or of arms, read a piece at a time, so that others are answered meanwhile.
+"""Large bodies of numbers or of arms, parsed a piece at a time: other requests are answered meanwhile.
 
-A thread alone would not do: whoever parses JSON holds the interpreter's lock until the last number. So a body
-is cut where msgspec finds the ends of its fields and rows, in a small part of the time; every piece is
-validated by itself, and rows of numbers become arrays. What is allowed, and how errors are named, is as in a
-small body.
+To parse a large body in a thread is not enough: a parser holds the interpreter's lock until it is done. So
+msgspec finds where the fields and rows of the body end, which takes little time. Then pydantic validates a
+few rows at a time, and the lock is free in between. Rows of numbers become arrays. The same bodies are
+allowed as among small ones, and errors name fields in the same way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What requests are held to; docs/limits.md says so to users, and a test compares the two."""
+"""Limits of requests. docs/limits.md tells them to users, and a test compares the two."""
 
 from __future__ import annotations
 
-from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - known to the service too
+from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - the service checks it
 from app.services.queries.centers import MAX_CENTER_READS, MAX_RANDOM_CENTER_READS  # noqa: F401 - likewise
 
 MAX_DIM = 4_096

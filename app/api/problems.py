@@ -42,7 +42,7 @@ def problem_response(error: ShortlistError) -> Response:
 
 
 def _methods(request: Request) -> str:
-    """The methods that the path has, in the words of the header: the router knows those of one route."""
+    """The value of the header Allow. It names the methods of all routes of the path, not of one alone."""
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     found = (route.methods or () for route in routes if route.matches(request.scope)[0] != Match.NONE)
     return ", ".join(sorted({method for methods in found for method in methods}))

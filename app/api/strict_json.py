@@ -32,16 +32,19 @@ from app.errors import Invalid, Location, ShortlistError, TooLarge
 
 JSON = "application/json"
 FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
+# Up to this many bytes a body is parsed on the event loop, which takes a few milliseconds at most.
+LARGE = 2**18
 _encode = msgspec.json.Encoder().encode
 
-
-# Bodies up to this many bytes are parsed where they arrive, in a few milliseconds.
-LARGE = 2**18
 M = TypeVar("M", bound="StrictModel")
 
 
 class StrictModel(BaseModel):
-    """Base of all request bodies. ``in_pieces`` reads a large one, in a thread: see ``large_json``."""
+    """Base of all request bodies.
+
+    ``in_pieces`` parses a body of more than ``LARGE`` bytes, in a thread; see ``large_json``. Without it a
+    large body is parsed as a small one is.
+    """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
     in_pieces: ClassVar[Callable[[bytes], Any] | None] = None
@@ -56,9 +59,10 @@ def reply(result: Any, status: int = 200) -> Response:
 
 
 def invalid(error: ValidationError, where: Location, *, first: int = 0) -> ShortlistError:
-    """Name every field that is wrong; never repeat what was sent. A batch that is too long is TooLarge.
+    """An error that names every field that is wrong, and repeats nothing of what was sent.
 
-    ``first``: the place of the first item, for a part of a list.
+    TooLarge for a list of the body that has too many items, else Invalid. ``where`` is the place in the
+    request of what was validated; of a part of a list, ``first`` is the place of the part's first item.
     """
     found = error.errors(include_url=False, include_input=False, include_context=False)
     for item in found:
@@ -79,7 +83,7 @@ def _public(loc: tuple[int | str, ...], first: int = 0) -> Location:
 
 
 class JsonRoute(APIRoute):
-    """See the module."""
+    """The route class of all endpoints: see the module."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -96,7 +100,8 @@ class JsonRoute(APIRoute):
         status = self.status_code or 200
         parameters = Parameters.of(endpoint, set(self.param_convertors))
         queries, readers, body = parameters.queries, parameters.readers, parameters.body
-        strict = self.path.startswith("/v1/")  # health checks and scrapers may ask with what they like
+        # Health checks, scrapers and browsers may add query parameters of their own.
+        strict = self.path.startswith("/v1/")
 
         async def handle(request: Request) -> Response:
             try:
@@ -137,7 +142,7 @@ class Parameters:
             if hint is Request:
                 readers.append((name, _request))
             elif dependency is not None:
-                readers.append((name, dependency))
+                readers.append((name, _dependency(dependency)))
             elif name in path_names:
                 readers.append((name, _path_reader(name, hint)))
             elif any(isinstance(mark, Query) for mark in marks):
@@ -146,6 +151,14 @@ class Parameters:
             else:
                 body = (name, hint)
         return cls(frozenset(queries), readers, body)
+
+
+def _dependency(function: Callable[..., Any]) -> Reader:
+    """The function itself. Raises TypeError for what FastAPI would resolve, and this class does not."""
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(kind(function) for kind in kinds) or list(inspect.signature(function).parameters) != ["request"]:
+        raise TypeError("a dependency must be a plain function of the request, and of nothing else")
+    return function
 
 
 def _check_query(request: Request, known: Container[str]) -> None:
@@ -189,7 +202,7 @@ def _query_reader(name: str, hint: Any, default: Any) -> Reader:
 
 
 async def _body(request: Request) -> bytes:
-    """As ``Request.body``, which would make a stream of it first."""
+    """As ``Request.body``, but quicker: without a generator in between."""
     message = await request.receive()
     pieces = [message.get("body", b"")]
     while message["type"] == "http.request" and message.get("more_body"):
@@ -209,7 +222,7 @@ async def read_body(model: type[M], data: bytes) -> M:
 
 
 def whole(model: type[M], data: bytes) -> M:
-    """The body as a model, read where it is. Raises Invalid, TooLarge."""
+    """The body as a model, parsed at once in this thread. Raises Invalid, TooLarge."""
     try:
         found: M = model.__pydantic_validator__.validate_json(data)
     except ValidationError as error:
