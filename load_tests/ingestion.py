@@ -4,7 +4,7 @@
 
     ingest   observations over HTTP in batches of 500, until applied, beside raw pipelined XADD of entries of
              the same size on the same server, in turns
-    apply    a worker over a log that is already there, beside the reducer alone on the same entries: both
+    apply    a worker over a log that is already there, beside the fold alone on the same entries: both
              by the second of their own CPU. Beside it, by the second of the worker's and the store's CPU
              together (``with_store_per_s``), and by the clock (``clock_per_s``), which shares the machine
 
@@ -137,7 +137,7 @@ async def _drain(url: str, log: list[LogEntry]) -> tuple[float, float, float]:
     worker = RewardWorker(
         store,
         applied=lambda step: None,  # noqa: ARG005
-        overtaken=store.watermark,
+        resync=store.watermark,
         poll_s=1.0,
         reward_log_s=600,
     )

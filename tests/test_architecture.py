@@ -43,6 +43,7 @@ ARROWS = {
     },
     "services/learning": {
         "services/bandits",
+        "services/bounded",
         "services/catalogues",
         "services/formats",
         "algorithms",

@@ -14,7 +14,7 @@ from app.services.catalogues.catalogues import Catalogue
 
 log = logging.getLogger("shortlist.indexes")
 
-LOOK_EVERY_S = 0.2
+POLL_S = 0.2
 REST_S = 60.0
 
 
@@ -46,7 +46,7 @@ async def maintain(catalogue: Catalogue) -> Outcome:
 
 
 async def run(catalogues: Iterable[Catalogue], report: Callable[[Outcome], None]) -> None:
-    """Look at every catalogue in turn, until cancelled. One whose work failed rests a while."""
+    """Maintain every catalogue in turn, until cancelled. One where it failed is left alone for a while."""
     resting: dict[str, float] = {}
     while True:
         for catalogue in catalogues:
@@ -57,7 +57,7 @@ async def run(catalogues: Iterable[Catalogue], report: Callable[[Outcome], None]
                 resting[catalogue.uid] = time.monotonic() + REST_S
             if outcome != "nothing":
                 report(outcome)
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_S)
 
 
 async def _in_daemon_thread(work: Callable[[], None]) -> None:
@@ -65,7 +65,7 @@ async def _in_daemon_thread(work: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
-    def settle(error: Exception | None) -> None:
+    def finish(error: Exception | None) -> None:
         if done.done():
             return
         if error is None:
@@ -80,7 +80,7 @@ async def _in_daemon_thread(work: Callable[[], None]) -> None:
         except Exception as caught:  # handed to whoever awaits
             error = caught
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, error)
+            loop.call_soon_threadsafe(finish, error)
 
     threading.Thread(target=run, name="index-maintenance", daemon=True).start()
     await done

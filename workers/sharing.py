@@ -36,8 +36,8 @@ class SharedWorker:
     def wake(self, partition: int) -> None:
         self._worker.wake(partition)
 
-    def moved(self, partition: int, changes: LearnerChanges) -> None:
-        """A look at the partition, by whoever follows it."""
+    def changed(self, partition: int, changes: LearnerChanges) -> None:
+        """What a poll of the store has found in the partition."""
         if changes.newest != changes.watermark:
             self._worker.wake(partition)
         self._worker.reached(partition, changes.watermark)

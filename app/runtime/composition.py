@@ -191,7 +191,7 @@ class Service:
         worker = RewardWorker(
             self.store,
             applied=self._applied,
-            overtaken=self._sync_learners,
+            resync=self._sync_learners,
             poll_s=POLL_S,
             reward_log_s=self.settings.reward_log_s,
             owns=leases.owns,
@@ -215,7 +215,7 @@ class Service:
     def _changed(self, partition: int, changes: LearnerChanges) -> None:
         self._drop_forgotten(changes)
         if self._worker is not None:
-            self._worker.moved(partition, changes)
+            self._worker.changed(partition, changes)
 
     def _received(self, receipt: Receipt) -> None:
         self._accepted.inc(receipt.accepted)

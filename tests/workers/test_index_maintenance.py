@@ -53,7 +53,7 @@ def catalogue(name: str, run: Any) -> Any:
 async def test_one_failure_rests_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(index_maintenance, "LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(index_maintenance, "POLL_S", 0.001)
 
     def fail() -> None:
         raise ValueError("broken")

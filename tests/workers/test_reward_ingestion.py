@@ -18,7 +18,7 @@ from waiting import until
 from app.algorithms.linear import ridge
 from app.algorithms.linear.sum_algebra import plus, scaled, weight
 from app.services.formats.records import (
-    POOL,
+    POOLED,
     LearnerState,
     RewardPayload,
     RewardTerms,
@@ -30,8 +30,10 @@ from app.services.formats.records import (
 from app.services.learning.fold import fold, learners_of
 from app.storage.protocol import LearnerId, LogEntry, RewardWrite
 from app.storage.redis_store import RedisStore
+from workers import batches as worker_batches
 from workers import reward_ingestion
-from workers.reward_ingestion import RewardWorker, States, Step
+from workers.batches import States, batches
+from workers.reward_ingestion import RewardWorker, Step
 
 pytestmark = pytest.mark.anyio
 
@@ -99,19 +101,19 @@ class Seen:
 
     states: dict[LearnerId, LearnerState | None] = field(default_factory=dict)
     entries: int = 0
-    overtaken: list[int] = field(default_factory=list)
+    resynced: list[int] = field(default_factory=list)
 
     def applied(self, step: Step) -> None:
         self.states.update(step.states)
         self.entries += step.entries
 
     async def note(self, partition: int) -> None:
-        self.overtaken.append(partition)
+        self.resynced.append(partition)
 
 
 def worker(store: Any, seen: Seen | None = None, poll_s: float = 0.01) -> RewardWorker:
     seen = seen or Seen()
-    return RewardWorker(store, applied=seen.applied, overtaken=seen.note, poll_s=poll_s, reward_log_s=600)
+    return RewardWorker(store, applied=seen.applied, resync=seen.note, poll_s=poll_s, reward_log_s=600)
 
 
 @pytest.fixture
@@ -207,13 +209,13 @@ def test_waiting_discounting_and_pooling_do_not_depend_on_batches(
 def test_the_pool_is_the_sum_of_the_learners_that_are_left(log: list[Any], half_life_s: float):
     entries = [with_terms(n, item, half_life_s, pooled=True, replaces=False) for n, item in enumerate(log)]
     folded = fold({}, entries)
-    pool = folded.get(LearnerId(UID, POOL))
+    pool = folded.get(LearnerId(UID, POOLED))
     assert (pool is None) == all(isinstance(item, str) for item in log)
     if pool is None:
         return
     total = ridge.empty(DIM)
     for name, state in folded.items():
-        if name.name != POOL and state is not None:
+        if name.name != POOLED and state is not None:
             factor = weight(pool.time_ms - state.time_ms, half_life_s) if half_life_s else 1.0
             total = plus(total, scaled(state.sums, factor))
     assert pool.sums.observations == total.observations
@@ -258,14 +260,14 @@ def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptu
 
 
 def test_batches_are_cut_where_states_would_take_too_much_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reward_ingestion, "MOST_NUMBERS", 3 * 9**2)
+    monkeypatch.setattr(worker_batches, "MOST_NUMBERS", 3 * 9**2)
     names = "aabcbda" + "e" * 5
     entries = [LogEntry(f"1-{n}", LearnerId(UID, name), True, bytes(72)) for n, name in enumerate(names)]
-    found = ["".join(entry.learner.name for entry in part) for part in reward_ingestion._batches(entries)]
+    found = ["".join(entry.learner.name for entry in part) for part in batches(entries)]
     assert found == ["aabcb", "da" + "e" * 5]
-    monkeypatch.setattr(reward_ingestion, "MOST_NUMBERS", 1)
-    assert [len(part) for part in reward_ingestion._batches(entries)] == [2, 1, 1, 1, 1, 1, 5]
-    assert list(reward_ingestion._batches([])) == []
+    monkeypatch.setattr(worker_batches, "MOST_NUMBERS", 1)
+    assert [len(part) for part in batches(entries)] == [2, 1, 1, 1, 1, 1, 5]
+    assert list(batches([])) == []
 
 
 @SETTINGS
@@ -333,7 +335,7 @@ async def test_many_workers_on_one_log(one: RedisStore, monkeypatch: pytest.Monk
     await agrees(one)
     assert sum(seen.entries for seen in told) == 300
     assert sum(seen.entries > 0 for seen in told) > 1, "they did race"
-    assert all(seen.overtaken for seen in told)
+    assert all(seen.resynced for seen in told)
 
 
 @pytest.mark.parametrize("where", ["watermark", "read_log", "states", "apply", "apply, reply lost"])
@@ -385,7 +387,7 @@ async def test_a_worker_that_was_slower_writes_nothing(one: RedisStore):
     lossy.before["apply"] = overtake
     await worker(lossy, seen).drain()
     assert seen.entries == 0
-    assert seen.overtaken == [0, 0], "at its start, and when it was overtaken"
+    assert seen.resynced == [0, 0], "at its start, and when another one was faster"
     await agrees(one)
 
 

@@ -20,7 +20,7 @@ UID_LENGTH = 16
 STATE_FORMAT, DISCOUNTED_STATE_FORMAT = 1, 2
 _STATE_HEADER = struct.Struct("<BxHxxxxQQ")  # format, dim, version, observations
 _DISCOUNT_HEADER = struct.Struct("<Qd")  # follows in a discounted state: time_ms, half_life_s
-POOL = "_pool"  # the learner that sums all learners of a bandit in one partition
+POOLED = "_pool"  # name of the learner that sums all learners of a bandit in one partition
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
-"""Folding the reward log into learners: the one function that decides what a log means.
+"""The fold of the reward log: the one function that decides what a log says about learners.
 
-It is pure, and bit-identical however the log is cut into batches, so a replay of the log from the start
-gives the stored states again.
+It is pure, and the same to the bit however the log is cut into batches. So a replay of the log from its
+start gives the stored states again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from app.algorithms.linear.sum_algebra import minus, scaled, weight
 from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import InvalidShape, ShortlistError
 from app.services.formats.records import (
-    POOL,
+    POOLED,
     LearnerState,
     RewardPayload,
     RewardTerms,
@@ -30,91 +30,90 @@ from app.services.formats.records import (
 )
 from app.storage.protocol import LearnerId, LogEntry
 
-log = logging.getLogger("shortlist.reducer")
+log = logging.getLogger("shortlist.fold")
 
+States = dict[LearnerId, LearnerState | None]
 Item = tuple[LogEntry, RewardPayload]
+LeaveOut = Callable[[LogEntry, str], None]
 NO_TERMS = RewardTerms()
 
 
-def pool_of(learner: LearnerId) -> LearnerId:
-    """The learner that sums all learners of the bandit that its partition holds."""
-    return LearnerId(learner.bandit_uid, POOL)
+def pooled_of(learner: LearnerId) -> LearnerId:
+    """The learner that sums all learners of the bandit in the partition: a part of the pooled prior."""
+    return LearnerId(learner.bandit_uid, POOLED)
 
 
 def learners_of(entries: Sequence[LogEntry]) -> list[LearnerId]:
-    """The learners whose states ``fold`` needs: those that are named, and the pools of their bandits."""
-    return sorted(
-        {learner for entry in entries for learner in (entry.learner, pool_of(entry.learner))},
-    )
+    """The learners whose states ``fold`` needs: those that are named, and their parts of the pooled prior."""
+    return sorted({each for entry in entries for each in (entry.learner, pooled_of(entry.learner))})
 
 
-Bury = Callable[[LogEntry, str], None]
-
-
-def log_and_forget(entry: LogEntry, reason: str) -> None:
+def log_only(entry: LogEntry, reason: str) -> None:
+    """Leave an entry out, and say so in the process's log."""
     log.error("entry %s is left out: %s", entry.entry_id, reason)
 
 
 def fold(
     states: Mapping[LearnerId, LearnerState | None],
     entries: Sequence[LogEntry],
-    bury: Bury = log_and_forget,
-) -> dict[LearnerId, LearnerState | None]:
-    """Return the states after ``entries`` (in log order) of the learners that they change.
+    leave_out: LeaveOut = log_only,
+) -> States:
+    """Return the states after ``entries`` of the learners that they change.
 
-    An entry without features forgets the learner, also in the pool. One that cannot be folded is left out,
-    whatever is wrong with it, and handed to ``bury`` with the reason.
+    An entry without features forgets the learner, also in the pooled prior. One that cannot be folded is
+    left out, whatever is wrong with it.
+
+    ``states``      before, at least of all ``learners_of`` the entries; None: without rewards
+    ``entries``     of one partition, in the order of the log
+    ``leave_out``   is called with each entry that is left out, and the reason
     """
     now, changed = dict(states), dict[LearnerId, None]()
-    for forget, group in groupby(_readable(entries, bury), key=lambda item: not item[1].features):
+    for forgets, group in groupby(_readable(entries, leave_out), key=lambda item: not item[1].features):
         items = list(group)
-        changed.update(dict.fromkeys(_forget(now, items) if forget else _learn(now, items, bury)))
-    return {identity: now[identity] for identity in changed}
+        changed.update(dict.fromkeys(_forget(now, items) if forgets else _learn(now, items, leave_out)))
+    return {learner: now[learner] for learner in changed}
 
 
 def reason_of(error: Exception) -> str:
-    """In words that repeat nothing of the entry."""
+    """What went wrong, in words that repeat nothing of the entry."""
     return f"{type(error).__name__}: {error.detail if isinstance(error, ShortlistError) else error}"[:200]
 
 
-def _readable(entries: Sequence[LogEntry], bury: Bury) -> Iterator[Item]:
+def _readable(entries: Sequence[LogEntry], leave_out: LeaveOut) -> Iterator[Item]:
     for entry in entries:
         try:
             payload = unpack(entry.payload, RewardPayload)
         except msgspec.DecodeError as error:
-            bury(entry, reason_of(error))
+            leave_out(entry, reason_of(error))
         else:
             yield entry, payload
 
 
-def _learn(
-    now: dict[LearnerId, LearnerState | None], items: Sequence[Item], bury: Bury
-) -> Iterator[LearnerId]:
-    buried: set[str] = set()
+def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterator[LearnerId]:
+    """Add rewards to their learners, and to the pooled prior those that were not left out there."""
+    left_out: set[str] = set()
 
-    def left_out(entry: LogEntry, reason: str) -> None:
-        buried.add(entry.entry_id)
-        bury(entry, reason)
+    def note(entry: LogEntry, reason: str) -> None:
+        left_out.add(entry.entry_id)
+        leave_out(entry, reason)
 
-    yield from _add_to(now, items, lambda entry: entry.learner, left_out)
-    pooled = [i for i in items if i[1].terms and i[1].terms.pooled and i[0].entry_id not in buried]
-    yield from _add_to(now, pooled, lambda entry: pool_of(entry.learner), log_and_forget)
+    yield from _add_to(now, items, lambda entry: entry.learner, note)
+    pooled = [i for i in items if i[1].terms and i[1].terms.pooled and i[0].entry_id not in left_out]
+    yield from _add_to(now, pooled, lambda entry: pooled_of(entry.learner), log_only)
 
 
 def _add_to(
-    now: dict[LearnerId, LearnerState | None],
-    items: Sequence[Item],
-    taught: Callable[[LogEntry], LearnerId],
-    bury: Bury,
+    now: States, items: Sequence[Item], learner_of: Callable[[LogEntry], LearnerId], leave_out: LeaveOut
 ) -> Iterator[LearnerId]:
+    """Add each item to the learner that ``learner_of`` names; items of one kind together."""
     by_learner: dict[LearnerId, list[Item]] = {}
     for entry, payload in items:
-        by_learner.setdefault(taught(entry), []).append((entry, payload))
-    alike: dict[object, dict[LearnerId, list[Item]]] = {}
-    for identity, own in by_learner.items():
-        alike.setdefault(_kind(own[0][1]), {})[identity] = own
-    for group in alike.values():
-        _add(now, group, bury)
+        by_learner.setdefault(learner_of(entry), []).append((entry, payload))
+    by_kind: dict[object, dict[LearnerId, list[Item]]] = {}
+    for learner, own in by_learner.items():
+        by_kind.setdefault(_kind(own[0][1]), {})[learner] = own
+    for group in by_kind.values():
+        _add(now, group, leave_out)
     yield from by_learner
 
 
@@ -124,47 +123,45 @@ def _kind(payload: RewardPayload) -> object:
     return len(payload.features), terms.shifted, bool(terms.half_life_s)
 
 
-def _forget(now: dict[LearnerId, LearnerState | None], items: Sequence[Item]) -> Iterator[LearnerId]:
+def _forget(now: States, items: Sequence[Item]) -> Iterator[LearnerId]:
     for entry, _ in items:
-        identity, pool = entry.learner, pool_of(entry.learner)
-        taught, pooled = now.get(identity), now.get(pool)
-        if taught is not None and pooled is not None:
-            now[pool] = _without(pooled, taught)
-            yield pool
-        now[identity] = None
-        yield identity
+        learner, pooled = entry.learner, pooled_of(entry.learner)
+        own, total = now.get(learner), now.get(pooled)
+        if own is not None and total is not None:
+            now[pooled] = _without(total, own)
+            yield pooled
+        now[learner] = None
+        yield learner
 
 
-def _without(pool: LearnerState, learner: LearnerState) -> LearnerState:
+def _without(pooled: LearnerState, learner: LearnerState) -> LearnerState:
     sums = learner.sums
     if learner.half_life_s:
-        sums = scaled(sums, weight(pool.time_ms - learner.time_ms, learner.half_life_s))
-    left = minus(pool.sums, sums)
-    return LearnerState(pool.version + 1, left, pool.time_ms, pool.half_life_s)
+        sums = scaled(sums, weight(pooled.time_ms - learner.time_ms, learner.half_life_s))
+    left = minus(pooled.sums, sums)
+    return LearnerState(pooled.version + 1, left, pooled.time_ms, pooled.half_life_s)
 
 
-def _add(
-    now: dict[LearnerId, LearnerState | None], group: Mapping[LearnerId, list[Item]], bury: Bury
-) -> None:
+def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut) -> None:
     """All learners together; if that fails each by itself, and then each of its items."""
     try:
         now.update(_added(now, group))
-    except Exception as error:  # what an entry does not say today, a bug may say tomorrow
+    except Exception as error:  # whatever is wrong with an entry, the others are folded
         parts = _parts(group)
         for part in parts:
-            _add(now, part, bury)
+            _add(now, part, leave_out)
         if not parts:
-            ((identity, [(entry, _)]),) = group.items()
-            now.setdefault(identity, None)
-            bury(entry, reason_of(error))
+            ((learner, [(entry, _)]),) = group.items()
+            now.setdefault(learner, None)
+            leave_out(entry, reason_of(error))
 
 
 def _parts(group: Mapping[LearnerId, list[Item]]) -> list[dict[LearnerId, list[Item]]]:
     """The learners, or the items of the only one; nothing if there is but one item."""
     if len(group) > 1:
-        return [{identity: items} for identity, items in group.items()]
-    ((identity, items),) = group.items()
-    return [{identity: [item]} for item in items] if len(items) > 1 else []
+        return [{learner: items} for learner, items in group.items()]
+    ((learner, items),) = group.items()
+    return [{learner: [item]} for item in items] if len(items) > 1 else []
 
 
 def _added(
@@ -174,7 +171,7 @@ def _added(
     items = [item for own in group.values() for item in own]
     features, values, first, places = _rows(items)
     nothing = ridge.empty(features.shape[1])
-    before = [now.get(identity) or LearnerState(0, nothing) for identity in group]
+    before = [now.get(learner) or LearnerState(0, nothing) for learner in group]
     if (items[0][1].terms or NO_TERMS).half_life_s:
         discounted = map(_add_discounted, before, group.values())
         return dict(zip(group, discounted, strict=True))
@@ -186,7 +183,7 @@ def _added(
 
 
 def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
-    """One after the other: the newest decision moves the time on, and what is older weighs less."""
+    """One after the other. The newest decision sets the time of the state, and what is older weighs less."""
     for item in items:
         terms = item[1].terms or NO_TERMS
         time_ms = max(state.time_ms, terms.decided_ms)
@@ -199,9 +196,12 @@ def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
 
 
 def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Rows]:
-    """Features, values, whether the first of a decision, and of which item; a replaced default goes as it is.
+    """What the items add: features, values, whether the first of a decision, and of which item each row is.
 
-    Shifted, all rewards R of a decision together teach [x'] with R / 2 + 1 / 2: the first brings the 1 / 2.
+    An entry that replaces a default is two rows: the default's, taken away, and its own. Shifted, all rewards
+    R of a decision together teach [x'] with R / 2 + 1 / 2: the first of them brings the 1 / 2.
+
+    Shapes: n rows of m items -> (n, d), (n,), (n,), (n,); m <= n <= 2 m.
     """
     rows, values, first, places = list[bytes](), list[float](), list[bool](), list[int]()
     for place, (entry, payload) in enumerate(items):

@@ -1,15 +1,16 @@
 """Learners: the posterior of every key, cached by this process within a bound on memory.
 
-A key without rewards has no state anywhere: it starts from the prior, which all such keys share. The worker
-of this process hands over the states it has just written (``applied``), so the cache is never behind it. What
-others write is followed (``follow``): learners that they changed are outdated, and read again when they are
-needed; an outdated one serves only while the store does not answer.
+A key without rewards has no state anywhere: it starts from the prior, which all such keys share.
+
+The cache is kept up to date in two ways. The worker of this process hands over the states that it has just
+written (``applied``). What workers of other processes have written is asked for (``sync``): the learners that
+they changed are marked as outdated, and read again when they are needed. An outdated learner serves only
+while the store does not answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,8 +21,9 @@ from app.algorithms.linear.ridge import Posterior, RidgeSums
 from app.algorithms.types import Matrix, Vector
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
+from app.services.bounded.cache import BoundedCache
 from app.services.formats.records import LearnerState, bytes_to_state
-from app.services.learning.pooled_prior import PATIENCE_S, Pools
+from app.services.learning.pooled_prior import PATIENCE_S, PooledPriors
 from app.storage.protocol import LearnerChanges, LearnerId, LearnerStates
 
 ENTRY_BYTES = 600
@@ -30,7 +32,10 @@ LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made 
 
 @dataclass(slots=True)
 class Learner:
-    """A cached learner: its state, until the posterior is first asked for; the prior is kept apart."""
+    """A cached learner. It has its ``state`` until its posterior is first asked for, and then that.
+
+    Of a learner without rewards both are None: its posterior is the prior, which is held apart.
+    """
 
     version: int
     bytes: int
@@ -43,6 +48,18 @@ class Learner:
         if state is None:
             return cls(0, ENTRY_BYTES, None)
         return cls(state.version, _bytes(state.sums.dim), state)
+
+
+@dataclass(frozen=True, slots=True)
+class PriorId:
+    """Which learners without rewards share a prior: all of one dimension and ridge, or those of one bandit.
+
+    ``bandit_uid`` is given where the prior is pooled.
+    """
+
+    dim: int
+    ridge: float
+    bandit_uid: str | None = None
 
 
 def _bytes(dim: int) -> int:
@@ -61,35 +78,34 @@ class LearnerReport:
 
 
 class Learners:
-    """Least-recently-used cache of learners, bounded in bytes."""
+    """All learners. ``capacity_bytes`` bounds their memory; pooled priors have a quarter more."""
 
     def __init__(self, store: LearnerStates, *, capacity_bytes: int) -> None:
         self._store = store
-        self._capacity = capacity_bytes
-        self._known: dict[int, str] = {}  # partition -> watermark up to which nothing here is behind
-        self._pools = Pools(store, capacity_bytes=capacity_bytes // 4)
-        self._cache: OrderedDict[LearnerId, Learner] = OrderedDict()
+        self._synced: dict[int, str] = {}  # partition -> watermark up to which nothing here is outdated
+        self._pooled_priors = PooledPriors(store, capacity_bytes=capacity_bytes // 4)
+        self._cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes)
         self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
-        self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._cache)
 
+    @property
+    def bytes(self) -> int:
+        return self._cache.bytes
+
     def cached(self, identity: LearnerId) -> Learner | None:
         """The learner if it is in memory and not outdated: awaits nothing."""
         learner = self._cache.get(identity)
-        if learner is None or learner.outdated:
-            return None
-        self._cache.move_to_end(identity)
-        return learner
+        return None if learner is None or learner.outdated else learner
 
     async def get(self, identity: LearnerId) -> Learner:
-        """The learner, from memory or from the store; concurrent callers share one read."""
+        """The learner, from memory or from the store; callers share one read. Raises Unavailable."""
         learner = self.cached(identity)
         if learner is not None:
             return learner
         reading = asyncio.shield(self._read(identity))
-        outdated = self._cache.get(identity)
+        outdated = self._cache.peek(identity)
         if outdated is None:
             return await reading
         try:
@@ -108,7 +124,7 @@ class Learners:
         return made
 
     async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
-        """The learner as the store has it now; the prior when it has none."""
+        """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
         (data,) = await self._store.states(identity.partition(self._store.partitions), [identity])
         dim = bandit.learner_dim
         state = LearnerState(0, ridge.empty(dim)) if data is None else bytes_to_state(data)
@@ -121,55 +137,57 @@ class Learners:
         self, partition: int, before: str, after: str, states: Mapping[LearnerId, LearnerState | None]
     ) -> None:
         """Take over states that the worker of this process has just written, between these watermarks."""
-        if self._known.get(partition) == before:
-            self._known[partition] = after
+        if self._synced.get(partition) == before:
+            self._synced[partition] = after
         for identity, state in states.items():
             reading = self._loading.pop(identity, None)
             if reading is not None or identity in self._cache:
                 self._keep(identity, Learner.of(state))
 
     async def sync(self, partition: int) -> LearnerChanges:
-        """Outdate what others have written; return where the partition stands."""
-        known = self._known.get(partition, "")
+        """Mark as outdated what others have written; return what has changed. Raises Unavailable."""
+        known = self._synced.get(partition, "")
         changes = await self._store.changed_learners(partition, known)
-        if changes.watermark != known and self._known.get(partition, "") == known:
-            self._known[partition] = changes.watermark
-            self._outdate(partition, changes.learners)
+        if changes.watermark != known and self._synced.get(partition, "") == known:
+            self._synced[partition] = changes.watermark
+            self._mark_outdated(partition, changes.learners)
         return changes
 
-    def _outdate(self, partition: int, learners: Sequence[LearnerId] | None) -> None:
+    def _mark_outdated(self, partition: int, learners: Sequence[LearnerId] | None) -> None:
+        """None: all learners of the partition."""
         if learners is None:
-            here = {*self._cache, *self._loading}
-            learners = [
-                identity for identity in here if identity.partition(self._store.partitions) == partition
-            ]
-        for identity in learners:
-            self._loading.pop(identity, None)
-            if identity in self._cache:
-                self._cache[identity].outdated = True
+            here = {*self._loading, *(key for key in self._cache if isinstance(key, LearnerId))}
+            learners = [learner for learner in here if self._is_in(partition, learner)]
+        for learner in learners:
+            self._loading.pop(learner, None)
+            cached = self._cache.peek(learner)
+            if cached is not None:
+                cached.outdated = True
+
+    def _is_in(self, partition: int, learner: LearnerId) -> bool:
+        return learner.partition(self._store.partitions) == partition
 
     async def _sums(self, bandit: Bandit, state: LearnerState, *, anew: bool = False) -> RidgeSums:
         """The learner's own sums, with those of the others if they are its prior."""
         if bandit.record.prior == "plain":
             return state.sums
-        return await self._pools.with_prior(bandit, state, anew=anew)
+        return await self._pooled_priors.with_prior(bandit, state, anew=anew)
 
     async def _prior(self, bandit: Bandit) -> Posterior:
-        """The posterior of all keys without rewards: an entry of the cache like any other."""
-        dim, strength = bandit.learner_dim, bandit.record.ridge
-        identity, version = LearnerId("prior", f"{dim}/{strength}"), 0
-        if bandit.record.prior == "pooled" and (pool := await self._pools.get(bandit)):
-            identity, version = LearnerId("prior", bandit.uid), pool.version
-        shared = self._cache.get(identity)
-        if shared is None or shared.posterior is None or shared.version != version:
-            sums = ridge.empty(dim)
-            if version:
-                sums = await self._sums(bandit, LearnerState(0, sums))
-            shared = Learner(version, _bytes(dim), None, await _factored(sums, strength))
-            self._keep(identity, shared)
-        self._cache.move_to_end(identity)
-        assert shared.posterior is not None  # noqa: S101 - made above
-        return shared.posterior
+        """The posterior of all keys without rewards; its version counts the rewards of other keys in it."""
+        dim, strength, version = bandit.learner_dim, bandit.record.ridge, 0
+        identity = PriorId(dim, strength)
+        if bandit.record.prior == "pooled" and (pooled := await self._pooled_priors.get(bandit)):
+            identity, version = PriorId(dim, strength, bandit.uid), pooled.version
+        prior = self._cache.get(identity)
+        if prior is not None and prior.posterior is not None and prior.version == version:
+            return prior.posterior
+        sums = ridge.empty(dim)
+        if version:
+            sums = await self._sums(bandit, LearnerState(0, sums))
+        posterior = await _factored(sums, strength)
+        self._keep(identity, Learner(version, _bytes(dim), None, posterior))
+        return posterior
 
     def _read(self, identity: LearnerId) -> asyncio.Task[Learner]:
         task = self._loading.get(identity)
@@ -184,22 +202,18 @@ class Learners:
         try:
             (data,) = await self._store.states(identity.partition(self._store.partitions), [identity])
         finally:
-            overtaken = self._loading.get(identity) is not me
-            if not overtaken:
+            is_superseded = self._loading.get(identity) is not me
+            if not is_superseded:
                 del self._loading[identity]
-        if overtaken:  # the learner was written while it was read: what is there now is newer
-            newer = self._cache.get(identity)
+        if is_superseded:  # the learner was written while it was read: what is there now is newer
+            newer = self._cache.peek(identity)
             return newer if newer is not None and not newer.outdated else await self._read(identity)
         learner = Learner.of(None if data is None else bytes_to_state(data))
         self._keep(identity, learner)
         return learner
 
-    def _keep(self, identity: LearnerId, learner: Learner) -> None:
-        old = self._cache.pop(identity, None)
-        self.bytes += learner.bytes - (old.bytes if old else 0)
-        self._cache[identity] = learner
-        while self.bytes > self._capacity and len(self._cache) > 1:
-            self.bytes -= self._cache.popitem(last=False)[1].bytes
+    def _keep(self, identity: LearnerId | PriorId, learner: Learner) -> None:
+        self._cache.put(identity, learner, learner.bytes)
 
 
 async def _factored(sums: RidgeSums, strength: float) -> Posterior:
@@ -209,6 +223,6 @@ async def _factored(sums: RidgeSums, strength: float) -> Posterior:
 
 
 def _consume(task: asyncio.Task[Learner]) -> None:
-    """A background read that failed is tried again by the next caller; say nothing here."""
+    """Take note of a read that failed, so that asyncio does not report it: the next caller tries again."""
     if not task.cancelled():
         task.exception()

@@ -2,8 +2,8 @@
 
 Entries that were left out as dead letters are left out here too, also those that were put back later: they
 are in the log a second time. Where the log was trimmed, a learner is compared if all its entries are still
-there, which its version tells, and counted as older than the log otherwise. So is a pool from whose log the
-entries of a forgotten learner were erased.
+there, which its version tells, and counted as older than the log otherwise. So is a pooled prior from whose
+log the entries of a forgotten learner were erased.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from app.services.formats.records import POOL, UID_LENGTH, LearnerState, bytes_to_state, state_to_bytes
+from app.services.formats.records import POOLED, UID_LENGTH, LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning.fold import fold
 from app.storage.protocol import LearnerId, LearnerStates, LogEntry, RegistryStore, RewardLog, entry_order
 
@@ -55,7 +55,7 @@ async def _compare(store: ReplayStore, partition: int, bandits: Mapping[str, str
         state, data = replayed.get(learner), stored.get(learner)
         if data == (state_to_bytes(state) if state else None):
             found.equal += 1
-        elif (not whole or learner.name == POOL) and _version(data) > (state.version if state else 0):
+        elif (not whole or learner.name == POOLED) and _version(data) > (state.version if state else 0):
             found.older += 1
         else:
             found.different.append(f"{bandits[learner.bandit_uid]}/{learner.name}")

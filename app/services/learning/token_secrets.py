@@ -19,7 +19,7 @@ from app.storage.protocol import WriteOnce
 
 log = logging.getLogger("shortlist.tokens")
 
-LOOK_EVERY_S = 60.0
+REFRESH_EVERY_S = 60.0
 SECRET_BYTES = 32
 
 
@@ -47,7 +47,7 @@ class TokenSecrets:
 
     async def run(self) -> None:
         """Until it is cancelled. While the store is away the secrets at hand go on signing."""
-        every_s = min(LOOK_EVERY_S, self._period_ms / 4_000)
+        every_s = min(REFRESH_EVERY_S, self._period_ms / 4_000)
         while True:
             await asyncio.sleep(every_s)
             try:

@@ -140,8 +140,8 @@ async def test_nothing_is_kept_of_a_learner_but_what_expires(world: World, store
     partition = learner.partition(world.store.partitions)
     [entry] = await world.store.read_log(partition, "0-0", 10)
     assert entry.payload == module.FORGET
-    pool = await world.service.learners._pools.get(bandit)
-    assert pool is None or not pool.sums.observations
+    pooled = await world.service.learners._pooled_priors.get(bandit)
+    assert pooled is None or not pooled.sums.observations
 
 
 async def test_dead_letters_go_with_their_learner(world: World, store_url: str):
