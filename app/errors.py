@@ -9,6 +9,7 @@
     │   ├── InvalidShape          invalid             an array of the wrong shape (algorithms)
     │   ├── InvalidParameter      invalid             a parameter outside its range (algorithms)
     │   └── NonFinite             invalid             NaN or infinity in an array (algorithms)
+    ├── BadRequest           400  bad_request         a request that means two things at once
     ├── Unauthorized         401  unauthorized        an API key is needed, or this one is not known
     ├── Forbidden            403  forbidden           the key has not the scope, or the origin is not listed
     ├── TooLarge             413  too_large           a body or a batch above its stated limit
@@ -77,6 +78,10 @@ class InvalidParameter(Invalid):
 
 class NonFinite(Invalid):
     pass
+
+
+class BadRequest(ShortlistError):
+    status, code, title = 400, "bad_request", "Bad request"
 
 
 class Unauthorized(ShortlistError):

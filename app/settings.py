@@ -50,6 +50,10 @@ class Settings(BaseSettings):
     cors_origins: str | None = Field(
         None, description="Origins whose pages may call, separated by spaces: `https://shop.example`."
     )
+    hosts: str | None = Field(
+        None,
+        description="Hosts that are served besides loopback, separated by spaces. With keys: all if absent.",
+    )
     worker: bool = Field(
         True, description="Apply rewards inside this process. Off: `shortlist worker` does (--no-worker)."
     )
@@ -117,6 +121,10 @@ class Settings(BaseSettings):
                 raise StartupError(
                     "SHORTLIST_CORS_ORIGINS must list origins such as https://shop.example, without path or *"
                 )
+
+    @property
+    def host_names(self) -> list[str]:
+        return (self.hosts or "").lower().split()
 
     @property
     def origins(self) -> list[str]:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.guard import Guard
 from app.api.problems import PROBLEM, problem, problem_of
-from app.errors import Forbidden, TooLarge, Unauthorized
+from app.errors import BadRequest, Forbidden, TooLarge, Unauthorized
 from app.observability.metrics import Metrics
 
 log = logging.getLogger("shortlist.http")
@@ -63,7 +63,7 @@ class Gateway:
         except (Unauthorized, Forbidden) as error:
             headers = self._guard.refusal_headers(scope, error)
             await _send(send_with_id, error.status, problem_of(error), *headers)
-        except TooLarge as error:  # raised by the limited receive, through whoever was reading
+        except (BadRequest, TooLarge) as error:  # TooLarge: by the limited receive, through who was reading
             await _send(send_with_id, error.status, problem_of(error))
         except ClientDisconnect:  # nobody is there to answer, and nothing went wrong here
             status = CLIENT_LEFT

@@ -2,7 +2,8 @@
 
 A page that any site shows can send requests to addresses that only its visitor reaches, this machine's
 loopback among them. So a request that names an origin is refused unless the origin is listed, or is this
-service itself; without keys, itself must be on loopback, for any name can be made to lead there.
+service itself. Any name can be made to lead to loopback, so without keys a request must also be to a name of
+loopback, or to one that is listed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
-from app.errors import Forbidden, StartupError, Unauthorized
+from app.errors import BadRequest, Forbidden, StartupError, Unauthorized
 from app.services.access.api_keys import ApiKeys, configured, scope_of
 from app.settings import Settings, is_loopback
 
@@ -23,6 +24,7 @@ log = logging.getLogger("shortlist.http")
 WATCH_EVERY_S = 1.0
 
 Headers = list[tuple[bytes, bytes]]
+ONCE = frozenset({b"origin", b"host", b"authorization"})
 
 
 class Guard:
@@ -34,21 +36,30 @@ class Guard:
         self._stamp = self._stamp_now()
         self._keys = configured(self._inline, self._file)
         self._origins = frozenset(settings.origins)
+        self._hosts = frozenset(settings.host_names)
 
     @property
     def keys(self) -> ApiKeys:
         return self._keys
 
     def check(self, scope: Scope) -> None:
-        """Raise Unauthorized or Forbidden unless the request may pass."""
+        """Raise BadRequest, Unauthorized or Forbidden unless the request may pass."""
         origin = host = authorization = b""
+        once = set[bytes]()
         for name, value in scope["headers"]:
+            if name not in ONCE:
+                continue
+            if name in once:
+                raise BadRequest(f"the header {name.decode()} must not be given twice")
+            once.add(name)
             if name == b"origin":
                 origin = value
             elif name == b"host":
                 host = value
-            elif name == b"authorization":
+            else:
                 authorization = value
+        if host:
+            self._check_host(host.decode("latin-1"))
         listed = self._is_listed(origin)
         if listed and scope["method"] == "OPTIONS":
             return  # a page's browser asks what it may send, without a key
@@ -79,6 +90,17 @@ class Guard:
                 log.exception("API keys stay as they were")
             else:
                 log.info("API keys were read again")
+
+    def _check_host(self, host: str) -> None:
+        """Refuse names that somebody else made to lead here (DNS rebinding).
+
+        With keys any name will do, unless names are listed: who has no key is refused anyway.
+        """
+        if self._keys and not self._hosts:
+            return
+        name = _host_name(host)
+        if name not in self._hosts and not is_loopback(name):
+            raise Forbidden("this host is not listed in SHORTLIST_HOSTS")
 
     def _check_key(self, scope: Scope, authorization: bytes, *, from_page: bool) -> None:
         needed = scope_of(scope["method"], scope["path"])
@@ -115,3 +137,11 @@ class Guard:
         except OSError:
             return None
         return status.st_mtime_ns, status.st_size
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header, without its port: "[::1]:8080" -> "::1"."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

@@ -19,6 +19,7 @@ from app.api.problems import problem
 
 LOOK_EVERY_S = 5.0
 LAST_READ_S = 0.05
+LINGER_S = 0.5  # a connection that is closed with unread bytes loses its last answer
 
 _HEAD = b"HTTP/1.1 %b\r\ncontent-type: application/problem+json\r\ncontent-length: %d\r\n"
 _CLOSING = b"connection: close\r\n\r\n"
@@ -27,7 +28,8 @@ _CLOSING = b"connection: close\r\n\r\n"
 class ShortlistProtocol(HttpToolsProtocol):
     """The value of ``http`` in uvicorn's configuration.
 
-    The head of a request must arrive within ``MAX_HEAD_S``, its body within ``MAX_BODY_S`` and without a
+    A head of more than ``MAX_HEAD_BYTES`` or ``MAX_HEAD_FIELDS`` is answered with 431 before it takes memory.
+    It must arrive within ``MAX_HEAD_S``, its body within ``MAX_BODY_S`` and without a
     silence of ``MAX_SILENCE_S``. A streamed body has only the limit of silence. Between two requests a
     connection may be idle for ``MAX_IDLE_S``: a proxy must close it first, or the proxy loses requests.
     Beyond ``MAX_CONNECTIONS`` open connections a new one is answered with 503 and closed.
@@ -44,6 +46,11 @@ class ShortlistProtocol(HttpToolsProtocol):
     _head_since: float | None = None
     _body_since: float | None = None
     _heard: float = 0.0
+    _head_bytes = 0
+    _head_fields = 0
+    _unfinished_bytes = 0
+    _began_here = False  # the head began in the bytes that arrived last
+    _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(cast("asyncio.Transport", HeldWrites(transport, self.loop)))
@@ -60,14 +67,36 @@ class ShortlistProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return  # the client is given a moment to read why; what it still sends is let go
         self._heard = self._clock()
+        self._began_here = False
         super().data_received(data)
+        if self._head_since is not None and not self._began_here and not self._refused:
+            # All of it is of the head: the parser holds a name or a value that has not ended yet.
+            self._unfinished_bytes += len(data)
+            if self._unfinished_bytes > limits.MAX_HEAD_BYTES:
+                self._refuse_head()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
-        """Refuse what is no HTTP, or has a larger head than the parser takes, with a problem document."""
-        self._refuse(400, "bad_request", "the request cannot be read as HTTP/1.1")
+        """Refuse what is no HTTP, or has a larger head than the limits, with a problem document."""
+        if self._head_bytes > limits.MAX_HEAD_BYTES or self._head_fields > limits.MAX_HEAD_FIELDS:
+            self._refuse_head()
+        else:
+            self._refuse(400, "bad_request", "the request cannot be read as HTTP/1.1")
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_fields += 1
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
 
     def on_message_begin(self) -> None:
+        self._head_bytes = self._head_fields = self._unfinished_bytes = 0
+        self._began_here = True
         if self._head_since is None:
             self._head_since = self._heard
         super().on_message_begin()
@@ -120,6 +149,16 @@ class ShortlistProtocol(HttpToolsProtocol):
             return True
         return not STREAMED.match(self.scope["path"]) and now - self._body_since > limits.MAX_BODY_S
 
+    def _count(self, size: int) -> None:
+        """Count a part of the head. Raises ValueError beyond the limits: the parser stops there."""
+        self._head_bytes += size
+        if self._head_bytes > limits.MAX_HEAD_BYTES or self._head_fields > limits.MAX_HEAD_FIELDS:
+            raise ValueError
+
+    def _refuse_head(self) -> None:
+        most = f"{limits.MAX_HEAD_BYTES:,} bytes or {limits.MAX_HEAD_FIELDS} fields"
+        self._refuse(431, "head_too_large", f"the head of a request must not have more than {most}")
+
     def _refuse(self, status: int, code: str, detail: str) -> None:
         """Close the connection, and answer why if no answer to the request has begun."""
         if self._head_since is not None or self.cycle is None or not self.cycle.response_started:
@@ -127,7 +166,8 @@ class ShortlistProtocol(HttpToolsProtocol):
             body = problem(status, code, title, detail)
             head = _HEAD % (f"{status} {title}".encode(), len(body))
             self.transport.write(head + _CLOSING + body)
-        self.transport.close()
+        self._refused = True
+        self.loop.call_later(LINGER_S, self.transport.close)
 
 
 class HeldWrites:

@@ -59,10 +59,8 @@ def documented() -> list[tuple[str, str]]:
 
 EXPECTED = {
     "choose": {"/v1/bandits/x/choose", "/v1/bandits/x/choose/batch", "/v1/slates/x/ask", "/v1/centers/x/ask"},
-    "reward": {
-        "/v1/rewards", "/v1/decisions/activate", "/v1/bandits/x/observations", "/v1/slates/x/tell",
-        "/v1/centers/x/tell",
-    },
+    "reward": {"/v1/rewards", "/v1/decisions/activate"},
+    "observe": {"/v1/bandits/x/observations", "/v1/slates/x/tell", "/v1/centers/x/tell"},
 }  # fmt: skip
 OPEN = {"/", "/healthz", "/readyz", "/docs", "/openapi.json"}
 QUESTIONS = {"mips", "sample", "centers"}
@@ -79,6 +77,8 @@ def test_every_endpoint_needs_the_scope_that_its_purpose_says(method: str, path:
         assert scope == "choose"
     elif path in EXPECTED["reward"]:
         assert scope == "reward"
+    elif path in EXPECTED["observe"]:
+        assert scope == "observe"
     elif method == "POST" and path.rsplit("/", maxsplit=1)[-1] in QUESTIONS and path != "/v1/centers":
         assert scope == "read"
     else:
@@ -89,15 +89,22 @@ def test_every_endpoint_needs_the_scope_that_its_purpose_says(method: str, path:
     st.text("/v1abcdefgh.%{}\n ", max_size=40),
     st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]),
 )
-def test_what_is_not_known_needs_admin_or_is_only_read(path: str, method: str):
-    assert scope_of(method, path) in {None, "admin", "read"}
-    assert scope_of(method, path) != "read" or (method == "GET" and path.startswith(("/v1/", "/metrics")))
-    assert scope_of(method, path) is not None or path in OPEN
+def test_what_is_not_known_needs_admin(path: str, method: str):
+    assert scope_of(method, path) == "admin" or path in {*OPEN, "/metrics", "/v1/status"}
 
 
 CALLS: list[tuple[str, str, Any, str]] = [
     ("POST", "/v1/bandits/b/choose", {}, "choose"),
     ("POST", "/v1/rewards", {"rewards": [{"decision": "x", "value": 1}]}, "reward"),
+    (
+        "POST",
+        "/v1/bandits/b/observations",
+        {"observations": [{"id": "o", "arm": "a", "value": 1}]},
+        "observe",
+    ),
+    ("POST", "/v1/slates/s/tell", {"results": [{"pull": "x", "total": 1}]}, "observe"),
+    ("POST", "/v1/centers/c/tell", {"results": [{"query": "x", "distance": 1}]}, "observe"),
+    ("GET", "/v1/nothing", None, "admin"),
     ("GET", "/v1/catalogues/c", None, "read"),
     ("GET", "/metrics", None, "read"),
     ("PUT", "/v1/catalogues/c", {"dim": 2}, "admin"),
@@ -243,6 +250,52 @@ def test_a_file_that_is_missing_or_empty_lets_nobody_in_by_mistake(tmp_path: Pat
     (tmp_path / "empty").write_text("# nothing yet\n")
     with pytest.raises(StartupError, match="holds no key"):
         configured("", tmp_path / "empty")
+
+
+@pytest.mark.parametrize("header", ["origin", "host", "authorization"])
+async def test_a_header_that_decides_is_given_once(guarded: Api, header: str):
+    twice = [(header, SHOP), (header, "https://other.example")]
+    answer = await guarded.http.get("/v1/status", headers=[*twice, *bearer("read").items()])
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.0.0.1:8080", 200),
+        ("localhost:8080", 200),
+        ("[::1]:8080", 200),
+        ("Shop.Internal", 200),
+        ("shop.internal:80", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example:8080", 403),
+        ("[::1", 403),
+    ],
+)
+async def test_without_keys_only_names_of_loopback_and_listed_ones_are_served(
+    store_url: str, tmp_path: Path, host: str, status: int
+):
+    async with running(store_url, tmp_path, hosts="shop.internal") as api:
+        answer = await api.http.get("/v1/status", headers={"host": host})
+        assert answer.status_code == status
+
+
+async def test_with_keys_any_name_is_served_unless_some_are_listed(
+    guarded: Api, store_url: str, tmp_path: Path
+):
+    headers = {"host": "evil.example", **bearer("read")}
+    assert (await guarded.http.get("/v1/status", headers=headers)).status_code == 200
+    async with running(store_url, tmp_path, api_keys=KEYS["read"][1], hosts="shop.internal") as api:
+        assert (await api.http.get("/v1/status", headers=headers)).status_code == 403
+
+
+async def test_a_page_cannot_observe(guarded: Api):
+    body = {"observations": [{"id": "o", "arm": "a", "value": 1}]}
+    headers = {"origin": SHOP, **bearer("observe")}
+    await guarded.refused(
+        "POST", "/v1/bandits/b/observations", body, status=403, code="forbidden", headers=headers
+    )
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,69 @@ async def test_what_is_no_http_is_a_problem_too(address: tuple[str, int], reques
     await writer.wait_closed()
 
 
+# Heads ----------------------------------------------------------------------------------------------
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"b" * 65_536 + b"\r\n\r\n",
+        b"GET /" + b"a" * 65_536 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"a" * 65_536 + b": b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\n" + b"abcdefgh: ijklmnop\r\n" * 500_000,  # of 10 MB, without an end
+        b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"b" * 10_000_000,
+    ],
+)
+async def test_a_head_beyond_the_limits_is_refused(address: tuple[str, int], head: bytes) -> None:
+    reader, writer = await asyncio.open_connection(*address)
+    answer = asyncio.create_task(everything(reader))
+    with suppress(ConnectionError):  # it may be closed before all was sent
+        for start in range(0, len(head), 100_000):
+            writer.write(head[start : start + 100_000])
+            await writer.drain()
+    found = await answer
+    assert found.startswith(b"HTTP/1.1 431 ")
+    assert b'"code":"head_too_large"' in found
+    assert b"connection: close" in found
+    writer.close()
+
+
+@pytest.mark.anyio
+async def test_a_head_at_the_limits_is_read_wherever_it_is_cut(address: tuple[str, int]) -> None:
+    rest = limits.MAX_HEAD_BYTES - len("/") - 99 * len("ab") - len("host") - len("x")
+    fields = b"a: b\r\n" * 98 + b"a: " + b"b" * rest
+    head = b"GET / HTTP/1.1\r\nhost: x\r\n" + fields + b"\r\n\r\n"
+    assert head.count(b"\r\n") - 2 == limits.MAX_HEAD_FIELDS
+    for cut in (1, 20, 1_000, 65_000, len(head) - 1):
+        reader, writer = await asyncio.open_connection(*address)
+        for _ in range(2):  # what is counted is counted for each request
+            writer.write(head[:cut])
+            await writer.drain()
+            await asyncio.sleep(0)
+            writer.write(head[cut:])
+            assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+            while length := int(await reader.readline(), 16):
+                await reader.readexactly(length + 2)
+            await reader.readexactly(2)
+        writer.close()
+
+
+@pytest.mark.anyio
+async def test_what_came_before_a_head_does_not_count_for_it(address: tuple[str, int]) -> None:
+    reader, writer = await asyncio.open_connection(*address)
+    body = b"x" * 200_000
+    one = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    writer.write(one + one + one[:20])
+    await writer.drain()
+    writer.write(one[20:])
+    for _ in range(3):
+        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+        while length := int(await reader.readline(), 16):
+            await reader.readexactly(length + 2)
+        await reader.readexactly(2)
+    writer.close()
+
+
 # Slow clients ---------------------------------------------------------------------------------------
 HEADERS = b"host: x\r\ncontent-length: 100\r\n"
 CLOSE = b"connection: close\r\n\r\n"

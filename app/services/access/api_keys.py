@@ -5,7 +5,8 @@ nobody can guess. An entry is ``name:scope,scope:digest``; two entries of one na
 
 Scopes
     choose      ask for choices, and for the pulls of campaigns
-    reward      send rewards, observations and the results of campaigns
+    reward      send rewards for decisions, and activate them
+    observe     send observations and the results of campaigns: they are believed, whoever they are about
     read        everything that changes nothing: reading, one-shot questions, metrics
     admin       everything
 """
@@ -21,25 +22,25 @@ from pathlib import Path
 
 from app.errors import StartupError
 
-SCOPES = ("choose", "reward", "read", "admin")
+SCOPES = ("choose", "reward", "observe", "read", "admin")
 BROWSER_SAFE = frozenset({"choose", "reward"})
 PREFIX = "sl_"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OPEN = re.compile(r"/|/healthz|/readyz|/openapi\.json|/docs(/swagger-ui-bundle\.js|/swagger-ui\.css)?")
-# (methods, path, scope): the first that matches; what is not here needs admin.
+# (method, path, scope): the first that matches. What is not here needs admin.
 _RULES = (
     ("POST", re.compile(r"/v1/bandits/[^/]+/choose(/batch)?|/v1/(slates|centers)/[^/]+/ask"), "choose"),
-    (
-        "POST",
-        re.compile(
-            r"/v1/rewards|/v1/decisions/activate|/v1/bandits/[^/]+/observations|/v1/(slates|centers)/[^/]+/tell"
-        ),
-        "reward",
-    ),
+    ("POST", re.compile(r"/v1/rewards|/v1/decisions/activate"), "reward"),
+    ("POST", re.compile(r"/v1/bandits/[^/]+/observations|/v1/(slates|centers)/[^/]+/tell"), "observe"),
     ("POST", re.compile(r"/v1/(mips|sample)|/v1/catalogues/[^/]+/(mips|sample|centers)"), "read"),
-    ("GET", re.compile(r"/metrics|/v1/.*"), "read"),
+    ("GET", re.compile(r"/metrics|/v1/status|/v1/(catalogues|bandits|slates|centers)(/[^/]+)?"), "read"),
+    (
+        "GET",
+        re.compile(r"/v1/catalogues/[^/]+/arms(/[^/]+)?|/v1/bandits/[^/]+/learners/[^/]+(/sets)?"),
+        "read",
+    ),
 )
 
 
