@@ -8,11 +8,11 @@ in full, and how long a search takes that reads next to nothing. That search is 
 all overhead is made of such calls. So every overhead is the usual one, times how much longer than usual the
 search takes.
 
-Times are processor time of the one thread, so that other threads and processes do not count, and the least of
-several repeats. But who else uses the memory slows a scan down, by a factor of six where that was tried, and
-then everything else looks cheap. So a scan is taken to be at most three times as slow as one in the nearest
-cache. The noise that is left is bounded: what is measured is clipped to a range around what is usual. A plan
-that is made from wrong costs takes longer, and promises the same.
+Times are processor time of the one thread, so that other threads and processes do not count, and medians of
+several rounds. Every round begins with the scan, so the caches hold nothing of what is timed after it, as
+between two requests, and who else uses the memory slows down everything alike. The noise that is left is
+bounded: what is measured is clipped to a range around what is usual. A plan that is made from wrong costs
+takes longer, and promises the same.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from app.algorithms.mips.rewards import BlockedRewards, blocked_rewards
 from app.algorithms.types import Rows
 
 Clock = Callable[[], float]
+Work = Callable[[], object]
 
 # Measured with care, and many large layouts, on one core where a scan reads eight coordinates a nanosecond.
 USUAL = ReadCosts(
@@ -45,19 +46,16 @@ USUAL = ReadCosts(
     large=2.0**24,
 )
 # There the search that is timed here took so many units.
-_USUAL_SEARCH = 560_000.0
+_USUAL_SEARCH = 1_600_000.0
 # How many times more, or less, than usual an overhead can be, and a read.
 MOST_OVERHEAD, MOST_READ = 3.0, 2.0
 
 # A search that takes less time than so many seconds is planned by its reads alone.
 _SHORT_S = 2e-3
-# A scan from memory is taken to be at most so many times as slow as one from the cache.
-_SLOWER = 3.0
-# 48 MB to scan, the first 512 KB of it from the cache; the arms that are read; those that are searched.
-_SCANNED, _CACHED = (3_072, 4_096), 32
-_READ = 512
+# What is scanned, 48 MB; arms of which some are read in every round; arms that are searched.
+_SCANNED = (3_072, 4_096)
+_READ, _ROUNDS = 512, 8
 _SEARCHED = (64, 256)
-_REPEATS, _SCANS = 15, 4
 _SEED = 0
 
 
@@ -78,24 +76,29 @@ class MeasuredCosts:
 
 
 def measure(clock: Clock = time.thread_time) -> ReadCosts:
-    """Measure all costs. ``clock`` returns seconds. Cost: about 50 ms and 70 MB, which are freed."""
+    """Measure all costs. ``clock`` returns seconds. Cost: about 80 ms and 70 MB, which are freed."""
     rng = np.random.default_rng(_SEED)
     numbers = rng.standard_normal(2**16 + 1).astype(np.float32)
     vectors, weights = np.resize(numbers, _SCANNED), numbers[: _SCANNED[1]]
-    memory = _least(lambda: np.matmul(vectors, weights), clock, _SCANS) / vectors.size
-    cached = vectors[:_CACHED]
-    cache = _least(lambda: np.matmul(cached, weights), clock, _REPEATS) / cached.size
-    unit = min(memory, _SLOWER * cache)
-
-    rewards = blocked_rewards(blocked.build(vectors, rng=rng, rows=np.arange(_READ)), weights)
-    places: Rows = np.arange(0, _READ, 8)
-    reads = len(places) * rewards.dim
-    picked = _least(lambda: rewards.pull(0, rewards.dim, places), clock, _REPEATS) / reads
-    whole = _least(lambda: rewards.whole(places), clock, _REPEATS) / reads
-
+    rows: Rows = np.arange(0, len(vectors), len(vectors) // _READ)
+    rewards = blocked_rewards(blocked.build(vectors, rng=rng, rows=rows), weights)
     few = blocked.build(np.resize(numbers, _SEARCHED), rng=rng)
-    search = _least(lambda: _search(blocked_rewards(few, weights[: few.dim])), clock, _REPEATS)
-    return costs_of(unit, picked=picked, whole=whole, search=search)
+
+    def works(places: Rows) -> tuple[Work, ...]:
+        """What is timed in a round, in order."""
+        return (
+            lambda: vectors @ weights,
+            lambda: _search(blocked_rewards(few, weights[: few.dim])),
+            lambda: rewards.pull(0, rewards.dim, places),
+            lambda: rewards.whole(places),
+        )
+
+    times = [
+        [_time(work, clock) for work in works(np.arange(part, _READ, _ROUNDS))] for part in range(_ROUNDS)
+    ]
+    scan, search, picked, whole = np.median(times, axis=0).tolist()
+    reads = _READ // _ROUNDS * rewards.dim
+    return costs_of(scan / vectors.size, picked=picked / reads, whole=whole / reads, search=search)
 
 
 def costs_of(unit: float, *, picked: float, whole: float, search: float) -> ReadCosts:
@@ -131,11 +134,8 @@ def _search(rewards: BlockedRewards) -> None:
     follow([Round(rewards.rounded(1), 10), Round(rewards.dim, 5)], rewards, 5, exactly())
 
 
-def _least(work: Callable[[], object], clock: Clock, repeats: int) -> float:
-    """Return the least time of some repeats, in seconds."""
-    times = []
-    for _ in range(repeats):
-        started = clock()
-        work()
-        times.append(clock() - started)
-    return min(times)
+def _time(work: Work, clock: Clock) -> float:
+    """Return the time of the work, in seconds."""
+    started = clock()
+    work()
+    return clock() - started

@@ -1,6 +1,6 @@
-"""The battery: every algorithm of the registry, held to the same rules.
+"""The battery: every algorithm, held to the same rules; and none that the service runs is missing.
 
-A case says how to run one row of the registry on plain arms, and which behaviour it documents.
+A case says how to run one row of ``algorithms`` on plain arms, and which behaviour it documents.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from app.algorithms.linear.widest_arm import Watched
 from app.algorithms.mips.blocked import build
 from app.algorithms.mips.exact import exact
 from app.algorithms.mips.rewards import blocked_rewards
-from app.algorithms.registry import ALGORITHMS, BY_NAME
 from app.algorithms.sampling.factors import Factors
 from app.algorithms.slates import ask_tell
 from app.algorithms.types import NO_ROWS
 from app.errors import Invalid, NonFinite
+from app.services.campaigns import noisy_centers, slates
+from app.services.choosing.policies import POLICIES
+from app.services.queries import centers as center_queries
+from app.services.queries import mips_methods, sampling_methods
+from tests.algorithms.algorithms import ALGORITHMS, BY_NAME
 
 ROOT = Path(__file__).parent.parent.parent
 DIM, ARMS = 4, 30
@@ -56,6 +60,11 @@ def thompson(arms_to_argument):
 
 def linear_elimination(algorithm, arms, k, _seed):
     return algorithm.run(posterior(DIM), arms, k=k, radius=2.0).rows
+
+
+def boltzmann(algorithm, arms, k, seed):
+    """The scores are the sums of the features."""
+    return algorithm.run(arms.sum(axis=1), k=k, temperature=1.0, rng=np.random.default_rng(seed)).places
 
 
 def staged_elimination(algorithm, arms, k, seed):
@@ -173,6 +182,7 @@ CASES = {
     ("policy", "sub_ts"): Case(thompson(Scan)),
     ("policy", "sub_elim"): Case(staged_elimination),
     ("policy", "linear_elim"): Case(linear_elimination),
+    ("policy", "softmax"): Case(boltzmann, follows_arms=False),
     ("mips", "exact"): Case(search),
     ("mips", "adaptive"): Case(adaptive_search),
     ("sampling", "exact"): Case(draws(), follows_arms=False, repeats=True),
@@ -205,9 +215,30 @@ def run(key, features, k=3, seed=11):
     return np.asarray(CASES[key].run(BY_NAME[key], features, k, seed)).tolist()
 
 
+# The tables from which the service chooses, by problem.
+SERVED = {
+    "policy": [POLICIES],
+    "mips": [mips_methods.METHODS],
+    "sampling": [sampling_methods.METHODS],
+    "slates": [slates.METHODS],
+    "kcenter": [center_queries.METHODS, noisy_centers.METHODS],
+}
+# An index, tested in tests/indexes.
+NO_ALGORITHM = {("mips", "hnsw")}
+# A part of saqm and sa_foa.
+NOT_SERVED = {("slates", "densest_k_subgraph")}
+
+
 def test_every_row_has_a_case_and_a_name_of_its_own():
     assert sorted(BY_NAME) == KEYS
     assert len(BY_NAME) == len(ALGORITHMS)
+
+
+def test_the_battery_has_what_the_service_runs_and_nothing_else():
+    served = {(problem, name) for problem, tables in SERVED.items() for table in tables for name in table}
+    assert served > NO_ALGORITHM
+    assert set(BY_NAME) > NOT_SERVED
+    assert served - NO_ALGORITHM == set(BY_NAME) - NOT_SERVED
 
 
 @pytest.mark.parametrize("row", ALGORITHMS, ids=lambda row: f"{row.problem}-{row.name}")

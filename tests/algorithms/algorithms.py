@@ -1,11 +1,10 @@
-"""Every algorithm of the project: its name in the API, what it solves, where it comes from, how to run it.
+"""The algorithms that the battery holds to the common rules: what they solve, their source, how to run them.
 
-A new algorithm is one file, one row here, and one case in the battery of ``tests/algorithms``, which runs
-over all rows: same seed same answer, inputs unchanged, arms in another order, bad input.
+``test_battery`` compares the names with the tables from which the service chooses, so none can be missing.
 
 Status
-    exact       the best answer, always
-    proven      a stated guarantee, with a proof in the paper or on its page in docs/papers/
+    exact       the best answer, or a draw from p itself, always
+    proven      a stated guarantee, with a proof in the paper or in docs/papers
     heuristic   no guarantee that holds as it is run
 """
 
@@ -20,7 +19,7 @@ from app.algorithms.kcenter.ds_ts import ds_ts
 from app.algorithms.kcenter.ds_ucb import ds_ucb
 from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.kcenter.random_sampling import random_sampling
-from app.algorithms.linear import linear_elimination, linear_ts, sub_elim, sub_ts
+from app.algorithms.linear import linear_elimination, linear_ts, softmax, sub_elim, sub_ts
 from app.algorithms.mips.adaptive import adaptive
 from app.algorithms.mips.bounded_me import bounded_me
 from app.algorithms.mips.exact import exact
@@ -59,6 +58,7 @@ ALGORITHMS = (
     Algorithm("sub_ts", "policy", SUBLINEAR, "Algorithm 4", "proven", sub_ts.choose),
     Algorithm("sub_elim", "policy", SUBLINEAR, "Algorithms 2 and 3", "proven", sub_elim.play),
     Algorithm("linear_elim", "policy", SUBLINEAR, "section 5", "proven", linear_elimination.choose),
+    Algorithm("softmax", "policy", DISCRETE_SAMPLING, "Equation 2", "exact", softmax.choose),
     Algorithm("adaptive", "mips", SUBLINEAR, "Algorithms 1 and 4", "proven", adaptive),
     Algorithm("exact", "mips", SUBLINEAR, "section 7, baselines", "exact", exact),
     Algorithm("exact", "sampling", DISCRETE_SAMPLING, "Equation 2", "exact", gumbel_max),
