@@ -1,7 +1,10 @@
-"""What becomes due by the clock: defaults of decisions without a reward, learners that were idle for too
-long, and what is still kept of forgotten ones.
+"""Chores: work that becomes due by the clock, or that was broken off.
 
-Any number of processes may do it at the same time: every step is one script that looks again before it acts.
+Decisions whose time is over get their defaults, learners that were idle for too long are forgotten, what is
+still kept of forgotten learners and of deleted bandits and catalogues is erased.
+
+Any number of processes may do chores at the same time. Every step is one script, which checks again whether
+there is something to do.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ class ChoresStore(DueWork, RegistryStore, Protocol):
 class Chores:
     """Does what is due, again and again.
 
-    ``wake(partition)``   is called when something was appended to the log of the partition
-    ``done(kind, count)``  is told how much was done, for metrics
+    ``wake(partition)``     is called when something was appended to the log of the partition
+    ``done(kind, count)``   is told how much was done, for metrics
     """
 
     def __init__(

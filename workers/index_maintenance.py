@@ -1,4 +1,4 @@
-"""Keeps the indexes of this process in shape: builds, folds and re-plans them in a thread, one at a time."""
+"""Maintenance of the indexes of this process: they are built and planned again in a thread, one at a time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Outcome = Literal["nothing", "done", "failed"]
 
 
 async def maintain(catalogue: Catalogue) -> Outcome:
-    """Do what is due for one catalogue."""
+    """Do the maintenance that is due for one catalogue."""
     job = catalogue.index.begin_maintenance()
     if job is None:
         return "nothing"
     try:
         await _in_daemon_thread(job.run)
-    except Exception:  # what served until now goes on serving
+    except Exception:  # the index that served until now goes on serving
         log.exception("maintenance of the index of %s failed", catalogue.name)
         return "failed"
     finally:

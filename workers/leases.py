@@ -3,9 +3,9 @@
     >>> # workers a, b and c hold a lease; partitions 0..15
     >>> # a: 0, 3, 6, ...   b: 1, 4, 7, ...   c: 2, 5, 8, ...
 
-A lease is renewed every quarter of its time. A worker that is killed or paused loses its own when the time is
-over; then the others share its partitions. While they do not agree, a partition may be folded by two or by
-none: the watermark keeps that from being wrong, and the next renewal from lasting.
+A lease is renewed every quarter of its time. A worker that is killed or paused loses its lease when the time
+is over, and the others share its partitions. For a while workers may not agree, and a partition may be folded
+by two of them or by none. The watermark keeps that from being wrong, and the next renewals end it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RENEWALS = 4
 
 
 class Leases:
-    """The lease of the worker ``name``."""
+    """The lease of the worker ``name``, for ``lease_s`` seconds at a time."""
 
     def __init__(self, store: WorkerLeases, name: str, *, lease_s: float) -> None:
         self._store = store
@@ -35,13 +35,14 @@ class Leases:
         return partition in self._owned
 
     async def run(self) -> None:
-        """Hold the lease until cancelled. Without the store, what is owned stays so."""
+        """Hold the lease until cancelled. While the store does not answer, the partitions stay the same."""
         while True:
             with contextlib.suppress(Unavailable):
                 await self.renew()
             await asyncio.sleep(self._lease_s / RENEWALS)
 
     async def renew(self) -> None:
+        """Begin the lease anew, and find out which partitions are this worker's. Raises Unavailable."""
         names = sorted(await self._store.join_workers(self._name, round(1_000 * self._lease_s)))
         mine = names.index(self._name)
         owned = frozenset(range(mine, self._store.partitions, len(names)))
@@ -50,7 +51,7 @@ class Leases:
             log.info("%d workers; this one has partitions %s", len(names), sorted(owned))
 
     async def leave(self) -> None:
-        """Let the others have them at once."""
+        """Leave all partitions to the other workers, at once."""
         self._owned = frozenset()
         with contextlib.suppress(Unavailable):
             await self._store.leave_workers(self._name)

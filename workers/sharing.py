@@ -1,4 +1,4 @@
-"""One of several workers: what this process accepts is applied here, or by whoever has the partition."""
+"""The worker of this process as one of several: each applies the partitions that it owns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from workers.reward_ingestion import RewardWorker
 
 
 class SharedWorker:
-    """Implements ``app.services.learning.workers.Workers``. ``start`` before use, ``stop`` afterwards."""
+    """Implements ``app.services.learning.workers.Workers``. ``start`` before use, ``stop`` afterwards.
+
+    ``worker``   applies the partitions of this process
+    ``leases``   say which these are
+    ``remote``   waits for the partitions of other processes
+    """
 
     def __init__(self, worker: RewardWorker, leases: Leases, remote: RemoteWorkers) -> None:
         self._worker = worker
@@ -25,7 +30,7 @@ class SharedWorker:
         self._tasks = [asyncio.create_task(self._worker.run()), asyncio.create_task(self._leases.run())]
 
     async def stop(self) -> None:
-        """Finish the batch at hand, and leave the rest to the others."""
+        """Finish the batch at hand, and leave the rest to other workers."""
         if self._tasks:
             working, holding = self._tasks
             self._worker.stop()

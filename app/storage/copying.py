@@ -1,6 +1,6 @@
 """Copy everything of a store to another server or cluster, of whatever kind, while nobody writes to either.
 
-Values are read and written by commands, not as dumps: Valkey and Redis do not read each other's.
+Values are read and written by commands and not as dumps, since Valkey and Redis do not read each other's.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from app.storage.redis_keys import PREFIX
 
 BATCH = 1_000
 
-Words = list[Any]
-Server = Any  # a Redis or a RedisCluster: the driver's annotations do not know that decoding is off
+Arguments = list[Any]
+Server = Any  # a Redis or a RedisCluster; the driver's annotations assume that answers are decoded
 
 
 def copy(source: str, target: str) -> int:
-    """Copy all keys from one URL to the other; return how many.
+    """Copy all keys of the project from one URL to the other; return how many.
 
-    Raises: Conflict when the target has any of ours already, NotFound when the source has none, StartupError
-    (a URL that is none), Unavailable when one of the two does not answer; what was copied until then stays,
-    and is to be removed (`FLUSHDB`) before it is tried again.
+    Raises: Conflict (the target has some of them already), NotFound (the source has none), StartupError (not
+    a URL of a server), Unavailable (one of the two does not answer). What was copied before an error stays,
+    and has to be removed (`FLUSHDB`) before the next try.
     """
     with translated(), _connected(source, "the source") as old, _connected(target, "the target") as new:
         if next(new.scan_iter(f"{PREFIX}*", count=BATCH), None) is not None:
@@ -63,43 +63,43 @@ def _copy_key(old: Server, new: Server, key: bytes) -> None:
     lives_ms = old.pttl(key)  # -1 for ever, -2 gone meanwhile
     if kind == "none" or lives_ms == -2:
         return
-    for words in READERS[kind](old, key):
-        new.execute_command(*words)
+    for arguments in READERS[kind](old, key):
+        new.execute_command(*arguments)
     if lives_ms > 0:
         new.pexpire(key, lives_ms)
 
 
-def _string(old: Server, key: bytes) -> Iterator[Words]:
+def _string(old: Server, key: bytes) -> Iterator[Arguments]:
     value = old.get(key)
     if value is not None:  # it has not ended meanwhile
         yield ["SET", key, value]
 
 
-def _hash(old: Server, key: bytes) -> Iterator[Words]:
+def _hash(old: Server, key: bytes) -> Iterator[Arguments]:
     for pairs in _batches(old.hscan_iter(key, count=BATCH)):
-        yield ["HSET", key, *(word for pair in pairs for word in pair)]
+        yield ["HSET", key, *(part for pair in pairs for part in pair)]
 
 
-def _set(old: Server, key: bytes) -> Iterator[Words]:
+def _set(old: Server, key: bytes) -> Iterator[Arguments]:
     for members in _batches(old.sscan_iter(key, count=BATCH)):
         yield ["SADD", key, *members]
 
 
-def _sorted_set(old: Server, key: bytes) -> Iterator[Words]:
+def _sorted_set(old: Server, key: bytes) -> Iterator[Arguments]:
     for members in _batches(old.zscan_iter(key, count=BATCH)):
-        yield ["ZADD", key, *(word for member, score in members for word in (repr(score), member))]
+        yield ["ZADD", key, *(part for member, score in members for part in (repr(score), member))]
 
 
-def _list(old: Server, key: bytes) -> Iterator[Words]:
+def _list(old: Server, key: bytes) -> Iterator[Arguments]:
     for start in range(0, old.llen(key), BATCH):
         yield ["RPUSH", key, *old.lrange(key, start, start + BATCH - 1)]
 
 
-def _stream(old: Server, key: bytes) -> Iterator[Words]:
+def _stream(old: Server, key: bytes) -> Iterator[Arguments]:
     after = "-"
     while entries := old.xrange(key, after, "+", count=BATCH):
         for entry_id, fields in entries:
-            yield ["XADD", key, entry_id, *(word for pair in fields.items() for word in pair)]
+            yield ["XADD", key, entry_id, *(part for pair in fields.items() for part in pair)]
         after = f"({entries[-1][0].decode()}"
 
 
@@ -109,7 +109,7 @@ def _batches(items: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         yield batch
 
 
-READERS: dict[str, Callable[[Server, bytes], Iterator[Words]]] = {
+READERS: dict[str, Callable[[Server, bytes], Iterator[Arguments]]] = {
     "string": _string,
     "hash": _hash,
     "set": _set,

@@ -1,13 +1,15 @@
-"""Commands of callers who ask at the same time go to the server together.
+"""Commands of callers who ask at the same time go to the server together, as one pipeline.
 
-A round trip costs the driver several times what a command in a pipeline does, and a server that syncs before
-it answers syncs once for all. Whoever is alone is not delayed: what is asked in one turn of the loop leaves
-at its end, unless ``IN_FLIGHT`` exchanges are under way; then it leaves with what comes until one returns.
-What is large goes by itself: a socket holds 64 KiB or so, and each time it is full a turn of the loop passes.
+A round trip costs the driver several times what a command in a pipeline does, and a server that syncs its
+file before it answers syncs once for all of them.
 
-Every exchange is a task of its own, which no caller can cancel: within the driver a cancellation can get lost
-(``asyncio.wait_for`` of Python 3.11, around each write if the driver has timeouts), and whoever waits for the
-end of a cancelled task would wait for ever.
+All commands of one turn of the event loop leave at its end, so a caller that is alone is not delayed. While
+``IN_FLIGHT`` exchanges are under way, commands are collected until one of these returns. Large commands have
+a pipeliner of their own: a socket takes about 64 KiB at a time, and waits a turn of the loop for more.
+
+Every exchange is a task of its own, which no caller can cancel. Within the driver a cancellation can get lost
+(``asyncio.wait_for`` of Python 3.11, around each write if the driver has timeouts), and then whoever waits
+for the end of the cancelled task waits for ever.
 """
 
 from __future__ import annotations
@@ -23,21 +25,21 @@ from redis.asyncio.cluster import ClusterNode
 
 IN_FLIGHT = 2  # one is answered while the next is on its way; with more, fewer commands travel together
 
-Words = Sequence[str | bytes | int]
-Command = tuple[Words, asyncio.Future[Any]]
+Arguments = Sequence[str | bytes | int]
+Command = tuple[Arguments, asyncio.Future[Any]]
 
 
 class Pipeliner:
     """Sends commands; every caller gets the answer to its own, or its own error.
 
-    A connection that breaks is the error of all commands that were on it. A caller that is cancelled leaves
-    its command behind: it is sent, or was already. Commands are not ordered among each other.
+    When a connection breaks, all commands on it get the error. The command of a caller that is cancelled is
+    sent all the same. Commands of different callers have no order among each other.
 
-    A server that leaves one exchange without an answer in time is silent: whoever waits behind that exchange
-    gets its error, and so does whoever comes while another one asks whether it still is. A cluster is never
-    called silent: where one node is, the others answer.
+    A server that has not answered one exchange in time counts as silent. Then all commands that wait get the
+    same error, and later ones are refused at once while one exchange tries whether the server answers again.
+    A cluster never counts as silent: when one node does not answer, others do.
 
-    An exchange has ``patience_s`` for all of its answers; None: the driver's own time for each of them.
+    ``patience_s``: time for all answers of one exchange; None: the driver's own time for each answer.
     """
 
     def __init__(self, redis: Redis | RedisCluster, *, patience_s: float | None = None) -> None:
@@ -50,27 +52,27 @@ class Pipeliner:
         self._silent = False
         self._may_be_silent = not isinstance(redis, RedisCluster)
 
-    async def command(self, *words: str | bytes | int) -> Any:
+    async def command(self, *arguments: str | bytes | int) -> Any:
         """The driver's answer. Raises what the driver raises."""
         self._refuse_while_silent()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        self._waiting.append((words, answer))
+        self._waiting.append((arguments, answer))
         if len(self._waiting) == 1:
             loop.call_soon(self._leave)
         return await answer
 
-    async def transaction(self, commands: Sequence[Words]) -> list[Any]:
+    async def transaction(self, commands: Sequence[Arguments]) -> list[Any]:
         """Answers to commands that run as one, in an exchange of their own. Raises what the driver raises."""
         return await self._ask_alone(partial(self._transact, commands))
 
-    async def everywhere(self, cluster: RedisCluster, *words: str | bytes | int) -> list[Any]:
+    async def everywhere(self, cluster: RedisCluster, *arguments: str | bytes | int) -> list[Any]:
         """Answers of all primaries of the cluster to one command. Raises what the driver raises."""
-        return await self._ask_alone(partial(_ask, cluster, cluster.get_primaries(), words))
+        return await self._ask_alone(partial(_ask, cluster, cluster.get_primaries(), arguments))
 
-    async def node(self, cluster: RedisCluster, node: ClusterNode, *words: str | bytes | int) -> Any:
+    async def node(self, cluster: RedisCluster, node: ClusterNode, *arguments: str | bytes | int) -> Any:
         """The answer of one node of the cluster. Raises what the driver raises."""
-        (answer,) = await self._ask_alone(partial(_ask, cluster, [node], words))
+        (answer,) = await self._ask_alone(partial(_ask, cluster, [node], arguments))
         return answer
 
     async def close(self) -> None:
@@ -95,7 +97,7 @@ class Pipeliner:
 
     async def _exchange(self, commands: Sequence[Command]) -> None:
         try:
-            answers = await self._noted(partial(self._ask, [words for words, _ in commands]))
+            answers = await self._noted(partial(self._ask, [arguments for arguments, _ in commands]))
         except Exception as error:
             if self._silent:
                 commands, self._waiting = [*commands, *self._waiting], []
@@ -103,12 +105,12 @@ class Pipeliner:
         for (_, future), answer in zip(commands, answers, strict=True):
             _settle(future, answer)
 
-    async def _ask(self, commands: Sequence[Words]) -> list[Any]:
+    async def _ask(self, commands: Sequence[Arguments]) -> list[Any]:
         if len(commands) == 1:
             return [await self._execute(*commands[0])]
         pipeline = self._redis.pipeline(transaction=False)
-        for words in commands:
-            pipeline.execute_command(*words)
+        for arguments in commands:
+            pipeline.execute_command(*arguments)
         answers: list[Any] = await pipeline.execute(raise_on_error=False)
         return answers
 
@@ -133,10 +135,10 @@ class Pipeliner:
         self._silent = False
         return answers
 
-    async def _transact(self, commands: Sequence[Words]) -> list[Any]:
+    async def _transact(self, commands: Sequence[Arguments]) -> list[Any]:
         pipeline = self._redis.pipeline(transaction=True)
-        for words in commands:
-            pipeline.execute_command(*words)
+        for arguments in commands:
+            pipeline.execute_command(*arguments)
         answers: list[Any] = await pipeline.execute()
         return answers
 
@@ -146,9 +148,9 @@ class Pipeliner:
             task.exception()  # its caller may have been cancelled
 
 
-async def _ask(cluster: RedisCluster, nodes: Sequence[ClusterNode], words: Words) -> list[Any]:
+async def _ask(cluster: RedisCluster, nodes: Sequence[ClusterNode], arguments: Arguments) -> list[Any]:
     ask: Callable[..., Awaitable[Any]] = cluster.execute_command
-    return await asyncio.gather(*(ask(*words, target_nodes=node) for node in nodes))
+    return await asyncio.gather(*(ask(*arguments, target_nodes=node) for node in nodes))
 
 
 def _settle(future: asyncio.Future[Any], answer: Any) -> None:

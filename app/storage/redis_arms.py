@@ -8,7 +8,7 @@ from typing import Any
 from app.errors import NotFound
 from app.storage import redis_keys as keys
 from app.storage.protocol import ArmChanges, ArmWrite, Deleted, StoredArm, Upserted
-from app.storage.redis_client import Word
+from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart, check_positive
 
 _SCAN_BATCH = 1_000
@@ -19,17 +19,17 @@ class RedisArms(RedisPart):
 
     async def upsert_arms(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:
         check_positive("keep_ms", keep_ms)
-        words: list[Word] = [keep_ms, keys.CHANGES_KEPT]
+        arguments: list[Argument] = [keep_ms, keys.CHANGES_KEPT]
         for arm in arms:
-            words += (arm.id, arm.features, arm.document)
-        done = await self._redis.script("upsert_arms", _written_keys(uid), words, bulk=True)
+            arguments += (arm.id, arm.features, arm.document)
+        done = await self._redis.script("upsert_arms", _written_keys(uid), arguments, bulk=True)
         version, changed, added, updated, revisions = _of_a_catalogue(done)
         return Upserted(version, added, updated, revisions, bool(changed))
 
     async def delete_arms(self, uid: str, ids: Sequence[str], *, keep_ms: int) -> Deleted:
         check_positive("keep_ms", keep_ms)
-        words: list[Word] = [keep_ms, keys.CHANGES_KEPT, *ids]
-        done = await self._redis.script("delete_arms", _written_keys(uid), words)
+        arguments: list[Argument] = [keep_ms, keys.CHANGES_KEPT, *ids]
+        done = await self._redis.script("delete_arms", _written_keys(uid), arguments)
         version, found = _of_a_catalogue(done)
         there = list(zip(ids, found, strict=True))
         return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])

@@ -24,13 +24,12 @@ from app.storage.pipelining import IN_FLIGHT, Pipeliner
 
 _LOG = logging.getLogger("shortlist.store")
 
-Word = str | bytes | int
+Argument = str | bytes | int
 OLDEST = (6, 2)
 SCAN_STEP = 1_000
 
-# Some of the driver's errors do not derive from RedisError; a socket that cannot be opened is an OSError; and
-# writing to a connection that was closed just then is a RuntimeError of uvloop, or an AttributeError of the
-# driver's, whose writer is gone.
+# Not all errors of the driver derive from RedisError. A socket that cannot be opened is an OSError. To write
+# to a connection that was closed a moment ago is a RuntimeError of uvloop or an AttributeError of the driver.
 DRIVER_ERRORS = (
     driver.RedisError,
     driver.RedisClusterException,
@@ -41,8 +40,8 @@ DRIVER_ERRORS = (
     AttributeError,
 )
 
-# What a sound server may say for a while. Any other refusal is Unavailable to the caller too, but it is
-# logged as an error, for it may be a mistake of ours.
+# Errors that a healthy server may give for a while. Any other one is Unavailable to the caller too, but it is
+# also logged as an error, since it may be a mistake in this project.
 _PASSING = (
     driver.ConnectionError,
     driver.TimeoutError,
@@ -127,7 +126,7 @@ def _scanned(answer: Any) -> tuple[int, list[bytes]]:
 
 
 class Script(NamedTuple):
-    """Text of a script, and the digest that the server knows it by once it has run."""
+    """Text of a script, and the digest by which the server knows it once it has run."""
 
     text: str
     digest: str
@@ -139,11 +138,11 @@ class Script(NamedTuple):
 
 
 def _packing(kind: type[AbstractConnection]) -> type[AbstractConnection]:
-    """The same kind of connection, which packs commands in C: several times as fast as the driver does."""
+    """The same kind of connection, but it packs commands in C, several times as fast as the driver."""
 
     class Packing(kind):  # type: ignore[misc, valid-type]  # a class that is known at run time
-        def pack_command(self, *words: Word) -> list[bytes]:
-            return [pack_command(words)]  # type: ignore[arg-type]  # its hint has tuples of one word only
+        def pack_command(self, *arguments: Argument) -> list[bytes]:
+            return [pack_command(arguments)]  # type: ignore[arg-type]  # its hint allows tuples of one argument only
 
     return Packing
 
@@ -151,11 +150,14 @@ def _packing(kind: type[AbstractConnection]) -> type[AbstractConnection]:
 class RedisClient:
     """Commands, transactions and scripts on one server. All raise Unavailable and nothing else.
 
-    A server that is a node of a cluster stands for the whole cluster, from ``check`` on: each script and each
+    If the server is a node of a cluster, the whole cluster is used from ``check`` on: each script and each
     transaction goes to the node that has its keys, which all have one hash tag (``redis_keys``).
 
-    Nothing is retried here: a reply that was lost may stand for a write that was made, and only the caller
-    knows what its own repetition means. Waiting for a free connection ends after ``pool_timeout_s``.
+    Nothing is retried here. When a reply is lost the write may have been made, and only the caller knows
+    whether it may be repeated.
+
+    ``pool_timeout_s``     how long a call waits for a free connection
+    ``socket_timeout_s``   how long a call waits for a connection to open, and for its answer
     """
 
     def __init__(
@@ -169,18 +171,18 @@ class RedisClient:
             "protocol": 2,  # the one protocol whose answers have the same shape on every server
         }
         try:
-            # Without the driver's own timeout, which costs a timer for each answer: exchanges have one.
+            # The driver's own timeout costs a timer for each answer; here each exchange has one.
             own = {"timeout": pool_timeout_s, "socket_timeout": None}
             pool = BlockingConnectionPool.from_url(url, **own, **options)
             parts = urlsplit(url)
             port = f":{parts.port}" if parts.port else ""
         except ValueError:
-            # The text of the error may repeat parts of the address, and with them the password.
+            # The text of the error may repeat parts of the address, the password among them.
             raise StartupError(
                 "the store's URL must be redis://, rediss:// or unix:// and well formed"
             ) from None
         self.address = f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
-        # The cluster's client does not wait for a free connection: so the others do.
+        # The driver's client of a cluster does not wait for a free connection, so callers wait here.
         self._transactions = asyncio.Semaphore(max(1, max_connections - 2 * IN_FLIGHT))
         self._patience_s = pool_timeout_s
         self._open_cluster = partial(RedisCluster.from_url, url, socket_timeout=socket_timeout_s, **options)
@@ -195,15 +197,15 @@ class RedisClient:
             await self._bulk.close()
             await self._redis.aclose()
 
-    async def command(self, *words: Word) -> Any:
+    async def command(self, *arguments: Argument) -> Any:
         """The driver's answer to one command."""
         with translated():
-            return await self._pipeliner.command(*words)
+            return await self._pipeliner.command(*arguments)
 
-    async def bulk(self, *words: Word) -> Any:
-        """As ``command``, for one that is large, or has a large answer: nobody else waits for it."""
+    async def bulk(self, *arguments: Argument) -> Any:
+        """As ``command``, for a large command or answer: others do not wait behind it."""
         with translated():
-            return await self._bulk.command(*words)
+            return await self._bulk.command(*arguments)
 
     async def scan_members(self, command: str, key: str, pattern: str) -> AsyncIterator[list[bytes]]:
         """Members of a set, hash or sorted set that match, in batches; some may come twice.
@@ -234,8 +236,8 @@ class RedisClient:
                 if not cursor:
                     break
 
-    async def transaction(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
-        """Answers to commands that run as one."""
+    async def transaction(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Answers to commands that run as one (MULTI, EXEC)."""
         with translated():
             async with asyncio.timeout(self._patience_s):
                 await self._transactions.acquire()
@@ -245,7 +247,7 @@ class RedisClient:
                 self._transactions.release()
 
     async def script(
-        self, name: str, keys: Sequence[str], args: Sequence[Word] = (), *, bulk: bool = False
+        self, name: str, keys: Sequence[str], args: Sequence[Argument] = (), *, bulk: bool = False
     ) -> Any:
         """Result of the script ``lua/<name>.lua``; the server is sent its text when it does not know it."""
         script, ask = self._scripts[name], (self._bulk if bulk else self._pipeliner).command
@@ -304,9 +306,9 @@ class RedisClient:
             return [self._pipeliner.command]
         return [partial(self._pipeliner.node, self._redis, node) for node in self._redis.get_primaries()]
 
-    async def _everywhere(self, *words: Word) -> Sequence[Any]:
+    async def _everywhere(self, *arguments: Argument) -> Sequence[Any]:
         """The answers of all primaries to one command."""
         if not isinstance(self._redis, RedisCluster):
-            return [await self.command(*words)]
+            return [await self.command(*arguments)]
         with translated():
-            return await self._pipeliner.everywhere(self._redis, *words)
+            return await self._pipeliner.everywhere(self._redis, *arguments)

@@ -37,22 +37,23 @@
     {p:<n>}:event:<member>/<event>               string  the choice made for an event       ttl_ms
     {p:<n>}:events:<member>                      zset    event, until when it is kept       ttl_ms
 
-The part in braces is the hash tag: Redis Cluster keeps all keys with the same tag on one node, and every
-script touches one tag only. In seen and seen-first <learner> carries its length, so that no two pairs of a
-learner and a dedupe key share a name.
+The part in braces is the hash tag. Redis Cluster keeps all keys with the same tag on one node, and every
+script has keys of one tag only. In seen and seen-first <learner> carries its length, so that no two pairs
+of a learner and a dedupe key share a name.
 
-Entry ids are "<ms>-<n>" where n numbers the entries of a log without a gap, from 1. The backlog is the
-difference of two such numbers: it needs no counter, no scan, and stays right after trimming.
+Entry ids are "<ms>-<n>", where n numbers the entries of a log from 1 without a gap. The backlog is the
+difference of two such numbers, so it needs no counter and no scan, and stays right after trimming.
 
 Fields of an entry: b bandit uid, l learner, f "1" when it is the first with its decision key, "r" when it
 replaces a default, else "0", p payload; o, if it was a dead letter, the id it had before. A dead letter has
 the id of its entry, and r: the reason. seen-first holds "d" while a default is counted and no reward.
 
-Changes are logs of which only the last line for each thing is kept, CHANGES_KEPT at most: a process that
-knows a version, or a watermark, reads there what has changed since, and everything when that was long ago.
+A key named changes holds, for each thing that changed, only its last change, and CHANGES_KEPT things at most.
+A process that knows a version, or a watermark, reads there what has changed since; if that was too long ago,
+it reads everything.
 
 <member> is "<bandit uid>/<learner>", or that and "/<decision id>". Entries of a forgotten learner are deleted
-from the log once they are folded: what is left is in order, but not without gaps.
+from the log once they are folded, so the entries that are left are in order, but their numbers have gaps.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ from app.storage.learner_id import DecisionId, LearnerId
 
 PREFIX = "shortlist:"
 CHANGES_KEPT = 50_000
-DELETED_KEPT_MS = 30 * 86_400_000  # for so long, who has not heard of a deletion can leave nothing behind
+DELETED_KEPT_MS = 30 * 86_400_000  # for so long, a process that has not heard of a deletion writes no state
 
 REGISTRY = PREFIX + "{registry}:"
 PARTITIONS = REGISTRY + "partitions"

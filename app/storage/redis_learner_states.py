@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from app.storage import redis_keys as keys
 from app.storage.learner_id import LearnerId
 from app.storage.protocol import DeadLetter, LearnerChanges
-from app.storage.redis_client import Word
+from app.storage.redis_client import Argument
 from app.storage.redis_part import UID_LENGTH, RedisPart
 
 
@@ -52,15 +52,15 @@ class RedisLearnerStates(RedisPart):
         dead: Sequence[DeadLetter] = (),
     ) -> bool:
         uids = {uid: number for number, uid in enumerate(dict.fromkeys(uid for uid, _ in states), start=1)}
-        words: list[Word] = [expected, watermark, keys.CHANGES_KEPT, len(dead)]
+        arguments: list[Argument] = [expected, watermark, keys.CHANGES_KEPT, len(dead)]
         for letter in dead:
-            words += (letter.entry.entry_id, letter.reason)
+            arguments += (letter.entry.entry_id, letter.reason)
         for (uid, name), state in states.items():
-            words += (uids[uid], name, "" if state is None else "1", state or b"")
+            arguments += (uids[uid], name, "" if state is None else "1", state or b"")
         names = [keys.watermark(partition), keys.log(partition)]
         names += [keys.dead(partition), keys.learner_changes(partition), keys.deleted(partition)]
         names += [keys.states(partition, uid) for uid in uids]
-        return bool(await self._redis.script("apply", names, words, bulk=True))
+        return bool(await self._redis.script("apply", names, arguments, bulk=True))
 
     async def changed_learners(self, partition: int, since: str) -> LearnerChanges:
         names = [keys.log(partition), keys.watermark(partition), keys.learner_changes(partition)]

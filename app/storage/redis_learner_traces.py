@@ -7,7 +7,7 @@ import re
 
 from app.storage import redis_keys as keys
 from app.storage.learner_id import LearnerId
-from app.storage.redis_client import Word
+from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart, check_positive
 from app.storage.redis_registry import drop_states
 
@@ -24,14 +24,14 @@ class RedisLearnerTraces(RedisPart):
 
     async def append_forget(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
         check_positive("ttl_ms", ttl_ms)
-        words: list[Word] = [*learner, payload, now_ms, ttl_ms]
-        entry_id: bytes = await self._redis.script("append_forget", self._forget_keys(learner), words)
+        arguments: list[Argument] = [*learner, payload, now_ms, ttl_ms]
+        entry_id: bytes = await self._redis.script("append_forget", self._forget_keys(learner), arguments)
         return entry_id.decode()
 
     async def expire(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str | None:
         check_positive("ttl_ms", ttl_ms)
-        words: list[Word] = [*learner, payload, now_ms, ttl_ms]
-        entry_id: bytes | None = await self._redis.script("expire", self._forget_keys(learner), words)
+        arguments: list[Argument] = [*learner, payload, now_ms, ttl_ms]
+        entry_id: bytes | None = await self._redis.script("expire", self._forget_keys(learner), arguments)
         return entry_id.decode() if entry_id else None
 
     async def erase(self, learner: LearnerId, entry_id: str) -> bool:

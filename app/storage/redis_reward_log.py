@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from app.storage import redis_keys as keys
 from app.storage.protocol import Appended, DeadLetter, Lag, LogEntry, RewardWrite
-from app.storage.redis_client import Word
+from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart, check_positive, log_entry
 
 
@@ -16,13 +16,13 @@ class RedisRewardLog(RedisPart):
     async def append_rewards(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
         if not rewards:
             return []
-        names, words = [keys.log(partition), keys.watermark(partition)], list[Word]()
+        names, arguments = [keys.log(partition), keys.watermark(partition)], list[Argument]()
         for reward in rewards:
             check_positive("ttl_ms", reward.ttl_ms)
             names += _reward_keys(partition, reward)
-            words += (*reward.learner, "" if reward.decision_key is None else "1")
-            words += (reward.issued_ms, reward.ttl_ms, reward.payload)
-        return [_appended(answer) for answer in await self._redis.script("append_rewards", names, words)]
+            arguments += (*reward.learner, "" if reward.decision_key is None else "1")
+            arguments += (reward.issued_ms, reward.ttl_ms, reward.payload)
+        return [_appended(answer) for answer in await self._redis.script("append_rewards", names, arguments)]
 
     async def read_log(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
         check_positive("count", count)

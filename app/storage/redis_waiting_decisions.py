@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from app.storage import redis_keys as keys
 from app.storage.learner_id import DecisionId, LearnerId
 from app.storage.protocol import Activated, DefaultWrite, Due
-from app.storage.redis_client import Word
+from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart
 
 
@@ -25,8 +25,8 @@ class RedisWaitingDecisions(RedisPart):
         partition = self._partition(decision.learner)
         names = [keys.active(partition, decision), keys.decisions(partition), keys.due(partition)]
         names.append(keys.forgotten(partition, decision.learner))
-        words: list[Word] = [decision.member, ttl_ms, record or b"", due_ms, issued_ms]
-        outcome: Activated = (await self._redis.script("activate", names, words)).decode()
+        arguments: list[Argument] = [decision.member, ttl_ms, record or b"", due_ms, issued_ms]
+        outcome: Activated = (await self._redis.script("activate", names, arguments)).decode()
         return outcome
 
     async def is_active(self, decision: DecisionId) -> bool:
@@ -54,14 +54,14 @@ class RedisWaitingDecisions(RedisPart):
             keys.decisions(partition),
             keys.due(partition),
         ]
-        words: list[Word] = [len(decisions), *(decision.member for decision in decisions)]
+        arguments: list[Argument] = [len(decisions), *(decision.member for decision in decisions)]
         for write in writes:
             learner = write.decision.learner
             names.append(keys.seen_first(partition, learner, write.decision_key))
             names.append(keys.forgotten(partition, learner))
-            words += (write.decision.member, *learner)
-            words += (write.issued_ms, max(1, write.ttl_ms), write.payload)
-        last: bytes | None = await self._redis.script("append_defaults", names, words)
+            arguments += (write.decision.member, *learner)
+            arguments += (write.issued_ms, max(1, write.ttl_ms), write.payload)
+        last: bytes | None = await self._redis.script("append_defaults", names, arguments)
         return last.decode() if last else None
 
 

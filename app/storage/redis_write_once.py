@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.storage import redis_keys as keys
-from app.storage.redis_client import Word
+from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart, check_positive
 
 
@@ -13,7 +13,7 @@ class RedisWriteOnce(RedisPart):
     async def put_once(self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None) -> bytes:
         if ttl_ms is not None:
             check_positive("ttl_ms", ttl_ms)
-        args: list[Word] = [value, "" if ttl_ms is None else ttl_ms]
+        args: list[Argument] = [value, "" if ttl_ms is None else ttl_ms]
         current: bytes = await self._redis.script("put_once", [keys.once(partition, name)], args)
         return current
 

@@ -1,1 +1,1 @@
-"""How things look in the store, and cursors of lists."""
+"""What do records in the store and cursors of lists look like?"""

@@ -1,4 +1,4 @@
-"""Cursors of lists: opaque to clients, and refused when they were not made here."""
+"""Cursors of lists. They mean nothing to clients, and one that no list has made is refused."""
 
 from __future__ import annotations
 

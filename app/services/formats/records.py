@@ -1,7 +1,7 @@
-"""How records look in the store: msgpack for documents, raw little-endian float64 for numbers.
+"""Formats of what is stored: msgpack for documents, raw little-endian float64 for numbers.
 
-A record of the registry begins with its uid (16 hexadecimal characters); the store relies on nothing else.
-No format here can run code when it is read.
+A record of the registry begins with its uid (16 hexadecimal characters); of the rest the store knows nothing.
+Reading any of these formats can run no code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ class CatalogueRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RewardRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What counts as a reward of a bandit; ``wait_s`` None: a decision without a reward teaches nothing."""
+    """What counts as a reward of a bandit.
+
+    ``min``, ``max``   smallest and largest value that is accepted
+    ``aggregate``      several rewards of one arm of a decision: the first counts, or their sum
+    ``wait_s``         how long a decision waits for rewards; None: without a reward it teaches nothing
+    ``default``        what an arm without a reward counts as, after that time
+    """
 
     min: float | None = None
     max: float | None = None
@@ -43,7 +49,7 @@ class RewardRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExploreRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What new keys of a bandit are shown first."""
+    """The warm-up of new keys: they are first shown this many arms that cover the catalogue."""
 
     centers: int
 
@@ -79,10 +85,13 @@ class ArmDocument(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RewardTerms(msgspec.Struct, frozen=True, array_like=True):
-    """What the fold must know of a bandit that waits, discounts or pools.
+    """What the fold must know of a bandit that waits for rewards, discounts, pools or shifts.
 
-    ``default`` is the reward that an entry replaces if the log says so, ``decided_ms`` the time of choice.
-    ``shifted``: features and values are as they came, and the fold transforms them (``shifted_rewards``).
+    ``default``       the reward that the entry replaces, if the log says that it replaces one
+    ``decided_ms``    when the arm was chosen
+    ``half_life_s``   0: nothing is discounted
+    ``pooled``        the entry is added to the pooled prior as well
+    ``shifted``       features and values are as they came; the fold transforms them (``shifted_rewards``)
     """
 
     default: float = 0.0
@@ -93,9 +102,9 @@ class RewardTerms(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
-    """Body of an entry of the reward log: the features that the arm had when it was chosen, and the reward.
+    """Payload of an entry of the reward log: the features of the arm when it was chosen, and the reward.
 
-    Without features the entry says that the learner is forgotten.
+    An entry without features forgets the learner.
     """
 
     features: bytes
@@ -104,7 +113,10 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):
-    """A decision that counts as the default unless it is rewarded in time: all that this takes, per arm."""
+    """A decision that waits for rewards, with what its defaults need.
+
+    ``payloads``: for each arm, the payload of the entry that its default makes.
+    """
 
     bandit_uid: str
     learner: str
@@ -117,9 +129,11 @@ class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class LearnerState:
-    """A learner: its sums, and the number of log entries that were folded into them.
+    """The state of a learner.
 
-    With a ``half_life_s`` the sums are discounted to ``time_ms``, when its newest decision was made.
+    ``version``       number of log entries that were folded into the sums
+    ``time_ms``       with a half-life: when its newest decision was made; the sums are discounted to it
+    ``half_life_s``   0: nothing is discounted
     """
 
     version: int
@@ -129,7 +143,7 @@ class LearnerState:
 
 
 def reward_payload(record: BanditRecord, features: Vector, value: float, decided_ms: int) -> bytes:
-    """The entry that a reward of this bandit makes; plain bandits carry no terms."""
+    """The payload of a reward of this bandit. ``decided_ms``: when the arm was chosen."""
     waits, discounts = record.reward.wait_s is not None, record.half_life_s is not None
     terms = None
     if waits or discounts or record.prior == "pooled" or record.shift_rewards:

@@ -1,10 +1,10 @@
-"""Decisions that are logged: only those of bandits that count a default when no reward comes in time.
+"""Decisions that wait for rewards. They are logged only for bandits with a default for arms without a reward.
 
 Life of a decision
-    chosen      its token says all; with ``wait_s`` it is logged, in the partition of its learner
-    deferred    (``"activate": false``) not logged, and not to be rewarded, until it is activated
+    chosen      its token says everything about it; where the bandit has a ``wait_s`` it is logged as well
+    deferred    (``"activate": false``) it is not logged and cannot be rewarded before it is activated
     due         ``wait_s`` after it was chosen or activated: every arm without a reward gets the default
-    rewarded    later: the reward takes the place of the default, exactly (``fold``)
+    rewarded    after that: the reward takes the place of the default, exactly (``fold``)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TOGETHER = 100
 
 @dataclass(slots=True)
 class Activation:
-    """What became of a batch."""
+    """What became of a batch: counts, and (place in the batch, code) of those that were rejected."""
 
     activated: int = 0
     duplicate: int = 0
@@ -59,7 +59,7 @@ class Decisions:
         self._signer = signer
 
     async def log(self, bandit: Bandit, token: str) -> None:
-        """Log a decision of a bandit that waits. Repeated, it changes nothing; deferred ones are left."""
+        """Log a decision of a bandit that waits, unless it is deferred. Repeated, it changes nothing."""
         decision = self._signer.verify(token, now_ms=0)
         if decision.deferred:
             return
@@ -107,7 +107,7 @@ class Decisions:
         )
 
     async def _record(self, bandit: Bandit, decision: Decision, from_ms: int) -> tuple[bytes, int]:
-        """The record, and when it is due; without arms whose features are gone, which cannot be rewarded."""
+        """The record to log, and when it is due. An arm whose features are gone is left out of it."""
         rule = bandit.record.reward
         arms, payloads = [], []
         for arm, revision in zip(decision.arms, decision.revisions, strict=True):
@@ -130,7 +130,7 @@ class Decisions:
         return pack(record), due_ms
 
     async def _touch(self, bandit: Bandit, decision: Decision, due_ms: int) -> None:
-        """The default will be a sign of life."""
+        """The default will count as a sign of life of an idle learner."""
         if bandit.record.idle_ttl_s is not None:
             expires_ms = due_ms + round(1_000 * bandit.record.idle_ttl_s)
             await self._store.touch(decision.identity.learner, expires_ms=expires_ms)
@@ -147,13 +147,13 @@ async def hidden_of(store: WaitingDecisions, deferred: Mapping[int, Decision]) -
 
 
 def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]], now_ms: int) -> list[DefaultWrite]:
-    """The defaults that logged decisions owe; one that cannot be read owes none."""
+    """The defaults of logged decisions, one for each arm. A decision that cannot be read has none."""
     writes = []
     for identity, data in decisions:
         try:
             decision = unpack(data, LoggedDecision)
         except msgspec.DecodeError:
-            log.exception("a logged decision cannot be read and counts as nothing")
+            log.exception("a logged decision cannot be read and gets no default")
             continue
         writes += [
             DefaultWrite(

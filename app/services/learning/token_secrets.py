@@ -1,9 +1,10 @@
-"""The secrets that sign tokens: one for each period, known to all processes before it is used.
+"""The secrets that sign tokens: one for each period of time, known to all processes before it is used.
 
-Period n lasts from n to n + 1 times ``period_ms`` of the clock. Whoever comes first puts its secret into the
-store; the next one is there a whole period ahead, so that no process meets a token whose secret it has not
-got. A secret is kept until the last token that it signed has expired, and is then gone for good. Secrets of
-another ``period_ms`` are not looked at: changing it ends all tokens at once.
+Period n lasts from n to n + 1 times ``period_ms`` of the clock. The first process that needs its secret puts
+one into the store. The secret of the next period is there a whole period ahead, so that no process meets a
+token whose secret it does not have. A secret is kept until the last token that it signed has expired.
+
+Secrets belong to their ``period_ms``: changing that makes all tokens invalid at once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ SECRET_BYTES = 32
 
 
 class TokenSecrets:
-    """Keeps the secrets of ``signer``. ``refresh`` before use, then ``run``."""
+    """Gives ``signer`` its secrets. ``refresh`` before use, then ``run``.
+
+    ``token_ttl_ms``: how long a token is valid.
+    """
 
     def __init__(self, store: WriteOnce, signer: TokenSigner, *, period_ms: int, token_ttl_ms: int) -> None:
         self._store = store
@@ -34,7 +38,7 @@ class TokenSecrets:
         self._known: dict[int, bytes] = {}
 
     async def refresh(self) -> None:
-        """Sign with the secret of this period; know the next one, and all that tokens may still carry."""
+        """Fetch the secrets of this period, of the next one, and of all periods whose tokens may be valid."""
         now = time.time_ns() // 1_000_000 // self._period_ms
         oldest = now - self._periods_kept
         wanted = [period for period in range(oldest, now + 2) if period not in self._known]
@@ -46,7 +50,7 @@ class TokenSecrets:
         self._signer.use(self._known, current=now)
 
     async def run(self) -> None:
-        """Until it is cancelled. While the store is away the secrets at hand go on signing."""
+        """Refresh until cancelled. While the store does not answer, the secrets at hand stay in use."""
         every_s = min(REFRESH_EVERY_S, self._period_ms / 4_000)
         while True:
             await asyncio.sleep(every_s)
@@ -56,8 +60,8 @@ class TokenSecrets:
                 log.warning("the store is not available, the secret of tokens stays: %s", error.detail)
 
     async def _secret(self, period: int, now: int) -> bytes | None:
-        word = f"token-secret/{self._period_ms}/{period}"
-        if period < now:  # too late to sign with a secret that nobody has signed with
-            return await self._store.get_once(None, word)
+        name = f"token-secret/{self._period_ms}/{period}"
+        if period < now:  # if there is none, no token was signed in that period
+            return await self._store.get_once(None, name)
         ttl_ms = (period - now + self._periods_kept + 2) * self._period_ms
-        return await self._store.put_once(None, word, os.urandom(SECRET_BYTES), ttl_ms=ttl_ms)
+        return await self._store.put_once(None, name, os.urandom(SECRET_BYTES), ttl_ms=ttl_ms)

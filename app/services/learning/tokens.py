@@ -24,9 +24,11 @@ RejectCode = Literal["invalid_token", "expired"]
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True):
-    """What a token says: who chose which versions of which arms for whom, and until when it counts.
+    """What a token says: which bandit chose which arms for which learner, and until when it can be rewarded.
 
-    A ``deferred`` decision can be rewarded only once it was activated.
+    ``learner``     its name within the bandit
+    ``revisions``   of the features of each arm, when it was chosen
+    ``deferred``    it can be rewarded only after it was activated
     """
 
     bandit_uid: str
@@ -45,7 +47,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BadToken(ShortlistError):
-    """The token cannot be rewarded; ``reason`` is the stable word for it."""
+    """The token cannot be rewarded. ``reason`` is a code that does not change between versions."""
 
     def __init__(self, reason: RejectCode) -> None:
         super().__init__(f"the decision token is {reason}")
@@ -53,12 +55,12 @@ class BadToken(ShortlistError):
 
 
 def new_decision_id() -> str:
-    """96 random bits, 16 characters: a name that nobody else has, not a secret."""
+    """96 random bits as 16 characters: unique, not a secret."""
     return base64.urlsafe_b64encode(random.getrandbits(96).to_bytes(12, "big")).decode("ascii")
 
 
 class TokenSigner:
-    """Makes and checks tokens, with secrets by number: see ``token_secrets``."""
+    """Makes and checks tokens. It knows several secrets by their numbers: see ``token_secrets``."""
 
     def __init__(self) -> None:
         self._secrets: Mapping[bytes, bytes] = {}
@@ -85,7 +87,7 @@ class TokenSigner:
             raise BadToken("invalid_token") from None
         signed, tag = raw[:-TAG_LENGTH], raw[-TAG_LENGTH:]
         secret = self._secrets.get(signed[:NUMBER_LENGTH])
-        # Base64 has several spellings of the same bytes: only ours is a token.
+        # Base64 can write the same bytes in several ways. Only the one that ``sign`` makes is accepted.
         if secret is None or _text(raw) != token or not hmac.compare_digest(tag, _tag(secret, signed)):
             raise BadToken("invalid_token")
         try:
@@ -98,7 +100,7 @@ class TokenSigner:
 
 
 def _number(number: int) -> bytes:
-    """Its last 32 bits: no two secrets that are kept at the same time share them."""
+    """The last 32 bits: no two secrets that are kept at the same time have the same."""
     return (number % 2**32).to_bytes(NUMBER_LENGTH, "big")
 
 
