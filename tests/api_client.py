@@ -126,15 +126,16 @@ class Api:
         return sent
 
     async def stored(self) -> dict[bytes, Any]:
-        """All that the store holds, to the byte, once the rewards that were accepted are applied.
+        """All that the store holds, to the byte, once rewards are applied and deletions are finished.
 
         But for the lease of the worker, which is renewed all the time.
         """
 
         async def settled() -> bool:
-            return bool((await self.ok("GET", "/readyz"))["backlog"] == 0)
+            backlog = (await self.ok("GET", "/readyz"))["backlog"]
+            return backlog == 0 and not await self.store.exists(redis_keys.DELETED)
 
-        await until(settled, what="rewards are applied")
+        await until(settled, what="rewards are applied and deletions finished")
         found = [name async for name in self.store.scan_iter(count=1_000)]
         names = sorted(name for name in found if name != redis_keys.WORKERS.encode())
         async with self.store.pipeline(transaction=False) as pipeline:
