@@ -36,7 +36,7 @@ from threadpoolctl import threadpool_limits
 
 from app.algorithms import confidence
 from app.algorithms.linear import elimination, ridge, sub_elim
-from app.algorithms.linear.widest_arm import (
+from app.algorithms.linear.most_uncertain_arm import (
     AlternatingSearch,
     Finder,
     QuadraticSearch,
@@ -157,7 +157,7 @@ class World:
             )
             self.moves_us.append(1e6 * (time.process_time() - began))
             choice = self._choose(find)
-        if probed and not self.state.capped:
+        if probed and not (self.state.capped or len(self.state.few)):  # there all are compared
             self._probe()
         return int(choice.arms.rows[0])
 

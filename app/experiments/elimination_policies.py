@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from app.algorithms.linear import elimination, sub_elim
 from app.algorithms.linear.elimination import Elimination, Rules
 from app.algorithms.linear.living_arms import NO_ARMS
+from app.algorithms.linear.most_uncertain_arm import Finder, StageSample, Watched
 from app.algorithms.linear.ridge import Posterior, widths
-from app.algorithms.linear.widest_arm import Finder, StageSample, Watched
 from app.algorithms.types import Matrix, Rows
 from app.experiments.synthetic import Environment
 from app.indexes.table import aligned_empty
@@ -48,6 +48,7 @@ class WidthScan:
         self._working[new] = self._features[came]
         self.squares[new] = widths(posterior, self._features[came]) ** 2
         self.count += len(came)
+        self._living = NO_ARMS  # some of them may not live: look again
 
     def learned(self, arm: int, before: Posterior) -> None:
         """Follow V through one reward."""
@@ -67,13 +68,13 @@ class WidthScan:
 
     def _follow(self, posterior: Posterior, state: Elimination) -> None:
         """Arms that were eliminated count no more; many of them are taken out."""
-        self._living = state.living
         dead = ~state.living.mask(self.rows[: self.count])
         self.squares[: self.count][dead] = -1.0
         if self._rewards >= REFRESH or np.count_nonzero(dead) > _MOST_DEAD * self.count:
             rows = self.rows[: self.count][~dead]
             self.count = self._rewards = 0
             self.add(rows, posterior)
+        self._living = state.living
 
 
 class Eliminating:

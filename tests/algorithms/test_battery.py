@@ -15,7 +15,7 @@ import pytest
 from app.algorithms.kcenter.ask_tell import ask, tell
 from app.algorithms.kcenter.coordinates import blocked
 from app.algorithms.linear import elimination, ridge
-from app.algorithms.linear.widest_arm import Watched
+from app.algorithms.linear.most_uncertain_arm import Watched
 from app.algorithms.mips.blocked import build
 from app.algorithms.mips.exact import exact
 from app.algorithms.mips.rewards import blocked_rewards

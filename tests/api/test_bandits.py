@@ -111,6 +111,25 @@ async def test_a_bandit_made_again_knows_nothing(world: Api):
     assert (await world.observe("b", {"id": "o", "arm": "a1", "value": 1.0}))["accepted"] == 1
 
 
+@pytest.mark.parametrize(("ridge", "radius"), [(0.01, 14.8088), (1.0, 12.9448), (100.0, 18.3794)])
+@pytest.mark.parametrize("policy", ["sub_ts", "linear_ts"])
+async def test_the_exploration_of_theory_depends_on_the_ridge(
+    api: Api, policy: str, ridge: float, radius: float
+):
+    """Without rewards theta~ is exploration * xi / sqrt(ridge), and a seed gives the same xi.
+
+    The radius is sqrt(ridge) + sqrt(2 log(4 T / delta) + d log(1 + T / (d ridge))), with d = 16, T = 20,000
+    and delta = 0.05.
+    """
+    await api.catalogue("wide", {"a": [1.0] + 15 * [0.0]})
+    scores = []
+    for exploration in (1.0, "theory"):
+        await api.bandit("b", "wide", policy=policy, ridge=ridge, exploration=exploration)
+        scores.append((await api.choose("b", seed=7))["arms"][0]["score"])
+        await api.ok("DELETE", "/v1/bandits/b", status=204)
+    assert scores[1] / scores[0] == pytest.approx(radius, rel=1e-5)
+
+
 KEYED = {"key": "ann"}
 
 

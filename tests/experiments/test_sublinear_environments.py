@@ -102,7 +102,7 @@ def test_a_graph_that_finds_everything_plays_as_the_scan_does():
 
 def test_the_scan_plays_the_widest_living_arm():
     game = synthetic.make(300, 600, change=2, seed=10)
-    rules = elimination.rules(radius=3.0, eta=0.02)
+    rules = elimination.rules(radius=3.0, eta=0.02, few=0)
     policy = LinearElim(game, rules)
     chosen = policy.choose
 
@@ -124,7 +124,7 @@ def test_the_scan_plays_the_widest_living_arm():
 
 
 @pytest.mark.parametrize("arms", [300, 4_000])  # dead arms are taken out at once, or when they are many
-def test_exact_elimination_plays_the_widest_arm_that_brute_force_leaves(arms):
+def test_exact_elimination_plays_the_most_uncertain_arm_that_brute_force_leaves(arms):
     game = synthetic.make(arms, 400, change=2, seed=11)
     policy, brute = ExactElim(game, radius=3.0), {"threshold": -np.inf, "gone": np.zeros(arms, dtype=bool)}
     chosen, seen = policy.choose, []

@@ -84,20 +84,21 @@ def test_the_gaussian_interval_holds_and_a_third_of_it_does_not():
 
 
 def near_ties(seed):
-    """Points of the cube's corners whose distances from point 0 nearly tie: greedy is hard to follow."""
+    """Corners of the cube whose distances from point 0 nearly tie: greedy is hard to follow."""
     rng = np.random.default_rng(seed)
     points = np.zeros((12, 1200))
-    for row, flips in enumerate(rng.permutation(np.linspace(500, 610, 11)).astype(int), start=1):
+    for row, flips in enumerate(rng.permutation(np.linspace(570, 600, 11)).astype(int), start=1):
         points[row, rng.choice(1200, size=flips, replace=False)] = 1.0
     return points
 
 
 def wrong_runs(algorithm, runs):
+    """Points, layout and algorithm have seeds of their own: none of the draws foresees another."""
     wrong = 0
     for seed in range(runs):
         points = near_ties(seed)
-        coordinates = blocked(points, rng=np.random.default_rng(seed), width=8)
-        found = algorithm(coordinates, k=3, delta=0.1, first=0, rng=np.random.default_rng(seed))
+        coordinates = blocked(points, rng=np.random.default_rng((seed, 1)), width=8)
+        found = algorithm(coordinates, k=3, delta=0.1, first=0, rng=np.random.default_rng((seed, 2)))
         assert found.guarantee.kind == "pac"
         wrong += found.centers.tolist() != greedy(squared(points), 3, 0)
     return wrong

@@ -46,10 +46,11 @@ def coins(seed, *, n=160, dim=4608, gap=1.02 * EPSILON, good=K):
 
 
 def failures(search, layout, *, runs=RUNS, objective="inner_product"):
+    """How many runs break the promise. Arms and layout have seeds of their own."""
     failed = sampled = 0
     for seed in range(runs):
         vectors, query = coins(seed)
-        rewards = layout(vectors, query, objective, seed=seed, value_range=(0.0, 1.0))
+        rewards = layout(vectors, query, objective, seed=(seed, 1), value_range=(0.0, 1.0))
         found = search(rewards, k=K, epsilon=EPSILON, delta=DELTA)
         sampled += found.guarantee.kind == "pac" and found.reads < 0.9 * found.exhaustive_reads
         failed += suboptimality(vectors, query, objective, found.rows) > EPSILON

@@ -125,7 +125,9 @@ def draw(state: State, point: int, rng: np.random.Generator) -> Matrix:
     t, total = state.counts[:found, point], state.sums[:found, point]
     if state.settings.noise == "bernoulli":
         return rng.beta(1.0 + total, 1.0 + t - total)
-    # DEVIATION (Eq. 17): every answer enters the posterior once; the print adds all t + 1 of them every time.
     sigma = max(variance(state), np.finfo(np.float64).tiny)
-    precision = 1.0 / max(_PRIOR_VARIANCE, sigma) + t / sigma
+    # DEVIATION (Eq. 16): a variance of at least sigma^2, so that the prior weighs at most one answer.
+    prior = max(_PRIOR_VARIANCE, sigma)
+    # DEVIATION (Eq. 17): every answer enters the posterior once; the print adds all t + 1 of them every time.
+    precision = 1.0 / prior + t / sigma
     return rng.normal(total / sigma / precision, 1.0 / np.sqrt(precision))

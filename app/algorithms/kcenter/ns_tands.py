@@ -68,11 +68,12 @@ def next_center(state: State) -> int | None:
 def choose(state: State, count: int, _rng: np.random.Generator) -> tuple[Rows, Rows]:
     """Return ``count`` pairs to ask: points and rows of centres. Shapes: -> (count,), (count,).
 
-    The proportions are computed once; nothing is left to chance. An arm is asked 0.5 % of its answers at a
-    time. Cost: O(n p) each time, O(n p^2) once.
+    The choice is deterministic. An arm is asked in batches of 0.5 % of its answers.
+    Cost: O(n p) for each batch, and O(n p^2) once for the proportions.
     """
     others, answered, mean = _stage(state)
     planned = noise.expected(state)[:, others].astype(np.float64)
+    # DEVIATION (Alg. 4, line 11): the proportions are computed once a call, not for each pull.
     wanted = _proportions(mean, noise.tolerance(state)) if answered.all() else np.zeros_like(planned)
     total, arms = float(planned.sum()), planned.size
     tracked = np.flatnonzero(wanted)

@@ -1,24 +1,25 @@
-"""The state of an elimination algorithm: living arms in stages by width, and a threshold below all hope.
+"""The state of an elimination algorithm: living arms in stages by width, and the threshold that eliminates.
 
 Notation
     K, d            arms of the catalogue, dimension
     V, theta^       precision and estimate of ridge regression, see ``ridge``; V only ever grows
     radius          beta of the paper, or the bandit's exploration: multiplies every width
     w               radius * ||x||_{V^-1}, the width of an arm (n,)
+    place           to compute x.theta^ and w of an arm, and to put it into the stage of its width
     stage           min(floor(-log2 w), s_max) when the arm was placed, so w <= 2^-stage from then on
+    bound           x.theta^ + w when the arm was placed, an upper bound of its mean reward
     r, setter       the threshold, max over placed arms of x.theta^ - w, and the row of the arm that set it
-    living          the arms not eliminated; a row of the catalogue is never used for a second arm
+    living          the arms whose bound reaches r; a row of the catalogue is never used for a second arm
+    watched         the most uncertain arms when they were placed, at most 128, for ``most_uncertain_arm``
 
-    watched         the widest arms when they were placed, at most 128, for ``widest_arm``
-
-A state is a value: every function returns another one, so an exact pass may run in a thread while choices
-go on from the last state. Its size is K bits, and 16 to 32 bytes for each living arm.
+A state is a value: every function returns another one, so a pass may run in a thread while choices are made
+from the state before it. Its size is K bits, and 16 to 32 bytes for each living arm.
 
     >>> # state = start(prior, all rows)      every arm in the stage of its own width
-    >>> # state = add(state, posterior, new)  r may rise, arms of any stage may go
-    >>> # state = advance(state, posterior)   exact pass over the lowest stage, after a null
-    >>> # state = delete(state, [setter])     state.stale: r was the deleted arm's
-    >>> # state = start(posterior, all rows)  readmission; also what a restart does
+    >>> # state = add(state, posterior, new)  r may rise, arms of any stage may be eliminated
+    >>> # state = advance(state, posterior)   places the lowest stage again, or all arms when few live
+    >>> # state = delete(state, [setter])     the arm that set r is deleted, so the state is stale
+    >>> # state = start(posterior, all rows)  readmission after that; also what a restart does
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 3. What keeps the
 guarantee under deletions is proved in docs/papers/sublinear-bandits.md.
@@ -48,9 +49,9 @@ WATCHED = 128
 class Rules:
     """What does not change while a learner learns.
 
-    ``radius`` multiplies the widths; from ``last_stage`` (s_max) on, the width no longer counts; an answer
-    of the lowest stage s is good when it is as wide as ``share`` 2^-s. When no more than ``few`` arms live,
-    all are compared.
+    ``radius`` multiplies the widths. ``last_stage`` is s_max. A proposed arm is good when its width is at
+    least ``share`` 2^-s, s the lowest stage. When at most ``few`` arms live, every choice compares all of
+    them exactly; with ``few`` = 0 there is no exact comparison, as in the paper.
     """
 
     radius: float
@@ -60,7 +61,10 @@ class Rules:
 
 
 def rules(*, radius: float, eta: float, share: float = 0.5, few: int = 256) -> Rules:
-    """Return the rules with s_max = ceil(log2(1 / (8 eta))). ``share`` 1/4 is the paper's c = 1/4 of r.
+    """Return the rules with s_max = ceil(log2(1 / (8 eta))).
+
+    ``radius`` multiplies ||x||_{V^-1}. ``eta`` is the accuracy that the paper calls eta(T). ``share`` is at
+    most 1/2; the paper's is 1/4. ``few`` is a number of arms.
 
     Raises: InvalidParameter (radius <= 0, eta not in (0, 1], share not in (0, 1/2], few < 0).
     """
@@ -75,10 +79,11 @@ def rules(*, radius: float, eta: float, share: float = 0.5, few: int = 256) -> R
 class Elimination:
     """The state of one learner; see the module.
 
-    ``stages`` ascend, the lowest with a living arm if there is any. ``present``: arms in the catalogue.
-    ``stale``: r is not to be trusted, because its arm was deleted, or because it would eliminate every arm.
-    ``buried`` bounds the entries of deleted arms that are still in a stage. ``few``: all living arms,
-    ascending, if they are few.
+    ``stages`` ascend; the first has a living arm if any arm lives. ``present`` counts the arms of the
+    catalogue, eliminated ones too. ``stale`` says that r cannot be trusted: its arm was deleted, or r is
+    above the bound of every arm. ``buried`` is at least the number of entries of deleted arms that are still
+    in a stage. ``few`` holds all living rows, ascending, when there are at most ``rules.few``; else it is
+    empty. ``watched_spans`` are the widths of ``watched`` when they were placed.
     """
 
     rules: Rules
@@ -101,8 +106,14 @@ class Elimination:
 
     @property
     def capped(self) -> bool:
-        """Whether all living arms are in stage s_max."""
+        """Whether all living arms are in stage s_max. There must be a living arm."""
         return self.stages[0].stage >= self.rules.last_stage
+
+    @property
+    def pass_size(self) -> int:
+        """How many arms ``advance`` reads."""
+        lowest = len(self.stages[0]) if self.stages else 0
+        return len(self.few) or lowest
 
     def sizes(self) -> list[tuple[int, int]]:
         """Return (stage, number of living arms) of every stage that has one."""
@@ -125,9 +136,9 @@ def add(state: Elimination, posterior: Posterior, rows: Rows, features_of: Featu
     grown = replace(state, present=state.present + len(rows))
     measured = measure(posterior, rows, features_of, state.rules.radius)
     if state.living.count and not state.stale:
-        hopeful = _bounds(measured, state.rules) >= state.threshold
+        hopeful = measured[0] + measured[1] >= state.threshold
         if not hopeful.any():
-            return grown  # what is below r when it comes never lives
+            return grown  # an arm that is below r when it comes never lives
         rows, measured = rows[hopeful], (measured[0][hopeful], measured[1][hopeful])
     return _placed(replace(grown, living=state.living.with_rows(rows)), rows, measured)
 
@@ -151,12 +162,16 @@ def delete(state: Elimination, rows: Rows) -> Elimination:
 
 
 def advance(state: Elimination, posterior: Posterior, features_of: FeaturesOf) -> Elimination:
-    """Place the arms of the lowest stage again, all of them (lines 20 to 24): what follows a null.
+    """Place the arms of the lowest stage again (lines 20 to 24), or all living arms when they are few.
 
-    Afterwards each of them is in the stage of its width now. Cost: O(n d^2 + n log n) for n arms.
+    Afterwards each of them is in the stage of its width now, with the bound it has now, and r is at least
+    the largest x.theta^ - w among them. Cost: O(n d^2 + n log n) for n = ``state.pass_size`` arms.
     """
-    if not state.stages or state.capped:
+    if not state.stages:
         return state
+    if len(state.few):
+        measured = measure(posterior, state.few, features_of, state.rules.radius)
+        return _placed(replace(state, stages=(), buried=0), state.few, measured)
     rows = state.living.among(state.stages[0].rows)
     if (rows[1:] < rows[:-1]).any():
         rows = np.sort(rows)  # in the order of memory
@@ -187,23 +202,18 @@ def stage_of(spans: Vector, last_stage: int) -> Rows:
     return np.where(spans > 0, np.minimum(floors, last_stage), last_stage).astype(np.int64)
 
 
-def _bounds(measured: Measured, limits: Rules) -> Vector:
-    """x.theta^ + 2^-stage: the bounds of arms that would be placed now."""
-    estimates, spans = measured
-    bounds: Vector = estimates + np.exp2(-stage_of(spans, limits.last_stage))
-    return bounds
-
-
 def _placed(state: Elimination, rows: Rows, measured: Measured) -> Elimination:
     """Put living arms that are in no stage where they belong, raise r, and eliminate."""
     if not len(rows):
         return _tidied(state)
     estimates, spans = measured
     heaps = {heap.stage: heap for heap in state.stages}
+    bounds = estimates + spans
     stages = stage_of(spans, state.rules.last_stage)
     for stage in np.unique(stages).tolist():
         here = stages == stage
-        heaps[stage] = heaps.get(stage, HeapArms(stage)).push(rows[here], estimates[here])
+        # DEVIATION (Alg. 2, line 8): the bound has the width of the arm, not 2^-s, which is up to twice that.
+        heaps[stage] = heaps.get(stage, HeapArms(stage)).push(rows[here], bounds[here])
     lower = estimates - spans
     best = int(lower.argmax())
     if lower[best] > state.threshold:
@@ -213,7 +223,7 @@ def _placed(state: Elimination, rows: Rows, measured: Measured) -> Elimination:
 
 
 def _watching(state: Elimination, rows: Rows, spans: Vector) -> Elimination:
-    """Keep the widest of what was watched and of what has just been placed."""
+    """Watch the most uncertain of the arms watched so far and of those just placed."""
     keep = state.living.mask(state.watched) & ~np.isin(state.watched, rows, kind="table")
     rows = np.concatenate((state.watched[keep], rows))
     spans = np.concatenate((state.watched_spans[keep], spans))
@@ -224,7 +234,7 @@ def _watching(state: Elimination, rows: Rows, spans: Vector) -> Elimination:
 
 
 def _eliminated(state: Elimination) -> Elimination:
-    """Drop every arm whose bound is below r; if that is all of them, none, and r is contradicted."""
+    """Eliminate every arm whose bound is below r. If that is every arm, r is wrong: none is eliminated."""
     results = [heap.eliminate(state.threshold) for heap in state.stages]
     low = state.living.among(np.concatenate([rows for rows, _ in results]))
     if len(low) == state.living.count:
@@ -234,7 +244,7 @@ def _eliminated(state: Elimination) -> Elimination:
 
 
 def _tidied(state: Elimination) -> Elimination:
-    """Remove the entries of deleted arms when they may fill the lowest stage, or are many."""
+    """Update ``few``; remove entries of deleted arms if they are many or may be all of the lowest stage."""
     lowest = len(state.stages[0]) if state.stages else 0
     if state.buried and (state.buried >= lowest or state.buried**2 > state.living.count):
         cleaned = (heap.kept(state.living) for heap in state.stages)

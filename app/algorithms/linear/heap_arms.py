@@ -2,18 +2,19 @@
 
 Notation
     s               index of the stage; every arm in it had a width of at most 2^-s when it was placed
-    bound           x.theta^ + 2^-s at the moment the arm was placed (n,)
+    bound           upper bound x.theta^ + w of an arm at the moment it was placed (n,)
     r               elimination threshold: an arm whose bound is below r cannot be the best
     n               number of entries; those of deleted arms stay until the set is rebuilt (lazy deletion)
 
-What a heap is for is to pop what is below r without looking at the rest. An array that knows its least bound
-does so as long as nothing is popped; each of the first pops filters the array, and then it is sorted, so that
-every later pop is a slice. Most arrays are never sorted, because r rises rarely; and rows that stay in the
-order of the catalogue are read from memory ten times as fast.
+The paper uses a heap to remove the arms below r without reading the others. Here arrays do the same. An array
+keeps its least bound, so an elimination that removes nothing reads one number. The first eliminations that
+remove something filter the array. After the fourth it is sorted, and from then on an elimination is a slice.
+Most arrays are never sorted, because r rises rarely. Rows that stay in the order of the catalogue are read
+from memory ten times as fast.
 
-Most entries are in a large run that is never changed, so states of a learner share it; what is pushed goes to
-a small second run, which is joined to the first once it is longer than the square root of it: a push costs
-O(sqrt n) amortised, in one vector operation.
+A set has two runs of entries. Most entries are in the long run, which is never changed, so the states of a
+learner share it. New entries go to the short run. Once the short run is longer than the square root of the
+long one, both are joined: a push costs O(sqrt n) amortised, in one vector operation.
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 2. Its query
 (lines 15 to 18) is ``sub_elim.choose``: one index serves all stages, so a set has no index of its own.
@@ -35,7 +36,10 @@ _FILTERS = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Entries, in ascending order of bound after ``_FILTERS`` eliminations. Shapes: bounds, rows (n,)."""
+    """Entries, in ascending order of bound after ``_FILTERS`` eliminations. Shapes: bounds, rows (n,).
+
+    ``least`` is the smallest bound, inf without entries. ``eliminations`` counts those that removed entries.
+    """
 
     bounds: Vector
     rows: Rows
@@ -77,9 +81,8 @@ class Run:
     def _sliced(self, first: int) -> tuple[Rows, Run]:
         bounds, rows = self.bounds[first:], self.rows[first:]
         base = bounds.base
-        if isinstance(base, np.ndarray) and 2 * len(bounds) < len(
-            base
-        ):  # else few entries hold many in memory
+        # A slice keeps its whole array in memory: a short one is copied.
+        if isinstance(base, np.ndarray) and 2 * len(bounds) < len(base):
             bounds, rows = bounds.copy(), rows.copy()
         return self.rows[:first], self._with(bounds, rows, self.eliminations)
 
@@ -127,10 +130,9 @@ class HeapArms:
         late = places - len(self.settled)
         return np.concatenate((self.settled.rows[places[late < 0]], self.pushed.rows[late[late >= 0]]))
 
-    def push(self, rows: Rows, estimates: Vector) -> HeapArms:
-        """Add arms with the bounds ``estimates`` + 2^-s (lines 5 to 8). Shapes: (m,), (m,)."""
-        # DEVIATION (Alg. 2, line 8): two runs, sorted when they have been filtered often, for a binary heap.
-        bounds = estimates + 2.0**-self.stage
+    def push(self, rows: Rows, bounds: Vector) -> HeapArms:
+        """Add arms with their upper bounds (lines 5 to 8). Shapes: (m,), (m,)."""
+        # DEVIATION (Alg. 2, line 8): two runs instead of a heap, sorted once they have been filtered often.
         pushed = self.pushed.joined(Run(bounds, rows, float(bounds.min(initial=math.inf))))
         if len(pushed) ** 2 <= len(self.settled):
             return replace(self, pushed=pushed)
@@ -145,6 +147,6 @@ class HeapArms:
         return np.concatenate((low, low_pushed)), HeapArms(self.stage, settled, pushed)
 
     def kept(self, living: LivingArms) -> HeapArms:
-        """Return the set with only the entries of living arms (lazy deletion, carried out)."""
+        """Return the set without the entries of arms that no longer live."""
         runs = (run.kept(living.mask(run.rows)) for run in (self.settled, self.pushed))
         return HeapArms(self.stage, *runs)

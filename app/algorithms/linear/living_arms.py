@@ -31,7 +31,7 @@ class LivingArms:
         """Say of each of ``rows`` whether it lives. Shapes: (m,) -> (m,)."""
         lives = self.bits.take(rows >> 3, mode="clip") >> (rows & 7).astype(np.uint8)
         found: NDArray[np.bool_] = (lives & 1).view(np.bool_)
-        if len(rows) and rows.max() >= 8 * len(self.bits):
+        if len(rows) and rows[rows.argmax()] >= 8 * len(self.bits):
             found &= rows < 8 * len(self.bits)
         return found
 

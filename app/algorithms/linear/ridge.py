@@ -262,7 +262,7 @@ def widths(posterior: Posterior, features: Matrix) -> Vector:
     if features.ndim != 2 or features.shape[1] != len(posterior.theta):
         checks.shape("features", features, (None, len(posterior.theta)))
     if len(features) <= _SHORT:
-        turned = features @ posterior.root
+        turned = features.dot(posterior.root)
         few: Vector = np.sqrt(np.vecdot(turned, turned))
         return few
     if _is_scalar(posterior.root):  # no reward yet

@@ -16,8 +16,8 @@ import numpy as np
 
 from app.algorithms.linear import elimination, linear_elimination, sub_elim
 from app.algorithms.linear.elimination import Elimination, Rules
+from app.algorithms.linear.most_uncertain_arm import Watched
 from app.algorithms.linear.ridge import Posterior
-from app.algorithms.linear.widest_arm import Watched
 from app.algorithms.types import NO_ROWS, Rows, TopK
 from app.services.catalogues.learner_view import LearnerView
 
@@ -92,17 +92,18 @@ def refreshed(placed: Placed | None, learned: Learned, view: LearnerView, rules:
     if placed is None or placed.state.stale:
         placed = rebuilt(learned, view, rules)
     rng = np.random.default_rng(0)  # no choice is made here
-    state, _ = sub_elim.play(placed.state, learned.posterior, view.features_of, FIND, k=1, rng=rng)
+    state, _ = sub_elim.play(
+        placed.state, learned.posterior, view.features_of, FIND, k=1, rng=rng, check_rate=1.0
+    )
     if state.stale:
         return rebuilt(learned, view, rules)
     return replace(placed, state=state)
 
 
 def pass_work(placed: Placed, view: LearnerView) -> int:
-    """Work of what is due: of the lowest stage, or of a rebuild."""
+    """Work of what is due: of a pass, or of a rebuild."""
     arms = view.view
-    stages = placed.state.stages
-    rows = arms.live if placed.state.stale or not stages else len(stages[0])
+    rows = placed.state.pass_size if placed.state.stages and not placed.state.stale else arms.live
     return (rows + arms.rows - placed.rows) * arms.dim**2
 
 

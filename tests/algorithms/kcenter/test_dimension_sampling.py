@@ -218,7 +218,8 @@ def test_the_estimate_is_of_the_squared_distance_and_has_no_bias():
     means = []
     for seed in range(4000):
         coordinates = blocked(points, rng=np.random.default_rng(seed), width=8)
-        race = race_module.Race(coordinates, 1, lambda mean, t, j: (mean, mean), np.random.default_rng(seed))
+        rng = np.random.default_rng((seed, 1))
+        race = race_module.Race(coordinates, 1, lambda mean, t, j: (mean, mean), rng)
         race.add(0)
         race.pull(np.array([1]), np.array([0]), np.array([1]))
         means.append(race.mean[0, 1] * coordinates.scale)

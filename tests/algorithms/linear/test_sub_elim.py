@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from app.algorithms.linear import linear_elimination, ridge, sub_elim
 from app.algorithms.linear.elimination import add, delete, rules, start
-from app.algorithms.linear.sub_elim import choose, play
-from app.algorithms.linear.widest_arm import (
+from app.algorithms.linear.most_uncertain_arm import (
     AlternatingSearch,
     QuadraticSearch,
     StageSample,
@@ -20,6 +19,7 @@ from app.algorithms.linear.widest_arm import (
     packed_squares,
     whole_stage,
 )
+from app.algorithms.linear.sub_elim import choose, play
 from app.algorithms.mips.exact import exact
 from app.algorithms.types import NO_ROWS
 from app.errors import InvalidParameter, InvalidShape
@@ -135,6 +135,117 @@ def test_in_the_last_stage_the_choice_is_uniform():
     ]
     counts = np.bincount(played, minlength=6)
     assert ((counts - 500) ** 2 / 500).sum() < 36.9  # chi-square(5) at 1 - 6e-7
+
+
+def brute_order(features, posterior, rows, radius, exclude):
+    """Rows in the order of ``linear_elimination`` among themselves, and how many are not ruled out."""
+    spans = radius * ridge.widths(posterior, features[rows])
+    estimates = features[rows] @ posterior.theta
+    hopeful = estimates + spans >= (estimates - spans).max()
+    keys = [
+        (not fine, -(span if fine else mean + span), row)
+        for fine, span, mean, row in zip(hopeful, spans, estimates, rows.tolist(), strict=True)
+        if row not in exclude
+    ]
+    return [row for _, _, row in sorted(keys)], int(hopeful.sum())
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    k=st.integers(1, 30),
+    radius=st.sampled_from([0.05, 0.4, 3.0]),
+    eta=st.sampled_from([0.001, 0.9]),  # with the second every arm is in the last stage
+    data=st.data(),
+)
+def test_few_living_arms_are_compared_as_linear_elimination_compares_them(seed, k, radius, eta, data):
+    rng, arms = np.random.default_rng(seed), data.draw(st.integers(4, 25))
+    exclude = np.array(sorted(data.draw(st.sets(st.integers(0, arms - 1)))), dtype=np.int64)
+    features = rng.standard_normal((arms, DIM))
+    world = (lambda rows: features[rows], every_arm)
+    played = features[np.append(np.arange(3), rng.integers(0, arms, 30))]
+    values = played[:, 0] + rng.standard_normal(33)
+    state = start(
+        posterior_of(played[:3], values[:3]), np.arange(arms), world[0], rules(radius=radius, eta=eta)
+    )
+    posterior, living = posterior_of(played, values), state.living.rows()
+    found = choose(state, posterior, *world, k=k, rng=rng, exclude=exclude)
+    expected, hopeful = brute_order(features, posterior, living, radius, set(exclude.tolist()))
+    assert found.arms.rows.tolist() == expected[:k]
+    assert found.arms.exact
+    assert found.due == (2 * hopeful <= len(living))
+    after, _ = play(state, posterior, *world, k=k, rng=rng)
+    assert after.threshold >= state.threshold
+    if found.due and not after.stale:
+        survivors = brute_survivors(features, posterior, living, radius, state.threshold)
+        assert after.living.rows().tolist() == survivors
+
+
+def brute_survivors(features, posterior, rows, radius, threshold):
+    spans, estimates = radius * ridge.widths(posterior, features[rows]), features[rows] @ posterior.theta
+    return rows[estimates + spans >= max((estimates - spans).max(), threshold)].tolist()
+
+
+RADIUS = 1.9
+
+
+def many_of_one_width(eta):
+    """Unit vectors, a state made at the prior, where all have one width, and a posterior that knows more.
+
+    Three arms were played: some widths are as they were, and most arms are ruled out.
+    """
+    rng = np.random.default_rng(5)
+    features = rng.standard_normal((2_000, DIM))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    prior, limits = ridge.prior(DIM, ridge=1.0), rules(radius=RADIUS, eta=eta)
+    state = start(prior, np.arange(2_000), lambda rows: features[rows], limits)
+    return features, state, posterior_of(features[:3], np.array([30.0, -30.0, 30.0]))
+
+
+@pytest.mark.parametrize(("eta", "capped"), [(0.9, True), (1e-6, False)])
+def test_a_pass_follows_when_most_of_the_lowest_stage_is_ruled_out(eta, capped):
+    features, state, posterior = many_of_one_width(eta)
+    world, options = (lambda rows: features[rows], Watched()), {"k": 1, "rng": np.random.default_rng(0)}
+    assert state.capped == capped
+    survivors = brute_survivors(features, posterior, np.arange(2_000), RADIUS, -np.inf)
+    assert 0 < len(survivors) < 500
+    if not capped:
+        assert not choose(state, posterior, *world, check_rate=0.0, **options).due, "no null"
+    assert choose(state, posterior, *world, check_rate=1.0, **options).due
+    after, _ = play(state, posterior, *world, check_rate=1.0, **options)
+    assert after.living.rows().tolist() == survivors
+    same, _ = play(after, posterior, *world, check_rate=1.0, **options)
+    assert same is after
+
+
+def test_in_the_last_stage_a_sample_is_compared():
+    """Of 2,000 arms 128 are drawn. The widest that the sample does not rule out is above average in both."""
+    features, state, posterior = many_of_one_width(0.9)
+    world, rng = (lambda rows: features[rows], Watched()), np.random.default_rng(1)
+    spans, estimates = RADIUS * ridge.widths(posterior, features), features @ posterior.theta
+    found = [choose(state, posterior, *world, k=1, rng=rng).arms for _ in range(200)]
+    rows = [int(arms.rows[0]) for arms in found]
+    assert not any(arms.exact for arms in found)
+    assert len(set(rows)) > 20
+    upper = estimates[rows] + spans[rows]
+    assert (upper >= np.quantile(estimates - spans, 0.9)).all()
+    more = choose(state, posterior, *world, k=150, rng=rng, exclude=np.arange(100)).arms.rows.tolist()
+    assert len(set(more)) == 150
+    assert min(more) >= 100
+
+
+def test_passes_end_when_the_threshold_is_contradicted():
+    """The estimate falls from 9 to 1: no arm reaches r any more, and most are ruled out besides."""
+    features = np.array([[1.0], [0.993], [0.991]])
+    high = posterior_of(np.ones((50, 1)), np.full(50, 9.0))
+    low = posterior_of(np.ones((20_000, 1)), np.ones(20_000))
+    state = start(high, np.arange(3), lambda rows: features[rows], rules(radius=0.4, eta=1e-6))
+    assert state.living.count == 3
+    options = {"k": 1, "rng": np.random.default_rng(0)}
+    after, arms = play(state, low, lambda rows: features[rows], every_arm, **options)
+    assert after.stale
+    assert after.living.count == 3
+    assert arms.rows.tolist() == [0]
 
 
 @settings(max_examples=100, deadline=None)
