@@ -1,16 +1,16 @@
 """The services that endpoints use. An endpoint asks for one by a parameter of a type ``...Dep``.
 
-``create_app`` builds ``Services`` and attaches it to the application. At request time ``JsonRoute`` fills
-such a parameter with one call; FastAPI's own resolution of dependencies takes no part.
+``create_app`` builds ``Services`` and gives it to the application. At request time ``JsonRoute`` fills such a
+parameter with one call; FastAPI's own resolution of dependencies takes no part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Protocol
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, Request
 
 from app.observability.metrics import Metrics
 from app.services.bandits.bandits import Bandits
@@ -50,14 +50,16 @@ class Services:
     slates: SlateCampaigns
 
 
-def install(app: FastAPI, services: Services) -> None:
-    """Give the endpoints of the application these services."""
-    app.state.services = services
+class ServingApp(Protocol):
+    """What the application must have for the endpoints."""
+
+    services: Services
 
 
 def _depends(pick: Callable[[Services], object]) -> Any:
     def service(request: Request) -> object:
-        return pick(cast("Services", request.app.state.services))
+        app: ServingApp = request.scope["app"]
+        return pick(app.services)
 
     return Depends(service)
 

@@ -34,7 +34,7 @@ from app.api import (
 )
 from app.api.gateway import Gateway
 from app.api.guard import Guard
-from app.api.services import Services, install
+from app.api.services import Services
 from app.background import end
 from app.observability.metrics import Metrics
 from app.observability.tracing import provider, telemetry
@@ -48,7 +48,6 @@ ENDPOINTS = (
     rewards,
     decisions,
     operations,
-    pages,
     catalogues,
     arms,
     imports,
@@ -60,6 +59,7 @@ ENDPOINTS = (
     bandits,
     observations,
     learners,
+    pages,
 )
 
 
@@ -72,6 +72,7 @@ class Application(FastAPI):
     """
 
     service: Service
+    services: Services
 
     def build_middleware_stack(self) -> ASGIApp:
         app: ASGIApp = ExceptionMiddleware(self.router, handlers=self.exception_handlers)
@@ -114,7 +115,7 @@ def create_app(settings: Settings, *, name: str | None = None) -> Application:
         telemetry=telemetry(spans),
     )
     app.service = service
-    install(app, _services_of(service))
+    app.services = _services_of(service)
     # The routes are taken over, not included as routers, and stand before the framework's own: so a request
     # is matched against each of them once.
     app.router.routes[:0] = [route for module in ENDPOINTS for route in module.router.routes]

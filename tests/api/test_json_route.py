@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Annotated, Any, get_args
 
 import httpx
@@ -73,9 +74,7 @@ def test_a_dependency_that_would_not_be_resolved_is_refused_where_it_is_written(
 def test_every_service_can_be_asked_for_and_is_the_one_that_the_type_says():
     """The aliases give the fields of ``Services``, each of its own type."""
     made = services.Services(**{field.name: field.name for field in fields(services.Services)})  # type: ignore[arg-type]
-    app = FastAPI()
-    services.install(app, made)
-    request = Request({"type": "http", "app": app})
+    request = Request({"type": "http", "app": SimpleNamespace(services=made)})
     hints = {field.name: getattr(services, str(field.type)) for field in fields(services.Services)}
     found = {}
     for name, alias in vars(services).items():
