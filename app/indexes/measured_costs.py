@@ -45,7 +45,7 @@ USUAL = ReadCosts(
     check=2_000_000.0,
     large=2.0**24,
 )
-# There the search that is timed here took so many units.
+# On that machine the search that is timed here takes so many units.
 _USUAL_SEARCH = 1_600_000.0
 # How many times more, or less, than usual an overhead can be, and a read.
 MOST_OVERHEAD, MOST_READ = 3.0, 2.0

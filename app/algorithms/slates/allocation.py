@@ -32,10 +32,13 @@ from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import InvalidParameter
 
 MOST_G_ARMS = 200
+# The support of g has so many slates an arm, and its period so many pulls a slate.
 _SUPPORT = 12
 _PERIOD = 10
+# The relaxation ends this close to the optimum, relatively, or after so many steps.
 _TOLERANCE = 0.02
 _MOST_STEPS = 100
+# 2^64 over the golden ratio: numbers that follow each other are hashed from far apart.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -55,7 +58,11 @@ UNIFORM = Design(np.empty((0, 0), dtype=np.int64), np.empty(0, dtype=np.int64), 
 
 
 def slates(design: Design, n: int, k: int, seed: int, pulls: Rows) -> Rows:
-    """Return the slate of each pull. Shapes: (m,) -> (m, k), each row ascending. Cost: O(m n log n)."""
+    """Return the slate of each pull. Cost: O(m n log n).
+
+    ``design``: see ``g_design``, or ``UNIFORM``. ``pulls``: their numbers.
+    Shapes: (m,) -> (m, k), each row ascending.
+    """
     if not len(pulls):
         return np.empty((0, k), dtype=np.int64)
     if len(design.counts):
@@ -108,14 +115,16 @@ def _vectors(support: Rows, n: int) -> Matrix:
 
 
 def _variances(vectors: Matrix, weights: Vector) -> Vector:
-    """chi_i' A(lambda)^-1 chi_i for every slate of the support; their mean under lambda is n."""
+    """Return chi_i' A(lambda)^-1 chi_i for every slate of the support; their mean under lambda is n."""
     A = (vectors * weights[:, np.newaxis]).T @ vectors
     spread: Vector = ((vectors @ np.linalg.inv(A)) * vectors).sum(axis=1)
     return spread
 
 
 def rounded(weights: Vector, total: int) -> NDArray[np.int64]:
-    """Efficient apportionment: N_i = ceil((total - p/2) lambda_i), then one more or less until they add up.
+    """Return how often each slate is shown in ``total`` pulls, by efficient apportionment.
+
+    N_i = ceil((total - p/2) lambda_i), then one more or less of the cheapest until they add up.
 
     With total >= p every slate of positive weight is shown. Shapes: (p,) -> (p,).
     """

@@ -31,7 +31,9 @@ from app.errors import InvalidParameter
 
 MOST_ASKED = 10_000
 MOST_PULLS = 10_000_000
+# Results that are added to the sums at a time.
 _CHUNK = 1_000
+# Slates an arm in the support of Algorithm 3 as printed, and the most numbers that its matrices hold.
 _SUPPORT = 3
 _SUPPORT_ENTRIES = 20_000_000
 
@@ -108,7 +110,7 @@ def was_told(told: NDArray[np.uint8], numbers: Rows) -> NDArray[np.bool_]:
 
 
 def _fresh(told: NDArray[np.uint8], numbers: Rows) -> Rows:
-    """Places of the numbers that were not told, the first place of each, in order."""
+    """Return the places of the numbers that were not told, the first place of each, in order."""
     _, firsts = np.unique(numbers, return_index=True)
     firsts.sort()
     places: Rows = firsts[~was_told(told, numbers[firsts])]
@@ -124,7 +126,7 @@ def _mark(told: NDArray[np.uint8], numbers: Rows) -> NDArray[np.uint8]:
 
 
 def _take(state: State, slates: Rows, totals: Vector) -> State:
-    """Count results, and add them to the sums: a rank-one update each."""
+    """Return the state with results counted and added to the sums: a rank-one update each."""
     state = replace(state, observed=state.observed + len(totals), outside=_outside(state, slates, totals))
     if state.done:
         return state
@@ -138,7 +140,7 @@ def _take(state: State, slates: Rows, totals: Vector) -> State:
 
 
 def _outside(state: State, slates: Rows, totals: Vector) -> int:
-    """How many totals so far were farther from their estimate than noise and estimate can be off."""
+    """Return how many totals so far were farther from their estimate than noise and estimate can be off."""
     if state.report is None or state.report.tolerance is None:
         return state.outside
     residuals = totals - state.report.theta[slates].sum(axis=1)
@@ -146,7 +148,7 @@ def _outside(state: State, slates: Rows, totals: Vector) -> int:
 
 
 def _look(state: State) -> State:
-    """Take the look that is due, and stop if no slate can be better by more than epsilon."""
+    """Return the state after the look that is due: stopped if no slate can be better by more than epsilon."""
     settings = state.settings
     look = Look(settings.noise_std, settings.delta, settings.bound, state.observed, state.looks + 1)
     moved = replace(state, looks=state.looks + 1, next_look=next_look(state.next_look))
@@ -181,14 +183,14 @@ def _report(state: State, found: Fit, look: Look, excess: Excess) -> Report:
 
 
 def _tolerance(settings: Settings, found: Fit, C: float) -> float | None:
-    """How far a total can be from its estimate: noise, and what the estimate of any slate may be off."""
+    """Return how far a total can be from its estimate: its noise, and the error of any slate's estimate."""
     if settings.reach is None:
         return None
     return settings.reach + C * float(np.sqrt(settings.k * top_of_spectrum(found.W)))
 
 
 def _support(state: State) -> Rows:
-    """The slates M_i of Algorithm 3: those of the design, or the first 3 n, fewer for many arms."""
+    """Return the slates M_i of Algorithm 3: those of the design, or the first 3 n, fewer for many arms."""
     if len(state.design.counts):
         return state.design.support
     n = state.settings.n

@@ -3,6 +3,7 @@
 Notation
     n, k        number of arms, size of a slate
     A, b        sum of chi chi' (n, n), sum of total * chi (n,), over the results
+    look        a test whether the campaign can stop
     t_j         number of results at which the j-th look is taken, fixed in advance
     pull        0, 1, 2, ...: the name of one showing of a slate; ``allocation`` says of which
 
@@ -27,8 +28,9 @@ from app.errors import InvalidParameter
 Method = Literal["saqm", "sa_foa", "icb", "exhaustive"]
 Allocation = Literal["uniform", "g"]
 
-_GROWTH = 1.1
+# The first look is taken after so many results an arm, each further one after so many times as many results.
 _FIRST_LOOK = 2
+_GROWTH = 1.1
 
 
 class Options(TypedDict):

@@ -19,7 +19,9 @@ from scipy.linalg import eigh
 
 from app.algorithms.types import Matrix, Vector
 
+# Relative, for rounding.
 SLACK = 1e-9
+# Steps of U4, and the largest n for which more than one is taken: each costs an eigenvalue.
 _STEPS = 20
 _LARGEST_FOR_STEPS = 150
 
@@ -34,7 +36,7 @@ def upper_bound(W: Matrix, k: int) -> float:
 
 
 def top_of_spectrum(W: Matrix) -> float:
-    """lambda_max(W)."""
+    """Return lambda_max(W)."""
     last = len(W) - 1
     return float(eigh(W, eigvals_only=True, subset_by_index=[last, last])[0])
 
@@ -59,7 +61,7 @@ def shifted_bound(W: Matrix, k: int, steps: int) -> float:
 
 
 def _shifted(W: Matrix, k: int, d: Vector) -> tuple[float, Vector]:
-    """U3(d) and its subgradient."""
+    """Return U3(d) and its subgradient (n,)."""
     n = len(W)
     B = W - np.diag(d)
     rows = B.sum(axis=1)
@@ -73,18 +75,18 @@ def _shifted(W: Matrix, k: int, d: Vector) -> tuple[float, Vector]:
 
 
 def top_of_perp(B: Matrix) -> tuple[float, Vector]:
-    """Largest eigenvalue of B on 1-perp, with slack, and its vector. Shape (n, n) -> (n,). Needs n >= 2."""
+    """Return the largest eigenvalue of B on 1-perp, with slack, and its vector (n,). Needs n >= 2."""
     n = len(B)
     means = B.mean(axis=0)
     centered = B - means - means[:, np.newaxis] + B.mean()
-    size = float(np.abs(centered).sum(axis=1).max())  # no eigenvalue is larger
-    pushed = centered - (2.0 * size + 1.0) / n  # 1 is its eigenvector, now of the least eigenvalue
+    size = float(np.abs(centered).sum(axis=1).max())  # at least every eigenvalue
+    pushed = centered - (2.0 * size + 1.0) / n  # the vector of ones is now that of the least one
     values, vectors = eigh(pushed, subset_by_index=[n - 1, n - 1])
     return float(values[0]) + SLACK * size, vectors[:, 0]
 
 
 def top_sum(values: Vector | Matrix, count: int) -> Vector:
-    """Sum of the ``count`` largest along the last axis."""
+    """Return the sum of the ``count`` largest along the last axis."""
     if count == 0:
         return np.zeros(values.shape[:-1])
     largest: Vector = np.partition(values, values.shape[-1] - count, axis=-1)[..., -count:]

@@ -1,10 +1,11 @@
-"""What every stopping test answers: by how much the best slate may exceed the one that looks best."""
+"""What every stopping test answers: by how much the best slate may exceed the one of the highest estimate."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+# A forecast of the results that are missing stays a number: it is cut off at these.
 MOST_RATIO = 1e9
 MOST_PULLS = 10**15
 
@@ -13,7 +14,8 @@ MOST_PULLS = 10**15
 class Excess:
     """``value`` bounds max over M of theta(M) - theta(M^) with the confidence of the look; stop at epsilon.
 
-    It is ``width - lead`` for the slate that attains it: what noise may hide, less what was seen.
+    It is ``width - lead`` for the slate that attains the maximum. ``width`` is how far the estimated gap of
+    that slate can be off, ``lead`` is by how much the estimate of M^ is above that of the slate.
     """
 
     value: float
@@ -21,7 +23,10 @@ class Excess:
     width: float
 
     def more_pulls(self, observed: int, epsilon: float) -> int:
-        """About how many results are missing, if the estimates stay and widths shrink like 1/sqrt(t)."""
+        """Return about how many results are missing, if estimates stay and widths shrink like 1/sqrt(t).
+
+        ``observed`` is t, the number of results so far.
+        """
         if self.value <= epsilon:
             return 0
         needed = epsilon + max(self.lead, 0.0)

@@ -1,4 +1,4 @@
-"""Exhaustive: the gap test over all C(n, k) slates, exactly; the measure of the others, for small n.
+"""Exhaustive: the exact gap test, over all C(n, k) slates. For small n; the others are measured by it.
 
 Notation
     theta^, W   see ``least_squares``; M^ the best slate by theta^
@@ -26,6 +26,7 @@ from app.algorithms.types import Matrix
 from app.errors import InvalidParameter
 
 MOST_SLATES = 200_000
+# Slates that are compared at a time.
 _CHUNK = 20_000
 
 
@@ -63,7 +64,7 @@ def excess(fit: Fit, look: Look) -> Excess:
 
 @lru_cache(maxsize=4)
 def all_slates(n: int, k: int) -> Matrix:
-    """Indicator vectors of all slates. Shape (C(n, k), n)."""
+    """Return the indicator vectors of all slates. Shape (C(n, k), n)."""
     members = np.array(list(combinations(range(n), k)), dtype=np.int64)
     slates = np.zeros((len(members), n))
     np.put_along_axis(slates, members, 1.0, axis=1)

@@ -26,6 +26,7 @@ from app.algorithms.types import Matrix, Vector
 
 Mask = NDArray[np.bool_]
 
+# The tau that are tried, as shares of the largest norm: every one gives a valid bound, and the least counts.
 _TAUS = (0.5, 0.7, 0.85, 1.0)
 
 
@@ -54,7 +55,10 @@ def weights(fit: Fit, largest: int) -> Iterator[tuple[Vector, ...]]:
 
 
 def _row_weights(fit: Fit, largest: int) -> Matrix:
-    """w~_ii + (s-1 largest of its side) + (s largest of the other side), w~_ij = +-w_ij. Shape (n, r)."""
+    """Return w~_ii + (s-1 largest of its side) + (s largest of the other side), w~_ij = +-w_ij.
+
+    Shape: (n, r), one column an s.
+    """
     sign = 1.0 - 2.0 * fit.inside
     signed = fit.W * np.outer(sign, sign)
     bounds = np.empty((len(sign), largest))
@@ -69,7 +73,7 @@ def _row_weights(fit: Fit, largest: int) -> Matrix:
 
 
 def _prefix_sums(rows: Matrix, count: int) -> Matrix:
-    """Sums of the 0, 1, ..., count largest of each row. Shape (m, count + 1)."""
+    """Return the sums of the 0, 1, ..., count largest of each row. Shape (m, count + 1)."""
     taken = min(count, rows.shape[1])
     largest = -np.sort(-np.partition(rows, rows.shape[1] - taken, axis=1)[:, rows.shape[1] - taken :], axis=1)
     sums = np.zeros((len(rows), count + 1))
@@ -79,6 +83,7 @@ def _prefix_sums(rows: Matrix, count: int) -> Matrix:
 
 
 def _bound(fit: Fit, inside: Mask, size: int, width: float, q: Vector) -> float:
+    """Return G_s for s = ``size``, C_s = ``width`` and one choice of weights."""
     norm = math.sqrt(max(_largest(q, q, inside, size), 0.0))
     best = _largest(-fit.theta, fit.theta, inside, size) + width * norm
     if norm == 0.0:
@@ -91,5 +96,5 @@ def _bound(fit: Fit, inside: Mask, size: int, width: float, q: Vector) -> float:
 
 
 def _largest(leaving: Vector, coming: Vector, inside: Mask, size: int) -> float:
-    """The largest sum of ``leaving`` over ``size`` arms inside and of ``coming`` over ``size`` outside."""
+    """Return the largest sum of ``leaving`` over ``size`` arms inside, and ``coming`` over ``size`` others."""
     return float(top_sum(leaving[inside], size) + top_sum(coming[~inside], size))

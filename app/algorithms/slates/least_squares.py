@@ -21,6 +21,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from app.algorithms import checks
 from app.algorithms.types import Matrix, Rows, Vector
 
+# A counts as singular below: W would have no digits left.
 _LEAST_RECIPROCAL_CONDITION = 1e-10
 
 

@@ -6,7 +6,8 @@ Notation
     K, r        number of slates C(n, k); largest exchange min(k, n - k)
     N_s         number of slates that exchange s arms with a given one, C(k, s) C(n - k, s)
 
-Looks are taken at times fixed in advance, so the union is over j; each look is worth 6 delta / (pi^2 j^2).
+A look is a test whether the campaign can stop. Looks are taken at times fixed in advance, so the union is
+over j; look j has the share 6 delta / (pi^2 j^2).
 The proofs are in docs/papers/top-k-from-totals.md, "Constants".
 
 Source: Kuroki et al., "Polynomial-time Algorithms for Multiple-arm Identification with Full-bandit Feedback",
@@ -28,7 +29,10 @@ Bound = Literal["certified", "paper"]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at the results: ``observed`` is t, ``index`` is j."""
+    """One look: ``sigma``, ``delta`` of the campaign, ``observed`` is t, ``index`` is j.
+
+    ``bound``: see ``campaign_state.Options``.
+    """
 
     sigma: float
     delta: float
@@ -37,7 +41,10 @@ class Look:
     index: int
 
     def width(self, log_events: float, log_directions: float) -> float:
-        """C for ``exp(log_events)`` one-sided events; the paper's counts ``exp(log_directions)`` vectors."""
+        """Return C for ``exp(log_events)`` one-sided events.
+
+        With ``bound`` "paper" it is the printed one, for ``exp(log_directions)`` vectors.
+        """
         if self.bound == "paper":
             return printed(self, log_directions)
         # DEVIATION (Prop. 1): one-sided events are counted, and looks instead of rounds.
@@ -46,33 +53,33 @@ class Look:
 
 
 def printed(look: Look, log_directions: float) -> float:
-    """The paper's C_t = 2 sqrt(2) sigma sqrt(log(6 t^2 K / (pi^2 delta))), for K >= 3 directions."""
+    """Return the paper's C_t = 2 sqrt(2) sigma sqrt(log(6 t^2 K / (pi^2 delta))), for K >= 3 directions."""
     inside = math.log(6.0 / math.pi**2 / look.delta) + 2.0 * math.log(look.observed)
     return 2.0 * math.sqrt(2.0) * look.sigma * math.sqrt(inside + max(log_directions, math.log(3.0)))
 
 
 def log_slates(n: int, k: int) -> float:
-    """Log K."""
+    """Return log K."""
     return math.log(math.comb(n, k))
 
 
 def slate_width(look: Look, n: int, k: int) -> float:
-    """C for the value of every slate at once, above or below, and one slate on the other side (SAQM)."""
+    """Return C for the value of every slate at once, above or below, and one on the other side (SAQM)."""
     return look.width(math.log(math.comb(n, k) + 1), log_slates(n, k))
 
 
 def slate_interval(look: Look, n: int, k: int) -> float:
-    """C for the value of every slate at once, on both sides."""
+    """Return C for the value of every slate at once, on both sides."""
     return look.width(math.log(2.0) + log_slates(n, k), log_slates(n, k))
 
 
 def arm_width(look: Look, n: int) -> float:
-    """C for every single arm at once, on both sides (ICB)."""
+    """Return C for every single arm at once, on both sides (ICB)."""
     return look.width(math.log(2.0 * n), math.log(n))
 
 
 def exchange_widths(look: Look, n: int, k: int) -> Vector:
-    """C for the gap between the best slate and every slate that exchanges 1, ..., r arms with it. Shape (r,).
+    """Return C for the gaps between the best slate and all that exchange 1, ..., r arms with it. Shape (r,).
 
     Each number of arms has the share delta / r, so the C of small exchanges, which decide, is smaller.
     """
