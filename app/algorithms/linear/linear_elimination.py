@@ -1,13 +1,15 @@
-"""Linear elimination: the widest arm among those that may still be the best, by a full scan of every step.
+"""Linear elimination: the most uncertain arm among those that may still be the best, by a full scan.
 
 Notation
     K, d            number of arms, dimension
     w               radius * ||x||_{V^-1}, the width of an arm (K,)
     r               max over arms of x.theta^ - w, the elimination threshold
 
+No state is kept: the living arms are computed from the posterior at every step. So this is the reference for
+``sub_elim``.
+
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", section 5: "an
-elimination-based algorithm typically selects the arm with the highest uncertainty". No state is kept: the
-arms that live are computed from the posterior each time, which makes it the reference for ``sub_elim``.
+elimination-based algorithm typically selects the arm with the highest uncertainty".
 """
 
 from __future__ import annotations
@@ -25,7 +27,11 @@ from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """Widths, upper bounds, and which arms live. Shapes: (K,) each. ``threshold`` is r."""
+    """``spans`` are the widths, ``upper`` is x.theta^ + w, ``lives`` says which arms reach r, the
+    ``threshold``.
+
+    Shapes: (K,) each.
+    """
 
     spans: Vector
     upper: Vector
@@ -34,7 +40,10 @@ class Measured:
 
 
 def survey(posterior: Posterior, features: Matrix, *, radius: float) -> Measured:
-    """Measure all arms. Shapes: features (K, d). Cost: O(K d^2). Raises: as ``choose``."""
+    """Measure all arms; ``radius`` multiplies ||x||_{V^-1}.
+
+    Shapes: features (K, d). Cost: O(K d^2). Raises: as ``choose``.
+    """
     checks.shape("features", features, (None, len(posterior.theta)))
     checks.in_range("radius", radius, above=0.0)
     estimates, spans = measure(posterior, np.arange(len(features)), lambda some: features[some], radius)
@@ -46,8 +55,8 @@ def survey(posterior: Posterior, features: Matrix, *, radius: float) -> Measured
 def choose(posterior: Posterior, features: Matrix, *, k: int, radius: float, exclude: Rows = NO_ROWS) -> TopK:
     """Return the ``k`` widest arms whose upper bound x.theta^ + w reaches r; ties in row order.
 
-    When fewer than k live, the arms of largest upper bound follow, scored by their widths all the same.
-    Excluded arms still count for r.
+    When fewer than k live, the other arms follow in the order of their upper bounds, also scored by width.
+    Excluded arms count for r. ``radius`` multiplies ||x||_{V^-1}.
 
     Shapes: features (K, d), exclude (e,) distinct -> rows, scores (min(k, K - e),). Cost: O(K d^2).
     Raises: InvalidShape, NonFinite, InvalidParameter (k < 1, radius <= 0).

@@ -27,8 +27,9 @@ from app.errors import InvalidParameter
 def draw(posterior: Posterior, *, exploration: float, rng: np.random.Generator) -> Vector:
     """Return theta~ = theta^ + exploration * V^-1/2 xi.
 
-    ``exploration`` 0 is greedy, 1 the Bayesian posterior under unit noise, beta(delta / 4T) of
-    ``confidence`` the paper's. Shapes: -> (d,). Cost: d normal draws and d^2 multiply-adds.
+    ``exploration`` 0 gives the estimate itself, 1 a draw from the Bayesian posterior under unit noise. The
+    paper's value is beta(delta / 4T) of ``confidence``. Shapes: -> (d,). Cost: d normal draws and d^2
+    multiply-adds.
     Raises: InvalidParameter (exploration < 0, not finite).
     """
     if not 0.0 <= exploration < np.inf:

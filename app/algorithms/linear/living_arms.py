@@ -1,11 +1,11 @@
-"""The set of living arms of one learner, one bit an arm.
+"""The set of living arms of one learner, with one bit for each arm.
 
 Notation
     K               number of rows of the catalogue that the set has room for
     row             position of an arm in the catalogue; a row is never used for a second arm
     bits            (ceil(K / 8),) bytes; bit ``row % 8`` of byte ``row // 8`` says that the arm lives
 
-The set is a value: every change makes a copy, so a thread may go on reading the one it has.
+The set is a value: every change makes a copy, so another thread may go on reading the set it has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LivingArms:
-    """See the module. ``count`` is the number of arms that live. Each change costs K / 8 bytes of copying."""
+    """``bits`` as in the module, ``count`` living arms. Each change copies K / 8 bytes."""
 
     bits: Bytes
     count: int

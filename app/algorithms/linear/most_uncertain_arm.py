@@ -1,4 +1,4 @@
-"""Ways to propose a living arm of large width without looking at all of them.
+"""Searches for the most uncertain arm: each proposes living arms of large width without reading all of them.
 
 Notation
     V^-1            inverse of the precision (d, d); ||x||^2 = x^T V^-1 x is the squared width of x
@@ -6,9 +6,9 @@ Notation
     u               direction of an inner product search (d,)
     f*              the largest squared width of a living arm
 
-A finder only proposes; ``sub_elim.choose`` computes the width of every proposal, so a poor finder costs an
-exact pass and never a wrong answer. What each guarantees is proved in docs/papers/sublinear-bandits.md;
-what each costs and finds is measured by ``shortlist bench elimination``: ``Watched`` serves.
+A finder only proposes arms. ``sub_elim.choose`` computes the width of each of them, so a poor finder costs an
+exact pass, but never a wrong answer. The service uses ``Watched``. What each finder guarantees is proved in
+docs/papers/sublinear-bandits.md; what it costs and finds is measured by ``shortlist bench elimination``.
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 2, lines 15 to 18.
 """
@@ -26,26 +26,27 @@ from app.algorithms.types import Matrix, MipsSolver, Rows, Vector
 
 
 class Finder(Protocol):
-    """Proposes rows; those that do not live are left out by the caller."""
+    """Proposes rows of arms; the caller leaves out those that do not live."""
 
     def __call__(self, posterior: Posterior, state: Elimination, rng: np.random.Generator, /) -> Rows: ...
 
 
 def every_arm(_posterior: Posterior, state: Elimination, _rng: np.random.Generator) -> Rows:
-    """Propose all living arms: the widest of all. Cost: O(n d^2) for n living arms."""
+    """Propose all arms, so that the widest is found. Cost of the widths: O(n d^2) for n living arms."""
     return np.concatenate([heap.rows for heap in state.stages])
 
 
 def whole_stage(_posterior: Posterior, state: Elimination, _rng: np.random.Generator) -> Rows:
-    """Propose the lowest stage: if any arm is as wide as 2^-(s + 1) it is there."""
+    """Propose the lowest stage: an arm that is wider than 2^-(s + 1) can only be there."""
     return state.stages[0].rows
 
 
 @dataclass(frozen=True, slots=True)
 class StageSample:
-    """Proposes ``size`` arms of the lowest stage, drawn with replacement; all of them if they are no more.
+    """Proposes ``size`` arms of the lowest stage, drawn with replacement, or all of a stage that is no
+    larger.
 
-    If a share p of the stage is still wide enough, it misses with probability (1 - p)^size.
+    If a share p of the stage is still wide enough, it finds none of these with probability (1 - p)^size.
     """
 
     size: int = 32
@@ -59,8 +60,8 @@ class StageSample:
 class Watched:
     """Proposes the arms that were widest when they were placed, and a sample of the lowest stage.
 
-    It needs no index, and its cost does not grow with K: the stage is the approximate answer, because its
-    arms had widths within a factor of 2 when they came.
+    It needs no index, and its cost does not grow with K. A sample is good enough because the widths of a
+    stage were within a factor of 2 when its arms were placed. ``sample`` draws from the stage.
     """
 
     sample: StageSample = StageSample()
@@ -79,9 +80,11 @@ class Watched:
 class AlternatingSearch:
     """Alternates x <- argmax |u.x| and u <- V^-1 x over an index of all arms: ||x||^2 never falls.
 
-    ``solver`` answers u and -u with ``shortlist`` arms each; the widest living one gives the next u.
-    The first u is a Gaussian vector after two steps of power iteration with V^-1. When no living arm is in
-    a shortlist, because the wide arms are mostly eliminated, it falls back to a ``StageSample``.
+    ``solver`` is the index, whose rows ``features_of`` maps to features. It is asked for the ``shortlist``
+    best arms of u and of -u; the widest living one gives the next u. There are at most ``rounds`` such steps
+    from each of ``starts`` first vectors, which are Gaussian vectors after two steps of power iteration with
+    V^-1. When no shortlist has a living arm, because most wide arms are eliminated, a ``StageSample``
+    answers.
 
     Cost: at most 2 * starts * rounds searches. Guarantee: squared width at least f* / d, if every
     eigenvector of V^-1 is a start and ``solver`` is exact.
@@ -127,8 +130,9 @@ class AlternatingSearch:
 class QuadraticSearch:
     """Searches vec(V^-1) in an index of vec(x x^T): the paper's reduction, of dimension d (d + 1) / 2.
 
-    ``solver`` holds ``packed_squares`` of the arms under the same rows. Cost: one search. Guarantee: the
-    widest of all arms, if ``solver`` is exact and its shortlist has a living arm.
+    ``solver`` is an index of ``packed_squares`` of the arms under the same rows; it is asked for
+    ``shortlist`` arms. When none of them lives, a ``StageSample`` answers. Cost: one search. Guarantee: the
+    widest living arm, if ``solver`` is exact and a living arm is in its shortlist.
     """
 
     solver: MipsSolver
@@ -141,7 +145,7 @@ class QuadraticSearch:
 
 
 def packed(symmetric: Matrix) -> Vector:
-    """Return the upper triangle, off-diagonals times sqrt 2: packed(A).packed(B) = trace(A B).
+    """Return the upper triangle, entries off the diagonal times sqrt 2: packed(A).packed(B) = trace(A B).
 
     Shapes: (d, d) -> (d (d + 1) / 2,).
     """

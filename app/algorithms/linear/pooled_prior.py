@@ -1,4 +1,4 @@
-"""The pooled prior: a new key starts from what all other keys have taught, as if it were a few observations.
+"""The pooled prior: a new key starts from the observations of all other keys, weighed as if they were few.
 
 Notation
     G_k, M_k, n_k   gram, moment and observations of key k
@@ -6,8 +6,9 @@ Notation
     m               strength: how many observations the others count as
     a               min(1, m / n)
 
-The posterior of key k has precision ridge I + a G + G_k and moment a M + M_k: the likelihood of the others
-to the power a. With m = infinity it would be that of one learner for all keys, with m = 0 the plain one.
+The posterior of key k has precision ridge I + a G + G_k and moment a M + M_k: the likelihood of the other
+keys' observations enters with power a. m = infinity would give the posterior of one learner for all keys,
+m = 0 that of a key by itself.
 
 Source: Ibrahim and Chen, "Power Prior Distributions for Regression Models" (2000), Equation 1.
 """
@@ -22,10 +23,11 @@ from app.algorithms.linear.sum_algebra import plus, scaled
 
 
 def with_pooled_prior(own: RidgeSums, others: RidgeSums, *, strength: float) -> RidgeSums:
-    """Return the sums that imply the posterior of a key; ``observations`` are the key's own.
+    """Return the sums that imply the posterior of a key; their ``observations`` count the key's own.
 
-    ``others`` may be short of the newest rewards, and hold the negative of as many of ``own``: as a <= 1, the
-    gram that is returned has no negative eigenvalue all the same.
+    ``own`` are the sums of key k, ``others`` those of all other keys, ``strength`` is m. ``others`` is
+    computed as all keys less k, at a time when the sum of all keys may lack the newest rewards of k; then it
+    holds their negative. The gram returned still has no negative eigenvalue, because a <= 1.
 
     Cost: O(d^2). Raises: InvalidShape, InvalidParameter (strength <= 0).
     """

@@ -37,9 +37,9 @@ _SHORT = 256
 class RidgeSums:
     """What a learner has seen: gram and moment, packed as the lower triangle row by row, then the vector.
 
-    ``total - error`` is the sum. The error terms are below half a unit in the last place of it; they are part
-    of the state, because the next addition takes them up. Shapes: (d (d + 3) / 2,) both. ``observations``
-    counts the rows that were ``first``.
+    The sum is ``total - error``. ``error`` is the rounding error of the last addition, at most half a unit in
+    the last place; it is part of the state, because the next addition corrects for it. ``observations``
+    counts decisions, not rewards: the rows that were ``first``. Shapes: (d (d + 3) / 2,) both.
     """
 
     total: Vector
@@ -71,9 +71,10 @@ class RidgeSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Posterior:
-    """The estimate and the precision after some rewards; all arrays are read-only.
+    """The estimate and a root of V^-1 after some rewards; all arrays are read-only.
 
-    Shapes: theta (d,), root (d, d). ``ridge`` is the one in V: see ``posterior``.
+    ``ridge`` is the one in V, which may be larger than what was asked for: see ``posterior``.
+    Shapes: theta (d,), root (d, d).
     """
 
     theta: Vector
@@ -82,7 +83,7 @@ class Posterior:
 
 
 def empty(dim: int) -> RidgeSums:
-    """Return the sums of no reward at all. Raises InvalidParameter (dim < 1)."""
+    """Return the sums of a learner without rewards. Raises InvalidParameter (dim < 1)."""
     if dim < 1:
         raise InvalidParameter("dim must be at least 1", loc=("dim",))
     size = dim * (dim + 3) // 2
@@ -119,8 +120,8 @@ def add_each(
     checks.shape("first", first, (count,))
     for other in sums:
         checks.shape("sums", other.total, sums[0].total.shape)
-    # Rows in the order of their turns; learners in that of their numbers of rows, so that each turn has the
-    # first of them.
+    # In turn n the n-th row of every learner is added. Learners with more rows come first, so the learners of
+    # a turn are always the first few, and a turn is one slice.
     rows_of = np.bincount(owners, minlength=len(sums))
     most_first = np.argsort(-rows_of, kind="stable")
     place = np.argsort(most_first)
@@ -135,7 +136,7 @@ def add_each(
     parts = (order[start : start + block] for start in range(0, count, block))
     with np.errstate(over="ignore", invalid="ignore"):
         _fold(total, error, (_terms(features[p], values[p], first[p]) for p in parts), np.bincount(turn))
-    if not np.isfinite(total).all():  # which is to blame is looked for only then
+    if not np.isfinite(total).all():  # only now it matters which argument is to blame
         checks.finite("features", features)
         checks.finite("values", values)
         checks.finite("features and values", total)
@@ -147,9 +148,10 @@ def add_each(
 
 
 def _fold(total: Matrix, error: Matrix, blocks: Iterable[Matrix], sizes: Rows) -> None:
-    """Add terms to ``total - error``, changing both: in each turn one to each of the first learners.
+    """Add terms to the sums ``total - error``, in place: turn n adds one term to each of its first learners.
 
-    Shapes: total, error (m, p), blocks of terms (n, p), sizes of the turns (t,), which never grow.
+    ``blocks`` are the terms of all turns, one after the other; ``sizes`` is the number of terms of each turn.
+    Shapes: total, error (m, p), each block (n, p), sizes (t,) not increasing.
     """
     learner, left = 0, sizes.tolist()[::-1]
     for terms in blocks:
@@ -165,7 +167,7 @@ def _fold(total: Matrix, error: Matrix, blocks: Iterable[Matrix], sizes: Rows) -
 
 
 def _terms(features: Matrix, values: Vector, first: NDArray[np.bool_]) -> Matrix:
-    """What each row adds, packed. Shapes: (n, d), (n,), (n,) -> (n, p)."""
+    """Return what each row adds to gram and moment, packed. Shapes: (n, d), (n,), (n,) -> (n, p)."""
     count, dim = features.shape
     terms = np.empty((count, dim * (dim + 3) // 2))
     left = np.ascontiguousarray(features, dtype=np.float64)
@@ -177,7 +179,7 @@ def _terms(features: Matrix, values: Vector, first: NDArray[np.bool_]) -> Matrix
 
 
 def _compensated(total: Matrix, error: Matrix, term: Matrix) -> None:
-    """One step of Kahan's sums: changes all three."""
+    """Add ``term`` to ``total - error``, one step of Kahan's summation. All three are overwritten."""
     np.subtract(term, error, out=term)
     np.add(total, term, out=error)
     np.subtract(error, total, out=error)
@@ -223,8 +225,9 @@ def learned(before: Posterior, features: Vector, value: float) -> Posterior:
 
     V' = V + x x^T. With z = root^T x, u = V^-1 x and s^2 = 1 + z.z, I - z z^T / (s^2 + s) is the square root
     of (I + z z^T)^-1, so root' = root - u z^T / (s^2 + s); theta' = theta + u (r - x.theta) / s^2 (Sherman
-    and Morrison). For a learner whose rewards come one by one: no sums are kept, and rounding adds
-    up, about 1e-16 * cond(V) a reward. Whoever needs the same bits from any batches folds ``RidgeSums``.
+    and Morrison). This is for a learner whose rewards come one by one. No sums are kept, so rounding errors
+    add up, about 1e-16 * cond(V) for each reward. ``RidgeSums`` give the same bits for any batches; this does
+    not.
 
     Shapes: features (d,). Cost: 4 d^2 multiply-adds.
     """
@@ -246,8 +249,8 @@ def _read_only(theta: Vector, root: Matrix, ridge: float) -> Posterior:
 def rounding_floor(gram: Matrix) -> float:
     """Return the least ridge at which a Cholesky factorisation of ridge * I + gram cannot fail.
 
-    d (d + 4) eps max_i gram_ii: twice what Higham, "Accuracy and Stability of Numerical Algorithms",
-    Theorem 10.7 asks for, with the rounding of gram itself counted in (docs/papers/sublinear-bandits.md).
+    It is d (d + 4) eps max_i gram_ii, twice what Higham, "Accuracy and Stability of Numerical Algorithms",
+    Theorem 10.7, asks for when the rounding of gram itself is counted (docs/papers/sublinear-bandits.md).
     """
     dim = len(gram)
     return float(dim * (dim + 4) * np.finfo(np.float64).eps * gram.diagonal().max())

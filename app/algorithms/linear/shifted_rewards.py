@@ -1,13 +1,13 @@
-"""The transformation for negative best rewards: an environment whose best reward is positive.
+"""The transformation that makes the best mean reward positive when it may be negative.
 
 Notation
     x, r        features (d,) and reward as observed
     x', r'      [x / sqrt 2, sqrt 2 / 2] (d + 1,) and r / 2 + 1 / 2
     theta'      [theta* / sqrt 2, sqrt 2 / 2] (d + 1,): the parameter that the learner then estimates
 
-x'.theta' = (x.theta* + 1) / 2, so the order of the arms is unchanged, and a mean reward in [-1, 1] comes
-to lie in [0, 1]. Norms of at most 1 stay at most 1. A policy takes part by feeding ``shift_features`` of
-its catalogue and ``shift_rewards`` of its log to ``ridge`` and to its solver: nothing else changes.
+x'.theta' = (x.theta* + 1) / 2. So the order of the arms is unchanged, a mean reward in [-1, 1] becomes one in
+[0, 1], and norms of at most 1 stay at most 1. A policy uses the transformation by giving ``shift_features``
+of its catalogue and ``shift_rewards`` of its log to ``ridge`` and to its solver. Nothing else changes.
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", section 6.1.
 """
@@ -34,5 +34,5 @@ def shift_rewards(values: Vector) -> Vector:
 
 
 def unshift_scores(scores: Vector) -> Vector:
-    """Return the scores in the observed scale: the inverse of ``shift_rewards``. Shapes: (n,) -> (n,)."""
+    """Return the scores on the scale of the observed rewards, as (n,) -> (n,): undoes ``shift_rewards``."""
     return 2 * scores - 1

@@ -7,10 +7,10 @@ Notation
     tau         temperature: p(i) is proportional to exp(s_i / tau)
     k           arms to draw: the first from p, each further one from p restricted to those that are left
 
-The arms are the k largest of s_i / tau + Gumbel noise, which draws exactly so (``sampling.gumbel_max``). The
-propensity of the arm at place j is its probability given those before it; the product of all of them is the
-probability of the ordered list. It is computed from the very scores that were drawn from: no rounding of a
-score makes a propensity wrong.
+The arms are those of the k largest s_i / tau + Gumbel noise, which have exactly this distribution
+(``sampling.gumbel_max``). The propensity of the arm at place j is its probability given the arms before it,
+so the product of all propensities is the probability of the ordered list. Propensities are computed from the
+same scores that the draw uses, so rounding of a score makes none of them wrong.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ class Softmax:
 def choose(scores: Vector, *, k: int, temperature: float, rng: np.random.Generator) -> Softmax:
     """Draw min(k, K) arms without replacement.
 
-    A propensity below the least positive float64 is given as that: it can occur only beyond the first place.
+    A propensity below the least positive normal float64 is returned as that number. This can happen only
+    after the first place. ``temperature`` is tau.
+
     Shapes: scores (K,), the s of all eligible arms. Cost: O(K + k log k), besides the K d of the scores.
     Raises: InvalidShape, NonFinite, InvalidParameter (k < 1, temperature <= 0).
     """
     checks.shape("scores", scores, (None,))
     checks.finite("scores", scores)
     checks.in_range("temperature", temperature, above=0.0)
-    # Differences first: a large common part must not be all that a float64 can hold after the division.
+    # Subtracting first keeps the differences: divided first, large scores would round them away.
     weights = (scores - scores.max(initial=-np.inf)) / temperature if len(scores) else scores
     places, logs = top_k(weights, k, rng=rng)
     return Softmax(places, np.maximum(np.exp(logs), np.finfo(np.float64).tiny))

@@ -28,8 +28,9 @@ def choose(
 ) -> TopK:
     """Draw theta~ and return the ``k`` arms that ``solver`` finds for it.
 
-    ``solver`` holds the arms: a graph with a shortlist in production, the ladder of Algorithm 1 in
-    ``mips.adaptive``, or a scan. Inner products need no normalised query, so theta~ is passed as it is.
+    ``solver`` holds the arms: in production a graph with a shortlist; or the ladder of Algorithm 4 in
+    ``mips.adaptive``; or a scan. The best arm of an inner product does not depend on the query's norm, so
+    theta~ is passed as it is. ``exploration`` is explained in ``linear_ts.draw``.
 
     Shapes: exclude (e,) distinct rows -> rows (m,), scores (m,) with m <= k.
     Cost: O(d^2) and one search. Raises: InvalidParameter, and what ``solver`` raises.

@@ -1,4 +1,4 @@
-"""Scaling, adding and subtracting what learners have seen: ridge sums are additive.
+"""Ridge sums scaled, added and subtracted: for discounting, and for the pooled prior.
 
 Notation
     a, b        ``RidgeSums`` of the same dimension d; their values are sum - error, entry by entry
@@ -6,9 +6,9 @@ Notation
     T, t, h     reference time of the sums, time of a decision, half-life
 
 Discounting
-    Sums at reference time T hold sum w x x^T and sum w r x with w = 2^(-(T - t) / h). Moving T on multiplies
-    both by one factor, so nothing but T needs to be kept, and a term that comes late has a weight of its own:
-    the result does not depend on the order in which rewards arrive.
+    Sums at reference time T hold sum w x x^T and sum w r x with w = 2^(-(T - t) / h). A later T multiplies
+    both by one factor, so a learner keeps only the sums and T. The weight of a reward depends on its own
+    time, so the result does not depend on the order in which rewards arrive.
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Equation 1, with the weights
 of Russac, Vernade and Cappe, "Weighted Linear Bandits for Non-Stationary Environments" (2019), in time
@@ -25,13 +25,16 @@ from app.algorithms.types import Vector
 
 
 def weight(elapsed_ms: int, half_life_s: float) -> float:
-    """Return 2^(-elapsed / half-life), at most 1. Raises InvalidParameter (half-life <= 0)."""
+    """Return 2^(-elapsed / half-life), at most 1; ``elapsed_ms`` is T - t, where less than 0 counts as 0.
+
+    Raises: InvalidParameter (half-life <= 0).
+    """
     checks.in_range("half_life_s", half_life_s, above=0.0)
     return float(np.exp2(-max(0, elapsed_ms) / (1_000.0 * half_life_s)))
 
 
 def scaled(sums: RidgeSums, factor: float) -> RidgeSums:
-    """Return c a; the number of observations stays.
+    """Return c a for c = ``factor``; the number of observations stays.
 
     The rounding of one scaling is half a unit in the last place. Cost: d (d + 3) multiplications.
     Raises: InvalidParameter (factor < 0, not finite).
@@ -48,7 +51,7 @@ def plus(a: RidgeSums, b: RidgeSums) -> RidgeSums:
 
 
 def minus(a: RidgeSums, b: RidgeSums) -> RidgeSums:
-    """Return a - b: what ``a`` would be had it never seen ``b``, to the rounding of a.
+    """Return a - b: what ``a`` would be without the rewards of ``b``, up to the rounding of a.
 
     Cost: O(d^2). Raises: InvalidShape.
     """
@@ -64,7 +67,7 @@ def _combined(a: RidgeSums, b: RidgeSums, sign: float) -> RidgeSums:
 
 
 def _two_sum(a: Vector, b: Vector) -> tuple[Vector, Vector]:
-    """A + b as rounded, and what the rounding took (Knuth): exact, whichever is larger."""
+    """Return a + b as rounded, and the rounding error, exactly (Knuth), whichever of both is larger."""
     total = a + b
     share = total - a
     return total, (a - (total - share)) + (b - share)
