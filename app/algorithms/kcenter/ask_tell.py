@@ -6,10 +6,10 @@
         state = tell(state, [(query.number, measure(*query.pair)) for query in queries])
     answer(state).centers
 
-Every function returns a new state and leaves the old one alone; ``tell`` returns the very state it was given
-when nothing in the answers is new. Answers may come in any order, late, or
-never, from any number of clients; a number counts once. A pair whose queries stay open is asked again when it
-is the one that matters.
+Every function returns a new state and does not change the old one. When nothing in the answers is new,
+``tell`` returns the same state. Answers may come in any order, late or never, and from any number of clients;
+of several answers to one query the first counts. A pair whose queries stay open is asked again when it is the
+pair that the next choice depends on.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class Query:
 class Answer:
     """Where a campaign stands.
 
-    ``centers`` are those found so far, in order. ``radius`` estimates max over v of min over s of d(v, s), in
-    the scale of the answers, over pairs that were answered: None without any. Nothing is asked about the last
-    centre, so the radius of all centres is smaller, up to noise. ``guarantee`` is that of ``centers``.
+    ``centers`` are those found so far, in order, and ``guarantee`` is theirs. ``radius`` estimates max over v
+    of min over s of d(v, s) on the scale of the answers, from the pairs that were answered; None without
+    answers. Nothing is asked about the last centre, so the radius of all centres is smaller, up to noise.
+    ``issued`` counts the queries, ``observed`` the answers.
     """
 
     centers: tuple[int, ...]
@@ -141,7 +142,7 @@ def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
 
 
 def answer(state: State) -> Answer:
-    """Return where the campaign stands; a state may be looked at at any time."""
+    """Return where the campaign stands, at any time."""
     state = settled(state)
     settings, found = state.settings, len(state.centers)
     distances = np.where(state.counts[:found] > 0, noise.means(state), np.inf).min(axis=0)
@@ -161,7 +162,7 @@ def answer(state: State) -> Answer:
 
 
 def _calibration_pairs(state: State, count: int) -> tuple[Rows, Rows]:
-    """Return pairs with the first centre whose variance is still to be measured, least asked first."""
+    """Return ``count`` pairs with the first centre for measuring the variance, the least asked first."""
     points = noise.calibration_points(state)
     asked = noise.expected(state)[0, points].astype(np.float64)
     asked[state.calibration[0] >= noise.repeats(state)] = np.inf
@@ -173,7 +174,7 @@ def _calibration_pairs(state: State, count: int) -> tuple[Rows, Rows]:
 
 
 def _calibrated(state: State, points: Rows, values: Matrix) -> Matrix:
-    """Take up answers of pairs with the first centre that belong to the calibration (Welford's update)."""
+    """Return the calibration after answers of pairs with the first centre (Welford's update)."""
     if noise.is_calibrated(state):
         return state.calibration
     calibration, most = state.calibration.copy(), noise.repeats(state)

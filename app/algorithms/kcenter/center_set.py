@@ -6,7 +6,8 @@ Notation
     d(v, S)     min over s in S of d(v, s)
     S           the centres chosen so far; greedy adds the v outside S of largest d(v, S)
 
-Values within the rounding of a sum of m squares count as equal; equal values go to the lowest index.
+Values that differ by no more than the rounding error of a sum of m squares count as equal. Of equal values
+the one of the lowest index is chosen.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ Points = NDArray[np.floating[Any]]
 class CenterSet:
     """Centres in the order they were chosen, and what they cost.
 
-    Shapes: centers (k,). ``radius`` is max over v of |x_v - nearest centre|, a root distance, or an upper
-    bound of it where ``radius_kind`` says so. ``reads`` counts coordinates read of pairs of points,
-    ``exhaustive_reads`` is n m k. The guarantee is ``exact`` for greedy's own centres; its epsilon means that
-    every centre had d(v, S) >= max - epsilon when it was chosen.
+    ``radius`` is max over v of |x_v - nearest centre|, a root distance, or an upper bound of it where
+    ``radius_kind`` says so. ``reads`` counts the coordinates read, once for each pair of points;
+    ``exhaustive_reads`` is n m k, what a scan reads. The guarantee is ``exact`` for greedy's own centres; its
+    epsilon means that every centre had d(v, S) >= max - epsilon when it was chosen. Shapes: centers (k,).
     """
 
     centers: Rows
@@ -44,12 +45,15 @@ class CenterSet:
 
 
 def rounding(dim: int) -> float:
-    """Bound on the relative error of a sum of ``dim`` squared differences in float64, in any order."""
+    """Bound the relative error of a sum of ``dim`` squared differences in float64, in any order."""
     return (dim + 8) * float(np.finfo(np.float64).eps)
 
 
 def first_best(values: Vector, dim: int) -> int:
-    """Return the lowest index among the values that rounding cannot tell from the largest."""
+    """Return the lowest index of the values that rounding cannot tell from the largest.
+
+    ``values`` are sums of ``dim`` squares.
+    """
     return int(np.argmax(values >= values.max() * (1.0 - rounding(dim))))
 
 

@@ -6,10 +6,11 @@ Notation
     pair        a point v and a centre s
     scale       largest (max_v x_v,j - min_v x_v,j)^2 over the coordinates j
 
-The coordinates are permuted once, by a permutation that the points could not foresee, and cut into blocks. A
-block of all points is contiguous: [q][n][w]. Whoever reads a pair block after block, from any block on,
-samples its coordinates without replacement; after q blocks the mean is exact. Every |x_v,j - x_s,j|^2 lies
-in [0, scale]: the intervals are scaled, not the points. Why not ``mips.blocked``: docs/papers/bounded-me.md.
+The coordinates are permuted once, at random and independently of the points, and cut into blocks. One block
+of all points is contiguous in memory: [q][n][w]. Reading a pair block after block, from any block on, samples
+its coordinates without replacement; after q blocks the mean is exact. Every |x_v,j - x_s,j|^2 lies in [0,
+scale], so the intervals are scaled, not the points. Why this is not ``mips.blocked``:
+docs/papers/bounded-me.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _ROWS = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coordinates:
-    """Points in blocks of permuted coordinates. Shapes: blocks (q, n, w), read-only, zero beyond m."""
+    """Points in blocks of permuted coordinates; ``dim`` is m, ``scale`` as in the module.
+
+    Shapes: blocks (q, n, w), read-only, zero beyond m.
+    """
 
     blocks: Points
     dim: int
@@ -61,7 +65,8 @@ def blocked(
 ) -> Coordinates:
     """Lay ``points`` out in blocks of ``width`` permuted coordinates.
 
-    ``scale`` bounds every |x_v,j - x_u,j|^2; without it the ranges of the coordinates are computed.
+    ``scale`` bounds every |x_v,j - x_u,j|^2; if it is None, it is computed from the ranges of the
+    coordinates.
     Shapes: points (n, m), float32 or float64. Cost: reads and writes everything once, n m; do it once for
     many calls. Raises: InvalidShape, NonFinite, InvalidParameter (no points, scale < 0, width < 1).
     """

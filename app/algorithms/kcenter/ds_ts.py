@@ -6,8 +6,8 @@ Notation
     Theta(v, s) a draw from Beta(1 + t mean, 1 + t (1 - mean)), the posterior of a uniform prior
     z           probability of Thompson sampling (``mix``); else the centre of smallest L(v, s), as in DS-UCB
 
-A point is out of the race as soon as one centre is certainly near. It need not be the nearest, so sampling
-from the posterior wastes less on the others than lower bounds do.
+A point cannot be the next centre as soon as one centre is certainly near it. That need not be the nearest
+centre. Sampling from the posterior pulls the other, farther centres less often than lower bounds do.
 
 Source: Jali, Karamchandani, Moharir, "Greedy k-Center from Noisy Distance Samples", Algorithm 2.
 """
@@ -54,7 +54,7 @@ def ds_ts(
 
 
 def _near_center(race: Race, rows: Rows, mix: float) -> Rows:
-    """Return one centre for each of ``rows``, drawn with probability ``mix``, else of smallest L(v, s)."""
+    """Return a centre for each of ``rows``: drawn with probability ``mix``, else that of least L(v, s)."""
     columns = lowest_bound(race, rows)
     members = np.flatnonzero(race.rng.random(len(rows)) < mix)
     sampled, found = rows[members], len(race.centers)

@@ -37,15 +37,18 @@ def ds_ucb(
 ) -> CenterSet:
     """Return ``k`` centres, with probability at least 1 - delta those of the greedy algorithm.
 
-    A contested point v is pulled with the centre s of smallest L(v, s). ``epsilon`` accepts points whose d is
-    within epsilon of the largest, in the units of d. ``ci`` "experiment" with ``c_alpha`` is the width of the
-    paper's experiments and guarantees nothing. ``radius`` "bound" returns an upper bound that holds with the
-    same probability; "exact" reads on until the radius is known, at about the cost of one more centre.
-    ``first`` is the first centre, a random one if None.
+    A point v that may still be the next centre is pulled with the centre s of smallest L(v, s).
+
+    ``delta`` bounds the probability that a centre is wrong. ``epsilon`` > 0 accepts every point whose d is
+    within epsilon of the largest, in the units of d. ``ci`` names the interval, see ``intervals``;
+    "experiment" has the width of the paper's experiments, with the factor ``c_alpha``, and guarantees
+    nothing. ``radius`` "bound" returns an upper bound of the radius, with the same probability; "exact" goes
+    on reading until the radius is known, for about the cost of one more centre. ``first`` is the first
+    centre, a random one if None.
 
     Shapes: coordinates of n points -> centers (k,).
-    Cost: at most n m k coordinate reads; the number read is ``CenterSet.reads``. Few coordinates, which no
-    interval can tell apart, are all read: the guarantee is then "exact".
+    Cost: at most n m k coordinate reads; the number read is ``CenterSet.reads``. When there are too few
+    coordinates to narrow an interval, all are read, and the guarantee is "exact".
     Raises: InvalidParameter (k not in 1..n, delta not in (0, 1), ci, c_alpha, epsilon, first).
     """
     options = Options(

@@ -45,7 +45,8 @@ def sides(n: int, k: int, epsilon: float) -> int:
     """Return how many one-sided events share delta: delta' = delta / sides.
 
     Without a tolerance the centres are greedy's own as long as no interval fails, so only the n k pairs with
-    these centres matter. A tolerance leaves the choice to chance: then every pair counts.
+    these centres matter. With a tolerance ``epsilon`` > 0 the answers decide which of several centres is
+    chosen, so every pair counts.
     """
     # DEVIATION (Alg. 1, line 2): delta / n^2 also for the pairs that greedy never looks at.
     return 2 * n * k if epsilon == 0.0 else max(n * (n - 1), 1)
@@ -54,6 +55,8 @@ def sides(n: int, k: int, epsilon: float) -> int:
 def interval(kind: Kind, *, delta: float, n: int, k: int, epsilon: float, c_alpha: float) -> Interval:
     """Return the bounds as a function of (mean, t, j), all (r,), of answers in [0, 1].
 
+    ``delta`` is shared by all pairs of ``n`` points and ``k`` centres, see ``sides``. ``c_alpha`` is the
+    factor C_alpha of Equation 22, for ``kind`` "experiment" alone.
     Raises: InvalidParameter (kind, delta not in (0, 1), c_alpha <= 0).
     """
     checks.in_range("delta", delta, above=0.0, below=1.0)
@@ -78,7 +81,7 @@ def _around(mean: Vector, radius: Vector) -> Bounds:
 
 
 def level(j: Counts, share: float) -> Vector:
-    """Return log(k1 j^a / delta'): exp(-level) summed over all looks is below delta'."""
+    """Return log(k1 j^a / share): exp(-level) summed over all looks is below ``share``, which is delta'."""
     found: Vector = math.log(_K1 / share) + _A * np.log(j)
     return found
 
@@ -86,7 +89,8 @@ def level(j: Counts, share: float) -> Vector:
 def kl(mean: Vector, t: Counts, j: Counts, share: float) -> Bounds:
     """Return the least and the largest q with t kl(mean, q) <= log(k1 j^a / delta'): Equation 14.
 
-    Both err outwards, by 1e-6 at most. Shapes: (r,) -> (r,), (r,). Cost: O(r).
+    ``share`` is delta'. Rounding makes the interval at most 1e-6 wider on either side, never narrower.
+    Shapes: (r,) -> (r,), (r,). Cost: O(r).
     """
     # DEVIATION (Eq. 14): the look j replaces t inside the logarithm, bounds are evaluated at looks only.
     allowed = level(j, share) / t
@@ -94,10 +98,10 @@ def kl(mean: Vector, t: Counts, j: Counts, share: float) -> Bounds:
 
 
 def _kl_upper(mean: Vector, allowed: Vector) -> Vector:
-    """Largest q with kl(mean, q) <= allowed, or slightly more.
+    """Return the largest q with kl(mean, q) <= allowed, or slightly more.
 
-    kl(mean, .) is convex, so Newton's method from outside the interval stays outside. It starts at the nearer
-    of Pinsker's bound and of kl(p, q) >= p log p + (1-p) log(1-p) - (1-p) log(1-q).
+    kl(mean, .) is convex, so Newton's method that starts outside the interval stays outside. It starts at the
+    smaller of two upper bounds: Pinsker's, and that of kl(p, q) >= p log p + (1-p) log(1-p) - (1-p) log(1-q).
     """
     rest = 1.0 - mean
     entropy = -xlogy(mean, mean) - xlogy(rest, rest)
@@ -126,7 +130,8 @@ def experiment(t: Counts, n: int, delta: float, c_alpha: float) -> Vector:
 def gaussian(mean: Vector, t: Counts, variance: float, share: float) -> Bounds:
     """Return mean -/+ sqrt(2 variance log(k1 t^a / delta') / t): Equation 14 for Gaussian answers.
 
-    Every answer is a look. Shapes: (r,) -> (r,), (r,).
+    ``variance`` is that of one answer, ``share`` is delta'. Every answer is a look. Shapes: (r,) -> (r,),
+    (r,).
     """
     radius = np.sqrt(2.0 * variance * level(t, share) / t)
     return mean - radius, mean + radius

@@ -6,9 +6,10 @@ Notation
     near        (n,) min over the chosen centres s of |x_v|^2 + |x_s|^2 - 2 x_v.x_s, in working precision
     e           bound on |near - min D| for every entry
 
-A matrix product is many times faster than differences, and loses digits by cancellation. Its error is at
-most e, so the farthest point is among those with near >= max near - 2e; only these are computed as defined,
-and none of their pairs twice.
+A matrix product is many times faster than differences, but loses digits by cancellation. Its error is at most
+e, so the farthest point is among those with near >= max near - 2e. Only the distances of these points are
+computed as they are defined, and none of them twice.
+
 For products and norms in pieces of ``_PIECE`` coordinates, added up in float64, e is gamma (|x_v| + |x_s|)^2
 with gamma = (_PIECE + 4) u (N. Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1).
 
@@ -69,9 +70,9 @@ def naive_greedy(points: Points, *, k: int, rng: np.random.Generator, first: int
 
 
 class _Exact:
-    """min over the centres of D(v, s), for the rows that were asked for: no pair is computed twice.
+    """Computes min over the centres of D(v, s) for the rows that are asked for, and no pair twice.
 
-    So points that tie, all of them perhaps, cost n m k in all, as a scan by differences does.
+    So even if all points tie, the whole run costs n m k, as a scan by differences does.
     """
 
     def __init__(self, points: Points) -> None:
@@ -114,7 +115,7 @@ def _with_norms(points: Points) -> tuple[Points, Vector]:
 
 
 def _error(points: Points, largest: float) -> float:
-    """Bound e, twice over, for squared norms of at most ``largest``; the last term covers underflow."""
+    """Return twice the bound e for squared norms of at most ``largest``; the last term covers underflow."""
     info, dim = np.finfo(points.dtype), points.shape[1]
     relative: float = (_PIECE + 4) * float(info.eps) + 2.0 * rounding(dim)
     underflow: float = 8.0 * dim * float(info.tiny)
@@ -130,7 +131,7 @@ def _squared_norms(points: Points) -> Vector:
 
 
 def _products(points: Points, point: Points) -> Vector:
-    """x_v.point of every row v, summed in float64 over pieces of ``_PIECE`` coordinates."""
+    """Return x_v.point for every row v, summed in float64 over pieces of ``_PIECE`` coordinates."""
     total = np.zeros(len(points))
     for start in range(0, len(point), _PIECE):
         total += points[:, start : start + _PIECE] @ point[start : start + _PIECE]

@@ -1,14 +1,15 @@
-"""What the answers so far say of every pair: variance, confidence bounds, draws from the posterior.
+"""What the answers so far tell about every pair: variance, confidence bounds, draws from the posterior.
 
 Notation
     t, mean     number and mean of the answers of a pair
     sigma^2     variance of an answer: given, at most 1/4 for answers in [0, 1], or bounded from calibration
     R, f        sum of squared residuals of the calibration, its degrees of freedom
     delta'      share of delta for one side of one pair's interval
-    epsilon     tolerance: as given, else sigma / 10, or a tenth of its bound if that is all that is known
+    epsilon     tolerance: as given, else sigma / 10, or a tenth of sigma's bound when sigma is not given
 
-A variance that is not given is bounded with probability 1 - delta / 2 by R / q, q the delta / 2 quantile of
-chi-square(f). That needs answers whose number was fixed in advance: the first few of fixed pairs.
+A variance that is not given is at most R / q with probability 1 - delta / 2, where q is the delta / 2
+quantile of chi-square(f). This needs pairs and numbers of answers that were fixed in advance: the calibration
+takes the first few answers of some pairs.
 
 Source: Jali, Karamchandani, Moharir, "Greedy k-Center from Noisy Distance Samples", section VII.
 """
@@ -38,7 +39,7 @@ def repeats(state: State) -> int:
 
 
 def is_calibrated(state: State) -> bool:
-    """Whether the variance is known, or bounded."""
+    """Whether the variance is given, or all answers that bound it are there."""
     return bool((state.calibration[0] >= repeats(state)).all())
 
 
@@ -74,7 +75,8 @@ def _quantile(freedom: int, probability: float) -> float:
 def tolerance(state: State) -> float:
     """Return epsilon; the state must be calibrated.
 
-    It may follow from the calibration: all n (n - 1) one-sided events count, whatever a tolerance above 0 is.
+    It may depend on the calibration, because the intervals do not depend on it: delta is shared by the same
+    n (n - 1) one-sided events for every tolerance above 0.
     """
     epsilon = state.settings.epsilon
     return _TOLERANCE * math.sqrt(variance(state)) if epsilon is None else epsilon
@@ -83,7 +85,7 @@ def tolerance(state: State) -> float:
 def expected(state: State) -> Counts:
     """Return the number of answers of every pair once those under way are in. Shapes: -> (p, n).
 
-    Queries that were overtaken by many others are taken for lost, so that their pairs are asked again.
+    A query that is still open after many later ones counts as lost, so that its pair is asked again.
     """
     counts = state.counts[: len(state.centers)].copy()
     patience = _PATIENCE + state.observed // 2
@@ -102,8 +104,8 @@ def means(state: State) -> Matrix:
 def bounds(state: State, mean: Matrix, counts: Counts) -> Bounds:
     """Return bounds of d for pairs of these means and counts; infinite where the count is 0.
 
-    Shapes: mean, counts any, the same -> the same. The counts need not be those of the state: a plan adds the
-    answers it waits for.
+    The counts need not be those of the state: a plan adds the answers that it waits for.
+    Shapes: mean and counts have one shape, any, and so have the bounds.
     """
     settings = state.settings
     share = confidence(state) / intervals.sides(settings.n, settings.k, tolerance(state))
@@ -117,7 +119,7 @@ def bounds(state: State, mean: Matrix, counts: Counts) -> Bounds:
 
 
 def draw(state: State, point: int, rng: np.random.Generator) -> Matrix:
-    """Return one draw of d(point, s) for every centre s from its posterior. Shapes: -> (p,).
+    """Return a draw of d(point, s) from its posterior for every centre s found. Shapes: -> (p,).
 
     Gaussian answers: prior N(0, v), v the larger of 1/2 and sigma^2. Answers in [0, 1]: prior Beta(1, 1).
     """

@@ -5,7 +5,7 @@ Notation
     S           the centres found; pair (v, s) is a point v outside S and a centre s
     number      0, 1, 2, ...: the name of a query; every query asks for the distance of one pair, once
 
-A state and the generators that are passed in are all that the next step depends on.
+The next step depends on nothing but a state and the generator that is passed in.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ CALIBRATION = 128
 
 
 class Options(TypedDict):
-    """What a campaign of any method is made with.
+    """The settings of a campaign that every method takes.
 
+    ``n`` points, ``k`` centres, ``delta`` the probability of an error.
     ``noise`` "gaussian": answers are d(v, s) + N(0, noise_std^2), noise_std None if unknown; "bernoulli":
     answers lie in [0, 1] and have mean d(v, s). ``epsilon`` None is a tenth of the noise, see ``noise``.
     What may be left out has the default of ``Settings``.
@@ -47,7 +48,7 @@ class Options(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``Options``, the method, and what is its own: ``mix`` is z of NS-TS, ``threshold`` that of NS-TandS."""
+    """``Options``, the method, and its own settings: ``mix`` is z of NS-TS, ``threshold`` is for NS-TandS."""
 
     method: Method
     n: int
@@ -69,10 +70,11 @@ class Settings:
 class State:
     """A campaign after some answers; all arrays are read-only.
 
-    Shapes: counts and sums (k, n) are of the answers of pair (v, centers[row]); open (3, q) are the queries
-    that wait for an answer, ascending, as numbers, points, rows of counts; calibration (3, c) holds count,
-    mean and sum of squared residuals of the first answers of c fixed pairs with the first centre.
-    ``issued`` queries and ``asks`` calls so far, ``observed`` answers taken.
+    ``counts`` and ``sums`` (k, n) are the number and the sum of the answers of pair (v, centers[row]).
+    ``open`` (3, q) are the queries that wait for an answer, in ascending order: numbers, points, rows of
+    ``counts``. ``calibration`` (3, c) holds count, mean and sum of squared residuals of the first answers of
+    c fixed pairs with the first centre. ``issued`` counts queries, ``asks`` calls of ``ask``, ``observed``
+    answers.
     """
 
     settings: Settings

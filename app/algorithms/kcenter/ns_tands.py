@@ -48,7 +48,10 @@ def start(
 
 
 def next_center(state: State) -> int | None:
-    """Return i* if its box beats every other box: some arm of that is below all arms of i*, beyond beta."""
+    """Return i* if it is certain, else None.
+
+    It is certain when every other box has an arm that is below all arms of i* by more than beta allows.
+    """
     others, counts, mean = _stage(state)
     if not counts.all():
         return None
@@ -106,7 +109,8 @@ def _stage(state: State) -> tuple[Rows, Counts, Matrix]:
 def _proportions(mean: Matrix, epsilon: float) -> Matrix:
     """Return the proportions of Equation 19 as an array over the arms; 0 for arms that need no pulls.
 
-    With a tolerance a gap is as large as what has to be seen: gap + epsilon. Else ties would take all pulls.
+    With a tolerance the gap is gap + epsilon, the difference that the stop has to see. Otherwise near ties
+    would take all pulls.
     """
     best = int(mean.min(axis=0).argmax())
     rest = np.delete(np.arange(mean.shape[1]), best)
@@ -118,7 +122,7 @@ def _proportions(mean: Matrix, epsilon: float) -> Matrix:
 
 
 def _threshold(state: State, t_a: Counts, t_b: Counts, total: int) -> Matrix | float:
-    """Return beta for comparisons of arms with t_a and t_b answers."""
+    """Return beta for comparing arms of t_a and t_b answers; ``total`` is T."""
     settings = state.settings
     if settings.threshold == "heuristic":
         return math.log((1.0 + math.log(total)) / settings.delta)
@@ -129,7 +133,7 @@ def _threshold(state: State, t_a: Counts, t_b: Counts, total: int) -> Matrix | f
 
 
 def comparisons(n: int, k: int, epsilon: float) -> int:
-    """Return how many comparisons share delta: those on greedy's path, or all with a tolerance."""
+    """Return how many comparisons share delta: those on greedy's path, or with a tolerance all."""
     return max(n * k * (k - 1) // 2, 1) if epsilon == 0.0 else max((n * (n - 1) // 2) ** 2, 1)
 
 

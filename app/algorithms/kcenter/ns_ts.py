@@ -27,13 +27,14 @@ def start(
 ) -> State:
     """Return a campaign for ``k`` centres of ``n`` points; go on with ``ask_tell``.
 
-    With probability at least 1 - delta every centre had d(v, S) >= max - epsilon when it was chosen, in the
-    scale in which the distances are answered. With epsilon 0 they are greedy's own, and two points that tie
-    are asked about for ever; None is a tenth of the noise's standard deviation, which ends every race.
-    Answers must be independent, and whether they arrive must not depend on their values.
-    ``noise`` "gaussian": of known ``noise_std``, or of unknown equal variance (None), which the first 128 to
-    256 queries then bound. ``noise`` "bernoulli": answers in [0, 1], such as judgements 0 or 1.
-    ``first`` is the first centre, drawn if None. ``mix`` is z.
+    With probability at least 1 - delta every centre had d(v, S) >= max - epsilon when it was chosen, on the
+    scale of the answers. With ``epsilon`` 0 the centres are greedy's own, but a campaign never ends when two
+    points tie. None stands for a tenth of the noise's standard deviation, with which every campaign ends.
+    Answers must be independent, and whether an answer arrives must not depend on its value.
+
+    ``noise`` "gaussian": Gaussian noise of standard deviation ``noise_std``; if that is None, the variance is
+    unknown but equal for all pairs, and the first 128 to 256 queries bound it. ``noise`` "bernoulli": answers
+    in [0, 1], such as judgements 0 or 1. ``first`` is the first centre, drawn if None. ``mix`` is z.
 
     Raises: InvalidParameter (n < 1, k not in 1..n, delta not in (0, 1), first, noise, noise_std <= 0,
     epsilon < 0, mix).
@@ -81,7 +82,7 @@ class _Plan:
         return max(first, second, key=lambda point: float(self.high[point] - self.low[point]))
 
     def center(self, point: int, rng: np.random.Generator) -> int:
-        """Return the centre's row to ask about: one never asked, else by Thompson sampling or least L."""
+        """Return the centre's row: one never asked about, else by Thompson sampling or by least L."""
         # DEVIATION (Alg. 3, line 6): a new centre's pair is asked when its point is a candidate, not at once.
         if not self.counts[:, point].all():
             return int(self.counts[:, point].argmin())
@@ -112,7 +113,8 @@ def choose(state: State, count: int, rng: np.random.Generator) -> tuple[Rows, Ro
     while len(points) < count:
         point = plan.candidate()
         row = plan.center(point, rng)
-        # By the pair that keeps the interval wide: batches of the pair that is drawn would outgrow it.
+        # A batch is a tenth of the answers of the pair of least L, which keeps the interval wide. A tenth of
+        # the answers of the pair that was drawn could be far more.
         widest = plan.counts[plan.lower[:, point].argmin(), point]
         batch = min(max(1, int(_GROWTH * widest)), count - len(points))
         points += [point] * batch

@@ -2,8 +2,9 @@
 
 Notation: see ``ns_ts``; z = 0.
 
-Pulling only the largest upper bound, as Algorithm 1 does, stalls here: the rivals' upper bounds settle just
-under the winner's, which no number of queries makes exact. So the rule of two candidates stays.
+Algorithm 1 pulls only the point of largest upper bound. With noisy answers that stalls: the winner's distance
+never becomes exact, and the upper bounds of its rivals stay just below the winner's, so they are never pulled
+again. So the two candidates of NS-TS are kept.
 
 Source: Jali, Karamchandani, Moharir, "Greedy k-Center from Noisy Distance Samples", sections VI-A and VII-A.
 """

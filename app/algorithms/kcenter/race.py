@@ -23,10 +23,11 @@ _ENTRIES = 2**15
 
 
 class Race:
-    """What has been read of each pair, and the bounds that follow; lives for one call.
+    """What has been read of each pair, and the bounds that follow. A race belongs to one call.
 
-    Shapes: sums, looks, mean, lower, upper (k, n), one row a centre; low, high (n,) are L(v, S) and U(v, S).
-    ``reads`` counts the coordinates read of pairs; a pair with ``last_look`` looks is known exactly.
+    ``bounds`` computes intervals from (mean, reads, looks). ``low`` and ``high`` are L(v, S) and U(v, S).
+    ``reads`` counts the coordinates read of pairs. A pair with ``last_look`` looks is known exactly.
+    Shapes: sums, looks, mean, lower, upper (k, n), one row a centre; low, high (n,).
     """
 
     def __init__(self, coordinates: Coordinates, k: int, bounds: Interval, rng: np.random.Generator) -> None:
@@ -53,7 +54,10 @@ class Race:
         self.low[self.centers] = self.high[self.centers] = -1.0
 
     def pull(self, rows: Rows, columns: Rows, blocks: Counts) -> None:
-        """Read ``blocks`` more blocks of each pair (row, column), or what is left; pairs are distinct."""
+        """Read ``blocks`` more blocks of each pair (row, column), or all that are left.
+
+        The pairs are distinct.
+        """
         looks = self.looks[columns, rows]
         blocks = np.minimum(blocks, self.last_look - looks)
         for column, look, count, members in _alike(columns, looks, blocks):

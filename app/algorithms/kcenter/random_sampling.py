@@ -1,4 +1,4 @@
-"""Random sampling: the stages of DS-UCB with pairs pulled at random, as the paper's second baseline.
+"""Random sampling, the paper's second baseline: the stages of DS-UCB, with pairs pulled at random.
 
 Notation
     n, k        number of points, of centres

@@ -1,11 +1,11 @@
-"""The stages of greedy k-center by sampled coordinates: race until the farthest point is certain, add it.
+"""The stages of greedy k-center by sampled coordinates: pull until the farthest point is certain, add it.
 
 Notation
     n, m, k     number of points, of coordinates, of centres
     S           the centres so far; U(v, S), L(v, S) bounds of d(v, S) / scale, see ``race``
     v^L         the point of largest L(v, S): the next centre once no other U(v, S) exceeds L(v^L, S)
 
-Which pairs a round pulls is free, because the intervals hold at all looks at once; algorithms differ in that.
+A round may pull any pairs, because the intervals hold at all looks at once. The algorithms differ in which.
 
 Source: Jali, Karamchandani, Moharir, "Greedy k-Center from Noisy Distance Samples", Algorithms 1 and 2.
 """
@@ -58,7 +58,7 @@ class Options(TypedDict):
 
 
 def run(coordinates: Coordinates, pull: Round, options: Options) -> CenterSet:
-    """Race for k centres, round by round with ``pull``, and bound the radius."""
+    """Find k centres, round by round with ``pull``, and the radius or a bound of it."""
     n, dim, k, ci = coordinates.size, coordinates.dim, options["k"], options["ci"]
     check_count(k, n)
     checks.in_range("epsilon", options["epsilon"], least=0.0)
@@ -87,7 +87,7 @@ def run(coordinates: Coordinates, pull: Round, options: Options) -> CenterSet:
 
 
 def _can_tell_apart(coordinates: Coordinates, bounds: Interval) -> bool:
-    """Whether half of the coordinates narrow an interval to half of its range; else read all."""
+    """Whether reading half of the coordinates narrows an interval to half of its range; if not, read all."""
     blocks = len(coordinates.blocks)
     if blocks < _FEWEST_BLOCKS or coordinates.scale == 0.0:
         return False
@@ -106,7 +106,7 @@ def next_center(race: Race, pull: Round, epsilon: float) -> int:
 
 
 def contest(race: Race, epsilon: float) -> tuple[int, Rows]:
-    """Return v^L, and the points that may be pulled; none if v^L is certain."""
+    """Return v^L, and the points that a round may pull: none if v^L is certain up to ``epsilon``."""
     best = float(race.low.max())
     leader = int(np.argmax(race.low >= best * (1.0 - race.rounding)))
     # DEVIATION (Alg. 1, line 7): equal distances stop the race as well, and go to the lowest index.
@@ -145,7 +145,7 @@ def lowest_bound(race: Race, rows: Rows) -> Rows:
 
 
 def _exact_radius(race: Race, pull: Round) -> float:
-    """Return max over v of d(v, S) / scale: race for one more centre, then read its distance in full."""
+    """Return max over v of d(v, S) / scale: find one more centre, then read its distance in full."""
     if len(race.centers) == race.low.size:
         return 0.0
     rows = np.array([next_center(race, pull, 0.0)])

@@ -1,4 +1,4 @@
-"""The proportions in which NS-TandS wants to pull its arms: the exact solution of a small convex program.
+"""The proportions in which NS-TandS pulls its arms: the exact solution of a small convex program.
 
 Notation
     i*          the box that looks best; its arms j = 1..p are (i*, j)
@@ -9,9 +9,10 @@ Notation
 
 With a = 1/w and b = 1/u the value of a pair is G_ij / (a_j + b_i). f is homogeneous, so the best proportions
 are those of the solution of: minimise sum 1/a_j + sum 1/b_i subject to a_j + b_i <= G_ij. This is smooth and
-convex with linear constraints; a logarithmic barrier and Newton's method solve it, and the number of
-constraints over the weight of the objective bounds what is missing (Boyd and Vandenberghe, "Convex
-Optimization", section 11.3). The block of b in the Hessian is diagonal: a step costs O(p^2 r).
+convex with linear constraints. It is solved by Newton's method with a logarithmic barrier. The objective then
+exceeds its minimum by at most the number of constraints over the weight of the objective (Boyd and
+Vandenberghe, "Convex Optimization", section 11.3). The block of b in the Hessian is diagonal, so a step costs
+O(p^2 r).
 
 Source: Jali, Karamchandani, Moharir, "Greedy k-Center from Noisy Distance Samples", Equation 19, Appendix C.
 """
@@ -29,9 +30,10 @@ _NEWTON_STEPS = 60
 
 
 def weights(gaps: Matrix) -> tuple[Vector, Vector]:
-    """Return the proportions (w, u) whose f is at least 1 - 1e-4 of the largest possible.
+    """Return proportions (w, u) whose f is at least 1 - 1e-4 times the largest possible.
 
-    Gaps below 1e-8 of the largest are raised to that. Shapes: gaps (p, r) -> (p,), (r,), p, r >= 1.
+    ``gaps`` is G. Gaps below 1e-8 of the largest are raised to that. Shapes: gaps (p, r) -> (p,), (r,), p, r
+    >= 1.
     """
     # DEVIATION (Appendix C): Newton's method on an equivalent program; mirror ascent stalls on uneven gaps.
     largest = float(gaps.max())
@@ -54,7 +56,7 @@ def rate(gaps: Matrix, w: Vector, u: Vector) -> float:
 
 
 def _centered(gaps: Matrix, a: Vector, b: Vector, sharpness: float) -> tuple[Vector, Vector]:
-    """Minimise sharpness (sum 1/a + sum 1/b) - sum log(gaps - a - b), from a feasible point."""
+    """Minimise sharpness (sum 1/a + sum 1/b) - sum log(gaps - a - b), starting at a feasible (a, b)."""
     for _ in range(_NEWTON_STEPS):
         inverse = 1.0 / (gaps - a[:, None] - b)
         gradient_a = inverse.sum(axis=1) - sharpness / a**2
@@ -78,7 +80,10 @@ def _centered(gaps: Matrix, a: Vector, b: Vector, sharpness: float) -> tuple[Vec
 def _step_length(
     gaps: Matrix, point: tuple[Vector, Vector], step: tuple[Vector, Vector], sharpness: float, decrease: float
 ) -> float:
-    """Halve the step until it stays feasible and decreases the objective enough; 0 if none does."""
+    """Halve the step until it stays feasible and decreases the objective enough; return 0 if none does.
+
+    ``decrease`` is what the objective would lose if it were linear along the step.
+    """
     (a, b), (step_a, step_b) = point, step
     before = _objective(gaps, a, b, sharpness)
     for halvings in range(40):
