@@ -1,9 +1,9 @@
 """A Redis Cluster of three nodes on loopback, from the system's `redis-server`, without replicas."""
 
+import os
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,7 +14,7 @@ from waiting import wait_until
 SLOTS = 16_384
 NODES = 3
 BUS_OFFSET = 10_000  # the nodes talk to each other on the port plus this
-HIGHEST_PORT = 65_535 - BUS_OFFSET
+PORTS = range(12_000, 22_000)
 
 
 class RedisCluster:
@@ -35,7 +35,7 @@ class RedisCluster:
 
     def __enter__(self) -> Self:
         try:
-            self.ports = [_free_port() for _ in range(NODES)]
+            self.ports = _free_ports(NODES)
             self.processes = [self._launch(port) for port in self.ports]
             self._join()
         except BaseException:
@@ -116,18 +116,25 @@ def _is_ok(port: int) -> bool:
         return words["cluster_state"] == "ok" and int(words["cluster_known_nodes"]) == NODES
 
 
-def _free_port() -> int:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port > HIGHEST_PORT:
-            port -= BUS_OFFSET
-        try:
-            for number in (port, port + BUS_OFFSET):
-                socket.create_server(("127.0.0.1", number)).close()
-        except OSError:
-            continue
-        return port
+def _free_ports(count: int) -> list[int]:
+    """Free ports whose bus ports are free too.
+
+    They lie below those that the system gives to connections. The search starts at a place of this process's
+    own, because another test process may look for ports at the same time.
+    """
+    found: list[int] = []
+    for number in range(len(PORTS)):
+        port = PORTS[(os.getpid() * 97 + number) % len(PORTS)]
+        if _is_free(port) and _is_free(port + BUS_OFFSET):
+            found.append(port)
+        if len(found) == count:
+            return found
     raise AssertionError("no free port")
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True

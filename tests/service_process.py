@@ -1,4 +1,4 @@
-"""A `shortlist` process for tests: on a free port, killed in all the ways there are, read and cleaned up."""
+"""`shortlist` processes for tests: started on a free port, stopped or killed, and their logs read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOP_S = 60.0
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """The environment without settings of whoever runs the tests, and with these."""
+    """The environment, with these settings in place of those of the person who runs the tests."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("SHORTLIST_")}
     return {**own, "PYTHONPATH": str(ROOT), **settings}
 
@@ -75,7 +75,7 @@ class ShortlistProcess:
         return self.process.wait(STOP_S)
 
     def kill(self) -> None:
-        """SIGKILL, and gone."""
+        """Send SIGKILL and wait for the end."""
         self.process.kill()
         self.process.wait()
 
@@ -122,7 +122,7 @@ def _is_server(pid: int) -> bool:
 def serving(
     folder: Path, *arguments: str, data_dir: Path | None = None, **settings: str
 ) -> Iterator[Service]:
-    """A service for the length of a ``with``; killed at its end if it has not ended."""
+    """A service for the length of a ``with``. It is killed at the end if it still runs."""
     service = Service(folder / "logs", data_dir or folder / "data", *arguments, **settings)
     try:
         yield service
@@ -131,7 +131,7 @@ def serving(
 
 
 def run(*arguments: str, cwd: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    """A command to its end."""
+    """Run a command to its end."""
     return subprocess.run(
         [*SHORTLIST, *arguments],
         cwd=cwd,

@@ -1,4 +1,4 @@
-"""Everything that a service is made of, as real processes that can be killed: a store, replicas, workers."""
+"""A whole installation of real processes that can be killed: a store, replicas and workers."""
 
 import itertools
 import os
@@ -18,7 +18,7 @@ from waiting import wait_until
 
 from app.storage.server_binary import find_binary
 
-# Workers are forked from a process that has loaded everything: hundreds are killed in minutes, not hours.
+# Workers are forked from a process that has loaded the code already, so hundreds of them start in minutes.
 NURSERY = """
     import os, sys
     from app.runtime.serving import work
@@ -37,7 +37,7 @@ NURSERY = """
 
 
 class Redis:
-    """A server that syncs every write, on a unix socket; it is started again on the same data."""
+    """A server on a unix socket that syncs every write. ``restart`` starts it again on the same data."""
 
     def __init__(self, folder: Path, *, preload: dict[str, str] | None = None) -> None:
         self.folder = folder
@@ -87,7 +87,7 @@ class Redis:
 
 
 class Cluster:
-    """Three nodes of a Redis Cluster; another one is killed each time."""
+    """A Redis Cluster of three nodes. ``kill`` kills one, the next time the next one."""
 
     def __init__(self, folder: Path) -> None:
         self._cluster = RedisCluster(folder)
@@ -112,7 +112,7 @@ class Cluster:
 
 
 class Nursery:
-    """Worker processes over one store; as many as are born and not killed."""
+    """The worker processes of one store; ``pids`` are those that run."""
 
     def __init__(self, folder: Path, url: str, **settings: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ class Nursery:
 
 
 class Town:
-    """A store, replicas without a worker of their own, and workers. ``clients`` are those of the replicas."""
+    """A store, replicas that apply no rewards, and workers that do."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class Town:
         self.redis.close()
 
     def check_replay(self) -> None:
-        """Every learner is what the log says, bit for bit."""
+        """Check that every learner equals a replay of the log, bit for bit."""
         done = run("replay", "--check", "--redis-url", self.redis.url, cwd=self.folder)
         assert done.returncode == 0, done.stdout + done.stderr
         assert " 0 differ, 0 are older" in done.stdout, done.stdout
@@ -205,7 +205,10 @@ def town(
     cluster: bool = False,
     **settings: str,
 ) -> Iterator[Town]:
-    """``preload``: for the environment of the store, unless that is a ``cluster``."""
+    """A ``Town`` for the length of a ``with``.
+
+    ``preload``: variables for the environment of the store, which is then no ``cluster``.
+    """
     with ExitStack() as stack:
         options = {"preload": preload, "cluster": cluster}
         made = Town(folder, replicas=replicas, workers=workers, **options, **settings)

@@ -55,18 +55,18 @@ def store_url(settings: Settings) -> Iterator[SecretStr]:
 
 
 class Server(uvicorn.Server):
-    """Ends on a signal and lets the process end in its own way: uvicorn would raise the signal once more."""
+    """uvicorn's server, but it does not raise the signal again that stopped it: the process ends itself."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.handle_exit, number, None)
-        yield  # the handlers stay: what follows is stopping, and a second signal must not hinder it
+        yield  # the handlers stay, so that a second signal does not disturb the stopping
 
 
 def serve(settings: Settings) -> NoReturn:
-    """Serve until SIGTERM or SIGINT: then finish what is in flight, and end. Raises StartupError."""
+    """Serve until SIGTERM or SIGINT, then finish the requests under way and end. Raises StartupError."""
     settings.check()
     set_up_logging(settings.log_level, settings.log_format)
     threadpool_limits(1)  # one request, one core: searches run side by side, not each on all cores
@@ -79,12 +79,15 @@ def serve(settings: Settings) -> NoReturn:
 
 
 def worker_name(settings: Settings, number: int) -> str | None:
-    """An embedded store has one service: its processes keep their names, and leases, over restarts."""
+    """The name under which process ``number`` holds leases, None for a new name at each start.
+
+    An embedded store has a single service, so its processes keep their names and leases over restarts.
+    """
     return f"serve-{number}" if settings.redis_url is None else None
 
 
 def log_ready(listener: socket.socket) -> None:
-    """Say where the service is; whoever started it waits for this."""
+    """Log the address of the service. Programs that start the service wait for this line."""
     host, port = listener.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
     place = {"host": host, "port": port}
@@ -94,7 +97,7 @@ def log_ready(listener: socket.socket) -> None:
 async def serve_on(
     settings: Settings, listener: socket.socket, *, name: str | None, ready: Callable[[Server], None]
 ) -> None:
-    """Serve over the store at ``redis_url``; ``ready`` is called when requests are answered from now on."""
+    """Serve with the store at ``redis_url``. ``ready`` is called once, just before requests are answered."""
     app = create_app(settings, name=name)
     config = uvicorn.Config(
         app,
@@ -107,7 +110,7 @@ async def serve_on(
         timeout_graceful_shutdown=GRACE_S,
     )
     async with app.router.lifespan_context(app):
-        gc.freeze()  # what was loaded stays: no collection needs to look at it again
+        gc.freeze()  # what is loaded now stays, so collections need not look at it
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         server = Server(config)
@@ -125,9 +128,10 @@ def listen(settings: Settings) -> socket.socket:
 
 
 def work(settings: Settings, *, burst: bool = False) -> None:
-    """Apply rewards until SIGTERM or SIGINT, over the store at ``redis_url``; ``burst``: only what is there.
+    """Apply the rewards in the store at ``redis_url`` until SIGTERM or SIGINT.
 
-    Raises StartupError, and in a burst Unavailable.
+    ``burst``: apply only what is in the log now, then return. Raises StartupError; with ``burst`` also
+    Unavailable.
     """
     if settings.redis_url is None:
         raise StartupError("shortlist worker needs --redis-url: the embedded store has its own worker")
@@ -155,7 +159,7 @@ async def _work(settings: Settings, store: RedisStore) -> None:
 
 
 async def _work_once(settings: Settings, store: RedisStore) -> None:
-    """Without a lease, beside whoever holds one: that may cost both of them work, and nothing else."""
+    """Apply what is in the log, without a lease. A worker with a lease may do the same work in vain."""
     await store.open()
     await _worker(settings, store, lambda partition: True).drain()  # noqa: ARG005
     await store.close()

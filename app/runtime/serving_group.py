@@ -1,8 +1,9 @@
 """`shortlist serve --workers N`: service processes that share one listening socket, and their parent.
 
-The parent owns the socket and the embedded store. It starts the processes, starts those again that end by
-themselves, after a pause that doubles, and ends them when it is told to. Between it and each of them is a
-pair of sockets: one byte says that the process is ready, and its end, to either, that the other is gone.
+The parent owns the listening socket and the embedded store. It starts the processes and stops them when it
+is told to. A process that ends by itself is started again, after a pause that doubles each time. A pair of
+sockets connects the parent with each process: the process sends one byte when it is ready, and when one side
+is gone the other one reads the end of the stream.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class _Group:
                 process.terminate()
 
     async def _keep(self, place: int) -> None:
-        """Keep one process running. One that ends before it was ever ready ends them all."""
+        """Keep one process running. If it ends before it was ever ready, all processes are stopped."""
         pause = FIRST_PAUSE_S
         while not self._stopping.is_set():
             born = time.monotonic()
@@ -95,7 +96,7 @@ class _Group:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _live(self, place: int) -> int:
-        """Run one process to its end; its status."""
+        """Run one process to its end, and return its exit status."""
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
@@ -124,7 +125,7 @@ class _Group:
 
 
 async def _first(one: Any, timeout_s: float | None, *others: asyncio.Future[Any]) -> bool:
-    """Wait for the first of them; False when there was none in time."""
+    """Wait until one of them is done. Return False if none was done in time."""
     task = asyncio.ensure_future(one)
     done, _ = await asyncio.wait({task, *others}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     task.cancel()
@@ -132,7 +133,13 @@ async def _first(one: Any, timeout_s: float | None, *others: asyncio.Future[Any]
 
 
 def serve_child(listener: str, line: str, number: str, name: str) -> NoReturn:
-    """One process of a group, to its end; its settings come from the environment."""
+    """Run one process of a group to its end.
+
+    ``listener`` and ``line`` are the file descriptors of the listening socket and of the socket to the
+    parent.
+    ``number`` counts the processes from 1, ``name`` is the worker's name or empty. The settings come from the
+    environment.
+    """
     settings = Settings()  # type: ignore[call-arg]  # from the environment
     set_up_logging(settings.log_level, settings.log_format)
     threadpool_limits(1)

@@ -96,5 +96,5 @@ def _bound(fit: Fit, inside: Mask, size: int, width: float, q: Vector) -> float:
 
 
 def _largest(leaving: Vector, coming: Vector, inside: Mask, size: int) -> float:
-    """Return the largest sum of ``leaving`` over ``size`` arms inside, and ``coming`` over ``size`` others."""
+    """Return the largest sum of ``leaving`` inside and of ``coming`` outside, over ``size`` arms each."""
     return float(top_sum(leaving[inside], size) + top_sum(coming[~inside], size))
