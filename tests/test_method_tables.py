@@ -1,4 +1,4 @@
-"""Every choice of a method is one table. Its rows are the methods of the contract and of the algorithms."""
+"""Every choice of a method is one table. Its rows are the methods of the contract."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 from pydantic import BaseModel
 
-from app.algorithms import registry
 from app.algorithms.kcenter import ask_tell as noisy_centers_algorithms
 from app.algorithms.kcenter import noisy_state
 from app.algorithms.slates import ask_tell as slate_algorithms
@@ -31,8 +30,6 @@ TABLES: dict[str, tuple[str, Iterable[str], type[BaseModel]]] = {
     "center campaigns": ("kcenter", noisy_centers.METHODS, center_campaigns_api.CenterCampaignBody),
     "slates": ("slates", slates.METHODS, slates_api.SlateBody),
 }
-OTHER_NAMES = {("mips", "hnsw")}  # a graph of a library: it has no row of the registry
-NO_METHODS = {("slates", "densest_k_subgraph")}  # a part of a method
 
 
 def choices(model: type[BaseModel], field: str) -> tuple[str, ...]:
@@ -43,12 +40,6 @@ def choices(model: type[BaseModel], field: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(("problem", "table", "body"), TABLES.values(), ids=TABLES)
 def test_the_contract_takes_what_the_table_has(problem: str, table: Iterable[str], body: type[BaseModel]):
     assert choices(body, "method") == tuple(table)
-
-
-def test_the_tables_have_every_algorithm_that_is_registered():
-    methods = {(problem, name) for problem, table, _ in TABLES.values() for name in table}
-    registered = {key for key in registry.BY_NAME if key[0] != "policy"}
-    assert methods - OTHER_NAMES == registered - NO_METHODS
 
 
 def test_campaigns_go_on_by_the_methods_that_they_start_with():
