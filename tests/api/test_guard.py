@@ -133,7 +133,8 @@ async def test_a_key_does_what_its_scopes_say_and_nothing_else(
         f"Bearer {hashlib.sha256(KEYS['admin'][0].encode()).hexdigest()}",
     ],
     ids=[
-        "none", "empty", "no key", "blank", "basic", "unknown", "its entry", "no bearer", "longer", "shorter", "digest",
+        "none", "empty", "no key", "blank", "basic", "unknown", "its entry", "no bearer", "longer", "shorter",
+        "digest",
     ],
 )  # fmt: skip
 async def test_without_a_known_key_nothing_is_told_or_done(guarded: Api, header: str | None):
