@@ -10,7 +10,7 @@ Notation
                     (processor time, as that of the start and the updates)
 
 Methods
-    sub_elim        what serves: widest arms placed, and a sample of the lowest stage (``Watched``)
+    sub_elim        what serves: the most uncertain arms when placed, a sample of the stage (``Watched``)
     sample          a sample of the lowest stage alone
     alternating     u <- V^-1 x, x <- argmax |u.x| over the catalogue's own index, one start
     quadratic       vec(V^-1) over an index of vec(x x^T), d(d+1)/2 dimensions (the paper's)

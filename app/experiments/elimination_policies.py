@@ -1,4 +1,4 @@
-"""Elimination in the tables: the widest living arm by a scan, and an arm wide enough by a sample.
+"""Elimination in the tables: the most uncertain living arm by a scan, and one wide enough by a sample.
 
 Notation
     n, d        living arms, dimension
@@ -30,7 +30,7 @@ _MOST_DEAD = 0.1
 
 
 class WidthScan:
-    """Proposes the widest living arm: w^2 of every one is kept in float32, and computed anew now and then."""
+    """Proposes the most uncertain living arm: w^2 of each is kept in float32, and computed anew at times."""
 
     def __init__(self, features: Matrix) -> None:
         self._features = features
@@ -114,7 +114,7 @@ class Eliminating:
 
 
 class LinearElim(Eliminating):
-    """The widest of all living arms, by the scan of ``WidthScan``."""
+    """The most uncertain of all living arms, by the scan of ``WidthScan``."""
 
     def __init__(self, environment: Environment, rules: Rules) -> None:
         super().__init__(environment, rules)
@@ -142,7 +142,7 @@ class LinearElim(Eliminating):
 
 
 class SubElim(Eliminating):
-    """Sub-Elim as the service runs it: p arms of the lowest stage beside the widest that were placed."""
+    """Sub-Elim as the service runs it: p arms of the lowest stage, and the most uncertain when placed."""
 
     def __init__(self, environment: Environment, rules: Rules, *, shortlist: int) -> None:
         super().__init__(environment, rules)

@@ -53,7 +53,7 @@ def survey(posterior: Posterior, features: Matrix, *, radius: float) -> Measured
 
 
 def choose(posterior: Posterior, features: Matrix, *, k: int, radius: float, exclude: Rows = NO_ROWS) -> TopK:
-    """Return the ``k`` widest arms whose upper bound x.theta^ + w reaches r; ties in row order.
+    """Return the ``k`` most uncertain arms whose upper bound x.theta^ + w reaches r; ties in row order.
 
     When fewer than k live, the other arms follow in the order of their upper bounds, also scored by width.
     Excluded arms count for r. ``radius`` multiplies ||x||_{V^-1}.

@@ -32,7 +32,7 @@ class Finder(Protocol):
 
 
 def every_arm(_posterior: Posterior, state: Elimination, _rng: np.random.Generator) -> Rows:
-    """Propose all arms, so that the widest is found. Cost of the widths: O(n d^2) for n living arms."""
+    """Propose all arms, so that the most uncertain one is found. Cost of n widths: O(n d^2)."""
     return np.concatenate([heap.rows for heap in state.stages])
 
 
@@ -58,7 +58,7 @@ class StageSample:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Proposes the arms that were widest when they were placed, and a sample of the lowest stage.
+    """Proposes the arms that were most uncertain when they were placed, and a sample of the lowest stage.
 
     It needs no index, and its cost does not grow with K. A sample is good enough because the widths of a
     stage were within a factor of 2 when its arms were placed. ``sample`` draws from the stage.
@@ -81,9 +81,9 @@ class AlternatingSearch:
     """Alternates x <- argmax |u.x| and u <- V^-1 x over an index of all arms: ||x||^2 never falls.
 
     ``solver`` is the index, whose rows ``features_of`` maps to features. It is asked for the ``shortlist``
-    best arms of u and of -u; the widest living one gives the next u. There are at most ``rounds`` such steps
-    from each of ``starts`` first vectors, which are Gaussian vectors after two steps of power iteration with
-    V^-1. When no shortlist has a living arm, because most wide arms are eliminated, a ``StageSample``
+    best arms of u and of -u; the most uncertain living one gives the next u. There are at most ``rounds``
+    steps from each of ``starts`` first vectors, which are Gaussian vectors after two steps of power iteration
+    with V^-1. When no shortlist has a living arm, because most wide arms are eliminated, a ``StageSample``
     answers.
 
     Cost: at most 2 * starts * rounds searches. Guarantee: squared width at least f* / d, if every
@@ -132,7 +132,7 @@ class QuadraticSearch:
 
     ``solver`` is an index of ``packed_squares`` of the arms under the same rows; it is asked for
     ``shortlist`` arms. When none of them lives, a ``StageSample`` answers. Cost: one search. Guarantee: the
-    widest living arm, if ``solver`` is exact and a living arm is in its shortlist.
+    most uncertain living arm, if ``solver`` is exact and a living arm is in its shortlist.
     """
 
     solver: MipsSolver
