@@ -105,7 +105,11 @@ def test_the_comparison_sees_a_broken_cache(broken: type[BoundedCache[str, int]]
         cache_type = broken
 
     Broken.TestCase.settings = settings(
-        max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate], report_multiple_bugs=False
+        max_examples=1_000,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
     )
     with pytest.raises(AssertionError):
         Broken.TestCase("runTest").runTest()
