@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,7 +25,6 @@ log = logging.getLogger("shortlist.http")
 WATCH_EVERY_S = 1.0
 
 Headers = list[tuple[bytes, bytes]]
-ONCE = frozenset({b"origin", b"host", b"authorization"})
 
 
 class Guard:
@@ -44,22 +44,17 @@ class Guard:
 
     def check(self, scope: Scope) -> None:
         """Raise BadRequest, Unauthorized or Forbidden unless the request may pass."""
-        origin = host = authorization = b""
-        once = set[bytes]()
+        origin = host = authorization = None
         for name, value in scope["headers"]:
-            if name not in ONCE:
-                continue
-            if name in once:
-                raise BadRequest(f"the header {name.decode()} must not be given twice")
-            once.add(name)
             if name == b"origin":
-                origin = value
+                origin = _only(name, origin, value)
             elif name == b"host":
-                host = value
-            else:
-                authorization = value
-        if host:
-            self._check_host(host.decode("latin-1"))
+                host = _only(name, host, value)
+            elif name == b"authorization":
+                authorization = _only(name, authorization, value)
+        origin, host, authorization = origin or b"", host or b"", authorization or b""
+        if host and (self._hosts or not self._keys):
+            self._check_host(host)
         listed = self._is_listed(origin)
         if listed and scope["method"] == "OPTIONS":
             return  # a page's browser asks what it may send, without a key
@@ -91,15 +86,13 @@ class Guard:
             else:
                 log.info("API keys were read again")
 
-    def _check_host(self, host: str) -> None:
+    def _check_host(self, host: bytes) -> None:
         """Refuse names that somebody else made to lead here (DNS rebinding).
 
-        With keys any name will do, unless names are listed: who has no key is refused anyway.
+        With keys any name will do, unless names are listed: a caller without a key is refused anyway.
         """
-        if self._keys and not self._hosts:
-            return
-        name = _host_name(host)
-        if name not in self._hosts and not is_loopback(name):
+        name, loopback = _host_name(host)
+        if not loopback and name not in self._hosts:
             raise Forbidden("this host is not listed in SHORTLIST_HOSTS")
 
     def _check_key(self, scope: Scope, authorization: bytes, *, from_page: bool) -> None:
@@ -139,9 +132,21 @@ class Guard:
         return status.st_mtime_ns, status.st_size
 
 
-def _host_name(host: str) -> str:
-    """The name in a Host header, without its port: "[::1]:8080" -> "::1"."""
+def _only(name: bytes, before: bytes | None, value: bytes) -> bytes:
+    """The value of a header that decides. Raises BadRequest if it was given before."""
+    if before is not None:
+        raise BadRequest(f"the header {name.decode()} must not be given twice")
+    return value
+
+
+@lru_cache(maxsize=64)
+def _host_name(host: bytes) -> tuple[str, bool]:
+    """The name in a Host header without its port, and whether it is of loopback: "[::1]:8080" -> "::1", True.
+
+    Remembered, since nearly all requests name one of few hosts: reading it takes as long as all other checks.
+    """
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        name = urlsplit(f"//{host.decode('latin-1')}").hostname or ""
     except ValueError:
-        return ""
+        name = ""
+    return name, is_loopback(name)
