@@ -8,18 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.algorithms.linear import elimination, ridge
+from app.algorithms.linear.ridge import Posterior
 from app.indexes.live import LiveIndex
-from app.services.choosing.elimination_state import Learned, caught_up, pick, rebuilt, refreshed, sets_of
+from app.services.choosing.ask import Moment
+from app.services.choosing.elimination_state import caught_up, pick, rebuilt, refreshed, sets_of
 
 DIM = 3
 RULES = elimination.rules(radius=0.4, eta=1e-3, few=4)
 
 
-def learned(seed: int) -> Learned:
+def learned(seed: int) -> Posterior:
     rng = np.random.default_rng(seed)
     rows, values = rng.standard_normal((60, DIM)), rng.standard_normal(60)
     sums = ridge.add(ridge.empty(DIM), rows, values, np.ones(60, dtype=bool))
-    return Learned(60, ridge.posterior(sums, ridge=1.0))
+    return ridge.posterior(sums, ridge=1.0)
+
+
+def at(posterior: Posterior, view, version: int = 60) -> Moment:
+    return Moment(posterior, view, version, 0)
 
 
 class World:
@@ -52,7 +58,7 @@ changes = st.lists(
 def test_after_each_change_it_is_the_state_made_anew(seed, arms, script):
     """New arms, replaced features, deletions, the arm that set r: at one posterior no difference."""
     world, known = World(seed, arms), learned(seed)
-    placed = rebuilt(known, world.index.snapshot(), RULES)
+    placed = rebuilt(at(known, world.index.snapshot()), RULES)
     for what, numbers in script:
         if what == "put":
             world.put([f"a{i}" for i in dict.fromkeys(numbers)])
@@ -61,13 +67,13 @@ def test_after_each_change_it_is_the_state_made_anew(seed, arms, script):
         elif placed.state.present:
             world.index.remove([world.index.snapshot().id_of(placed.state.setter)])
         view = world.index.snapshot()
-        placed = refreshed(placed, known, view, RULES)
-        anew = rebuilt(known, view, RULES)
+        placed = refreshed(placed, at(known, view), RULES)
+        anew = rebuilt(at(known, view), RULES)
         assert living_ids(placed, view) == living_ids(anew, view)
         assert sets_of(placed).stages == sets_of(anew).stages
         assert sets_of(placed).eliminated == sets_of(anew).eliminated
         assert sets_of(placed).threshold == pytest.approx(sets_of(anew).threshold, abs=1e-9)
-        found = pick(placed, known, view, k=40, rng=np.random.default_rng(0)).found
+        found = pick(placed, at(known, view), k=40, rng=np.random.default_rng(0)).found
         assert {view.id_of(row) for row in found.rows.tolist()} == {
             view.id_of(row) for row in view.view.live_rows.tolist()
         }
@@ -75,25 +81,25 @@ def test_after_each_change_it_is_the_state_made_anew(seed, arms, script):
 
 def test_new_arms_wait_when_they_are_too_many_and_deleted_ones_never_do():
     world, known = World(1, 20), learned(1)
-    placed = rebuilt(known, world.index.snapshot(), RULES)
+    placed = rebuilt(at(known, world.index.snapshot()), RULES)
     world.put([f"new{i}" for i in range(50)])
     world.index.remove(["a3", "new7"])
     view = world.index.snapshot()
-    waiting = caught_up(placed, known, view, most_work=49 * DIM**2)
+    waiting = caught_up(placed, at(known, view), most_work=49 * DIM**2)
     assert waiting.rows == 20
-    assert pick(waiting, known, view, k=1, rng=np.random.default_rng(0)).due
+    assert pick(waiting, at(known, view), k=1, rng=np.random.default_rng(0)).due
     assert "a3" not in living_ids(waiting, view)
     world.index.remove(["new8"])
     view = world.index.snapshot()
-    seen = refreshed(waiting, known, view, RULES)
-    anew = rebuilt(known, view, RULES)
+    seen = refreshed(waiting, at(known, view), RULES)
+    anew = rebuilt(at(known, view), RULES)
     assert living_ids(seen, view) == living_ids(anew, view)
     assert seen.state.present == 67
 
 
 def test_a_compaction_makes_another_table():
     world, known = World(2, 3_000), learned(2)
-    before = rebuilt(known, world.index.snapshot(), RULES)
+    before = rebuilt(at(known, world.index.snapshot()), RULES)
     world.index.remove([f"a{i}" for i in range(2_000)])
     job = world.index.begin_maintenance()
     assert job is not None
@@ -101,13 +107,14 @@ def test_a_compaction_makes_another_table():
     world.index.finish_maintenance(job)
     view = world.index.snapshot()
     assert view.view.table != before.table
-    assert rebuilt(known, view, RULES).state.present == 1_000
+    assert rebuilt(at(known, view), RULES).state.present == 1_000
 
 
 def test_a_state_of_a_posterior_that_knew_more_is_found_out():
     """Widths above what a stage allows: the learner was forgotten meanwhile, and has begun again."""
     world = World(3, 200)
-    known = rebuilt(learned(3), world.index.snapshot(), RULES)
-    fresh = Learned(99, ridge.prior(DIM, ridge=1.0))
-    assert pick(known, fresh, world.index.snapshot(), k=1, rng=np.random.default_rng(0)).broken
-    assert not pick(known, learned(3), world.index.snapshot(), k=1, rng=np.random.default_rng(0)).broken
+    view = world.index.snapshot()
+    known = rebuilt(at(learned(3), view), RULES)
+    fresh = at(ridge.prior(DIM, ridge=1.0), view, version=99)
+    assert pick(known, fresh, k=1, rng=np.random.default_rng(0)).broken
+    assert not pick(known, at(learned(3), view), k=1, rng=np.random.default_rng(0)).broken

@@ -85,7 +85,7 @@ class Choosing:
         token_ttl_ms: int,
     ) -> None:
         self._store = store
-        self.tools = tools
+        self._tools = tools
         self._signer = signer
         self._decisions = decisions
         self._sync = sync
@@ -117,7 +117,7 @@ class Choosing:
         sets = POLICIES[bandit.record.policy].sets
         if sets is None:
             raise NotFound(f"no such thing: the policy {bandit.record.policy} eliminates no arms")
-        return await sets(self.tools, bandit, learner)
+        return await sets(self._tools, bandit, learner)
 
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> Choice:
         """A new choice, or the one that was made for this event before."""
@@ -136,9 +136,9 @@ class Choosing:
         select = POLICIES[bandit.record.policy].choose if request.arms is None else baseline
         rng = self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
         ask = Ask(bandit, learner, request.k, request.exclude, request.event_id, rng, request.arms)
-        selection = await select(self.tools, ask)
+        selection = await select(self._tools, ask)
         if not len(selection.found.rows) and await self._sync.poll_for_news():
-            selection = await select(self.tools, ask)  # another process may have just written the arms
+            selection = await select(self._tools, ask)  # another process may have just written the arms
         if not len(selection.found.rows):
             raise NoArms("no arm of the catalogue is eligible")
         return self._signed(ask, selection, deferred=not request.activate, stale_s=stale_s)

@@ -9,7 +9,7 @@ from functools import partial
 
 from app.services.bandits.bandits import Bandit
 from app.services.choosing.ask import Ask, Moment, Selection
-from app.services.choosing.elimination_cache import INLINE_WORK, full_work, learned_at, rules_of
+from app.services.choosing.elimination_cache import INLINE_WORK, full_work, rules_of
 from app.services.choosing.elimination_state import Sets, exact_sets, pick_exactly
 from app.services.choosing.policy import Tools
 from app.storage.protocol import LearnerId
@@ -29,7 +29,7 @@ async def linear_elim(tools: Tools, ask: Ask) -> Selection:
     """Yang et al. 2022, section 5: the most uncertain living arm, by an exact pass. Cost: K d^2."""
     moment = await Moment.now(tools.learners, ask.bandit, ask.learner)
     exclude = ask.excluded(moment.view)
-    choose = partial(pick_exactly, learned_at(moment), moment.view, rules_of(ask.bandit), ask.k, exclude)
+    choose = partial(pick_exactly, moment, rules_of(ask.bandit), ask.k, exclude)
     is_long = full_work(ask.bandit, moment.view) > INLINE_WORK
     found = await tools.elimination.in_thread(choose) if is_long else choose()
     return Selection(found, moment)
@@ -38,5 +38,5 @@ async def linear_elim(tools: Tools, ask: Ask) -> Selection:
 async def linear_elim_sets(tools: Tools, bandit: Bandit, learner: LearnerId) -> Sets:
     """The stages of the arms that live by the posterior as it is now. Cost: K d^2."""
     moment = await Moment.now(tools.learners, bandit, learner)
-    survey = partial(exact_sets, learned_at(moment), moment.view, rules_of(bandit))
+    survey = partial(exact_sets, moment, rules_of(bandit))
     return await tools.elimination.in_thread(survey)

@@ -22,7 +22,6 @@ from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.elimination_state import (
     FIND,
-    Learned,
     Placed,
     Sets,
     caught_up,
@@ -54,10 +53,6 @@ def full_work(bandit: Bandit, view: LearnerView) -> int:
     return view.size * bandit.learner_dim**2
 
 
-def learned_at(moment: Moment) -> Learned:
-    return Learned(moment.learner_version, moment.posterior)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asker:
     """Whose state is wanted, at one moment. ``key`` names the state."""
@@ -65,10 +60,6 @@ class _Asker:
     bandit: Bandit
     key: LearnerId
     moment: Moment
-
-    @property
-    def learned(self) -> Learned:
-        return learned_at(self.moment)
 
     @property
     def view(self) -> LearnerView:
@@ -106,7 +97,7 @@ class EliminationCache:
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """The stages of a learner, after every pass that is due."""
         asker, placed = await self._ready(bandit, learner)
-        make = partial(refreshed, placed, asker.learned, asker.view, asker.rules)
+        make = partial(refreshed, placed, asker.moment, asker.rules)
         is_short = pass_work(placed, asker.view) <= INLINE_WORK
         fresh = make() if is_short else await _in_thread(self._pass_slots, make)
         if self._states.get(asker.key) is placed:
@@ -147,31 +138,30 @@ class EliminationCache:
     def _current(self, asker: _Asker) -> Placed | None:
         placed = self._known(asker)
         if placed is not None:
-            placed = caught_up(placed, asker.learned, asker.view, most_work=INLINE_WORK)
+            placed = caught_up(placed, asker.moment, most_work=INLINE_WORK)
             if placed.state.living.count or not asker.view.size:
                 return placed
         if asker.full_work <= INLINE_WORK:
-            return rebuilt(asker.learned, asker.view, asker.rules)
+            return rebuilt(asker.moment, asker.rules)
         return None
 
     def _known(self, asker: _Asker) -> Placed | None:
         """The state of this learner; the prior's for one that has hardly begun."""
         keys = [asker.key]
-        if asker.learned.version <= asker.bandit.catalogue.dim:
+        if asker.moment.learner_version <= asker.bandit.catalogue.dim:
             keys.append(_prior(asker.bandit))
         for key in keys:
             placed = self._states.get(key)
             if placed is None:
                 continue
-            if placed.table == asker.view.view.table and placed.version <= asker.learned.version:
+            if placed.table == asker.view.view.table and placed.version <= asker.moment.learner_version:
                 return placed
             self._drop(key)  # the catalogue was compacted, or the learner forgotten
         return None
 
     async def _pick(self, asker: _Asker, placed: Placed, ask: Ask) -> TopK:
-        view = asker.view
-        exclude = ask.excluded(view)
-        choose = partial(pick, learned=asker.learned, view=view, k=ask.k, rng=ask.rng, exclude=exclude)
+        exclude = ask.excluded(asker.view)
+        choose = partial(pick, moment=asker.moment, k=ask.k, rng=ask.rng, exclude=exclude)
         if FIND.most * asker.bandit.learner_dim**2 > INLINE_WORK:
             picked = await asyncio.to_thread(choose, placed)
         else:
@@ -184,7 +174,7 @@ class EliminationCache:
         if work > INLINE_WORK:
             self._begin_pass(asker, before)
             return picked.found
-        placed = refreshed(before, asker.learned, asker.view, asker.rules)
+        placed = refreshed(before, asker.moment, asker.rules)
         self._keep(asker.key, placed)
         return choose(placed).found
 
@@ -200,7 +190,7 @@ class EliminationCache:
         """One long pass; its result counts unless the learner was forgotten meanwhile."""
         me = asyncio.current_task()
         try:
-            make = partial(refreshed, placed, asker.learned, asker.view, asker.rules)
+            make = partial(refreshed, placed, asker.moment, asker.rules)
             made = await _in_thread(self._pass_slots, make)
             if self._passes.get(asker.key) is me:
                 self._keep(asker.key, made)

@@ -17,9 +17,9 @@ import numpy as np
 from app.algorithms.linear import elimination, linear_elimination, sub_elim
 from app.algorithms.linear.elimination import Elimination, Rules
 from app.algorithms.linear.most_uncertain_arm import Watched
-from app.algorithms.linear.ridge import Posterior
 from app.algorithms.types import NO_ROWS, Rows, TopK
 from app.services.catalogues.learner_view import LearnerView
+from app.services.choosing.ask import Moment
 
 FIND = Watched()
 UNBOUNDED = float("inf")
@@ -34,14 +34,6 @@ class Placed:
     table: int
     rows: int
     dead: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Learned:
-    """What a learner knows: its version and its posterior."""
-
-    version: int
-    posterior: Posterior
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,17 +54,17 @@ class Sets:
     threshold: float | None
 
 
-def rebuilt(learned: Learned, view: LearnerView, rules: Rules) -> Placed:
+def rebuilt(moment: Moment, rules: Rules) -> Placed:
     """Place all arms of the catalogue by this posterior. Work: K d^2."""
-    arms = view.view
-    state = elimination.start(learned.posterior, arms.live_rows, view.features_of, rules)
-    return Placed(state, learned.version, arms.table, arms.rows, len(arms.dead))
+    arms = moment.view.view
+    state = elimination.start(moment.posterior, arms.live_rows, moment.view.features_of, rules)
+    return Placed(state, moment.learner_version, arms.table, arms.rows, len(arms.dead))
 
 
-def caught_up(placed: Placed, learned: Learned, view: LearnerView, *, most_work: float = UNBOUNDED) -> Placed:
+def caught_up(placed: Placed, moment: Moment, *, most_work: float = UNBOUNDED) -> Placed:
     """Take out the arms that were deleted; take in the new ones, unless that is more than ``most_work``."""
-    arms, state, rows = view.view, placed.state, placed.rows
-    if placed.version == learned.version and (rows, placed.dead) == (arms.rows, len(arms.dead)):
+    arms, state, rows = moment.view.view, placed.state, placed.rows
+    if placed.version == moment.learner_version and (rows, placed.dead) == (arms.rows, len(arms.dead)):
         return placed
     died = arms.dead[placed.dead :]
     died = died[died < rows]
@@ -80,23 +72,23 @@ def caught_up(placed: Placed, learned: Learned, view: LearnerView, *, most_work:
         state = elimination.delete(state, died)
     if rows < arms.rows and (arms.rows - rows) * arms.dim**2 <= most_work:
         new = np.arange(rows, arms.rows)
-        state = elimination.add(state, learned.posterior, new[arms.is_alive(new)], view.features_of)
+        state = elimination.add(state, moment.posterior, new[arms.is_alive(new)], moment.view.features_of)
         rows = arms.rows
-    return Placed(state, learned.version, arms.table, rows, len(arms.dead))
+    return Placed(state, moment.learner_version, arms.table, rows, len(arms.dead))
 
 
-def refreshed(placed: Placed | None, learned: Learned, view: LearnerView, rules: Rules) -> Placed:
+def refreshed(placed: Placed | None, moment: Moment, rules: Rules) -> Placed:
     """Catch up with everything, and make every pass that is due. Work: up to K d^2 for each stage."""
     if placed is not None:
-        placed = caught_up(placed, learned, view)
+        placed = caught_up(placed, moment)
     if placed is None or placed.state.stale:
-        placed = rebuilt(learned, view, rules)
+        placed = rebuilt(moment, rules)
     rng = np.random.default_rng(0)  # no choice is made here
     state, _ = sub_elim.play(
-        placed.state, learned.posterior, view.features_of, FIND, k=1, rng=rng, check_rate=1.0
+        placed.state, moment.posterior, moment.view.features_of, FIND, k=1, rng=rng, check_rate=1.0
     )
     if state.stale:
-        return rebuilt(learned, view, rules)
+        return rebuilt(moment, rules)
     return replace(placed, state=state)
 
 
@@ -109,8 +101,7 @@ def pass_work(placed: Placed, view: LearnerView) -> int:
 
 def pick(
     placed: Placed,
-    learned: Learned,
-    view: LearnerView,
+    moment: Moment,
     *,
     k: int,
     rng: np.random.Generator,
@@ -120,7 +111,7 @@ def pick(
 
     When fewer than k live, the eliminated ones of largest estimate follow, scored by their widths as well.
     """
-    state, posterior = placed.state, learned.posterior
+    state, posterior, view = placed.state, moment.posterior, moment.view
     choice = sub_elim.choose(state, posterior, view.features_of, FIND, k=k, rng=rng, exclude=exclude)
     found = choice.arms
     if len(found.rows) < k:
@@ -141,11 +132,11 @@ def sets_of(placed: Placed) -> Sets:
     return Sets(state.sizes(), state.present - state.living.count, threshold)
 
 
-def pick_exactly(learned: Learned, view: LearnerView, rules: Rules, k: int, exclude: Rows = NO_ROWS) -> TopK:
+def pick_exactly(moment: Moment, rules: Rules, k: int, exclude: Rows = NO_ROWS) -> TopK:
     """Choose ``k`` arms by linear elimination. Work: K d^2."""
-    rows = view.view.live_rows
+    view, rows = moment.view, moment.view.view.live_rows
     found = linear_elimination.choose(
-        learned.posterior,
+        moment.posterior,
         view.features_of(rows),
         k=k,
         radius=rules.radius,
@@ -154,10 +145,10 @@ def pick_exactly(learned: Learned, view: LearnerView, rules: Rules, k: int, excl
     return TopK(rows[found.rows], found.scores, exact=True)
 
 
-def exact_sets(learned: Learned, view: LearnerView, rules: Rules) -> Sets:
+def exact_sets(moment: Moment, rules: Rules) -> Sets:
     """The stages, by their widths now, of the arms that live for linear elimination. Work: K d^2."""
-    features = view.features_of(view.view.live_rows)
-    survey = linear_elimination.survey(learned.posterior, features, radius=rules.radius)
+    features = moment.view.features_of(moment.view.view.live_rows)
+    survey = linear_elimination.survey(moment.posterior, features, radius=rules.radius)
     stages = elimination.stage_of(survey.spans[survey.lives], rules.last_stage)
     counts = zip(*(column.tolist() for column in np.unique(stages, return_counts=True)), strict=True)
     gone = int(np.count_nonzero(~survey.lives))
