@@ -14,6 +14,9 @@ import pytest
 from api_client import Api
 from scipy import stats
 
+from app.services.choosing.policies import POLICIES
+from app.services.choosing.policy import Policy
+
 pytestmark = pytest.mark.anyio
 
 ALARM = 1e-7
@@ -91,6 +94,15 @@ async def test_a_seed_repeats_and_other_policies_have_no_propensity(shared: Api)
     assert len(distinct) > 1
     await shared.bandit("plain-ts", "seeded")
     assert set((await shared.choose("plain-ts"))["arms"][0]) == {"id", "score"}
+
+
+@pytest.mark.parametrize("row", POLICIES.values(), ids=POLICIES)
+async def test_a_policy_gives_propensities_exactly_when_its_row_says_so(shared: Api, row: Policy):
+    name = f"propensities-{row.name}"
+    await shared.catalogue(name, ARMS)
+    await shared.bandit(name, name, policy=row.name)
+    answer = await shared.ok("POST", f"/v1/bandits/{name}/choose", {"k": 2})
+    assert ["propensity" in arm for arm in answer["arms"]] == [row.propensities] * 2
 
 
 async def test_an_event_keeps_its_arms_and_its_propensities(shared: Api):
