@@ -91,11 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--no-worker", action="store_const", const=False, dest="worker", help=_description("worker")
     )
+    _accept_loss(serve)
     serve.set_defaults(run=_serve)
 
     worker = commands.add_parser("worker", help="apply rewards, for services started with --no-worker")
     worker.add_argument("--burst", action="store_true", help="apply what is there, and end")
-    _flags(worker, "redis_url", "log_level")
+    _flags(worker, "data_dir", "redis_url", "log_level")
+    _accept_loss(worker)
     worker.set_defaults(run=_work)
 
     bench = commands.add_parser("bench", help="measure: ratios in one run")
@@ -151,6 +153,10 @@ def _flags(parser: argparse.ArgumentParser, *names: str) -> None:
         default = Settings.model_fields[name].default
         shown = f" Default: {default}." if default is not None else ""
         parser.add_argument(flag, default=None, help=_description(name) + shown)
+
+
+def _accept_loss(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--accept-loss", action="store_const", const=True, help=_description("accept_loss"))
 
 
 def _description(name: str) -> str:

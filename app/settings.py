@@ -35,7 +35,8 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address to listen on. Beyond loopback only with API keys.")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8080, description="Port to listen on.")
     data_dir: Path = Field(
-        Path(".data"), description="Folder of the embedded store and of the index files (a cache)."
+        Path(".data"),
+        description="Folder of the embedded store, of index files (a cache), and of notes on the store.",
     )
     redis_url: SecretStr | None = Field(
         None, description="External store: redis://, rediss:// or unix://. Absent: the embedded store."
@@ -99,6 +100,9 @@ class Settings(BaseSettings):
     )
     max_backlog: Annotated[int, Field(ge=1)] = Field(
         100_000, description="Unapplied rewards beyond which /readyz says no."
+    )
+    accept_loss: bool = Field(
+        False, description="Start although the store has lost data, and record that (--accept-loss)."
     )
     log_level: LogLevel = Field("info", description="debug, info, warning or error.")
     log_format: LogFormat = Field(

@@ -82,6 +82,7 @@ ARROWS = {
     "services/health": {
         "services/bandits",
         "services/catalogues",
+        "services/formats",
         "services/learning",
         "services/replicas",
         "storage",

@@ -168,7 +168,8 @@ class Town:
         self.settings = {"SHORTLIST_LEASE_S": "0.5", **settings}
         place = folder / "redis"
         self.redis: Any = Cluster(place) if cluster else Redis(place, preload=preload)
-        self.nursery = Nursery(folder / "logs", self.redis.url, **self.settings)
+        notes = {"SHORTLIST_DATA_DIR": str(folder / "workers")}
+        self.nursery = Nursery(folder / "logs", self.redis.url, **notes, **self.settings)
         self.replicas = [self._replica() for _ in range(replicas)]
         for _ in range(workers):
             self.nursery.bear()

@@ -28,8 +28,15 @@ class ReadyView(BaseModel):
     lag_s: float
 
 
+class LossView(BaseModel):
+    """``at``: when it was noticed. ``what``: which data."""
+
+    at: str
+    what: str
+
+
 class StatusView(BaseModel):
-    """``store``: when its writes reach the disk, as ``appendfsync`` says."""
+    """``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: what it has lost."""
 
     version: str
     python: str
@@ -43,6 +50,7 @@ class StatusView(BaseModel):
     bandits: int
     cached_learners: int
     cached_learner_bytes: int
+    loss: LossView | None
 
 
 @router.get("/healthz", response_model=HealthView)

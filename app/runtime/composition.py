@@ -24,6 +24,7 @@ from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
 from app.services.choosing.warm_up import WarmUp
+from app.services.health.expected_store import ExpectedStore
 from app.services.health.health import Health
 from app.services.learning.decisions import Decisions
 from app.services.learning.forgetting import Forgetting
@@ -39,6 +40,7 @@ from app.services.replicas.remote_workers import RemoteWorkers
 from app.services.replicas.sync import Sync
 from app.settings import Settings
 from app.storage.directory_lock import try_lock
+from app.storage.losses import Losses
 from app.storage.protocol import LearnerChanges
 from app.storage.redis_store import RedisStore
 from workers import index_maintenance
@@ -70,6 +72,8 @@ class Service:
         self.metrics = metrics
         self._ending = contextlib.AsyncExitStack()
         self._ending.push_async_callback(store.close)
+        self._expected = ExpectedStore(store, settings.data_dir, accept_loss=settings.accept_loss)
+        self._ending.push_async_callback(self._expected.finish)
         self._accepted, self._duplicate = map(metrics.rewards.labels, ("accepted", "duplicate"))
         token_ttl_ms = settings.token_ttl_s * 1_000
         index_dir = _folder(settings.data_dir)
@@ -146,6 +150,7 @@ class Service:
             metrics=metrics,
             max_backlog=settings.max_backlog,
             worker=settings.worker,
+            losses=Losses(settings.data_dir),
         )
         if self._worker is not None:
             self._ending.push_async_callback(self._worker.stop)
@@ -153,7 +158,12 @@ class Service:
         self._ending.push_async_callback(end, self._background)
 
     async def start(self) -> None:
-        """Load everything from the store; afterwards all endpoints answer, exactly until graphs are there."""
+        """Load everything from the store; afterwards all endpoints answer, exactly until graphs are there.
+
+        Raises StartupError when the store lacks something that it must have.
+        """
+        await self._expected.check()
+        self._background.append(asyncio.create_task(self._expected.run()))
         await self.secrets.refresh()
         self._background.append(asyncio.create_task(self.secrets.run()))
         await self.catalogues.load()

@@ -14,12 +14,17 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
 
 import numpy as np
 
 from app.errors import ShortlistError, StartupError
 from app.indexes.live import IndexOptions, LiveIndex
+from app.services.health.expected_store import ExpectedStore
 from app.settings import Settings
+from app.storage.append_only_files import AppendOnlyFiles
+from app.storage.directory_lock import try_lock
+from app.storage.losses import Losses
 from app.storage.redis_store import RedisStore
 from app.storage.server_binary import find_binary
 
@@ -109,6 +114,10 @@ def _folder(settings: Settings) -> Iterator[Finding]:
     yield Finding("data", writable, f"{folder} is {'' if writable else 'not '}a folder that can be written")
     private = not folder.stat().st_mode & 0o077
     yield Finding("data", private, f"{folder} is {'' if private else 'not '}closed to other users")
+    losses = Losses(folder)
+    loss = losses.known()
+    if loss:
+        yield Finding("loss", False, f"{loss.at}: {loss.what}. When that is dealt with, remove {losses.path}")
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
@@ -121,10 +130,11 @@ def _disk(settings: Settings) -> Iterator[Finding]:
 
 def _store(settings: Settings) -> Iterator[Finding]:
     if settings.redis_url is None:
-        yield Finding("store", None, "embedded: it runs while the service does")
+        yield _files(settings.data_dir)
         return
-    durability = asyncio.run(_ask_store(settings.redis_url.get_secret_value(), settings.partitions))
+    durability, missing = asyncio.run(_ask_store(settings.redis_url.get_secret_value(), settings))
     yield Finding("store", True, "answers")
+    yield Finding("store", not missing, missing or "has what this data directory last saw of it")
     yield Finding(
         "durability",
         durability == "always",
@@ -133,11 +143,25 @@ def _store(settings: Settings) -> Iterator[Finding]:
     )
 
 
-async def _ask_store(url: str, partitions: int) -> str:
-    store = RedisStore(url, partitions=partitions)
+def _files(folder: Path) -> Finding:
+    """The files of the embedded store: compared while nobody writes to them."""
+    lock = try_lock(folder) if folder.is_dir() else None
+    if lock is None:
+        return Finding("store", None, "embedded: it runs while the service does, and is checked at its start")
+    try:
+        lost = AppendOnlyFiles(folder).compare()
+    finally:
+        os.close(lock)
+    return Finding("store", not lost, lost or "embedded: its files are as they were left")
+
+
+async def _ask_store(url: str, settings: Settings) -> tuple[str, str]:
+    """Its durability, and what it lacks."""
+    store = RedisStore(url, partitions=settings.partitions)
     try:
         await store.open()
-        return await store.durability()
+        expected = ExpectedStore(store, settings.data_dir, accept_loss=False)
+        return await store.durability(), await expected.missing()
     finally:
         await store.close()
 
@@ -158,6 +182,8 @@ def _service(settings: Settings) -> Iterator[Finding]:
     yield Finding(
         "durability", facts.get("store") == "always", f"the store's appendfsync is {facts.get('store')}"
     )
+    if facts.get("loss"):
+        yield Finding("loss", False, f"the service says: {facts['loss']}")
 
 
 def _get(settings: Settings, path: str) -> tuple[int, dict[str, object]]:

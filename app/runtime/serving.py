@@ -27,6 +27,7 @@ from app.errors import StartupError
 from app.observability.logs import set_up_logging
 from app.runtime.application import create_app
 from app.runtime.http_protocol import ShortlistProtocol
+from app.services.health.expected_store import ExpectedStore
 from app.services.learning.forgetting import Forgetting
 from app.settings import Settings
 from app.storage.embedded_server import EmbeddedServer
@@ -50,7 +51,7 @@ def store_url(settings: Settings) -> Iterator[SecretStr]:
     if settings.redis_url is not None:
         yield settings.redis_url
         return
-    with EmbeddedServer(settings.data_dir) as server:
+    with EmbeddedServer(settings.data_dir, accept_loss=settings.accept_loss) as server:
         yield SecretStr(server.url)
 
 
@@ -141,7 +142,7 @@ def work(settings: Settings, *, burst: bool = False) -> None:
 
 
 async def _work(settings: Settings, store: RedisStore) -> None:
-    await store.open()
+    expected = await _opened(settings, store)
     leases = Leases(store, secrets.token_hex(8), lease_s=settings.lease_s)
     worker = _worker(settings, store, leases.owns)
     loop = asyncio.get_running_loop()
@@ -150,19 +151,29 @@ async def _work(settings: Settings, store: RedisStore) -> None:
     forgetting = Forgetting(store, worker, memories=(), token_ttl_ms=settings.token_ttl_s * 1_000)
     chores = Chores(store, forgetting, wake=worker.wake)
     await leases.renew()
-    tasks = [asyncio.create_task(chores.run()), asyncio.create_task(leases.run())]
+    tasks = [asyncio.create_task(task) for task in (chores.run(), leases.run(), expected.run())]
     log.info("the worker is ready")
     await worker.run()
     await end(tasks)
     await leases.leave()
+    await expected.finish()
     await store.close()
 
 
 async def _work_once(settings: Settings, store: RedisStore) -> None:
     """Apply what is in the log, without a lease. A worker with a lease may do the same work in vain."""
-    await store.open()
+    expected = await _opened(settings, store)
     await _worker(settings, store, lambda partition: True).drain()  # noqa: ARG005
+    await expected.finish()
     await store.close()
+
+
+async def _opened(settings: Settings, store: RedisStore) -> ExpectedStore:
+    """Open the store, and make sure that it has what it must have. Raises StartupError, Unavailable."""
+    await store.open()
+    expected = ExpectedStore(store, settings.data_dir, accept_loss=settings.accept_loss)
+    await expected.check()
+    return expected
 
 
 def _worker(settings: Settings, store: RedisStore, owns: Callable[[int], bool]) -> RewardWorker:

@@ -15,6 +15,7 @@ from app.services.bandits.bandits import Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.learning.learners import Learners
 from app.services.replicas.sync import Sync
+from app.storage.losses import Loss, Losses
 from app.storage.protocol import Lag
 
 PROBE_S = 2.0
@@ -51,7 +52,10 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What this process serves, and how much of it there is. ``store``: see ``MonitoredStore.durability``."""
+    """What this process serves, and how much of it there is.
+
+    ``store``: see ``MonitoredStore.durability``. ``loss``: what the store is known to have lost.
+    """
 
     uptime_s: float
     ready: bool
@@ -63,6 +67,7 @@ class Status:
     bandits: int
     cached_learners: int
     cached_learner_bytes: int
+    loss: Loss | None
 
 
 class Health:
@@ -83,6 +88,7 @@ class Health:
         metrics: Metrics,
         max_backlog: int,
         worker: bool,
+        losses: Losses,
     ) -> None:
         self._store = store
         self._catalogues = catalogues
@@ -92,6 +98,7 @@ class Health:
         self._metrics = metrics
         self._max_backlog = max_backlog
         self._worker = worker
+        self._losses = losses
         self._started_at = time.time()
         self.ready = False
 
@@ -127,6 +134,7 @@ class Health:
             bandits=len(self._bandits),
             cached_learners=len(self._learners),
             cached_learner_bytes=self._learners.bytes,
+            loss=self._losses.known(),
         )
 
     async def measure(self) -> None:
