@@ -21,7 +21,7 @@ from typing import Protocol
 from app.errors import StartupError, Unavailable
 from app.services.formats.records import UID_LENGTH
 from app.storage.losses import Losses
-from app.storage.protocol import LearnerChanges, Registry
+from app.storage.protocol import ArmStore, LearnerStates, RegistryStore, WriteOnce
 from app.storage.sealed_file import read_sealed, write_sealed
 
 log = logging.getLogger("shortlist.store")
@@ -60,24 +60,8 @@ def _lower(counters: Mapping[str, int], expected: Mapping[str, int]) -> Iterator
             yield f"{name} is at {found}, and was at {value}"
 
 
-class IdentifiedStore(Protocol):
-    """What is asked of the store. Every call raises Unavailable while it does not answer."""
-
-    partitions: int
-
-    async def put_once(
-        self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None
-    ) -> bytes: ...
-
-    async def get_once(self, partition: int | None, name: str) -> bytes | None: ...
-
-    async def registry(self) -> Registry: ...
-
-    async def registry_version(self) -> int: ...
-
-    async def catalogue_version(self, uid: str) -> int: ...
-
-    async def changed_learners(self, partition: int, since: str) -> LearnerChanges: ...
+class IdentifiedStore(ArmStore, RegistryStore, LearnerStates, WriteOnce, Protocol):
+    """The calls of the store that tell what it holds."""
 
 
 class ExpectedStore:
