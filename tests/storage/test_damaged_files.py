@@ -346,7 +346,7 @@ def test_a_server_that_dies_is_not_started_again_on_damaged_files(tmp_path, capl
 
 
 def test_what_is_not_known_to_be_synced_is_not_noted(tmp_path, caplog):
-    """A server that is killed in the middle of a write drops it when it starts again, and that is no damage."""
+    """A server that is killed in the middle of a write drops it when started again: no damage."""
     with EmbeddedServer(tmp_path) as server:
         with client(server) as connection:
             write(connection)
