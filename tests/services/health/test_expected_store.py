@@ -64,11 +64,11 @@ async def emptied(store: RedisStore, partition: int) -> None:
 
 
 async def without_identity(store: RedisStore, partition: int) -> None:
-    await store._redis.command("DEL", keys.word(None, "identity"))
+    await store._redis.command("DEL", keys.once(None, "identity"))
 
 
 async def another(store: RedisStore, partition: int) -> None:
-    await store._redis.command("SET", keys.word(None, "identity"), "0" * 32)
+    await store._redis.command("SET", keys.once(None, "identity"), "0" * 32)
 
 
 async def older_registry(store: RedisStore, partition: int) -> None:
