@@ -148,10 +148,13 @@ def _files(folder: Path) -> Finding:
     lock = try_lock(folder) if folder.is_dir() else None
     if lock is None:
         return Finding("store", None, "embedded: it runs while the service does, and is checked at its start")
+    files = AppendOnlyFiles(folder)
     try:
-        lost = AppendOnlyFiles(folder).compare()
+        unknown, lost = files.is_unknown(), files.compare()
     finally:
         os.close(lock)
+    if unknown and not lost:
+        return Finding("store", None, f"embedded: not compared, {files.note_file} is not there")
     return Finding("store", not lost, lost or "embedded: its files are as they were left")
 
 

@@ -112,12 +112,16 @@ class AppendOnlyFiles:
             try:
                 noted, at = self._read_note()
             except ValueError as error:
-                return str(error)
+                return f"{error}; it says what the files must hold, so they cannot be compared"
             wrong = "; ".join(self._wrong(noted))
             if wrong:
                 return f"{wrong}, as was noted at {at}"
             self._noted = {file: noted[file] for file in self.listed() if file in noted}
             return ""
+
+    def is_unknown(self) -> bool:
+        """Whether there are files, and no note of them: nothing can be compared."""
+        return not self.note_file.exists() and (self.manifest.exists() or bool(self.listed()))
 
     def forget(self) -> None:
         """The next note is of what is there then, whatever was noted."""

@@ -36,6 +36,12 @@ class DamageCheck:
 
     def compare(self, binary: Path) -> None:
         """Raise StartupError when something is missing; accepted, it is made readable for ``binary``."""
+        if self._files.is_unknown():
+            _LOG.warning(
+                "%s is not there: the store's files are taken as they are. An older version left none; "
+                "if it was deleted, damage from before this start is not noticed",
+                self._files.note_file,
+            )
         lost = self._files.compare()
         if lost:
             self._accept(lost)
@@ -76,8 +82,8 @@ class DamageCheck:
     def _accept(self, lost: str) -> None:
         if not self._accept_loss:
             raise StartupError(
-                f"the data in {self._data_dir} are damaged: {lost}. Writes that were acknowledged are lost. "
-                "Put a backup back, or start once with --accept-loss to go on with what is left"
+                f"the data in {self._data_dir} are damaged: {lost}. Acknowledged writes may be missing or "
+                "changed. Put a backup back, or start once with --accept-loss to go on with what is left"
             )
         _LOG.error("the data in %s are damaged, and the loss is accepted: %s", self._data_dir, lost)
         self._losses.record(lost)

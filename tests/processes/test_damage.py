@@ -112,6 +112,7 @@ async def test_an_embedded_store_that_is_gone_but_for_what_is_known_of_it_is_ref
     shutil.rmtree(data / "appendonlydir")
     refused(tmp_path, "the append-only file is gone")
     (data / "expected-files.json").unlink()
+    assert "its files are as they were left" not in doctor(tmp_path)
     refused(tmp_path, "it has no identity")
     refused(tmp_path, "it has no identity", command=(*SERVE, "--workers", "2"))
 

@@ -165,12 +165,14 @@ def test_a_torn_end_that_nobody_was_told_of_is_cut_off_and_logged(tmp_path, capl
     assert Losses(tmp_path).known() is None
 
 
-def test_the_first_start_of_a_folder_without_a_note_takes_it_over(tmp_path):
+def test_the_first_start_of_a_folder_without_a_note_takes_it_over(tmp_path, caplog):
     filled(tmp_path)
+    assert "expected-files.json is not there" not in caplog.text, "a new folder has no files either"
     (tmp_path / "expected-files.json").unlink()
     with EmbeddedServer(tmp_path) as server, client(server) as connection:
         assert connection.dbsize() == KEYS
         assert (tmp_path / "expected-files.json").exists(), "at once: it may be killed any time"
+    assert "expected-files.json is not there: the store's files are taken as they are" in caplog.text
     cut(one(tmp_path, INCREMENT), 1)
     refused(tmp_path)
 

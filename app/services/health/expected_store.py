@@ -76,10 +76,13 @@ class ExpectedStore:
         self._losses = Losses(data_dir)
         self._accept_loss = accept_loss
         self._checked = self._failed = False
+        self._catalogues: tuple[int, dict[str, str]] = (-1, {})  # version of the registry, uid -> name
 
     async def check(self) -> None:
         """Return when nothing is missing. Raises StartupError, Unavailable."""
         found, lost = await self._compare()
+        if found.identity is not None and not self._path.exists():
+            log.info("%s is not there yet: the store is taken as it is", self._path)
         if lost and not self._accept_loss:
             raise StartupError(
                 f"the store is not as the data directory {self._path.parent} knows it: {lost}. If data were "
@@ -139,19 +142,26 @@ class ExpectedStore:
         """Read again while the registry changes: a catalogue that is deleted meanwhile seems to lose all."""
         while True:
             identity = await self._store.get_once(None, _IDENTITY)
-            registry = await self._store.registry()
-            names = {record[:UID_LENGTH].decode(): name for name, record in registry.catalogues.items()}
+            registry_version, names = await self._registered()
             versions = await asyncio.gather(*map(self._store.catalogue_version, names))
             partitions = range(self._store.partitions)
             logs = await asyncio.gather(*(self._store.changed_learners(p, "") for p in partitions))
-            counters = {"registry": registry.version}
+            counters = {"registry": registry_version}
             for (uid, name), version in zip(names.items(), versions, strict=True):
                 counters[f"catalogue {name} ({uid})"] = version
             for partition, log_end in enumerate(logs):
-                counters[f"log {partition}"] = _number(log_end.newest)
+                counters[f"reward log {partition}"] = _number(log_end.newest)
                 counters[f"watermark {partition}"] = _number(log_end.watermark)
-            if await self._store.registry_version() == registry.version:
+            if await self._store.registry_version() == registry_version:
                 return Holding(identity.decode() if identity else None, counters)
+
+    async def _registered(self) -> tuple[int, dict[str, str]]:
+        """The version of the registry and its catalogues, uid -> name; read again when it has changed."""
+        if await self._store.registry_version() != self._catalogues[0]:
+            registry = await self._store.registry()
+            names = {record[:UID_LENGTH].decode(): name for name, record in registry.catalogues.items()}
+            self._catalogues = registry.version, names
+        return self._catalogues
 
     def _read(self) -> Holding | None:
         document = read_sealed(self._path)

@@ -10,7 +10,7 @@ from app.errors import StartupError
 from app.services.health.expected_store import ExpectedStore
 from app.storage import redis_keys as keys
 from app.storage.losses import Losses
-from app.storage.protocol import ArmWrite, LearnerId, RewardWrite
+from app.storage.protocol import ArmWrite, LearnerId, Registry, RewardWrite
 from app.storage.redis_store import RedisStore
 
 pytestmark = pytest.mark.anyio
@@ -99,7 +99,7 @@ LOSSES: dict[Callable[[RedisStore, int], Awaitable[None]], str] = {
     older_registry: "registry is at 0, and was at 1",
     older_catalogue: f"catalogue films ({UID}) is at 0, and was at 1",
     missing_catalogue: f"catalogue films ({UID}) is at 0, and was at 1",
-    shorter_log: "log {} is at 2, and was at 3",
+    shorter_log: "reward log {} is at 2, and was at 3",
     older_watermark: "watermark {} is at 0, and was at 2",
 }
 
@@ -147,7 +147,7 @@ async def test_a_loss_while_the_process_runs_is_logged_and_recorded_once(
     assert caplog.text.count("has lost data while this process runs") == 1
     known = Losses(tmp_path).known()
     assert known is not None
-    assert known.what == f"log {partition} is at 2, and was at 3"
+    assert known.what == f"reward log {partition} is at 2, and was at 3"
     await expected(store, tmp_path).check()
 
 
@@ -167,6 +167,27 @@ async def test_a_catalogue_that_is_deleted_while_it_is_counted_is_no_loss(store:
     store.catalogue_version = deleted_meanwhile  # type: ignore[method-assign]
     assert await expected(store, tmp_path).missing() == ""
     assert calls == [UID]
+
+
+async def test_the_registry_is_read_again_only_when_it_has_changed(store: RedisStore, tmp_path: Path):
+    """It may be large, and this is asked every few seconds."""
+    reads, read = [], store.registry
+
+    async def counted() -> Registry:
+        reads.append(await read())
+        return reads[-1]
+
+    store.registry = counted  # type: ignore[method-assign]
+    running = expected(store, tmp_path)
+    await running.check()
+    for _ in range(3):
+        await running.refresh()
+    assert len(reads) == 1
+    await fill(store, 0)
+    await running.refresh()
+    assert len(reads) == 2
+    await store._redis.command("HSET", keys.counters(UID), "version", 0)
+    assert "catalogue films" in await running.missing()
 
 
 async def test_a_damaged_note_is_refused(store: RedisStore, tmp_path: Path):
