@@ -150,10 +150,10 @@ def _files(folder: Path) -> Finding:
         return Finding("store", None, "embedded: it runs while the service does, and is checked at its start")
     files = AppendOnlyFiles(folder)
     try:
-        unknown, lost = files.is_unknown(), files.compare()
+        noted, lost = files.note_file.exists(), files.compare()
     finally:
         os.close(lock)
-    if unknown and not lost:
+    if not noted and not lost:
         return Finding("store", None, f"embedded: not compared, {files.note_file} is not there")
     return Finding("store", not lost, lost or "embedded: its files are as they were left")
 
