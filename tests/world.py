@@ -8,7 +8,8 @@ from lossy_store import LossyStore
 from app.runtime.composition import Service
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.catalogues import Arm
-from app.services.choosing.choosing import Choice, ChooseRequest
+from app.services.choosing.choice import Choice
+from app.services.choosing.choosing import ChooseRequest
 from app.services.formats.records import BanditRecord, CatalogueRecord, RewardRule
 from app.services.learning.reward_entries import Observation, Reward
 from app.services.learning.rewards import Receipt

@@ -16,8 +16,8 @@ class RedisChoices(RedisPart):
         check_positive("ttl_ms", ttl_ms)
         partition, now_ms = self._partition(learner), time.time_ns() // 1_000_000
         names = [keys.event(partition, learner, event), keys.events(partition, learner)]
-        current: bytes = await self._redis.script("put_event", names, [event, value, now_ms, ttl_ms])
-        return current
+        before: bytes | None = await self._redis.script("put_event", names, [event, value, now_ms, ttl_ms])
+        return value if before is None else before
 
     async def get_event(self, learner: LearnerId, event: str) -> bytes | None:
         key = keys.event(self._partition(learner), learner, event)

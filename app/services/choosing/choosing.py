@@ -11,13 +11,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 
 from app.errors import NoArms, NotFound, within
 from app.services.bandits.bandits import Bandit
 from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.baseline import baseline
+from app.services.choosing.choice import Choice, ChosenArm, choice_of, record_of
 from app.services.choosing.elimination_state import Sets
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
@@ -46,29 +46,6 @@ class ChooseRequest:
     seed: int | None = None
     activate: bool = True
     arms: Sequence[str] | None = None
-
-
-class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``propensity`` where the policy knows it: given the arms before this one."""
-
-    id: str
-    score: float
-    propensity: float | None = None
-
-
-class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer to a ChooseRequest: the best arm first, or in the order drawn.
-
-    ``stale_s`` is left out unless nothing was heard of the store for so long: what it holds may be newer.
-    """
-
-    decision: str
-    arms: list[ChosenArm]
-    policy: str
-    learner_version: int
-    catalogue_version: int
-    exact: bool
-    stale_s: float | None = None
 
 
 class Choosing:
@@ -126,9 +103,12 @@ class Choosing:
             return await self._new_choice(bandit, learner, request)
         made = await self._store.get_event(learner, request.event_id)
         if made is None:
-            choice = msgspec.msgpack.encode(await self._new_choice(bandit, learner, request))
-            made = await self._store.put_event(learner, request.event_id, choice, ttl_ms=self._token_ttl_ms)
-        return msgspec.msgpack.decode(made, type=Choice)
+            choice = await self._new_choice(bandit, learner, request)
+            record = record_of(choice)
+            made = await self._store.put_event(learner, request.event_id, record, ttl_ms=self._token_ttl_ms)
+            if made == record:
+                return choice
+        return choice_of(made)
 
     async def _new_choice(self, bandit: Bandit, learner: LearnerId, request: ChooseRequest) -> Choice:
         """Select arms by the bandit's policy, and sign the decision."""

@@ -46,12 +46,30 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
         return DecisionId(LearnerId(self.bandit_uid, self.learner), self.id)
 
 
+_decode = msgspec.msgpack.Decoder(Decision).decode
+
+
 class BadToken(ShortlistError):
     """The token cannot be rewarded. ``reason`` is a code that does not change between versions."""
 
     def __init__(self, reason: RejectCode) -> None:
         super().__init__(f"the decision token is {reason}")
         self.reason: RejectCode = reason
+
+
+def raw_of(token: str) -> bytes:
+    """The bytes that a token is the text of: a quarter shorter. Raises ValueError."""
+    return base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+
+
+def text_of(raw: bytes) -> str:
+    """Inverse of ``raw_of``."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
+
+
+def arms_of(raw: bytes) -> list[str]:
+    """The ids that the bytes of a token name. Whether it is genuine is not checked."""
+    return _decode(raw[NUMBER_LENGTH:-TAG_LENGTH]).arms
 
 
 def new_decision_id() -> str:
@@ -67,7 +85,6 @@ class TokenSigner:
         self._number = b""
         self._secret = b""
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(Decision).decode
 
     def use(self, secrets: Mapping[int, bytes], *, current: int) -> None:
         """Sign with the ``current`` secret from now on, and accept all of these."""
@@ -77,21 +94,21 @@ class TokenSigner:
 
     def sign(self, decision: Decision) -> str:
         signed = self._number + self._encode(decision)
-        return _text(signed + _tag(self._secret, signed))
+        return text_of(signed + _tag(self._secret, signed))
 
     def verify(self, token: str, *, now_ms: int) -> Decision:
         """Return what was signed. Raises BadToken: ``invalid_token`` (forged, damaged) or ``expired``."""
         try:
-            raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+            raw = raw_of(token)
         except (ValueError, binascii.Error):
             raise BadToken("invalid_token") from None
         signed, tag = raw[:-TAG_LENGTH], raw[-TAG_LENGTH:]
         secret = self._secrets.get(signed[:NUMBER_LENGTH])
         # Base64 can write the same bytes in several ways. Only the one that ``sign`` makes is accepted.
-        if secret is None or _text(raw) != token or not hmac.compare_digest(tag, _tag(secret, signed)):
+        if secret is None or text_of(raw) != token or not hmac.compare_digest(tag, _tag(secret, signed)):
             raise BadToken("invalid_token")
         try:
-            decision = self._decode(signed[NUMBER_LENGTH:])
+            decision = _decode(signed[NUMBER_LENGTH:])
         except msgspec.DecodeError:
             raise BadToken("invalid_token") from None
         if decision.expires_ms <= now_ms:
@@ -106,7 +123,3 @@ def _number(number: int) -> bytes:
 
 def _tag(secret: bytes, signed: bytes) -> bytes:
     return hmac.digest(secret, signed, "sha256")[:TAG_LENGTH]
-
-
-def _text(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
