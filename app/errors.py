@@ -14,6 +14,7 @@
     ├── Forbidden            403  forbidden           the key has not the scope, or the origin is not listed
     ├── TooLarge             413  too_large           a body or a batch above its stated limit
     ├── Unavailable          503  unavailable         the store does not answer; safe to try again
+    │   └── StoreFull             store_full          it holds as much of this kind as it may; some expires
     └── StartupError          -                       the service cannot start; the message says why
 
 No error message contains a value that the caller sent: it names the field, and the rule.
@@ -99,6 +100,11 @@ class TooLarge(ShortlistError):
 class Unavailable(ShortlistError):
     status, code, title = 503, "unavailable", "Temporarily unavailable"
     retry_after_s: ClassVar[int] = 1
+
+
+class StoreFull(Unavailable):
+    code, title = "store_full", "The store holds as much as it may"
+    retry_after_s: ClassVar[int] = 60
 
 
 class StartupError(ShortlistError):

@@ -104,6 +104,18 @@ class Settings(BaseSettings):
     accept_loss: bool = Field(
         False, description="Start although the store has lost data, and record that (--accept-loss)."
     )
+    max_events_mb: Annotated[int, Field(ge=1)] = Field(
+        2_048, description="Memory of the store for choices kept for an `event_id`. Beyond: 503."
+    )
+    max_turns_mb: Annotated[int, Field(ge=1)] = Field(
+        256, description="Memory of the store for turns of warm-ups (`explore`). Beyond: 503."
+    )
+    max_waiting_mb: Annotated[int, Field(ge=1)] = Field(
+        1_024, description="Memory of the store for decisions that wait for rewards (`wait_s`). Beyond: 503."
+    )
+    max_activations_mb: Annotated[int, Field(ge=1)] = Field(
+        512, description="Memory of the store for activated decisions. Beyond: 503."
+    )
     log_level: LogLevel = Field("info", description="debug, info, warning or error.")
     log_format: LogFormat = Field(
         "auto", description="auto (lines for people on a terminal, JSON elsewhere), text or json."

@@ -46,6 +46,15 @@ class Metrics:
             "shortlist_reward_lag_seconds", "Age of the oldest entry not yet folded.", registry=registry
         )
         self.dead = Gauge("shortlist_dead_letters", "Entries that could not be folded.", registry=registry)
+        self.held = Gauge(
+            "shortlist_held_bytes",
+            "Memory of the store for what requests left there; NaN while it is away.",
+            ["kind"],
+            registry=registry,
+        )
+        self.held_most = Gauge(
+            "shortlist_held_most_bytes", "The bound of each kind.", ["kind"], registry=registry
+        )
         self.chores = Counter(
             "shortlist_chores",
             "Decisions waited for to the end, idle learners forgotten, deletions finished.",

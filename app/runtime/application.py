@@ -40,6 +40,7 @@ from app.observability.metrics import Metrics
 from app.observability.tracing import provider, telemetry
 from app.runtime.composition import Service
 from app.settings import Settings
+from app.storage.protocol import KINDS
 from app.storage.redis_store import RedisStore
 
 # In the order in which a request is matched, the hottest first.
@@ -85,7 +86,8 @@ def create_app(settings: Settings, *, name: str | None = None) -> Application:
     """Return the application over the store at ``settings.redis_url``; ``name`` as in ``Service``."""
     if settings.redis_url is None:
         raise ValueError("redis_url must be set: `shortlist serve` starts the embedded store and sets it")
-    store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions)
+    bounds = {kind: getattr(settings, f"max_{kind}_mb") << 20 for kind in KINDS}
+    store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions, bounds=bounds)
     metrics = Metrics()
     spans = provider(enabled=settings.tracing)
     guard = Guard(settings)

@@ -24,6 +24,7 @@ from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
 from app.services.choosing.warm_up import WarmUp
+from app.services.health import holdings
 from app.services.health.expected_store import ExpectedStore
 from app.services.health.health import Health
 from app.services.learning.decisions import Decisions
@@ -180,6 +181,7 @@ class Service:
             self._background.append(asyncio.create_task(chores.run()))
         self._background += [
             asyncio.create_task(self.sync.run()),
+            asyncio.create_task(holdings.watch(self.store)),
             asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained)),
         ]
         self.health.ready = True

@@ -6,6 +6,7 @@ import time
 
 from app.storage import redis_keys as keys
 from app.storage.learner_id import LearnerId
+from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart, check_positive
 
 
@@ -16,8 +17,13 @@ class RedisChoices(RedisPart):
         check_positive("ttl_ms", ttl_ms)
         partition, now_ms = self._partition(learner), time.time_ns() // 1_000_000
         names = [keys.event(partition, learner, event), keys.events(partition, learner)]
-        before: bytes | None = await self._redis.script("put_event", names, [event, value, now_ms, ttl_ms])
-        return value if before is None else before
+        names.append(keys.ledger(partition))
+        arguments: list[Argument] = [event, value, now_ms, ttl_ms, self._room.of("events", partition)]
+        answer: bytes | int = await self._redis.script("put_event", names, arguments)
+        if isinstance(answer, bytes):
+            return answer
+        self._room.taken("events", partition, answer)
+        return value
 
     async def get_event(self, learner: LearnerId, event: str) -> bytes | None:
         key = keys.event(self._partition(learner), learner, event)
@@ -27,5 +33,10 @@ class RedisChoices(RedisPart):
     async def take_turns(self, learner: LearnerId, *, count: int, most: int, claim: str, ttl_ms: int) -> int:
         check_positive("count", count)
         check_positive("ttl_ms", ttl_ms)
-        key = keys.turns(self._partition(learner), learner)
-        return int(await self._redis.script("take_turns", [key], [count, most, claim, ttl_ms]))
+        partition = self._partition(learner)
+        names = [keys.turns(partition, learner), keys.ledger(partition)]
+        arguments: list[Argument] = [count, most, claim, ttl_ms, self._room.of("turns", partition)]
+        first, *held = await self._redis.script("take_turns", names, arguments)
+        if first < 0 or held:
+            self._room.taken("turns", partition, *held or [0])
+        return int(first)

@@ -58,8 +58,8 @@ _PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NO
 
 # Each script, and the files that make it up.
 SCRIPTS = {
-    "activate": ("activate",),
-    "append_defaults": ("log_tail", "append_defaults"),
+    "activate": ("ledger", "waiting", "activate"),
+    "append_defaults": ("log_tail", "ledger", "waiting", "append_defaults"),
     "append_event": ("append_event",),
     "append_forget": ("log_tail", "forget", "append_forget"),
     "append_rewards": ("log_tail", "append_rewards"),
@@ -75,18 +75,20 @@ SCRIPTS = {
     "drop_states": ("drop_states",),
     "due": ("due",),
     "erase_catalogue": ("erase_catalogue",),
+    "erase_decisions": ("ledger", "waiting", "erase_decisions"),
     "erase_log": ("erase_log",),
     "erased": ("erased",),
     "expire": ("log_tail", "forget", "expire"),
+    "holdings": ("ledger", "waiting", "holdings"),
     "join_workers": ("join_workers",),
     "lag": ("lag",),
-    "log_decision": ("log_decision",),
-    "put_event": ("put_event",),
+    "log_decision": ("ledger", "waiting", "log_decision"),
+    "put_event": ("ledger", "put_event"),
     "put_once": ("put_once",),
     "read_campaign": ("read_campaign",),
     "replay_dead": ("log_tail", "replay_dead"),
     "save_snapshot": ("save_snapshot",),
-    "take_turns": ("take_turns",),
+    "take_turns": ("ledger", "take_turns"),
     "trim_log": ("trim_log",),
     "upsert_arms": ("changes", "upsert_arms"),
 }
@@ -98,7 +100,8 @@ def translated() -> Iterator[None]:
     try:
         yield
     except DRIVER_ERRORS as error:
-        if not isinstance(error, _PASSING) and not str(error).startswith(_PASSING_WORDS):
+        passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)
+        if not passing and not _is_out_of_memory(error):
             _LOG.error("the store refused a call", exc_info=error)
         raise Unavailable(f"the store {_reason(error)} ({type(error).__name__})") from error
 
@@ -108,7 +111,14 @@ def _reason(error: Exception) -> str:
         return "wants another user or password than its URL has"
     if "DB index is out of range" in str(error):
         return "has no database of the number that its URL ends with"
+    if _is_out_of_memory(error):
+        return "is out of memory: its maxmemory is reached, and writes are refused"
     return "refuses the call" if isinstance(error, driver.ResponseError) else "does not answer"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Redis 6.2 wraps the refusal of a command in a script in an error of the script."""
+    return isinstance(error, driver.OutOfMemoryError) or "OOM command not allowed" in str(error)
 
 
 def source(name: str) -> str:

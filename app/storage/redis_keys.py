@@ -24,7 +24,7 @@
     {p:<n>}:seen:<bandit uid>:<learner>:<dedupe key>  string  empty                        ttl_ms
     {p:<n>}:seen-first:<bandit uid>:<learner>:<decision key>  string  empty                ttl_ms
     {p:<n>}:forgotten:<bandit uid>:<learner>     string  "<ms> <entry id>"                  ttl_ms
-    {p:<n>}:turns:<bandit uid>:<learner>         hash    taken -> number, claim -> first   ttl_ms
+    {p:<n>}:turns:<bandit uid>:<learner>         hash    taken, held, claim -> first       ttl_ms
     {p:<n>}:word:<name>                          string  a value written once               ttl_ms or for ever
     {k:<kind>:<name>}:record                     string  record                             with the campaign
     {k:<kind>:<name>}:events                     list    its events, in order               with the campaign
@@ -36,6 +36,7 @@
     {p:<n>}:erase                                hash    member -> entry id                 until it is done
     {p:<n>}:event:<member>/<event>               string  the choice made for an event       ttl_ms
     {p:<n>}:events:<member>                      zset    event, until when it is kept       ttl_ms
+    {p:<n>}:ledger                               hash    bytes held, by kind (ledger.lua)   for ever
 
 The part in braces is the hash tag. Redis Cluster keeps all keys with the same tag on one node, and every
 script has keys of one tag only. In seen and seen-first <learner> carries its length, so that no two pairs
@@ -205,6 +206,10 @@ def event(partition: int, learner: LearnerId, name: str) -> str:
 
 def events(partition: int, learner: LearnerId) -> str:
     return f"{_partition(partition)}events:{learner.member}"
+
+
+def ledger(partition: int) -> str:
+    return f"{_partition(partition)}ledger"
 
 
 def _delimited(learner: LearnerId) -> str:

@@ -91,8 +91,8 @@ class RedisLearnerTraces(RedisPart):
     async def _erase_decisions(self, partition: int, pattern: str) -> None:
         """Those whose members match."""
         async for members in self._redis.scan_members("HSCAN", keys.decisions(partition), pattern):
-            await self._redis.command("HDEL", keys.decisions(partition), *members)
-            await self._redis.command("ZREM", keys.due(partition), *members)
+            names = [keys.decisions(partition), keys.due(partition), keys.ledger(partition)]
+            await self._redis.script("erase_decisions", names, members)
 
     async def _erase_members(self, partition: int, pattern: str) -> None:
         """Learners that are idle one day, and those that are yet to be erased, whose members match."""

@@ -8,6 +8,7 @@ from app.errors import Invalid
 from app.storage.learner_id import LearnerId
 from app.storage.protocol import LogEntry
 from app.storage.redis_client import RedisClient
+from app.storage.room import Room
 
 UID_LENGTH = 16
 
@@ -18,8 +19,9 @@ class RedisPart:
     Each call of a part is one round trip unless it says otherwise.
     """
 
-    def __init__(self, redis: RedisClient, partitions: int) -> None:
+    def __init__(self, redis: RedisClient, partitions: int, room: Room) -> None:
         self._redis = redis
+        self._room = room
         self.partitions = partitions
 
     def _partition(self, learner: LearnerId) -> int:

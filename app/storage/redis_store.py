@@ -6,12 +6,16 @@ and is safe to repeat: that is what makes a lost reply harmless.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from app.errors import StartupError
 from app.storage import redis_keys as keys
+from app.storage.protocol import Kind
 from app.storage.redis_arms import RedisArms
 from app.storage.redis_campaigns import RedisCampaigns
 from app.storage.redis_choices import RedisChoices
 from app.storage.redis_client import RedisClient
+from app.storage.redis_holdings import RedisHoldings
 from app.storage.redis_learner_states import RedisLearnerStates
 from app.storage.redis_learner_traces import RedisLearnerTraces
 from app.storage.redis_leases import RedisLeases
@@ -19,6 +23,7 @@ from app.storage.redis_registry import RedisRegistry
 from app.storage.redis_reward_log import RedisRewardLog
 from app.storage.redis_waiting_decisions import RedisWaitingDecisions
 from app.storage.redis_write_once import RedisWriteOnce
+from app.storage.room import Room
 
 
 class RedisStore(
@@ -32,11 +37,13 @@ class RedisStore(
     RedisCampaigns,
     RedisWriteOnce,
     RedisLeases,
+    RedisHoldings,
 ):
     """Implements ``protocol.Store`` on one Redis server or cluster: redis://, rediss:// or unix://.
 
     ``url``                of the server, or of any node of the cluster
     ``partitions``         of the reward log; the first to open a store fixes them for good
+    ``bounds``             bytes of each kind that it may hold; a kind that is missing has none
     ``max_connections``    held at most
     ``pool_timeout_s``     how long a call waits for a free connection
     ``socket_timeout_s``   how long a call waits for its answer
@@ -47,6 +54,7 @@ class RedisStore(
         url: str,
         *,
         partitions: int = 16,
+        bounds: Mapping[Kind, int] | None = None,
         max_connections: int = 64,
         pool_timeout_s: float = 2.0,
         socket_timeout_s: float = 5.0,
@@ -57,7 +65,7 @@ class RedisStore(
             pool_timeout_s=pool_timeout_s,
             socket_timeout_s=socket_timeout_s,
         )
-        super().__init__(client, partitions)
+        super().__init__(client, partitions, Room(bounds or {}))
 
     def __repr__(self) -> str:
         return f"RedisStore({self._redis.address!r}, partitions={self.partitions})"
@@ -71,6 +79,7 @@ class RedisStore(
                 f"the store at {self._redis.address} has {int(fixed)} partitions for good: "
                 f"it cannot be opened with {self.partitions}"
             )
+        await self.holdings()
 
     async def durability(self) -> str:
         return await self._redis.durability()

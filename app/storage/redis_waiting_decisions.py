@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from app.storage import redis_keys as keys
 from app.storage.learner_id import DecisionId, LearnerId
-from app.storage.protocol import Activated, DefaultWrite, Due
+from app.storage.protocol import Activated, DefaultWrite, Due, Kind
 from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart
+from app.storage.room import full
+
+_ACTIVATION: Sequence[Kind] = ("activations", "waiting")  # what an activation may add to
 
 
 class RedisWaitingDecisions(RedisPart):
@@ -16,17 +19,27 @@ class RedisWaitingDecisions(RedisPart):
 
     async def log_decision(self, decision: DecisionId, record: bytes, *, due_ms: int) -> None:
         partition = self._partition(decision.learner)
-        names = [keys.decisions(partition), keys.due(partition)]
-        await self._redis.script("log_decision", names, [decision.member, record, due_ms])
+        names = [keys.decisions(partition), keys.due(partition), keys.ledger(partition)]
+        room = self._room.of("waiting", partition)
+        held = await self._redis.script("log_decision", names, [decision.member, record, due_ms, room])
+        if held:
+            self._room.taken("waiting", partition, held)
 
     async def activate(
         self, decision: DecisionId, *, issued_ms: int, ttl_ms: int, record: bytes | None, due_ms: int
     ) -> Activated:
         partition = self._partition(decision.learner)
         names = [keys.active(partition, decision), keys.decisions(partition), keys.due(partition)]
-        names.append(keys.forgotten(partition, decision.learner))
+        names += [keys.forgotten(partition, decision.learner), keys.ledger(partition)]
         arguments: list[Argument] = [decision.member, ttl_ms, record or b"", due_ms, issued_ms]
-        outcome: Activated = (await self._redis.script("activate", names, arguments)).decode()
+        arguments += [self._room.of(kind, partition) for kind in _ACTIVATION]
+        answer, *held = await self._redis.script("activate", names, arguments)
+        for kind, there in zip(_ACTIVATION, held, strict=False):
+            self._room.taken(kind, partition, there)
+        for kind in _ACTIVATION:
+            if answer == f"full {kind}".encode():
+                raise full(kind)
+        outcome: Activated = answer.decode()
         return outcome
 
     async def is_active(self, decision: DecisionId) -> bool:
@@ -53,6 +66,7 @@ class RedisWaitingDecisions(RedisPart):
             keys.watermark(partition),
             keys.decisions(partition),
             keys.due(partition),
+            keys.ledger(partition),
         ]
         arguments: list[Argument] = [len(decisions), *(decision.member for decision in decisions)]
         for write in writes:

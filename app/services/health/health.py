@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from app.services.catalogues.catalogues import Catalogues
 from app.services.learning.learners import Learners
 from app.services.replicas.sync import Sync
 from app.storage.losses import Loss, Losses
-from app.storage.protocol import Lag
+from app.storage.protocol import Kind, Lag
 
 PROBE_S = 2.0
 
@@ -39,6 +40,15 @@ class MonitoredStore(Protocol):
 
     async def lag(self, partition: int) -> Lag:
         """Age of the oldest of them, and the partition's dead letters."""
+        ...
+
+    @property
+    def bounds(self) -> Mapping[Kind, int]:
+        """Bytes of each kind that it may hold of what requests leave there."""
+        ...
+
+    async def holdings(self) -> Mapping[Kind, int]:
+        """Bytes that it holds of each kind."""
         ...
 
 
@@ -151,6 +161,16 @@ class Health:
                 found = (backlog, lag.age_s, lag.dead)
         for gauge, value in zip((metrics.backlog, metrics.lag, metrics.dead), found, strict=True):
             gauge.set(value)
+        await self._measure_holdings()
+
+    async def _measure_holdings(self) -> None:
+        held: Mapping[Kind, float] = dict.fromkeys(self._store.bounds, math.nan)
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(PROBE_S):
+                held = await self._store.holdings()
+        for kind, bound in self._store.bounds.items():
+            self._metrics.held.labels(kind).set(held[kind])
+            self._metrics.held_most.labels(kind).set(bound)
 
     async def _backlog(self) -> int:
         return sum(await asyncio.gather(*map(self._store.backlog, range(self._store.partitions))))

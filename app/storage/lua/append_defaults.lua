@@ -1,4 +1,4 @@
--- KEYS   log, watermark, decisions, due, then for each default: seen-first, forgotten
+-- KEYS   log, watermark, decisions, due, ledger, then for each default: seen-first, forgotten
 -- ARGV   number of decisions, their members, then for each default: member, bandit uid, learner, issued_ms, ttl_ms, payload
 -- Result id of the last entry that was appended, or nil
 -- Effect in one step: of the decisions that are still logged, every arm without a reward whose learner was not
@@ -12,7 +12,7 @@ for a = 2, decided + 1 do
   logged[ARGV[a]] = redis.call('HEXISTS', decisions, ARGV[a]) == 1
 end
 for i = 1, (#ARGV - 1 - decided) / 6 do
-  local first, forgotten = KEYS[3 + 2 * i], KEYS[4 + 2 * i]
+  local first, forgotten = KEYS[4 + 2 * i], KEYS[5 + 2 * i]
   local a = 1 + decided + 6 * (i - 1)
   local member, bandit, learner, issued, ttl, payload =
     ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
@@ -24,7 +24,6 @@ for i = 1, (#ARGV - 1 - decided) / 6 do
   end
 end
 for member, _ in pairs(logged) do
-  redis.call('HDEL', decisions, member)
-  redis.call('ZREM', due, member)
+  wait_no_longer(KEYS[5], decisions, due, member)
 end
 return last

@@ -1,9 +1,11 @@
--- KEYS   decisions, due
--- ARGV   member, record, due_ms
--- Result 1 when it is new
--- Effect in one step: the record is kept, and due then. Repeated, it changes nothing.
-local new = redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2])
-if new == 1 then
-  redis.call('ZADD', KEYS[2], ARGV[3], ARGV[1])
+-- KEYS   decisions, due, ledger
+-- ARGV   member, record, due_ms, most bytes of waiting decisions
+-- Result the bytes of waiting decisions that are held now, 0 when it was there, -1 when there is no room for it
+-- Effect in one step: the record is kept, and due then, and its bytes are counted. Repeated, it changes nothing.
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
+  return 0
 end
-return new
+if held_by_waiting(KEYS[3], KEYS[1]) + waiting_bytes(KEYS[1], ARGV[1], ARGV[2]) > tonumber(ARGV[4]) then
+  return -1
+end
+return wait_for(KEYS[3], KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3])

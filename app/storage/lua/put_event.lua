@@ -1,14 +1,20 @@
--- KEYS   event, events of its learner
--- ARGV   name of the event, value, now_ms, ttl_ms
--- Result the value that was there before, or nil when this one was stored
--- Effect in one step: the value is stored unless there is one, and its name is kept with its learner's.
+-- KEYS   event, events of its learner, ledger
+-- ARGV   name of the event, value, now_ms, ttl_ms, most bytes of events
+-- Result the value that was there before, or the bytes of events that are held now, or 0 when there is no room
+-- Effect in one step: the value is stored unless there is one, its name is kept with its learner's, and its bytes
+--        are counted.
+local EVENT = 400 -- bytes that an event takes besides its key, its name and its value; see docs/limits.md
 local current = redis.call('GET', KEYS[1])
 if current then
   return current
 end
-local now, ttl = tonumber(ARGV[3]), tonumber(ARGV[4])
+local now, ttl, server = tonumber(ARGV[3]), tonumber(ARGV[4]), server_ms()
+local bytes = EVENT + #KEYS[1] + #ARGV[1] + rounded_up(#ARGV[2])
+if not has_room(KEYS[3], 'events', bytes, ARGV[5], server) then
+  return 0
+end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4])
 redis.call('ZADD', KEYS[2], string.format('%.0f', now + ttl), ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('(%.0f', now))
 redis.call('PEXPIRE', KEYS[2], string.format('%.0f', math.max(ttl, redis.call('PTTL', KEYS[2]))))
-return false
+return count(KEYS[3], 'events', bytes, period_of(server + ttl))

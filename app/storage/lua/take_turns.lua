@@ -1,18 +1,36 @@
--- KEYS   the turns of a learner: 'taken' -> how many, 'c' .. claim -> the first of those it took
--- ARGV   count, most, claim or '', ttl_ms
--- Result the first turn that is now the caller's, or at least `most` when all are taken
--- Effect in one step: the turns are taken, at most once for a claim; nothing when all are
+-- KEYS   the turns of a learner: 'taken' -> how many, 'c' .. claim -> the first of those it took, 'held' -> the bytes
+--        that the ledger counts for them and the period in which they expire; ledger
+-- ARGV   count, most, claim or '', ttl_ms, most bytes of turns
+-- Result {first turn that is now the caller's, or at least `most` when all are taken, or -1 when there is no room;
+--         if some were taken, the bytes of turns that are held now}
+-- Effect in one step: the turns are taken, at most once for a claim, and counted; nothing when all are
+local TURNS, CLAIM = 220, 80 -- bytes that the turns of a learner take besides their key, and a claim besides its name
 local claimed = ARGV[3] ~= '' and redis.call('HGET', KEYS[1], 'c' .. ARGV[3])
 if claimed then
-  return tonumber(claimed)
+  return { tonumber(claimed) }
 end
-local taken = tonumber(redis.call('HGET', KEYS[1], 'taken') or '0')
+local taken, before = unpack(redis.call('HMGET', KEYS[1], 'taken', 'held'))
+taken = tonumber(taken or '0')
 if taken >= tonumber(ARGV[2]) then
-  return taken
+  return { taken }
 end
+local counted, until_period = string.match(before or '', '^(%d+) (%d+)$')
+local now, bytes = server_ms(), tonumber(counted or TURNS + #KEYS[1])
+if ARGV[3] ~= '' then
+  bytes = bytes + CLAIM + #ARGV[3]
+end
+local more = bytes - (counted or 0)
+if more > 0 and not has_room(KEYS[2], 'turns', more, ARGV[5], now) then
+  return { -1 }
+end
+local period = period_of(now + tonumber(ARGV[4]))
 redis.call('HINCRBY', KEYS[1], 'taken', ARGV[1])
+redis.call('HSET', KEYS[1], 'held', string.format('%.0f %.0f', bytes, period))
 if ARGV[3] ~= '' then
   redis.call('HSET', KEYS[1], 'c' .. ARGV[3], taken)
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
-return taken
+if counted then
+  count(KEYS[2], 'turns', -tonumber(counted), tonumber(until_period))
+end
+return { taken, count(KEYS[2], 'turns', bytes, period) }

@@ -34,6 +34,7 @@ from app.storage.protocol.arms import ArmChanges, ArmStore, ArmWrite, Deleted, S
 from app.storage.protocol.campaigns import CampaignStore, StoredCampaign
 from app.storage.protocol.choices import Events, WarmUpTurns
 from app.storage.protocol.due_work import Due, DueWork
+from app.storage.protocol.holdings import KINDS, Holdings, Kind
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates
 from app.storage.protocol.learner_traces import LearnerTraces
 from app.storage.protocol.leases import WorkerLeases
@@ -52,6 +53,7 @@ from app.storage.protocol.waiting_decisions import Activated, DefaultWrite, Wait
 from app.storage.protocol.write_once import WriteOnce
 
 __all__ = [
+    "KINDS",
     "Activated",
     "Appended",
     "ArmChanges",
@@ -65,6 +67,8 @@ __all__ = [
     "Due",
     "DueWork",
     "Events",
+    "Holdings",
+    "Kind",
     "Lag",
     "LearnerChanges",
     "LearnerId",
@@ -101,6 +105,7 @@ class Store(
     CampaignStore,
     WriteOnce,
     WorkerLeases,
+    Holdings,
     Protocol,
 ):
     """All that a store does. Implementation: ``app.storage.redis_store.RedisStore``."""

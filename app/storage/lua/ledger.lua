@@ -1,0 +1,69 @@
+-- Put before every script that counts what requests leave in the store.
+-- A ledger counts the bytes that a partition holds, by kind. It is a hash with the fields
+--   <kind>                       how many are held
+--   <kind>:<period>              how many of them expire in this period, by the clock of the server
+--   <kind>:first, <kind>:last    the periods that have any
+-- What expires is counted until its period is over. What is removed before it expires is counted as long.
+local PERIOD_MS = 600000
+
+-- Bytes that a long value takes: allocators give blocks of some sizes only, an eighth too large on the average.
+local function rounded_up(bytes)
+  return bytes + math.floor(bytes / 8)
+end
+
+local function server_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function period_of(ms)
+  return math.floor(ms / PERIOD_MS)
+end
+
+local function field_of(kind, period)
+  return kind .. ':' .. string.format('%.0f', period)
+end
+
+-- How many bytes of a kind are held, without those whose period is over. Cost: O(1) and as many steps as periods
+-- are over since the last call. The first write is one that a server without memory refuses.
+local function held(ledger, kind, now)
+  local first, last = unpack(redis.call('HMGET', ledger, kind .. ':first', kind .. ':last'))
+  local over = period_of(now) - 1
+  if first and tonumber(first) <= over then
+    local gone = 0
+    for period = tonumber(first), math.min(tonumber(last), over) do
+      gone = gone + tonumber(redis.call('HGET', ledger, field_of(kind, period)) or '0')
+    end
+    redis.call('HINCRBY', ledger, kind, gone == 0 and '0' or string.format('%.0f', -gone))
+    for period = tonumber(first), math.min(tonumber(last), over) do
+      redis.call('HDEL', ledger, field_of(kind, period))
+    end
+    if tonumber(last) <= over then
+      redis.call('HDEL', ledger, kind .. ':first', kind .. ':last')
+    else
+      redis.call('HSET', ledger, kind .. ':first', string.format('%.0f', over + 1))
+    end
+  end
+  return tonumber(redis.call('HGET', ledger, kind) or '0')
+end
+
+local function has_room(ledger, kind, bytes, most, now)
+  return held(ledger, kind, now) + bytes <= tonumber(most)
+end
+
+-- Count bytes, or with a negative number of them no longer: of what expires in a period, else of what is removed.
+-- Returns how many are held now.
+local function count(ledger, kind, bytes, period)
+  local now_held = redis.call('HINCRBY', ledger, kind, string.format('%.0f', bytes))
+  if period then
+    redis.call('HINCRBY', ledger, field_of(kind, period), string.format('%.0f', bytes))
+    local first, last = unpack(redis.call('HMGET', ledger, kind .. ':first', kind .. ':last'))
+    if not first or period < tonumber(first) then
+      redis.call('HSET', ledger, kind .. ':first', string.format('%.0f', period))
+    end
+    if not last or period > tonumber(last) then
+      redis.call('HSET', ledger, kind .. ':last', string.format('%.0f', period))
+    end
+  end
+  return now_held
+end

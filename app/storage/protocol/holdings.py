@@ -1,0 +1,36 @@
+"""What requests leave in the store is counted by kind, and no more of a kind is held than its bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, Protocol
+
+Kind = Literal["events", "turns", "waiting", "activations"]
+
+# What each kind is, as an error says it. The bound of a kind is the setting SHORTLIST_MAX_<KIND>_MB.
+KINDS: Mapping[Kind, str] = MappingProxyType(
+    {
+        "events": "choices kept for an event_id",
+        "turns": "turns of warm-ups",
+        "waiting": "decisions that wait for rewards",
+        "activations": "activated decisions",
+    }
+)
+
+
+class Holdings(Protocol):
+    """All figures are bytes of the store's memory, as far as they can be known: rather too many than too few.
+
+    A call that would make a kind larger than its bound raises ``StoreFull`` and changes nothing. What is held
+    stays until its time. Counting and writing are one step, so no crash parts them.
+    """
+
+    @property
+    def bounds(self) -> Mapping[Kind, int]:
+        """Of each kind."""
+        ...
+
+    async def holdings(self) -> Mapping[Kind, int]:
+        """What all partitions hold now. Further writes of this process are held against it."""
+        ...

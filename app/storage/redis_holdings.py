@@ -1,0 +1,32 @@
+"""How much is held of what requests leave in the store, on Redis: a ledger for each partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from app.storage import redis_keys as keys
+from app.storage.protocol import Kind
+from app.storage.redis_part import RedisPart
+
+_EXPIRING: Sequence[Kind] = ("events", "turns", "activations")
+
+
+class RedisHoldings(RedisPart):
+    """Implements ``protocol.Holdings``."""
+
+    @property
+    def bounds(self) -> Mapping[Kind, int]:
+        return self._room.bounds
+
+    async def holdings(self) -> Mapping[Kind, int]:
+        """One round trip for each partition, side by side."""
+        found = await asyncio.gather(*map(self._held_by, range(self.partitions)))
+        columns = zip(*found, strict=True)
+        self._room.seen(dict(zip(("waiting", *_EXPIRING), map(list, columns), strict=True)))
+        return self._room.total
+
+    async def _held_by(self, partition: int) -> Sequence[int]:
+        names = [keys.ledger(partition), keys.decisions(partition)]
+        held: Sequence[int] = await self._redis.script("holdings", names, list(_EXPIRING))
+        return held

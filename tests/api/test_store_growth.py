@@ -1,0 +1,159 @@
+"""What requests leave in the store is bounded: then they are refused, with the reason, and others go on."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from api_client import Api, assert_problem, running
+from redis.asyncio import Redis
+
+from app.storage.embedded_server import EmbeddedServer
+
+pytestmark = pytest.mark.anyio
+
+MB = 1 << 20
+BOUNDED = {f"max_{kind}_mb": 1 for kind in ("events", "turns", "waiting", "activations")}
+
+
+@pytest.fixture
+async def small(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+    """An application that may hold a megabyte of everything."""
+    async with running(store_url, tmp_path, **BOUNDED) as api:
+        await api.catalogue("c", {f"arm-{n}": [1.0, n] for n in range(200)})
+        yield api
+
+
+async def ask(api: Api, path: str, body: Any) -> httpx.Response:
+    """An answer that may be 503."""
+    return await api.http.post(path, json=body)
+
+
+def assert_full(answer: httpx.Response, setting: str) -> None:
+    document = assert_problem(answer, 503, "store_full")
+    assert setting in document["detail"]
+    assert answer.headers["retry-after"] == "60"
+
+
+async def held(api: Api, kind: str) -> tuple[float, float]:
+    """What is held and its bound, as /metrics says."""
+    lines = (await api.call("GET", "/metrics")).text.splitlines()
+    found = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    names = ("shortlist_held_bytes", "shortlist_held_most_bytes")
+    now, most = (float(found[f'{name}{{kind="{kind}"}}']) for name in names)
+    return now, most
+
+
+async def test_choices_with_an_event_id_are_refused_when_too_many_are_kept(small: Api) -> None:
+    await small.bandit("b", "c", scope="per_key")
+    kept = await small.choose("b", key="ann", event_id="kept", k=200)
+    path = "/v1/bandits/b/choose/batch"
+    batch = 0
+    while batch < 100:
+        requests = [{"key": f"k{n}", "k": 200, "event_id": f"e{batch}"} for n in range(50)]
+        if (answer := await ask(small, path, {"requests": requests})).status_code != 200:
+            break
+        batch += 1
+    assert batch > 2
+    assert_full(answer, "SHORTLIST_MAX_EVENTS_MB")
+    now, most = await held(small, "events")
+    assert MB * 9 / 10 < now <= most == MB
+    assert_full(
+        await ask(small, "/v1/bandits/b/choose", {"key": "bob", "k": 200, "event_id": "new"}),
+        "SHORTLIST_MAX_EVENTS_MB",
+    )
+    assert await small.choose("b", key="ann", event_id="kept") == kept, "what was promised is kept"
+    choice = await small.choose("b", key="bob")
+    assert (await small.reward({"decision": choice["decision"], "value": 1}))["accepted"] == 1
+    assert (await small.reward({"decision": kept["decision"], "arm": kept["arms"][0]["id"], "value": 1}))[
+        "accepted"
+    ] == 1
+
+
+async def test_decisions_that_wait_are_bounded_and_rewards_go_on(small: Api) -> None:
+    await small.bandit("waits", "c", reward={"wait_s": 3_600})
+    await small.bandit("b", "c")
+    first = await small.choose("waits", k=200)
+    for _ in range(200):
+        answer = await ask(small, "/v1/bandits/waits/choose", {"k": 200})
+        if answer.status_code != 200:
+            break
+    assert_full(answer, "SHORTLIST_MAX_WAITING_MB")
+    now, most = await held(small, "waiting")
+    assert MB * 8 / 10 < now <= most == MB
+    item = {"decision": first["decision"], "arm": first["arms"][3]["id"], "value": 1}
+    assert (await small.reward(item))["accepted"] == 1
+    await small.choose("b")
+
+
+async def test_activations_are_bounded(small: Api) -> None:
+    await small.bandit("b", "c")
+    active: list[str] = []
+    for _ in range(20):
+        requests = [{"activate": False}] * 1_000
+        choices = await small.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests})
+        tokens = [choice["decision"] for choice in choices["results"]]
+        answer = await ask(small, "/v1/decisions/activate", {"decisions": tokens})
+        if answer.status_code != 200:
+            break
+        assert answer.json()["activated"] == 1_000
+        active += tokens
+    assert_full(answer, "SHORTLIST_MAX_ACTIVATIONS_MB")
+    again = await small.ok("POST", "/v1/decisions/activate", {"decisions": active[:1_000]})
+    assert again["duplicate"] == 1_000
+    assert (await small.reward({"decision": active[0], "value": 1}))["accepted"] == 1
+
+
+async def test_turns_of_warm_ups_are_bounded_and_warm_keys_go_on(small: Api) -> None:
+    await small.bandit("new", "c", scope="per_key", explore={"centers": 3})
+    centre = (await small.choose("new", key="first"))["arms"][0]["id"]
+    for batch in range(20):
+        requests = [{"key": f"{batch}-{n}"} for n in range(1_000)]
+        answer = await ask(small, "/v1/bandits/new/choose/batch", {"requests": requests})
+        if answer.status_code != 200:
+            break
+    assert_full(answer, "SHORTLIST_MAX_TURNS_MB")
+    assert (await small.choose("new", key="first"))["arms"][0]["id"] != centre
+    observations = [{"id": f"o{n}", "key": "warm", "arm": f"arm-{n}", "value": 1} for n in range(3)]
+    await small.observe("new", *observations)
+    await small.choose("new", key="warm")
+
+
+async def test_a_store_without_memory_refuses_writes_with_the_reason(tmp_path: Path) -> None:
+    """Every kind of write; reading and choosing go on, and afterwards everything does."""
+    with EmbeddedServer(tmp_path / "store") as server:
+        async with running(server.url, tmp_path / "service") as api, Redis.from_url(server.url) as store:
+            await api.catalogue("c", {"a": [1.0], "b": [2.0]})
+            await api.bandit("b", "c")
+            await api.bandit("waits", "c", reward={"wait_s": 60})
+            token = (await api.choose("b"))["decision"]
+            hidden = (await api.choose("b", activate=False))["decision"]
+            before = await api.stored()
+            await store.config_set("maxmemory", 1)
+            seen = {"id": "o", "arm": "a", "value": 1}
+            slates = {"id": "s", "arms": ["a", "b"], "k": 1, "noise_std": 1, "epsilon": 0.5, "delta": 0.1}
+            writes: list[tuple[str, str, Any]] = [
+                ("POST", "/v1/rewards", {"rewards": [{"decision": token, "value": 1}]}),
+                ("POST", "/v1/bandits/b/observations", {"observations": [seen]}),
+                ("POST", "/v1/bandits/b/choose", {"event_id": "e"}),
+                ("POST", "/v1/bandits/waits/choose", {}),
+                ("POST", "/v1/decisions/activate", {"decisions": [hidden]}),
+                ("PUT", "/v1/catalogues/d", {"dim": 1}),
+                ("PUT", "/v1/catalogues/c/arms", {"arms": [{"id": "x", "features": [3.0]}]}),
+                ("PUT", "/v1/bandits/d", {"catalogue": "c", "policy": "sub_ts"}),
+                ("POST", "/v1/slates", slates),
+            ]
+            for method, path, body in writes:
+                answer = await api.http.request(method, path, json=body)
+                document = assert_problem(answer, 503, "unavailable")
+                assert "out of memory" in document["detail"], path
+                assert "maxmemory" in document["detail"]
+                assert answer.headers["retry-after"] == "1"
+            await api.choose("b")
+            await api.ok("GET", "/v1/bandits/b")
+            await store.config_set("maxmemory", 0)
+            assert await api.stored() == before
+            for method, path, body in writes:
+                answer = await api.call(method, path, body)
+                assert answer.status_code < 300, answer.text

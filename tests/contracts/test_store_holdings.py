@@ -1,0 +1,267 @@
+"""Contract of a store: what requests leave there is counted, and no more is held than the bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from learner_names import learner_in
+from store_clients import connect, flush
+
+from app.errors import StoreFull
+from app.storage import redis_keys
+from app.storage.protocol import KINDS, DecisionId, DefaultWrite, Kind, LearnerId, Store
+from app.storage.redis_store import RedisStore
+
+pytestmark = pytest.mark.anyio
+
+TTL_MS = 3_600_000
+PERIOD_MS = 600_000  # of the ledger
+PARTITIONS = 4
+FEW = 10_000  # bytes: room for some of every kind
+ANN = learner_in(0, PARTITIONS, "ann")
+EXPIRING: tuple[Kind, ...] = ("events", "turns", "activations")
+
+
+@asynccontextmanager
+async def bounded(url: str, **bounds: int) -> AsyncIterator[RedisStore]:
+    """One process of several on the same store."""
+    store = RedisStore(url, partitions=PARTITIONS, bounds=bounds)  # type: ignore[arg-type]  # kinds by name
+    try:
+        await store.open()
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+async def url(store_server: str) -> str:
+    """Of an empty store."""
+    async with connect(store_server) as client:
+        await flush(client)
+    return store_server
+
+
+async def leave(store: Store, kind: Kind, n: int, learner: LearnerId = ANN) -> Any:
+    """The n-th of its kind: the same n is the same request."""
+    decision = DecisionId(learner, f"decided-{n:04}")
+    if kind == "events":
+        return await store.put_event(learner, f"visit-{n:04}", b"choice %d" % n, ttl_ms=TTL_MS)
+    if kind == "turns":
+        claim = f"visit-{n:04}"
+        return await store.take_turns(learner, count=1, most=10_000, claim=claim, ttl_ms=TTL_MS)
+    if kind == "waiting":
+        return await store.log_decision(decision, b"record %d" % n, due_ms=1)
+    return await store.activate(decision, issued_ms=10, ttl_ms=TTL_MS, record=None, due_ms=1)
+
+
+async def filled(store: Store, kind: Kind) -> int:
+    """How many of a kind had room."""
+    for n in range(10_000):
+        try:
+            await leave(store, kind, n)
+        except StoreFull:
+            return n
+    raise AssertionError("there is no bound")
+
+
+async def content(url: str) -> dict[bytes, bytes]:
+    async with connect(url) as client:
+        return {key: await client.dump(key) async for key in client.scan_iter()}
+
+
+async def pass_time(url: str, periods: int) -> None:
+    """As if so many periods had passed: what expires is expired, and the ledgers say that it was then."""
+    async with connect(url) as client:
+        async for key in client.scan_iter():
+            if (left_ms := await client.pttl(key)) > 0:
+                await client.pexpire(key, max(0, left_ms - periods * PERIOD_MS))
+            if b":turns:" in key and (held := await client.hget(key, "held")):  # type: ignore[misc]
+                size, _, period = held.partition(b" ")
+                shifted = size + b" %d" % (int(period) - periods)
+                await client.hset(key, "held", shifted)  # type: ignore[misc]
+        for partition in range(PARTITIONS):
+            key = redis_keys.ledger(partition).encode()
+            old = await client.hgetall(key)  # type: ignore[misc]
+            if old:
+                new = dict(earlier(name, value, periods) for name, value in old.items())
+                await client.delete(key)
+                await client.hset(key, mapping=new)  # type: ignore[misc]
+
+
+def earlier(field: bytes, value: bytes, periods: int) -> tuple[bytes, bytes]:
+    if field.endswith((b":first", b":last")):
+        return field, b"%d" % (int(value) - periods)
+    return re.sub(rb"\d+$", lambda found: b"%d" % (int(found[0]) - periods), field), value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_beyond_the_bound_new_ones_are_refused_and_nothing_else_happens(url: str, kind: Kind) -> None:
+    async with bounded(url, **{kind: FEW}) as store, bounded(url, **{kind: FEW}) as other:
+        fit = await filled(store, kind)
+        assert 10 < fit < 150
+        held = (await store.holdings())[kind]
+        assert FEW * 9 // 10 - 1_000 < held <= FEW
+        await other.holdings()
+        before = await content(url)
+        for process in (store, other):
+            for n in (fit, fit + 1):
+                with pytest.raises(StoreFull, match=f"SHORTLIST_MAX_{kind.upper()}_MB"):
+                    await leave(process, kind, n)
+        assert await content(url) == before
+        for n in range(fit):
+            await leave(other, kind, n)
+        assert await content(url) == before, "what was promised is there, and can be asked for again"
+        for another in KINDS:
+            if another != kind:
+                await leave(store, another, 0)
+        assert (await store.holdings())[kind] == held
+
+
+@pytest.mark.parametrize("kind", EXPIRING)
+async def test_there_is_room_again_when_what_was_held_has_expired(url: str, kind: Kind) -> None:
+    async with bounded(url, **{kind: FEW}) as store:
+        fit = await filled(store, kind)
+        await pass_time(url, TTL_MS // PERIOD_MS - 1)
+        with pytest.raises(StoreFull):
+            await leave(store, kind, fit)
+        await pass_time(url, 2)
+        assert (await store.holdings())[kind] == 0
+        assert await filled(store, kind) == fit
+        await pass_time(url, 1_000_000)
+        assert await filled(store, kind) == fit, "also without a look in between"
+        async with connect(url) as client:
+            await pass_time(url, TTL_MS // PERIOD_MS + 1)
+            await store.holdings()
+            ledger = await client.hgetall(redis_keys.ledger(0))  # type: ignore[misc]
+        assert ledger == {kind.encode(): b"0"}, "nothing is left of periods that are over"
+
+
+async def test_what_expires_at_several_times_is_released_at_each(url: str) -> None:
+    async with bounded(url) as store:
+        seen = []
+        for n, periods in enumerate((1, 3, 3, 7)):
+            await store.put_event(ANN, f"e{n}", b"choice", ttl_ms=periods * PERIOD_MS)
+            seen.append((await store.holdings())["events"])
+        each = seen[0]
+        assert seen == [each, 2 * each, 3 * each, 4 * each]
+        left = []
+        for _ in range(9):
+            await pass_time(url, 1)
+            left.append((await store.holdings())["events"] // each)
+        assert left[1:] == [3, 3, 1, 1, 1, 1, 0, 0]
+
+
+async def test_turns_that_are_taken_again_are_counted_once_and_as_long_as_they_live(url: str) -> None:
+    async with bounded(url) as store:
+        await leave(store, "turns", 0)
+        one = (await store.holdings())["turns"]
+        for n in range(1, 5):
+            await pass_time(url, 4)
+            await leave(store, "turns", n)
+        five = (await store.holdings())["turns"]
+        assert one < five < 5 * one
+        await pass_time(url, 4)
+        assert (await store.holdings())["turns"] == five
+        assert await leave(store, "turns", 2) == 2
+        await pass_time(url, 4)
+        assert (await store.holdings())["turns"] == 0
+
+
+async def test_waiting_decisions_make_room_when_they_are_due_or_erased(url: str) -> None:
+    async with bounded(url, waiting=FEW) as store:
+        fit = await filled(store, "waiting")
+        one, two = (DecisionId(ANN, f"decided-{n:04}") for n in range(2))
+        for _ in range(2):
+            await store.append_defaults(0, [one], [DefaultWrite(one, "x/a", 1, TTL_MS, b"default")])
+        await leave(store, "waiting", fit)
+        with pytest.raises(StoreFull):
+            await leave(store, "waiting", fit + 1)
+        with pytest.raises(StoreFull):
+            await store.activate(
+                DecisionId(ANN, "new"), issued_ms=10, ttl_ms=TTL_MS, record=b"record", due_ms=1
+            )
+        assert not await store.is_active(DecisionId(ANN, "new"))
+        assert await store.activate(two, issued_ms=10, ttl_ms=TTL_MS, record=b"r", due_ms=1) == "activated"
+        await store.erase_bandit(ANN.bandit_uid)
+        assert (await store.holdings())["waiting"] == 0
+        assert await filled(store, "waiting") == fit
+
+
+async def test_waiting_decisions_of_a_store_that_did_not_count_are_counted(url: str) -> None:
+    async with bounded(url, waiting=FEW) as store:
+        fit = await filled(store, "waiting")
+        held = (await store.holdings())["waiting"]
+        async with connect(url) as client:
+            await client.delete(redis_keys.ledger(0))
+        assert (await store.holdings())["waiting"] == held
+        with pytest.raises(StoreFull):
+            await leave(store, "waiting", fit)
+        async with connect(url) as client:  # an older process removes without counting
+            await client.delete(redis_keys.decisions(0), redis_keys.due(0))
+        assert (await store.holdings())["waiting"] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_of_many_processes_at_once_exactly_as_many_have_room_as_fit(url: str, kind: Kind) -> None:
+    async with bounded(url, **{kind: FEW}) as one, bounded(url, **{kind: FEW}) as two:
+
+        async def attempt(store: Store, n: int) -> bool:
+            try:
+                await leave(store, kind, n)
+            except StoreFull:
+                return False
+            return True
+
+        done = await asyncio.gather(*(attempt((one, two)[n % 2], n) for n in range(200)))
+        held = (await one.holdings())[kind]
+        assert held <= FEW - FEW // 16 < held + held // sum(done) + 500
+
+
+async def test_the_bound_is_for_all_partitions_together(url: str) -> None:
+    """Also when each process has its own partitions, and looks only every now and then."""
+    learners = [learner_in(partition, PARTITIONS, "key") for partition in range(PARTITIONS)]
+    async with bounded(url, events=FEW) as one, bounded(url, events=FEW) as two:
+        put, refused = 0, 0
+        for n in range(60):
+            process = (one, two)[n % 2]
+            try:
+                await leave(process, "events", n, learners[n % PARTITIONS])
+                put += 1
+            except StoreFull:
+                refused += 1
+            if n % 5 == 4:
+                await asyncio.gather(one.holdings(), two.holdings())
+        held = (await one.holdings())["events"]
+        assert put > 10 < refused
+        assert FEW * 3 // 4 < held <= FEW + 3 * held // put
+        for process in (one, two):
+            for learner in learners:
+                with pytest.raises(StoreFull):
+                    await leave(process, "events", 1_000, learner)
+
+
+SIZES: dict[Kind, Callable[[Store, int], Awaitable[object]]] = {
+    "events": lambda store, n: store.put_event(
+        LearnerId(ANN.bandit_uid, f"u{n % 200}"), f"visit-{n}", b"x" * (n * 7), ttl_ms=TTL_MS
+    ),
+    "turns": lambda store, n: leave(store, "turns", n, LearnerId(ANN.bandit_uid, f"u{n % 100}")),
+    "waiting": lambda store, n: store.log_decision(DecisionId(ANN, f"d{n}"), b"x" * (n * 7), due_ms=n),
+    "activations": lambda store, n: leave(store, "activations", n),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_no_less_is_counted_than_the_server_says_that_it_takes(url: str, kind: Kind) -> None:
+    async with bounded(url) as store, connect(url) as client:
+        for n in range(400):
+            await SIZES[kind](store, n)
+        counted = (await store.holdings())[kind]
+        keys = [key async for key in client.scan_iter()]
+        ours = [key for key in keys if re.search(rb":(event|events|turns|decisions|due|active)(:|$)", key)]
+        taken = sum([await client.memory_usage(key, samples=0) for key in ours])
+        assert taken <= counted <= 4 * taken
