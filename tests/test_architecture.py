@@ -20,6 +20,7 @@ ARROWS = {
     "settings": {"errors"},
     "observability": {"errors"},
     "algorithms": {"errors"},
+    "filters": {"algorithms", "errors"},
     "indexes": {"algorithms", "errors"},
     "storage": {"progress", "errors"},
     "services/access": {"errors"},

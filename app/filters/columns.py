@@ -1,0 +1,297 @@
+"""Attributes of consecutive entries, compressed by columns.
+
+Notation
+    entry   one document of an arm, see ``attributes``; place: its number in its block
+    path    a number for a field and a type of its values, see ``attributes``
+    number  what stands for a value, as a float64: the value itself, or its code in a dictionary
+
+A column holds the numbers of one path. A path of few numbers has no column: its numbers stand with those of
+all other such paths in three arrays. So a block costs memory in proportion to the values that it holds,
+however many paths they spread over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.floating[Any] | np.integer[Any]]
+Mask = NDArray[np.bool_]
+Places = NDArray[np.uint16]
+Paths = NDArray[np.uint32]
+Test = Callable[[Numbers], Mask]
+"""Which of these numbers (m,) fulfil a condition: (m,)."""
+
+MAX_ENTRIES = 65_536
+_MAX_VALUES = 2**20
+# A column of its own costs about this many bytes whatever it holds.
+_COLUMN_BYTES = 600
+_BLOCK_BYTES = 1_000
+_COLUMN_LEAST = 64
+# From here on numbers are worth a search for repetitions when columns are merged.
+_LARGE = 32_768
+_FEW = 256
+_INTEGERS = [np.dtype(name) for name in ("uint8", "int8", "uint16", "int16", "uint32", "int32")]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Column:
+    """The numbers of one path in ascending order of their places.
+
+    places      (m,) place of each number; None when every place of the block has exactly one
+    distinct    (u,) the different numbers in ascending order, or None
+    codes       (m,) place of each number in ``distinct``; the numbers themselves when that is None
+    """
+
+    places: Places | None
+    distinct: Numbers | None
+    codes: Numbers
+
+    @classmethod
+    def of(cls, places: Places | None, numbers: Numbers) -> Column:
+        """The smallest column of these numbers."""
+        distinct, codes = np.unique(numbers, return_inverse=True)
+        return cls._smallest(places, distinct, codes, numbers)
+
+    @classmethod
+    def _smallest(
+        cls, places: Places | None, distinct: Numbers, codes: Numbers, numbers: Numbers | None = None
+    ) -> Column:
+        distinct = _narrowed(distinct)
+        width = np.min_scalar_type(max(len(distinct) - 1, 0))
+        plain = len(codes) * distinct.itemsize
+        if len(distinct) <= _FEW or len(codes) * width.itemsize + distinct.nbytes < plain:
+            return cls(places, distinct, codes.astype(width))
+        return cls(places, None, (distinct[codes] if numbers is None else numbers).astype(distinct.dtype))
+
+    @classmethod
+    def merged(cls, pieces: Sequence[tuple[int, int, Column]], size: int) -> Column:
+        """One column of those of several blocks.
+
+        pieces  the first place and the size of each block, and its column
+        size    how many places there will be
+        """
+        columns = [column for _, _, column in pieces]
+        dense = all(column.places is None for column in columns) and size == sum(len(c) for c in columns)
+        places = None if dense else np.concatenate([_shifted(*piece) for piece in pieces])
+        known = [column.distinct for column in columns if column.distinct is not None]
+        if len(known) == len(columns):
+            distinct = np.unique(np.concatenate(known))
+            codes = [
+                np.searchsorted(distinct, have)[column.codes]
+                for have, column in zip(known, columns, strict=True)
+            ]
+            return cls._smallest(places, distinct, np.concatenate(codes))
+        numbers = np.concatenate([column.numbers for column in columns])
+        if len(numbers) < _LARGE:
+            return cls(places, None, _narrowed(numbers))
+        return cls.of(places, numbers)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def numbers(self) -> Numbers:
+        return self.codes if self.distinct is None else self.distinct[self.codes]
+
+    @property
+    def to_test(self) -> int:
+        """How many numbers a test is given."""
+        return len(self.codes) if self.distinct is None else len(self.distinct)
+
+    @property
+    def memory_bytes(self) -> int:
+        arrays = (self.places, self.distinct, self.codes)
+        return _COLUMN_BYTES + sum(array.nbytes for array in arrays if array is not None)
+
+    def found(self, test: Test) -> Mask:
+        """Which of the numbers (m,) fulfil the test."""
+        return test(self.codes) if self.distinct is None else _chosen(test(self.distinct), self.codes)
+
+    def at(self, place: int) -> Numbers:
+        """The numbers of one place. Cost: O(log m)."""
+        if self.places is None:
+            codes = self.codes[place : place + 1]
+        else:
+            # A bound of another type would make the search copy the array.
+            first, last = (self.places.searchsorted(np.uint16(place), side) for side in _SIDES)
+            codes = self.codes[first:last]
+        return codes if self.distinct is None else self.distinct[codes]
+
+
+_SIDES: Any = ("left", "right")
+
+
+def _shifted(first: int, size: int, column: Column) -> Places:
+    if column.places is None:
+        return np.arange(first, first + size, dtype=np.uint16)
+    return column.places + np.uint16(first)
+
+
+def _narrowed(numbers: Numbers) -> Numbers:
+    """The same numbers in the smallest type that holds them all."""
+    if not len(numbers):
+        return numbers.astype(np.uint8)
+    low, high = float(numbers.min()), float(numbers.max())
+    if low >= -(2**31) and high < 2**32 and bool((numbers == np.floor(numbers)).all()):
+        for dtype in _INTEGERS:
+            if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+                return numbers.astype(dtype, copy=False)
+    with np.errstate(over="ignore"):
+        single = numbers.astype(np.float32)
+    return single if bool((single == numbers).all()) else numbers.astype(np.float64, copy=False)
+
+
+def _chosen(wanted: Mask, codes: Numbers) -> Mask:
+    """``wanted[codes]``, by comparisons where the wanted codes follow one another."""
+    true = np.flatnonzero(wanted)
+    if len(true) in {0, len(wanted)}:
+        return np.full(len(codes), len(true) > 0)
+    low, high = int(true[0]), int(true[-1])
+    if high - low + 1 > len(true):
+        found: Mask = wanted[codes]
+    elif low == high:
+        found = codes == low
+    elif low == 0:
+        found = codes <= high
+    elif high == len(wanted) - 1:
+        found = codes >= low
+    else:
+        found = (codes >= low) & (codes <= high)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The attributes of ``size`` consecutive entries.
+
+    columns                 by path
+    paths, places, numbers  (m,) what has no column, in ascending order of paths and then places
+    """
+
+    size: int
+    columns: dict[int, Column]
+    paths: Paths
+    places: Places
+    numbers: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, size: int, paths: Paths, places: Places, numbers: NDArray[np.float64]) -> Block:
+        """A block of numbers (m,), their paths, and their places, which ascend within a path."""
+        return cls._with({}, size, paths, places, numbers)
+
+    @classmethod
+    def _with(
+        cls,
+        columns: dict[int, Column],
+        size: int,
+        paths: Paths,
+        places: Places,
+        numbers: NDArray[np.float64],
+    ) -> Block:
+        order = np.argsort(paths, kind="stable")
+        paths, places, numbers = paths[order], places[order], numbers[order]
+        starts = np.flatnonzero(np.diff(paths, prepend=paths[:1] + np.uint32(1)))
+        ends = np.append(starts[1:], len(paths))
+        rest = np.ones(len(paths), dtype=np.bool_)
+        for run in np.flatnonzero(ends - starts >= _COLUMN_LEAST).tolist():
+            part = slice(starts[run], ends[run])
+            dense = ends[run] - starts[run] == size and bool((places[part] == np.arange(size)).all())
+            columns[int(paths[starts[run]])] = Column.of(
+                None if dense else places[part].copy(), numbers[part]
+            )
+            rest[part] = False
+        return cls(size, columns, paths[rest], places[rest], numbers[rest])
+
+    @classmethod
+    def merged(cls, blocks: Sequence[Block]) -> Block:
+        """One block of the entries of several. Cost: that of reading their values, and O(columns) steps."""
+        firsts = np.cumsum([0, *(block.size for block in blocks)]).tolist()
+        size = firsts.pop()
+        columns = {}
+        for path in dict.fromkeys(path for block in blocks for path in block.columns):
+            found = (
+                (first, block.size, block.column(path)) for first, block in zip(firsts, blocks, strict=True)
+            )
+            columns[path] = Column.merged([piece for piece in found if len(piece[2])], size)
+        taken = np.array(sorted(columns), dtype=np.uint32)
+        rests = [~among(block.paths, taken) for block in blocks]
+        shifted = [block.places + np.uint16(first) for first, block in zip(firsts, blocks, strict=True)]
+        return cls._with(
+            columns,
+            size,
+            np.concatenate([block.paths[rest] for block, rest in zip(blocks, rests, strict=True)]),
+            np.concatenate([places[rest] for places, rest in zip(shifted, rests, strict=True)]),
+            np.concatenate([block.numbers[rest] for block, rest in zip(blocks, rests, strict=True)]),
+        )
+
+    def column(self, path: int) -> Column:
+        """The column of a path, empty for one that is not in the block."""
+        known = self.columns.get(path)
+        if known is not None:
+            return known
+        # A bound of another type would make the search copy the array.
+        first, last = (self.paths.searchsorted(np.uint32(path), side) for side in _SIDES)
+        return Column(self.places[first:last], None, self.numbers[first:last])
+
+    @cached_property
+    def values(self) -> int:
+        """How many numbers it holds."""
+        return len(self.numbers) + sum(len(column) for column in self.columns.values())
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        arrays = self.paths.nbytes + self.places.nbytes + self.numbers.nbytes
+        return _BLOCK_BYTES + arrays + sum(column.memory_bytes for column in self.columns.values())
+
+    def with_test(self, path: int, test: Test | None) -> Mask:
+        """Which entries (size,) have a number of this path that fulfils the test, if there is one."""
+        column = self.column(path)
+        if column.places is None:
+            return np.ones(self.size, dtype=np.bool_) if test is None else column.found(test)
+        mask = np.zeros(self.size, dtype=np.bool_)
+        if len(column):
+            mask[column.places if test is None else column.places[column.found(test)]] = True
+        return mask
+
+    def pieces(self) -> Iterator[tuple[Paths, Places, NDArray[np.float64]]]:
+        """Paths, places and numbers of everything that it holds; places ascend within a path."""
+        for path, column in self.columns.items():
+            places = np.arange(self.size, dtype=np.uint16) if column.places is None else column.places
+            yield np.full(len(column), path, dtype=np.uint32), places, column.numbers.astype(np.float64)
+        yield self.paths, self.places, self.numbers
+
+
+def among(values: NDArray[Any], known: NDArray[Any]) -> Mask:
+    """Which values are among those known, which ascend."""
+    if not len(known):
+        return np.zeros(len(values), dtype=np.bool_)
+    nearest = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    found: Mask = known[nearest] == values
+    return found
+
+
+def pushed(blocks: Sequence[Block], block: Block) -> list[Block]:
+    """The blocks and one more after them, some of the last merged.
+
+    Of two neighbours that may be one block, the first has at least twice as many entries as the second. So
+    each entry is merged O(log MAX_ENTRIES) times, and there are O(entries / MAX_ENTRIES + log MAX_ENTRIES)
+    blocks; more only where the values of an entry are many.
+    """
+    kept = len(blocks)
+    size, values = block.size, block.values
+    while kept:
+        before = blocks[kept - 1]
+        if (
+            before.size >= 2 * size
+            or before.size + size > MAX_ENTRIES
+            or before.values + values > _MAX_VALUES
+        ):
+            break
+        size, values, kept = size + before.size, values + before.values, kept - 1
+    return [*blocks[:kept], Block.merged([*blocks[kept:], block]) if kept < len(blocks) else block]

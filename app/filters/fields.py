@@ -1,0 +1,65 @@
+"""The fields of one arm: what a filter can ask for.
+
+Notation
+    field   dotted name of a value: the keys on the way to it, joined by dots ("maker.country"), or "tags"
+    value   a string, a boolean or a finite number; null, objects and lists of lists are none, but exist
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from math import isfinite
+from typing import Any
+
+Value = str | bool | int | float
+
+TAGS = "tags"
+MAX_FIELD_CHARS = 256
+
+
+class Kind(IntEnum):
+    """Values are compared with values of their own kind alone."""
+
+    BOOLEAN = 0
+    NUMBER = 1
+    STRING = 2
+
+
+def kind_of(value: object) -> Kind | None:
+    """The kind of a value; None of what is no value."""
+    if isinstance(value, str):
+        return Kind.STRING
+    if isinstance(value, bool):
+        return Kind.BOOLEAN
+    if isinstance(value, int) or (isinstance(value, float) and isfinite(value)):
+        return Kind.NUMBER
+    return None
+
+
+def fields_of(tags: Iterable[str], metadata: Mapping[str, Any]) -> dict[str, list[Value]]:
+    """The values of every field that an arm has; an empty list where it exists without a value.
+
+    A list has the values of its members, and an object in a list has its fields as an object outside one
+    would have. A key "tags" of the metadata is out of reach, and so are names of more than
+    ``MAX_FIELD_CHARS`` characters.
+    """
+    found: dict[str, list[Value]] = {}
+    _collect("", metadata, found)
+    named = list(tags)
+    if named:
+        found[TAGS] = [*named]
+    return found
+
+
+def _collect(prefix: str, document: Mapping[str, Any], found: dict[str, list[Value]]) -> None:
+    for key, content in document.items():
+        name = prefix + key
+        if name == TAGS or len(name) > MAX_FIELD_CHARS:
+            continue
+        values = found.setdefault(name, [])
+        for member in content if isinstance(content, list | tuple) else (content,):
+            if isinstance(member, Mapping):
+                _collect(name + ".", member, found)
+            elif kind_of(member) is not None:
+                values.append(member)

@@ -1,0 +1,319 @@
+"""The language of filters: what each operator means, what is refused and where, and canonical keys."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from documents import DOCUMENTS, FILTERS
+from hypothesis import given, settings
+
+from app.errors import Invalid
+from app.filters.filter import MAX_CONDITIONS, MAX_DEPTH, MAX_ERRORS, MAX_MEMBERS, Filter, parse
+
+FILM = {
+    "genre": "drama",
+    "price": 12.5,
+    "year": 1999,
+    "stock": True,
+    "country": ["de", "at"],
+    "maker": {"name": "ufa", "country": "de"},
+    "cast": [{"name": "ann", "age": 30}, {"name": "bob"}, "extra"],
+    "empty": [],
+    "none": None,
+    "object": {},
+    "grid": [[1, 2], [3]],
+    "serial": 2**53 + 1,
+    "dotted.key": 1,
+    "tags": "out of reach",
+}
+TAGS = ["new", "sale"]
+
+MATCHES = [
+    ({}, True),
+    ({"genre": "drama"}, True),
+    ({"genre": "Drama"}, False),
+    ({"genre": {"$eq": "drama"}}, True),
+    ({"genre": {"$ne": "drama"}}, False),
+    ({"genre": {"$ne": "comedy"}}, True),
+    ({"nobody": {"$ne": "comedy"}}, True),
+    ({"nobody": "comedy"}, False),
+    ({"nobody": {"$nin": ["comedy"]}}, True),
+    ({"nobody": {"$in": ["comedy"]}}, False),
+    ({"nobody": {"$lt": 3}}, False),
+    ({"nobody": {"$not": {"$lt": 3}}}, True),
+    ({"nobody": {"$exists": False}}, True),
+    ({"nobody": {"$exists": True}}, False),
+    ({"price": {"$gt": 12.5}}, False),
+    ({"price": {"$gte": 12.5}}, True),
+    ({"price": {"$lt": 12.5}}, False),
+    ({"price": {"$lte": 12.5}}, True),
+    ({"price": {"$gt": 12, "$lt": 13}}, True),
+    ({"price": {"$gt": 12, "$lt": 12.5}}, False),
+    ({"price": {"$gt": "12"}}, False),
+    ({"price": {"$not": {"$gt": "12"}}}, True),
+    ({"price": "12.5"}, False),
+    ({"year": 1999.0}, True),
+    ({"stock": True}, True),
+    ({"stock": 1}, False),
+    ({"stock": {"$gt": 0}}, False),
+    ({"stock": {"$ne": 1}}, True),
+    ({"stock": {"$in": [1, "true"]}}, False),
+    ({"stock": {"$nin": [False]}}, True),
+    ({"year": {"$in": [True, 1999]}}, True),
+    ({"genre": {"$gt": "dr", "$lt": "e"}}, True),
+    ({"genre": {"$lt": "a\U0001f600"}}, False),
+    ({"genre": {"$lt": 7}}, False),
+    ({"country": "at"}, True),
+    ({"country": {"$ne": "at"}}, False),
+    ({"country": {"$in": ["ch", "at"]}}, True),
+    ({"country": {"$nin": ["ch"]}}, True),
+    ({"country": {"$lt": "b", "$gt": "b"}}, True),  # by two members
+    ({"country": {"$not": {"$eq": "de"}}}, False),
+    ({"maker.name": "ufa"}, True),
+    ({"maker": "ufa"}, False),
+    ({"maker": {"$exists": True}}, True),
+    ({"maker.none": {"$exists": True}}, False),
+    ({"cast.name": "bob"}, True),
+    ({"cast.age": {"$gte": 30}}, True),
+    ({"cast.age": {"$ne": 30}}, False),
+    ({"cast": "extra"}, True),
+    ({"empty": {"$exists": True}}, True),
+    ({"empty": {"$nin": [""]}}, True),
+    ({"none": {"$exists": True}}, True),
+    ({"none": {"$ne": 0}}, True),
+    ({"object": {"$exists": True}}, True),
+    ({"grid": {"$exists": True}}, True),
+    ({"grid": {"$in": [1, 3]}}, False),
+    ({"serial": 2**53 + 1}, True),
+    ({"serial": 2**53}, False),
+    ({"serial": float(2**53)}, False),
+    ({"serial": {"$gt": 2**53}}, True),
+    ({"serial": {"$lt": 2**53 + 2}}, True),
+    ({"dotted.key": 1}, True),
+    ({"tags": "sale"}, True),
+    ({"tags": "out of reach"}, False),
+    ({"tags": {"$nin": ["old"]}}, True),
+    ({"genre": "drama", "stock": False}, False),
+    ({"$and": [{"genre": "drama"}, {"stock": True}]}, True),
+    ({"$and": [{"genre": "drama"}, {"stock": False}]}, False),
+    ({"$or": [{"genre": "comedy"}, {"stock": True}]}, True),
+    ({"$or": [{"genre": "comedy"}, {"stock": False}]}, False),
+    ({"$not": {"genre": "drama", "stock": False}}, True),
+    ({"$not": {"genre": "drama"}}, False),
+    ({"$or": [{"genre": "comedy"}], "stock": True}, False),
+]
+
+
+@pytest.mark.parametrize(("document", "expected"), MATCHES, ids=repr)
+def test_what_a_filter_lets_in(document, expected):
+    assert parse(document).matches(TAGS, FILM) is expected
+
+
+def test_an_arm_without_tags_lacks_the_field():
+    assert parse({"tags": {"$exists": False}}).matches([], {"tags": "one", "a": 1})
+    assert not parse({"tags.a": 1}).matches([], {"tags": {"a": 1}})
+
+
+@pytest.mark.parametrize(
+    ("positive", "negative"),
+    [
+        ({"a": {"$eq": 1}}, {"a": {"$ne": 1}}),
+        ({"a": {"$in": [1, "b"]}}, {"a": {"$nin": ["b", 1]}}),
+        ({"a": {"$gt": 0}}, {"a": {"$not": {"$gt": 0}}}),
+        ({"a.b": {"$exists": True}}, {"a.b": {"$exists": False}}),
+    ],
+)
+@given(DOCUMENTS)
+@settings(max_examples=60, deadline=None)
+def test_negations_are_exact(positive, negative, document):
+    assert parse(positive).matches(*document) is not parse(negative).matches(*document)
+
+
+@given(FILTERS, FILTERS, DOCUMENTS)
+@settings(max_examples=200, deadline=None)
+def test_both_and_and_or_and_not_are_those_of_logic(one, other, document):
+    a, b = parse(one), parse(other)
+    first, second = a.matches(*document), b.matches(*document)
+    assert a.both(b).matches(*document) is (first and second)
+    assert a.both(b) == b.both(a)
+    if one and other:
+        assert parse({"$and": [one, other]}).matches(*document) is (first and second)
+        assert parse({"$and": [one, other]}) == a.both(b)
+        assert parse({"$or": [one, other]}).matches(*document) is (first or second)
+        assert parse({"$not": one}).matches(*document) is not first
+
+
+OPERAND = "must be a string, a number or a boolean"
+ORDER = "must be a number or a string"
+INTEGER = "must be an integer of at most 64 bits"
+OBJECT = "must be an object with at least one field"
+OPERATOR = "must be an object with at least one operator"
+NAME = "the name of a field must have 1 to 256 characters"
+ON_FILTERS = "unknown operator; filters have $and, $not, $or"
+ON_FIELDS = "unknown operator; fields have $eq, $exists, $gt, $gte, $in, $lt, $lte, $ne, $nin, $not"
+MEMBERS = "must be a list of 1 to 1000 values"
+LIST = "must be a list of at least one filter"
+DEEP = "$and, $or and $not must not be nested more than 5 deep"
+
+
+def nested(depth, inner):
+    return inner if depth == 0 else {"$and": [nested(depth - 1, inner)]}
+
+
+REFUSED = [
+    (None, (), OBJECT),
+    ([], (), OBJECT),
+    ("secret", (), OBJECT),
+    ({"$secret": 1}, ("?",), ON_FILTERS),
+    ({"$gt": 1}, ("?",), ON_FILTERS),
+    ({"": 1}, ("?",), NAME),
+    ({"x" * 257: 1}, ("?",), NAME),
+    ({"a": {}}, ("a",), OPERATOR),
+    ({"a": {"$secret": 1}}, ("a", "?"), ON_FIELDS),
+    ({"a": {"secret": 1}}, ("a", "?"), ON_FIELDS),
+    ({"a": {"$and": []}}, ("a", "?"), ON_FIELDS),
+    ({"a": None}, ("a",), OPERAND),
+    ({"a": [1]}, ("a",), OPERAND),
+    ({"a": {"$eq": [1]}}, ("a", "$eq"), OPERAND),
+    ({"a": {"$ne": {"b": 1}}}, ("a", "$ne"), OPERAND),
+    ({"a": math.nan}, ("a",), "must be a finite number"),
+    ({"a": {"$lt": math.inf}}, ("a", "$lt"), "must be a finite number"),
+    ({"a": {"$in": [1, math.nan]}}, ("a", "$in", 1), "must be a finite number"),
+    ({"a": 2**64}, ("a",), INTEGER),
+    ({"a": {"$gt": -(2**63) - 1}}, ("a", "$gt"), INTEGER),
+    ({"a": {"$gt": True}}, ("a", "$gt"), ORDER),
+    ({"a": {"$lte": None}}, ("a", "$lte"), OPERAND),
+    ({"a": {"$lte": [1]}}, ("a", "$lte"), OPERAND),
+    ({"a": "x" * 8_193}, ("a",), "must not be longer than 8192 characters"),
+    ({"a": {"$in": ["x" * 8_193]}}, ("a", "$in", 0), "must not be longer than 8192 characters"),
+    ({"a": {"$in": []}}, ("a", "$in"), MEMBERS),
+    ({"a": {"$nin": []}}, ("a", "$nin"), MEMBERS),
+    ({"a": {"$in": "secret"}}, ("a", "$in"), MEMBERS),
+    ({"a": {"$in": [1] * 1_001}}, ("a", "$in"), MEMBERS),
+    ({"a": {"$in": [1, [2]]}}, ("a", "$in", 1), OPERAND),
+    ({"a": {"$nin": [None]}}, ("a", "$nin", 0), OPERAND),
+    ({"a": {"$exists": 1}}, ("a", "$exists"), "must be true or false"),
+    ({"a": {"$not": 1}}, ("a", "$not"), OPERATOR),
+    ({"a": {"$not": {}}}, ("a", "$not"), OPERATOR),
+    ({"a": {"$not": {"$gt": True}}}, ("a", "$not", "$gt"), ORDER),
+    ({"$and": []}, ("$and",), LIST),
+    ({"$or": []}, ("$or",), LIST),
+    ({"$or": {"a": 1}}, ("$or",), LIST),
+    ({"$or": [{"a": 1}, {}]}, ("$or", 1), OBJECT),
+    ({"$or": [{"a": 1}, "secret"]}, ("$or", 1), OBJECT),
+    ({"$not": {}}, ("$not",), OBJECT),
+    ({"$not": [{"a": 1}]}, ("$not",), OBJECT),
+    ({"maker.name": None}, ("?",), OPERAND),
+    ({"x" * 33: None}, ("?",), OPERAND),
+    ({"bad key": None}, ("?",), OPERAND),
+    (nested(6, {"a": 1}), ("$and", 0) * 5 + ("$and",), DEEP),
+    (nested(5, {"$not": {"a": 1}}), ("$and", 0) * 5 + ("$not",), DEEP),
+    (nested(5, {"a": {"$not": {"$gt": 1}}}), ("$and", 0) * 5 + ("a", "$not"), DEEP),
+]
+
+
+@pytest.mark.parametrize(("document", "place", "rule"), REFUSED, ids=range(len(REFUSED)))
+def test_a_mistake_is_named_by_its_place(document, place, rule):
+    with pytest.raises(Invalid) as caught:
+        parse(document, ("body", "items", 3, "filter"))
+    assert caught.value.errors == [(("body", "items", 3, "filter", *place), rule)]
+    assert caught.value.detail == rule
+    assert "secret" not in repr(caught.value.errors)
+
+
+def test_several_mistakes_are_named_at_once_but_not_more_than_twenty():
+    with pytest.raises(Invalid) as caught:
+        parse({"a": None, "b": {"$in": []}, "$or": [{"c": {"$gt": True}}]})
+    assert [loc for loc, _ in caught.value.errors] == [
+        ("body", "filter", "a"),
+        ("body", "filter", "b", "$in"),
+        ("body", "filter", "$or", 0, "c", "$gt"),
+    ]
+    with pytest.raises(Invalid) as caught:
+        parse({"a": {"$in": [None] * 500}})
+    assert len(caught.value.errors) == MAX_ERRORS
+
+
+def test_the_number_of_conditions_is_bounded():
+    assert parse({f"f{i}": {"$gt": 1} for i in range(MAX_CONDITIONS)}).conditions == MAX_CONDITIONS
+    for document in (
+        {f"f{i}": 1 for i in range(MAX_CONDITIONS + 1)},
+        {"$or": [{"a": {"$gt": 1, "$lt": 3}}] * (MAX_CONDITIONS // 2 + 1)},
+        {"a": {"$not": {"$in": [1]}}, "$and": [{"a": 1}] * MAX_CONDITIONS},
+    ):
+        with pytest.raises(Invalid) as caught:
+            parse(document)
+        assert caught.value.errors == [(("body", "filter"), "must not have more than 100 conditions")]
+
+
+def test_what_is_just_allowed():
+    parse(nested(MAX_DEPTH, {"a": 1}))
+    parse(nested(MAX_DEPTH - 1, {"a": {"$not": {"$gt": 1}}}))
+    parse({"x" * 256: "y" * 8_192})
+    parse({"a": {"$in": list(range(MAX_MEMBERS))}})
+    parse({"a": {"$gt": -(2**63), "$lt": 2**64 - 1, "$gte": "", "$exists": True}})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"a": {"$gt": 1, "$lt": 2}}, {"a": {"$lt": 2.0, "$gt": 1.0}}),
+        ({"a": 1}, {"a": {"$eq": 1}}),
+        ({"a": 1}, {"a": {"$in": [1, 1.0]}}),
+        ({"a": {"$in": [1, "x", True]}}, {"a": {"$in": ["x", True, 1]}}),
+        ({"a": {"$ne": 1}}, {"a": {"$not": {"$eq": 1}}}),
+        ({"a": 1, "b": 2}, {"$and": [{"b": 2}, {"a": 1}, {"a": 1}]}),
+        ({"$or": [{"a": 1}, {"b": 2}]}, {"$or": [{"b": 2}, {"$or": [{"a": 1}]}]}),
+        ({"$not": {"$not": {"a": 1}}}, {"a": 1}),
+        ({"a": -0.0}, {"a": 0}),
+    ],
+)
+def test_equal_meaning_has_an_equal_key(one, other):
+    assert parse(one).key == parse(other).key
+    assert parse(one) == parse(other)
+    assert len({parse(one), parse(other)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": 1}, {"a": True}),
+        ({"a": 1}, {"a": "1"}),
+        ({"a": True}, {"a": "true"}),
+        ({"a": 1}, {"b": 1}),
+        ({"a": {"$gt": 1}}, {"a": {"$gte": 1}}),
+        ({"a": 2**53}, {"a": 2**53 + 1}),
+        ({"a": 'x", "y'}, {"a": {"$in": ["x", "y"]}}),
+        ({'a" in [1]; "b': 1}, {"a": 1, "b": 1}),
+        ({"$or": [{"a": 1}, {"b": 1}]}, {"a": 1, "b": 1}),
+        ({"$not": {"a": 1, "b": 1}}, {"a": {"$ne": 1}, "b": {"$ne": 1}}),
+        ({}, {"a": 1}),
+    ],
+)
+def test_other_meaning_has_another_key(one, other):
+    assert parse(one).key != parse(other).key
+    assert parse(one) != parse(other)
+
+
+def test_a_filter_names_its_fields_and_gives_its_document_back():
+    document = {"a": 1, "$or": [{"b.c": {"$not": {"$gt": 1}}}, {"tags": {"$exists": False}}]}
+    found = parse(document)
+    assert isinstance(found, Filter)
+    assert found.fields == {"a", "b.c", "tags"}
+    assert found.conditions == 3
+    assert found.document == document
+    with pytest.raises(AttributeError):
+        found.key = "other"
+
+
+def test_both_of_a_filter_that_lets_all_in_is_the_other():
+    everything, one = parse({}), parse({"a": 1})
+    assert everything.both(one) is one
+    assert one.both(everything) is one
+    assert one.both(parse({"a": {"$eq": 1}})) is one
+    both = one.both(parse({"b": 2}))
+    assert both == parse({"a": 1, "b": 2})
+    assert both.document == {"$and": [{"a": 1}, {"b": 2}]}
+    assert (both.conditions, both.fields) == (2, {"a", "b"})
