@@ -21,12 +21,13 @@ ARROWS = {
     "observability": {"errors"},
     "algorithms": {"errors"},
     "filters": {"algorithms", "errors"},
-    "indexes": {"algorithms", "errors"},
+    "indexes": {"algorithms", "filters", "errors"},
     "storage": {"progress", "errors"},
     "services/access": {"errors"},
     "services/bounded": {"errors"},
     "services/formats": {"algorithms", "errors"},
     "services/catalogues": {
+        "filters",
         "services/bounded",
         "services/formats",
         "algorithms",
@@ -35,6 +36,7 @@ ARROWS = {
         "errors",
     },
     "services/bandits": {
+        "filters",
         "services/catalogues",
         "services/formats",
         "algorithms",
@@ -59,6 +61,7 @@ ARROWS = {
         "errors",
     },
     "services/choosing": {
+        "filters",
         "services/bandits",
         "services/bounded",
         "services/catalogues",
@@ -70,7 +73,14 @@ ARROWS = {
         "storage",
         "errors",
     },
-    "services/queries": {"services/bounded", "services/catalogues", "algorithms", "indexes", "errors"},
+    "services/queries": {
+        "filters",
+        "services/bounded",
+        "services/catalogues",
+        "algorithms",
+        "indexes",
+        "errors",
+    },
     "services/campaigns": {
         "services/bandits",
         "services/bounded",
@@ -100,6 +110,7 @@ ARROWS = {
         "errors",
     },
     "api": {
+        "filters",
         "services/access",
         "services/bandits",
         "services/campaigns",

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from app.api.fields import Identifier, Page, PageLimit, Temperature, Value
+from app.api.filters import FilterBody, wanted
 from app.api.limits import (
     MAX_EXPLORE_CENTERS,
     MAX_HALF_LIFE_S,
@@ -97,7 +98,7 @@ class BanditBody(StrictModel):
     idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
     temperature: Temperature | None = None
     explore: ExploreBody | None = None
-
+    filter: FilterBody | None = None
     shift_rewards: bool = False
     solver: Literal["shortlist", "adaptive"] = "shortlist"
 
@@ -129,6 +130,7 @@ class BanditView(BaseModel):
     explore: dict[str, Any] | None
     shift_rewards: bool
     solver: str
+    filter: dict[str, Any] | None
 
 
 @router.put("/{bandit}", response_model=BanditView)
@@ -136,6 +138,7 @@ async def create(bandit: Identifier, body: BanditBody, bandits: BanditsDep) -> R
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
     settings = body.model_dump(exclude={"reward", "explore"})
     explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
+    wanted(body.filter)  # raises Invalid
     record = BanditRecord(**settings, reward=RewardRule(**body.reward.model_dump()), explore=explore)
     made, new = await bandits.create(bandit, record)
     return reply(_view(made), 201 if new else 200)

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.api.fields import Identifier, Seed
+from app.api.filters import FilterBody, wanted
 from app.api.limits import MAX_K
 from app.api.services import CataloguesDep, CentersDep
 from app.api.strict_json import JsonRoute, StrictModel
@@ -28,6 +29,7 @@ class CentersBody(StrictModel):
     epsilon: Annotated[float, Field(ge=0, le=1e15)] = 0.0
     first: Identifier | None = None
     seed: Seed | None = None
+    filter: FilterBody | None = None
 
 
 class CenterCostView(BaseModel):
@@ -64,8 +66,8 @@ async def find(
     catalogue: str, body: CentersBody, catalogues: CataloguesDep, centers: CentersDep
 ) -> CentersView:
     """Find k arms that cover the catalogue: greedily, each the farthest from those before it."""
-    request = CentersRequest(**body.model_dump())
-    answer = await centers.find(await catalogues.get_stocked(catalogue), request)
+    request = CentersRequest(**body.model_dump(exclude={"filter"}))
+    answer = await centers.find(await catalogues.get_stocked(catalogue), request, wanted(body.filter))
     found = answer.found
     return CentersView(
         centers=list(answer.ids),

@@ -10,10 +10,13 @@ from pydantic import BaseModel, Field
 
 from app.api.fields import Identifier, Page, PageLimit
 from app.api.limits import MAX_DIM, MAX_K
-from app.api.services import CataloguesDep
+from app.api.services import CataloguesDep, FilteredDep
 from app.api.strict_json import JsonRoute, StrictModel, reply
 from app.services.catalogues.catalogues import Catalogue
+from app.services.catalogues.filtered_views import FilteredViews
 from app.services.formats.records import CatalogueRecord
+
+SHOWN_FILTERS = 20
 
 router = APIRouter(prefix="/v1/catalogues", tags=["catalogues"], route_class=JsonRoute)
 
@@ -31,37 +34,58 @@ class CatalogueBody(StrictModel):
     index: IndexBody = IndexBody()
 
 
+class FilterView(BaseModel):
+    """A filter in use. ``way``: how the arms that it lets in are searched; recall and ratio as measured for
+    it, ``expected_us`` the typical time of a search.
+    """
+
+    filter: dict[str, Any]
+    eligible: int
+    way: str
+    uses: int
+    recall_at_1: float
+    ratio_mean: float
+    expected_us: float
+    reason: str
+
+
 class CatalogueView(BaseModel):
+    """``filters``: those that were asked most often of late."""
+
     id: str
     dim: int
     size: int
     version: int
     index: dict[str, Any]
+    filters: list[FilterView]
 
 
 @router.put("/{catalogue}", response_model=CatalogueView)
-async def create(catalogue: Identifier, body: CatalogueBody, catalogues: CataloguesDep) -> Response:
+async def create(
+    catalogue: Identifier, body: CatalogueBody, catalogues: CataloguesDep, filtered: FilteredDep
+) -> Response:
     """Make a catalogue: 201 made, 200 the same one exists, 409 another one exists."""
     record = CatalogueRecord(body.dim, body.index.model_dump())
     made, new = await catalogues.create(catalogue, record)
-    return reply(_view(made), 201 if new else 200)
+    return reply(_view(made, filtered), 201 if new else 200)
 
 
 @router.get("", response_model=Page[CatalogueView])
 async def list_all(
     catalogues: CataloguesDep,
+    filtered: FilteredDep,
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Page[CatalogueView]:
     """All catalogues by name."""
     page, following = catalogues.page(cursor, limit)
-    return Page(items=[_view(item) for item in page], next=following)
+    return Page(items=[_view(item, filtered) for item in page], next=following)
 
 
 @router.get("/{catalogue}", response_model=CatalogueView)
-async def get(catalogue: str, catalogues: CataloguesDep) -> CatalogueView:
+async def get(catalogue: str, catalogues: CataloguesDep, filtered: FilteredDep) -> CatalogueView:
     """One catalogue: its size, its version, and how it is searched."""
-    return _view(await catalogues.get(catalogue))
+    return _view(await catalogues.get(catalogue), filtered)
 
 
 @router.delete("/{catalogue}", status_code=204)
@@ -71,7 +95,7 @@ async def delete(catalogue: str, catalogues: CataloguesDep) -> Response:
     return Response(status_code=204)
 
 
-def _view(catalogue: Catalogue) -> CatalogueView:
+def _view(catalogue: Catalogue, filtered: FilteredViews) -> CatalogueView:
     index: dict[str, Any] = {"requested": catalogue.record.index["kind"], **asdict(catalogue.index.status())}
     return CatalogueView(
         id=catalogue.name,
@@ -79,4 +103,5 @@ def _view(catalogue: Catalogue) -> CatalogueView:
         size=len(catalogue.index),
         version=catalogue.version,
         index=index,
+        filters=[FilterView(**asdict(status)) for status in filtered.in_use(catalogue, SHOWN_FILTERS)],
     )

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from app.api.fields import Identifier, Seed
+from app.api.filters import FilterBody, RulesBody, rules, wanted
 from app.api.limits import MAX_BATCH, MAX_EXCLUDE, MAX_K
 from app.api.services import BanditsDep, ChoosingDep, SlatesDep
 from app.api.strict_json import JsonRoute, StrictModel, reply
@@ -19,7 +20,9 @@ router = APIRouter(prefix="/v1/bandits", tags=["choices"], route_class=JsonRoute
 
 
 class ChooseBody(StrictModel):
-    """``baseline`` names a finished slate campaign, whose slate is served instead of a draw."""
+    """``baseline`` names a finished slate campaign, whose slate is served instead of a draw. ``filter``:
+    which arms are eligible. ``rules``: arms that stand at given places, and how many may share a value.
+    """
 
     key: Identifier | None = None
     k: Annotated[int, Field(ge=1, le=MAX_K)] = 1
@@ -28,6 +31,8 @@ class ChooseBody(StrictModel):
     seed: Seed | None = None
     activate: bool = True
     baseline: Identifier | None = None
+    filter: FilterBody | None = None
+    rules: RulesBody | None = None
 
 
 class ChooseBatchBody(StrictModel):
@@ -35,14 +40,19 @@ class ChooseBatchBody(StrictModel):
 
 
 class ChosenArmView(BaseModel):
-    """``propensity``: of policy softmax alone, the probability of this arm given those before it."""
+    """``propensity``: of policy softmax alone, the probability of this arm given those before it.
+    ``pinned``: the arm stands here because of a rule.
+    """
 
     id: str
     score: float
     propensity: float | None = None
+    pinned: bool = False
 
 
 class ChoiceView(BaseModel):
+    """``eligible``: how many arms the filters let in, where there is one."""
+
     decision: str
     arms: list[ChosenArmView]
     policy: str
@@ -50,6 +60,7 @@ class ChoiceView(BaseModel):
     catalogue_version: int
     exact: bool
     stale_s: float | None = None
+    eligible: int | None = None
 
 
 class ChoicesView(BaseModel):
@@ -79,4 +90,14 @@ async def choose_batch(
 
 async def _request(body: ChooseBody, slates: SlateCampaigns) -> ChooseRequest:
     arms = None if body.baseline is None else await best_slate(slates, body.baseline)
-    return ChooseRequest(body.key, body.k, body.exclude, body.event_id, body.seed, body.activate, arms)
+    return ChooseRequest(
+        body.key,
+        body.k,
+        body.exclude,
+        body.event_id,
+        body.seed,
+        body.activate,
+        arms,
+        wanted(body.filter),
+        rules(body.rules, body.k),
+    )

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from app.filters.fields import MAX_FIELD_CHARS  # noqa: F401 - the language checks it
+from app.filters.filter import (  # noqa: F401 - likewise
+    MAX_CONDITIONS,
+    MAX_DEPTH,
+    MAX_MEMBERS,
+    MAX_STRING_CHARS,
+)
 from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - the service checks it
 from app.services.queries.centers import MAX_CENTER_READS, MAX_RANDOM_CENTER_READS  # noqa: F401 - likewise
 
@@ -9,6 +16,7 @@ MAX_DIM = 4_096
 MAX_ARMS = 10_000
 MAX_K = 1_000
 MAX_EXCLUDE = 10_000
+MAX_AT_MOST = 10
 MAX_EXPLORE_CENTERS = 100
 MAX_BATCH = 1_000
 MAX_REWARDS = 10_000

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from app.api.fields import Feature, Identifier, Seed
+from app.api.filters import FilterBody, wanted
 from app.api.large_json import Pieces
 from app.api.limits import MAX_DIM, MAX_FEATURE, MAX_K, MAX_TERM, MAX_VECTOR_DIM, MAX_VECTORS
 from app.api.services import CataloguesDep, MipsDep
@@ -77,6 +78,12 @@ class MipsBody(StrictModel):
     objective: Objective = "inner_product"
     value_range: ValueRange | None = None
     seed: Seed | None = None
+
+
+class CatalogueMipsBody(MipsBody):
+    """``filter``: which arms are searched; as ``MipsBody`` otherwise."""
+
+    filter: FilterBody | None = None
 
 
 class VectorsMipsBody(MipsBody):
@@ -161,9 +168,12 @@ class VectorsMipsView(BaseModel):
 
 
 @router.post("/v1/catalogues/{catalogue}/mips", response_model=MipsView)
-async def search(catalogue: Identifier, body: MipsBody, catalogues: CataloguesDep, mips: MipsDep) -> MipsView:
+async def search(
+    catalogue: Identifier, body: CatalogueMipsBody, catalogues: CataloguesDep, mips: MipsDep
+) -> MipsView:
     """Find the arms of largest inner product with a query, or the nearest ones."""
-    found = await mips.search(await catalogues.get_stocked(catalogue), _request(body))
+    stocked, among = await catalogues.get_stocked(catalogue), wanted(body.filter)
+    found = await mips.search(stocked, _request(body), among)
     values = found.answer.values.tolist()
     arms = [MipsArmView(id=arm, value=value) for arm, value in zip(found.ids, values, strict=True)]
     return MipsView(arms=arms, catalogue_version=found.catalogue_version, **_common(found, body.method))

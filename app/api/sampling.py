@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from app.api.fields import Feature, Identifier, Seed, Temperature
+from app.api.filters import FilterBody, wanted
 from app.api.large_json import Pieces
 from app.api.limits import MAX_DIM, MAX_DRAWS, MAX_FACTORS, MAX_LOG_FACTOR, MAX_STATES
 from app.api.services import CataloguesDep, SamplingDep
@@ -74,6 +75,7 @@ SampleBody.in_pieces = Pieces(
 class CatalogueSampleBody(_HowBody):
     query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_DIM)]
     temperature: Temperature = 1.0
+    filter: FilterBody | None = None
 
 
 class SampleCostView(BaseModel):
@@ -134,7 +136,7 @@ async def sample_arms(
 ) -> CatalogueSampleView:
     """Draw arms with p proportional to exp(query.x / temperature)."""
     request, arms = body.request(), await catalogues.get_stocked(catalogue)
-    answer = await sampling.sample_arms(arms, body.query, body.temperature, request)
+    answer = await sampling.sample_arms(arms, body.query, body.temperature, request, wanted(body.filter))
     return CatalogueSampleView(
         draws=answer.draws,
         method=request.method,

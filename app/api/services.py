@@ -18,6 +18,7 @@ from app.services.campaigns.noisy_centers import CenterCampaigns
 from app.services.campaigns.slate_warm_start import SlateWarmStart
 from app.services.campaigns.slates import SlateCampaigns
 from app.services.catalogues.catalogues import Catalogues
+from app.services.catalogues.filtered_views import FilteredViews
 from app.services.choosing.choosing import Choosing
 from app.services.health.health import Health
 from app.services.learning.decisions import Decisions
@@ -39,6 +40,7 @@ class Services:
     centers: CatalogueCenters
     choosing: Choosing
     decisions: Decisions
+    filtered: FilteredViews
     forgetting: Forgetting
     health: Health
     learners: Learners
@@ -65,6 +67,7 @@ def _depends(pick: Callable[[Services], object]) -> Any:
 
 
 BanditsDep = Annotated[Bandits, _depends(lambda services: services.bandits)]
+FilteredDep = Annotated[FilteredViews, _depends(lambda services: services.filtered)]
 CataloguesDep = Annotated[Catalogues, _depends(lambda services: services.catalogues)]
 CenterCampaignsDep = Annotated[CenterCampaigns, _depends(lambda services: services.center_campaigns)]
 CentersDep = Annotated[CatalogueCenters, _depends(lambda services: services.centers)]

@@ -342,3 +342,9 @@ def _holds(expression: Expression, found: Mapping[str, list[Value]]) -> bool:
 
 def _equal(value: Value, other: Value) -> bool:
     return kind_of(value) is kind_of(other) and value == other
+
+
+def equals(name: str, value: Value) -> Filter:
+    """Lets in the arms of which ``value`` is a value of the field ``name``."""
+    expression = OneOf(name, (value,))
+    return Filter(expression.key, {name: {"$eq": value}}, 1, expression)

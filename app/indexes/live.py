@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from app.algorithms import checks
 from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import DimensionMismatch
+from app.filters.attributes import AttributeTable, Document
 from app.indexes import graph_file
 from app.indexes.maintenance import IndexOptions, Maintenance
 from app.indexes.planner import SMALL, Plan, is_small
 from app.indexes.scan_cost import ScanCost, measured_scan_cost
 from app.indexes.snapshot import Snapshot
 from app.indexes.structure import Kind, Structure
-from app.indexes.table import ArmTable
+from app.indexes.table import ArmTable, ArmView
 
 __all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance", "Snapshot"]
 
@@ -103,6 +104,7 @@ class LiveIndex:
         self._threads = threads or max(1, (os.cpu_count() or 1) - 1)
         self._scan_cost = scan_cost
         self._table = ArmTable(dim)
+        self._attributes = AttributeTable()
         self._structure: Structure | None = None
         self._plan: Plan | None = None
         self._job: Maintenance | None = None
@@ -137,6 +139,19 @@ class LiveIndex:
         self._changes += len(new)
         self._written_at = time.monotonic()
         self._snapshot = None
+
+    def describe(self, ids: Sequence[str], documents: Sequence[Document]) -> None:
+        """Give arms their tags and metadata, in place of what they had; unknown ids are ignored.
+
+        An arm that ``upsert`` replaced has none until it is described. Shapes: ids, documents (n,).
+        """
+        rows = [self._table.row_of(arm_id) for arm_id in ids]
+        known = [(row, document) for row, document in zip(rows, documents, strict=True) if row is not None]
+        if known:
+            self._attributes.append(
+                np.array([row for row, _ in known], dtype=np.int64), [document for _, document in known]
+            )
+            self._snapshot = None
 
     def remove(self, ids: Sequence[str]) -> None:
         """Remove arms; unknown ids are ignored."""
@@ -202,7 +217,9 @@ class LiveIndex:
             dead=len(view.dead),
             ef_search=served.ef_search if served else None,
             expected_us=snapshot.expected_us,
-            memory_bytes=self._table.memory_bytes + (structure.memory_bytes if structure else 0),
+            memory_bytes=self._table.memory_bytes
+            + self._attributes.memory_bytes
+            + (structure.memory_bytes if structure else 0),
             reason=plan.reason if plan else SMALL if self._is_too_small() else "not measured yet",
             seed=self._seed,
             build_threads=self._threads,
@@ -216,7 +233,9 @@ class LiveIndex:
         self._snapshot = None
 
     def _swap_table(self, table: ArmTable, job: Maintenance) -> None:
-        position = table.catch_up(job.view, self._table.view())
+        until = self._table.view()
+        position = table.catch_up(job.view, until)
+        self._attributes.moved(_all_places(position, job.view, until))
         if self._structure is not None:
             covered = int(job.view.live_rows.searchsorted(self._structure.covered))
             self._structure = self._structure.moved(position, covered)
@@ -226,10 +245,11 @@ class LiveIndex:
         view, plan, structure = self._table.view(), self._plan, self._structure
         if plan is None or not plan.size:
             cost = self._scan_cost or measured_scan_cost()
-            return Snapshot(view, None, cost.us(view.rows * view.dim), self._recent)
+            return Snapshot(view, None, cost.us(view.rows * view.dim), self._recent, self._attributes.view())
         if structure is None or structure.is_worn_out or self._is_overruled(structure, plan):
-            return Snapshot(view, None, self._scan_us(plan), self._recent)
-        return Snapshot(view, structure, self._search_us(structure, plan), self._recent)
+            return Snapshot(view, None, self._scan_us(plan), self._recent, self._attributes.view())
+        search_us = self._search_us(structure, plan)
+        return Snapshot(view, structure, search_us, self._recent, self._attributes.view())
 
     def _is_overruled(self, structure: Structure, plan: Plan) -> bool:
         """Whether a scan serves because it is faster by now, and the owner did not ask for a graph."""
@@ -297,3 +317,16 @@ class LiveIndex:
             raise DimensionMismatch(f"features must have {self._dim} numbers", loc=("features",))
         checks.shape("revisions", np.asarray(revisions), (len(ids),))
         checks.finite("features", features)
+
+
+def _all_places(position: Rows, since: ArmView, until: ArmView) -> Rows:
+    """Place in the compacted table of every row of ``until``, -1 for those that are gone.
+
+    ``position`` says it for the rows of ``since``; living ones that came later follow them in their order.
+    """
+    places = np.full(until.rows, -1, dtype=np.int64)
+    places[: since.rows] = position
+    later = np.arange(since.rows, until.rows)
+    later = later[until.is_alive(later)]
+    places[later] = since.live + np.arange(len(later))
+    return places

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.algorithms.mips.exact import unit_scale
 from app.algorithms.types import Matrix, Rows, TopK, Vector
@@ -92,19 +93,29 @@ def make_queries(
     return queries[rng.permutation(count)], len(chosen)
 
 
-def solve(view: ArmView, queries: Matrix, *, shorter_than: float = np.inf) -> Probes:
+def solve(
+    view: ArmView,
+    queries: Matrix,
+    *,
+    shorter_than: float = np.inf,
+    among: NDArray[np.bool_] | None = None,
+) -> Probes:
     """Find the best live arm of every query, among those of smaller norm if there are any.
 
-    Shapes: queries (P, d). Cost: K * P * d multiply-adds.
+    Shapes: queries (P, d). ``among`` (K,): True for rows that count, at least one of them alive; None: all.
+    Cost: K * P * d multiply-adds.
     """
     columns = np.arange(len(queries))
     turned = np.ascontiguousarray(queries.T, dtype=view.working.dtype)
     best = np.full(len(queries), -np.inf)
-    winners = np.full(len(queries), view.live_rows[0])
+    winners = np.full(len(queries), view.live_rows[0] if among is None else int(among.argmax()))
     for start in range(0, view.rows, _CHUNK_ROWS):
         rows = np.arange(start, min(start + _CHUNK_ROWS, view.rows))
         scores = view.working[start : start + _CHUNK_ROWS] @ turned
-        scores[~(view.is_alive(rows) & (view.norms[rows] < shorter_than))] = -np.inf
+        counted = view.is_alive(rows) & (view.norms[rows] < shorter_than)
+        if among is not None:
+            counted &= among[rows]
+        scores[~counted] = -np.inf
         top = scores.argmax(axis=0)
         better = scores[top, columns] > best
         best[better] = scores[top, columns][better]

@@ -10,6 +10,7 @@ import numpy as np
 
 from app.algorithms import checks
 from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from app.filters.attributes import AttributeView
 from app.indexes.exact import scan
 from app.indexes.structure import Kind, Structure
 from app.indexes.table import ArmView
@@ -21,12 +22,14 @@ class Snapshot:
 
     ``structure`` None: every search is a plain scan. ``expected_us`` is the typical time of a search in
     microseconds, so that a caller can run long ones in a thread. ``recent`` collects the last queries.
+    ``attributes``: tags and metadata of the arms of ``view`` at the same moment.
     """
 
     view: ArmView
     structure: Structure | None
     expected_us: float
     recent: deque[Vector]
+    attributes: AttributeView
 
     @property
     def size(self) -> int:
@@ -40,6 +43,16 @@ class Snapshot:
     def largest_norm(self) -> float:
         """A bound on the norms of the features."""
         return self.view.largest_norm
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether some arms of the catalogue are left out of it."""
+        return False
+
+    @property
+    def whole(self) -> Snapshot:
+        """The snapshot of all arms of the catalogue."""
+        return self
 
     @property
     def plain(self) -> Snapshot:

@@ -149,6 +149,7 @@ def _services_of(service: Service) -> Services:
         centers=service.centers,
         choosing=service.choosing,
         decisions=service.decisions,
+        filtered=service.filtered,
         forgetting=service.forgetting,
         health=service.health,
         learners=service.learners,

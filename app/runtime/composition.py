@@ -19,6 +19,7 @@ from app.services.campaigns.slate_warm_start import SlateWarmStart
 from app.services.campaigns.slates import SlateCampaigns, Slates
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.catalogues import Catalogues
+from app.services.catalogues.filtered_views import FilteredViews
 from app.services.choosing.choosing import Choosing
 from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.policies import POLICIES
@@ -111,7 +112,8 @@ class Service:
             IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
         )
         warm_up = WarmUp(store, ttl_ms=token_ttl_ms)
-        tools = Tools(self.learners, self.independent, self.elimination, warm_up)
+        self.filtered = self._closed_at_stop(FilteredViews(capacity_bytes=settings.filter_cache_mb << 20))
+        tools = Tools(self.learners, self.filtered, self.independent, self.elimination, warm_up)
         self.choosing = Choosing(
             store,
             tools,
@@ -129,7 +131,7 @@ class Service:
         workers = self._worker or remote
         self.rewards = Rewards(store, self.bandits, entries, workers, received=self._received)
         self.forgetting = Forgetting(store, workers, [self.elimination], token_ttl_ms=token_ttl_ms)
-        self.centers = self._closed_at_stop(CatalogueCenters())
+        self.centers = self._closed_at_stop(CatalogueCenters(self.filtered))
         campaign_bytes = settings.campaign_cache_mb << 20
         self.center_campaigns: CenterCampaigns = self._closed_at_stop(
             Campaigns(store, NoisyCenters(), capacity_bytes=campaign_bytes)
@@ -139,9 +141,11 @@ class Service:
         )
         self.slate_warm_start = SlateWarmStart(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
         self.mips = self._closed_at_stop(
-            Mips(cache_bytes=settings.mips_cache_mb << 20, independent=self.independent)
+            Mips(
+                cache_bytes=settings.mips_cache_mb << 20, independent=self.independent, filtered=self.filtered
+            )
         )
-        self.sampling = self._closed_at_stop(Sampling(self.mips.copies))
+        self.sampling = self._closed_at_stop(Sampling(self.mips.copies, self.filtered))
         self.health = Health(
             store,
             self.catalogues,

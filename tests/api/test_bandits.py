@@ -15,7 +15,7 @@ FULL: Json = {
     "reward": {"min": None, "max": None, "aggregate": "first", "wait_s": None, "default": None},
     "prior": "plain", "prior_strength": 0.3, "half_life_s": None, "idle_ttl_s": None,
     "temperature": None, "explore": None,
-    "shift_rewards": False, "solver": "shortlist",
+    "shift_rewards": False, "solver": "shortlist", "filter": None,
 }  # fmt: skip
 
 
@@ -38,7 +38,7 @@ async def test_a_bandit_is_made_once(world: Api):
         "delta": 0.1, "horizon": 9, "shortlist": 31, "eta": 0.5, "reward": {"min": 0},
         "prior": "pooled", "prior_strength": 3, "half_life_s": 60, "idle_ttl_s": 60,
         "explore": {"centers": 2},
-        "shift_rewards": True, "solver": "adaptive",
+        "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True},
     }  # fmt: skip
     assert changes.keys() == FULL.keys() - {"temperature"}  # of policy softmax, which has its own tests
     for name, value in changes.items():

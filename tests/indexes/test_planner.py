@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from app.filters.attributes import AttributeTable
 from app.indexes import ef_choice, planner
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions
@@ -250,7 +251,7 @@ def test_quality_counts_misses_and_what_they_cost():
 
 
 def second_best(view, query):
-    found = Snapshot(view, None, 0.0, []).search(query, 2)
+    found = Snapshot(view, None, 0.0, [], AttributeTable().view()).search(query, 2)
     return type(found)(found.rows[1:], found.scores[1:], exact=False)
 
 

@@ -15,9 +15,11 @@ same scores that the draw uses, so rounding of a score makes none of them wrong.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.algorithms import checks
 from app.algorithms.sampling.gumbel_max import top_k
@@ -48,3 +50,38 @@ def choose(scores: Vector, *, k: int, temperature: float, rng: np.random.Generat
     weights = (scores - scores.max(initial=-np.inf)) / temperature if len(scores) else scores
     places, logs = top_k(weights, k, rng=rng)
     return Softmax(places, np.maximum(np.exp(logs), np.finfo(np.float64).tiny))
+
+
+def choose_within(
+    scores: Vector,
+    still_allowed: Callable[[int | None], NDArray[np.bool_]],
+    *,
+    k: int,
+    temperature: float,
+    rng: np.random.Generator,
+) -> Softmax:
+    """As ``choose``, where what was drawn can rule out others: each arm is drawn among those still allowed.
+
+    ``still_allowed(place)`` counts the arm that was just drawn (None: none yet) and returns True for every
+    arm that may come next (K,); the drawn ones are left out here. Fewer than k arms when none may come.
+
+    Shapes: scores (K,). Cost: k times O(K) and k calls. Raises: as ``choose``.
+    """
+    checks.shape("scores", scores, (None,))
+    checks.finite("scores", scores)
+    checks.in_range("k", k, least=1)
+    checks.in_range("temperature", temperature, above=0.0)
+    places: list[int] = []
+    propensities: list[float] = []
+    drawn = np.zeros(len(scores), dtype=np.bool_)
+    last = None
+    while len(places) < k:
+        left = np.flatnonzero(still_allowed(last) & ~drawn)
+        if not len(left):
+            break
+        one = choose(scores[left], k=1, temperature=temperature, rng=rng)
+        last = int(left[one.places[0]])
+        drawn[last] = True
+        places.append(last)
+        propensities.append(float(one.propensities[0]))
+    return Softmax(np.array(places, dtype=np.int64), np.array(propensities, dtype=np.float64))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.errors import Conflict, Invalid, NotFound
+from app.filters.filter import Filter, parse
 from app.indexes.snapshot import Snapshot
 from app.services.bandits.shifted import ShiftedView
 from app.services.catalogues.catalogues import Catalogue, Catalogues
@@ -44,6 +45,7 @@ class Bandit:
     record: BanditRecord
     catalogue: Catalogue
     exploration: float
+    wanted: Filter | None
 
     @property
     def eta(self) -> float:
@@ -54,6 +56,12 @@ class Bandit:
     def learner_dim(self) -> int:
         """Dimension of what learners learn."""
         return _learner_dim(self.record, self.catalogue)
+
+    def wanting(self, wanted: Filter | None) -> Filter | None:
+        """What an arm must be like to be chosen: what the bandit demands of all choices, and ``wanted``."""
+        if self.wanted is None or wanted is None:
+            return self.wanted or wanted
+        return self.wanted.both(wanted)
 
     def snapshot(self) -> LearnerView:
         """The catalogue as it is now, as the learners see its arms."""
@@ -192,7 +200,9 @@ class Bandits:
 
     def _made(self, name: str, uid: str, record: BanditRecord, catalogue: Catalogue) -> Bandit:
         dim = _learner_dim(record, catalogue)
-        return Bandit(name, uid, record, catalogue, self._policies[record.policy].exploration(record, dim))
+        exploration = self._policies[record.policy].exploration(record, dim)
+        wanted = None if record.filter is None else parse(record.filter)
+        return Bandit(name, uid, record, catalogue, exploration, wanted)
 
     def _drop(self, name: str) -> None:
         bandit = self._served.pop(name, None)

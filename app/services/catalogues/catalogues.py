@@ -19,6 +19,7 @@ import numpy as np
 
 from app.algorithms.types import Vector
 from app.errors import Conflict, DimensionMismatch, NotFound
+from app.filters.attributes import Document
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.table import ArmView
 from app.services.formats.pages import decode_number, encode_cursor, page_by_name
@@ -39,6 +40,7 @@ T = TypeVar("T")
 KEEP_MARGIN_MS = 60_000
 LOAD_ARMS = 50_000
 SYNC_NUMBERS = 1_000_000
+DESCRIBED_TOGETHER = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,9 @@ class Catalogues:
         async with catalogue.lock:
             self._still_served(catalogue)
             done = await self._store.upsert_arms(catalogue.uid, writes, keep_ms=self._keep_ms)
-            catalogue.index.upsert([arm.id for arm in arms], features, done.revisions)
+            ids = [arm.id for arm in arms]
+            catalogue.index.upsert(ids, features, done.revisions)
+            catalogue.index.describe(ids, [(arm.tags, arm.metadata) for arm in arms])
             await self._wrote(catalogue, done.version, changed=done.changed)
         return done
 
@@ -288,6 +292,7 @@ class Catalogues:
         if arms:
             features = np.array([bytes_to_vector(arm.features) for arm in arms])
             catalogue.index.upsert([arm.id for arm in arms], features, [arm.revision for arm in arms])
+            await self._describe(catalogue, [arm.id for arm in arms])
         catalogue.version = changes.version
 
     async def _load_arms(self, catalogue: Catalogue) -> None:
@@ -312,7 +317,15 @@ class Catalogues:
                 features[some].astype(np.float64, copy=False),
                 [revisions[i] for i in some],
             )
+            await self._describe(catalogue, [ids[i] for i in some])
         catalogue.version = version
+
+    async def _describe(self, catalogue: Catalogue, ids: Sequence[str]) -> None:
+        """Give arms of the index the tags and metadata that the store has."""
+        for start in range(0, len(ids), DESCRIBED_TOGETHER):
+            some = ids[start : start + DESCRIBED_TOGETHER]
+            documents = await self._store.documents(catalogue.uid, some)
+            catalogue.index.describe(some, [_attributes(data) for data in documents])
 
     def _matrix(self, catalogue: Catalogue, arms: Sequence[Arm]) -> np.ndarray[Any, np.dtype[np.float64]]:
         for position, arm in enumerate(arms):
@@ -348,6 +361,11 @@ def _strangers(view: ArmView, stored: Mapping[str, int]) -> list[str]:
     """Arms that the store does not have, or not so new: it may have come back from an older copy."""
     rows = view.live_rows.tolist()
     return [view.ids[row] for row in rows if stored.get(view.ids[row], -1) < view.revisions[row]]
+
+
+def _attributes(data: bytes) -> Document:
+    document = unpack(data, ArmDocument) if data else ArmDocument([], {})
+    return document.tags, document.metadata
 
 
 def _document(arm: Arm) -> bytes:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from app.algorithms.linear.ridge import Posterior
-from app.algorithms.types import NO_ROWS, Rows, TopK
+from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK
+from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
+from app.services.catalogues.filtered_views import FilteredViews
 from app.services.catalogues.learner_view import LearnerView
+from app.services.choosing.rules import NO_RULES, LimitedSolver, Limits, Rules
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerId
 
@@ -19,8 +22,10 @@ from app.storage.protocol import LearnerId
 class Ask:
     """One choice that is to be made.
 
-    ``k``         how many arms
+    ``k``         how many arms, besides those that are pinned
     ``exclude``   ids of arms that are not eligible; unknown ids are ignored
+    ``wanted``    which arms are eligible; None: all
+    ``rules``     arms that are pinned are not chosen as well
     ``claim``     the same claim takes the same turns of a warm-up; None: every choice takes its own
     ``rng``       everything random is drawn from it
     ``arms``      ids of the arms to serve, in this order: of a baseline alone
@@ -33,10 +38,27 @@ class Ask:
     claim: str | None
     rng: np.random.Generator
     arms: Sequence[str] | None = None
+    wanted: Filter | None = None
+    rules: Rules = NO_RULES
 
     def excluded(self, view: LearnerView) -> Rows:
-        """The rows of ``exclude``."""
-        return view.rows_of(self.exclude) if self.exclude else NO_ROWS
+        """The rows of ``exclude``, and of the arms that are pinned, each once."""
+        if not self.exclude and not self.rules.pins:
+            return NO_ROWS
+        return view.rows_of(dict.fromkeys((*self.exclude, *self.rules.pinned)))
+
+    def limits(self, view: LearnerView) -> Limits | None:
+        """How many arms of each value may be chosen, besides those that are pinned; None: any number."""
+        if not self.rules.at_most:
+            return None
+        limits = Limits(self.rules.at_most, view.plain.attributes)
+        limits.take(view.plain.whole.rows_of(self.rules.pinned))
+        return limits
+
+    def limited(self, view: LearnerView, solver: MipsSolver) -> MipsSolver:
+        """``solver``, within the limits of the rules."""
+        limits = self.limits(view)
+        return solver if limits is None else LimitedSolver(view, solver, limits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +76,13 @@ class Moment:
         learner = learners.cached(identity) or await learners.get(identity)
         posterior = learner.posterior or await learners.posterior(bandit, learner)
         return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.version)
+
+    async def among(self, filtered: FilteredViews, ask: Ask) -> Moment:
+        """This moment, of the arms that the ask wants. Awaits nothing for a filter that was asked before."""
+        if ask.wanted is None:
+            return self
+        view = ask.bandit.seen(await filtered.of(ask.bandit.catalogue, ask.wanted))
+        return replace(self, view=view, catalogue_version=ask.bandit.catalogue.version)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,10 +12,12 @@ from app.services.choosing.policy import Tools
 
 async def baseline(tools: Tools, ask: Ask) -> Selection:
     """Serve the arms of ``ask.arms`` that are in the catalogue and not excluded, at most k."""
-    moment = await Moment.now(tools.learners, ask.bandit, ask.learner)
+    moment = await (await Moment.now(tools.learners, ask.bandit, ask.learner)).among(tools.filtered, ask)
     view = moment.view
     present = np.concatenate([NO_ROWS, *(view.rows_of([arm]) for arm in ask.arms or ())])
-    rows = present[~np.isin(present, ask.excluded(view))][: ask.k]
+    rows = present[~np.isin(present, ask.excluded(view))]
+    limits = ask.limits(view)
+    rows = rows[: ask.k] if limits is None else rows[limits.take_allowed(rows, ask.k)]
     found = TopK(rows, view.features_of(rows) @ moment.posterior.theta, exact=True)
     if ask.bandit.record.shift_rewards:
         found = observed(found)

@@ -24,17 +24,19 @@ _UPPER, _LOWER = 2, 6  # bytes of a number
 
 
 class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``propensity`` where the policy knows it: given the arms before this one."""
+    """``propensity`` where the policy knows it: given the arms before this one. ``pinned``: by a rule."""
 
     id: str
     score: float
     propensity: float | None = None
+    pinned: bool = False
 
 
 class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to a ChooseRequest: the best arm first, or in the order drawn.
 
     ``stale_s`` is left out unless nothing was heard of the store for so long: what it holds may be newer.
+    ``eligible``: how many arms the filter let in; left out without one.
     """
 
     decision: str
@@ -44,10 +46,11 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     catalogue_version: int
     exact: bool
     stale_s: float | None = None
+    eligible: int | None = None
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """``numbers``: the scores of all arms, then their propensities if there are any."""
+    """``numbers``: the scores of all arms, then their propensities if there are any. ``pinned``: places from 0."""
 
     token: bytes
     numbers: bytes
@@ -56,6 +59,8 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     catalogue_version: int
     exact: bool
     stale_s: float | None = None
+    eligible: int | None = None
+    pinned: list[int] = []
 
 
 def record_of(choice: Choice) -> bytes:
@@ -71,7 +76,8 @@ def record_of(choice: Choice) -> bytes:
         token = zlib.compress(token + by_byte[_LOWER:].tobytes(), 1)
         data = by_byte[:_LOWER].tobytes()
     rest = choice.policy, choice.learner_version, choice.catalogue_version, choice.exact, choice.stale_s
-    return kind + msgspec.msgpack.encode(_Record(token, data, *rest))
+    pinned = [place for place, arm in enumerate(choice.arms) if arm.pinned]
+    return kind + msgspec.msgpack.encode(_Record(token, data, *rest, choice.eligible, pinned))
 
 
 def choice_of(data: bytes) -> Choice:
@@ -88,5 +94,7 @@ def choice_of(data: bytes) -> Choice:
     ids, values = arms_of(token), np.frombuffer(numbers, "<f8").tolist()
     columns = [values[start : start + len(ids)] for start in range(0, len(values), len(ids))]
     arms = list(map(ChosenArm, ids, *columns))
+    for place in record.pinned:
+        arms[place] = msgspec.structs.replace(arms[place], pinned=True)
     rest = record.policy, record.learner_version, record.catalogue_version, record.exact, record.stale_s
-    return Choice(text_of(token), arms, *rest)
+    return Choice(text_of(token), arms, *rest, record.eligible)

@@ -9,18 +9,21 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.errors import NoArms, NotFound, within
+from app.errors import Invalid, NoArms, NotFound, within
+from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
 from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.baseline import baseline
 from app.services.choosing.choice import Choice, ChosenArm, choice_of, record_of
 from app.services.choosing.elimination_state import Sets
+from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
+from app.services.choosing.rules import NO_RULES, Rules
 from app.services.learning.decisions import Decisions
 from app.services.learning.tokens import Decision, TokenSigner, new_decision_id
 from app.services.replicas.sync import Sync
@@ -37,6 +40,8 @@ class ChooseRequest:
     ``event_id``   the same event of the same key gets the same choice again
     ``activate``   False: the decision can be rewarded once it was activated
     ``arms``       these, in this order, instead of a choice by the policy: a baseline
+    ``wanted``     which arms are eligible, besides what the bandit demands of all
+    ``rules``      arms that stand at given places, and how many may share a value
     """
 
     key: str | None = None
@@ -46,6 +51,8 @@ class ChooseRequest:
     seed: int | None = None
     activate: bool = True
     arms: Sequence[str] | None = None
+    wanted: Filter | None = None
+    rules: Rules = NO_RULES
 
 
 class Choosing:
@@ -115,13 +122,41 @@ class Choosing:
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         select = POLICIES[bandit.record.policy].choose if request.arms is None else baseline
         rng = self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
-        ask = Ask(bandit, learner, request.k, request.exclude, request.event_id, rng, request.arms)
+        ask = Ask(
+            bandit,
+            learner,
+            request.k - len(request.rules.pins),
+            request.exclude,
+            request.event_id,
+            rng,
+            request.arms,
+            bandit.wanting(request.wanted),
+            request.rules,
+        )
+        if ask.rules.pins:
+            await self._check_pins(ask)
+            if not ask.k:
+                select, ask = baseline, replace(ask, arms=())  # every place is taken
         selection = await select(self._tools, ask)
-        if not len(selection.found.rows) and await self._sync.poll_for_news():
+        if not len(selection.found.rows) and not ask.rules.pins and await self._sync.poll_for_news():
             selection = await select(self._tools, ask)  # another process may have just written the arms
+        if ask.rules.pins:
+            selection = with_pins(ask, selection)
         if not len(selection.found.rows):
             raise NoArms("no arm of the catalogue is eligible")
         return self._signed(ask, selection, deferred=not request.activate, stale_s=stale_s)
+
+    async def _check_pins(self, ask: Ask) -> None:
+        """Raise Invalid, naming every pinned arm that is not in the catalogue."""
+        for is_last in (False, True):
+            known = ask.bandit.catalogue.index
+            missing = [place for place, pin in enumerate(ask.rules.pins) if pin.arm not in known]
+            if not missing:
+                return
+            if is_last or not await self._sync.poll_for_news():
+                break
+        places = [(("body", "rules", "pin", place, "arm"), "no arm of this id") for place in missing]
+        raise Invalid.many(places)
 
     def _signed(self, ask: Ask, selection: Selection, *, deferred: bool, stale_s: float) -> Choice:
         found, moment = selection.found, selection.moment
@@ -143,9 +178,18 @@ class Choosing:
         if selection.propensities is not None:
             columns.append(selection.propensities)
         arms = list(map(ChosenArm, *columns))
+        if ask.rules.pins:
+            pinned = set(ask.rules.pinned)
+            arms = [msgspec.structs.replace(arm, pinned=True) if arm.id in pinned else arm for arm in arms]
         versions = moment.learner_version, moment.catalogue_version
         return Choice(
-            token, arms, ask.bandit.record.policy, *versions, found.exact, round(stale_s, 3) or None
+            token,
+            arms,
+            ask.bandit.record.policy,
+            *versions,
+            found.exact,
+            round(stale_s, 3) or None,
+            None if ask.wanted is None else view.size,
         )
 
     async def _wait_for_rewards(self, bandit: Bandit, choices: Sequence[Choice]) -> None:

@@ -17,7 +17,7 @@ from app.storage.protocol import LearnerId
 
 async def sub_elim(tools: Tools, ask: Ask) -> Selection:
     """Yang et al. 2022, Algorithms 2 and 3. No arms from an empty catalogue."""
-    return await tools.elimination.choose(ask)
+    return await tools.elimination.choose(ask, tools.filtered)
 
 
 async def sub_elim_sets(tools: Tools, bandit: Bandit, learner: LearnerId) -> Sets:
@@ -27,9 +27,9 @@ async def sub_elim_sets(tools: Tools, bandit: Bandit, learner: LearnerId) -> Set
 
 async def linear_elim(tools: Tools, ask: Ask) -> Selection:
     """Yang et al. 2022, section 5: the most uncertain living arm, by an exact pass. Cost: K d^2."""
-    moment = await Moment.now(tools.learners, ask.bandit, ask.learner)
-    exclude = ask.excluded(moment.view)
-    choose = partial(pick_exactly, moment, rules_of(ask.bandit), ask.k, exclude)
+    moment = await (await Moment.now(tools.learners, ask.bandit, ask.learner)).among(tools.filtered, ask)
+    exclude, limits = ask.excluded(moment.view), ask.limits(moment.view)
+    choose = partial(pick_exactly, moment, rules_of(ask.bandit), ask.k, exclude, limits)
     is_long = full_work(ask.bandit, moment.view) > INLINE_WORK
     found = await tools.elimination.in_thread(choose) if is_long else choose()
     return Selection(found, moment)

@@ -9,7 +9,7 @@ prior's state, and those with fewer rewards than dimensions begin with it.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from app.algorithms.linear.elimination import Rules
 from app.algorithms.types import TopK
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
+from app.services.catalogues.filtered_views import FilteredViews
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.elimination_state import (
@@ -27,6 +28,7 @@ from app.services.choosing.elimination_state import (
     caught_up,
     pass_work,
     pick,
+    pick_among,
     rebuilt,
     refreshed,
     sets_of,
@@ -89,10 +91,24 @@ class EliminationCache:
         """Memory of the states held; arrays that states share are counted for each."""
         return self._states.bytes
 
-    async def choose(self, ask: Ask) -> Selection:
-        """The ``k`` arms of largest uncertainty that may still be best; none from an empty catalogue."""
+    async def choose(self, ask: Ask, filtered: FilteredViews) -> Selection:
+        """The ``k`` arms of largest uncertainty that may still be best; none from an empty catalogue.
+
+        With a filter or limits, those of the arms that they let in; the state stays that of all arms.
+        """
         asker, placed = await self._ready(ask.bandit, ask.learner)
-        return Selection(await self._pick(asker, placed, ask), asker.moment)
+        if ask.wanted is None and not ask.rules.at_most:
+            return Selection(await self._pick(asker, placed, ask), asker.moment)
+        moment = await asker.moment.among(filtered, ask)
+        while moment.view.view.table != placed.table:  # the catalogue was compacted meanwhile
+            asker, placed = await self._ready(ask.bandit, ask.learner)
+            moment = await asker.moment.among(filtered, ask)
+        await self._pick(asker, placed, replace(ask, k=1, exclude=()))  # passes that are due are made as ever
+        limits = ask.limits(moment.view)
+        exclude = ask.excluded(moment.view)
+        choose = partial(pick_among, placed, moment, k=ask.k, exclude=exclude, limits=limits)
+        is_long = moment.view.size * asker.bandit.learner_dim**2 > INLINE_WORK
+        return Selection(await self.in_thread(choose) if is_long else choose(), moment)
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """The stages of a learner, after every pass that is due."""

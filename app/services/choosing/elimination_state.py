@@ -20,6 +20,7 @@ from app.algorithms.linear.most_uncertain_arm import Watched
 from app.algorithms.types import NO_ROWS, Rows, TopK
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Moment
+from app.services.choosing.rules import Limits
 
 FIND = Watched()
 UNBOUNDED = float("inf")
@@ -126,23 +127,54 @@ def pick(
     return Picked(found, choice.due or state.stale or placed.rows < view.view.rows, choice.broken)
 
 
+def pick_among(
+    placed: Placed, moment: Moment, *, k: int, exclude: Rows = NO_ROWS, limits: Limits | None = None
+) -> TopK:
+    """Choose ``k`` of the arms that the view of ``moment`` lets in: the widest living ones.
+
+    When too few of them live, those of largest upper bound follow. ``limits``: arms that they do not allow
+    are passed over. Scores are widths. Work: d^2 for each living arm that is let in, and for the others where
+    they are needed.
+    """
+    view, rows = moment.view, moment.view.eligible(exclude)
+    lives = placed.state.living.mask(rows) | (rows >= placed.rows)  # arms that no pass has seen live
+    living, gone = rows[lives], rows[~lives]
+    radius = placed.state.rules.radius
+    _, spans = elimination.measure(moment.posterior, living, view.features_of, radius)
+    order = np.lexsort((living, -spans))
+    living, spans = living[order], spans[order]
+    if limits is None and len(living) >= k:
+        return TopK(living[:k], spans[:k], exact=True)
+    estimates, widths = elimination.measure(moment.posterior, gone, view.features_of, radius)
+    order = np.lexsort((gone, -(estimates + widths)))
+    ranked, spans = np.concatenate((living, gone[order])), np.concatenate((spans, widths[order]))
+    places = list(range(min(k, len(ranked)))) if limits is None else limits.take_allowed(ranked, k)
+    return TopK(ranked[places], spans[places], exact=True)
+
+
 def sets_of(placed: Placed) -> Sets:
     state = placed.state
     threshold = state.threshold if state.present else None
     return Sets(state.sizes(), state.present - state.living.count, threshold)
 
 
-def pick_exactly(moment: Moment, rules: Rules, k: int, exclude: Rows = NO_ROWS) -> TopK:
-    """Choose ``k`` arms by linear elimination. Work: K d^2."""
+def pick_exactly(
+    moment: Moment, rules: Rules, k: int, exclude: Rows = NO_ROWS, limits: Limits | None = None
+) -> TopK:
+    """Choose ``k`` of the arms that the view of ``moment`` lets in, by linear elimination. Work: K d^2."""
     view, rows = moment.view, moment.view.view.live_rows
+    barred = np.isin(rows, exclude)
+    if view.plain.is_filtered:
+        barred |= ~np.isin(rows, view.eligible())
     found = linear_elimination.choose(
         moment.posterior,
         view.features_of(rows),
-        k=k,
+        k=k if limits is None else max(len(rows), 1),
         radius=rules.radius,
-        exclude=np.flatnonzero(np.isin(rows, exclude)) if len(exclude) else NO_ROWS,
+        exclude=np.flatnonzero(barred),
     )
-    return TopK(rows[found.rows], found.scores, exact=True)
+    places = list(range(len(found.rows))) if limits is None else limits.take_allowed(rows[found.rows], k)
+    return TopK(rows[found.rows[places]], found.scores[places], exact=True)
 
 
 def exact_sets(moment: Moment, rules: Rules) -> Sets:

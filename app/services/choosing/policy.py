@@ -11,6 +11,7 @@ from app.algorithms import confidence
 from app.errors import Invalid, Location
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.adaptive_solver import IndependentSolvers
+from app.services.catalogues.filtered_views import FilteredViews
 from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.elimination_state import Sets
@@ -34,6 +35,7 @@ class Tools:
     """What policies choose with."""
 
     learners: Learners
+    filtered: FilteredViews
     independent: IndependentSolvers
     elimination: EliminationCache
     warm_up: WarmUp

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.algorithms.linear import softmax as algorithm
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
@@ -19,6 +20,7 @@ from app.indexes.snapshot import Snapshot, scores_of
 from app.services.bandits.shifted import observed_theta
 from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.policy import Tools
+from app.services.choosing.rules import Limits, barred_by
 
 LONG_SCAN = 200_000  # numbers: a millisecond, with what is drawn for every arm
 
@@ -36,7 +38,7 @@ async def softmax(tools: Tools, ask: Ask) -> Selection:
 
     Temperature and scores are in the scale of rewards, also when these are shifted.
     """
-    moment = await Moment.now(tools.learners, ask.bandit, ask.learner)
+    moment = await (await Moment.now(tools.learners, ask.bandit, ask.learner)).among(tools.filtered, ask)
     record, theta, offset = ask.bandit.record, moment.posterior.theta, 0.0
     if record.shift_rewards:
         theta, offset = observed_theta(theta)
@@ -49,6 +51,7 @@ async def softmax(tools: Tools, ask: Ask) -> Selection:
         temperature=record.temperature or 1.0,
         rng=ask.rng,
         exclude=ask.excluded(view),
+        limits=ask.limits(view),
     )
     drawn = await asyncio.to_thread(compute) if view.size * view.view.dim > LONG_SCAN else compute()
     found = TopK(drawn.found.rows, drawn.found.scores + offset, exact=True)
@@ -63,10 +66,26 @@ def draw(
     temperature: float,
     rng: np.random.Generator,
     exclude: Rows = NO_ROWS,
+    limits: Limits | None = None,
 ) -> Drawn:
-    """Draw min(k, K) arms. Cost: K d multiplications and O(K) more: a scan, whatever the index."""
+    """Draw min(k, K) arms. Cost: K d multiplications and O(K) more: a scan, whatever the index.
+
+    With ``limits`` an arm that they no longer allow cannot be drawn, and the others have its share. Then the
+    cost is O(K) for every place. There may be fewer than k arms.
+    """
     rows = view.eligible(exclude)
     scores = scores_of(view.view, rows, theta)
-    drawn = algorithm.choose(scores, k=k, temperature=temperature, rng=rng)
+    if limits is None:
+        drawn = algorithm.choose(scores, k=k, temperature=temperature, rng=rng)
+    else:
+        own = limits
+
+        def still_allowed(place: int | None) -> NDArray[np.bool_]:
+            if place is not None:
+                own.take(rows[place : place + 1])
+            allowed: NDArray[np.bool_] = ~barred_by(own, view)[rows]
+            return allowed
+
+        drawn = algorithm.choose_within(scores, still_allowed, k=k, temperature=temperature, rng=rng)
     found = TopK(rows[drawn.places], scores[drawn.places], exact=True)
     return Drawn(found, drawn.propensities)

@@ -22,6 +22,7 @@ from app.services.choosing.policy import Tools
 
 LONG_SEARCH_US = 2_000.0
 LONG_DRAW_DIM = 1_024
+LONG_RANKING = 20_000  # arms: with rules all of them may have to be ranked
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ async def linear_ts(tools: Tools, ask: Ask) -> Selection:
 
 async def _choose(tools: Tools, ask: Ask, way: Solver) -> Selection:
     bandit = ask.bandit
-    moment = await Moment.now(tools.learners, bandit, ask.learner)
+    moment = await (await Moment.now(tools.learners, bandit, ask.learner)).among(tools.filtered, ask)
     view = moment.view
     solver = way.over(tools, bandit, view)
     if bandit.record.explore is not None:
@@ -66,13 +67,14 @@ async def _choose(tools: Tools, ask: Ask, way: Solver) -> Selection:
     draw = partial(
         algorithm.choose,
         moment.posterior,
-        solver,
+        ask.limited(view, solver),
         k=ask.k,
         exploration=bandit.exploration,
         rng=ask.rng,
         exclude=ask.excluded(view),
     )
     is_long = view.expected_us * way.searches > LONG_SEARCH_US or bandit.catalogue.dim > LONG_DRAW_DIM
+    is_long = is_long or (bool(ask.rules.at_most) and view.size > LONG_RANKING)
     found = await asyncio.to_thread(draw) if is_long else draw()
     if bandit.record.shift_rewards:
         found = observed(found)
@@ -86,7 +88,12 @@ def _shortlist(tools: Tools, bandit: Bandit, view: LearnerView) -> MipsSolver:  
 
 
 def _adaptive(tools: Tools, bandit: Bandit, view: LearnerView) -> MipsSolver:
-    """The ladder of adaptive solvers (Yang et al. 2022, Algorithms 1 and 4), which never comes back empty."""
+    """The ladder of adaptive solvers (Yang et al. 2022, Algorithms 1 and 4), which never comes back empty.
+
+    The independent solvers know of no filter: with one, every arm that is let in is compared.
+    """
+    if view.plain.is_filtered:
+        return ExactSolver(view)
     solvers = [bandit.seen(solver) for solver in tools.independent.of(bandit.catalogue, view.plain)]
     rungs = ladder(solvers, view.features_of, largest_norm=view.largest_norm, eta=bandit.eta)
     return LadderWithScan(rungs, view)

@@ -75,6 +75,7 @@ class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     explore: ExploreRule | None = None
     shift_rewards: bool = False
     solver: Literal["shortlist", "adaptive"] = "shortlist"
+    filter: dict[str, Any] | None = None
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):

@@ -29,10 +29,12 @@ from app.algorithms.kcenter.random_sampling import random_sampling
 from app.algorithms.kcenter.stages import LEAST_SAMPLED_DIM
 from app.algorithms.types import Rows
 from app.errors import Invalid, NoArms, TooLarge
+from app.filters.filter import Filter
 from app.indexes.live import Snapshot
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.catalogues import Catalogue
+from app.services.catalogues.filtered_views import NONE_ELIGIBLE, FilteredViews
 
 LAYOUT_CACHE_BYTES = 256 << 20
 CHUNK = 8_192
@@ -80,22 +82,30 @@ class Centers:
 class CatalogueCenters:
     """Centres of catalogues, one search at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, filtered: FilteredViews) -> None:
+        self._filtered = filtered
         self._layouts = Layouts(LAYOUT_CACHE_BYTES)
         self._work = LongWork(threads=THREADS, waiting=WAITING)
 
-    async def find(self, catalogue: Catalogue, request: CentersRequest) -> Centers:
-        """Return k centres. Raises NoArms, Invalid (k, first), TooLarge (n m k), Unavailable (too busy)."""
+    async def find(
+        self, catalogue: Catalogue, request: CentersRequest, wanted: Filter | None = None
+    ) -> Centers:
+        """Return k centres of the arms that ``wanted`` lets in.
+
+        Raises NoArms, Invalid (k, first), TooLarge (n m k), Unavailable (too busy).
+        """
         started = time.perf_counter()
         method = METHODS[request.method]
-        version, view = catalogue.version, catalogue.index.snapshot()
+        version, view = catalogue.version, await self._filtered.of(catalogue, wanted)
+        # The layout of a whole catalogue is kept for the next request.
+        layouts = self._layouts if wanted is None else Layouts(0)
         first = _check(view, request, method.most_reads)
         rows = view.eligible()
 
         def work() -> CenterSet:
             place = None if first is None else int(np.flatnonzero(rows == first)[0])
             arms = _Arms(view, rows)
-            return method.find(_Job(catalogue.uid, version, arms, self._layouts, request, place))
+            return method.find(_Job(catalogue.uid, version, arms, layouts, request, place))
 
         found = await self._work.run(work)
         ids = [view.id_of(row) for row in rows[found.centers].tolist()]
@@ -134,7 +144,9 @@ class Layouts:
 def _check(view: Snapshot, request: CentersRequest, most_reads: int) -> int | None:
     """Return the row of the first centre, None if none is given. Raises NoArms, Invalid, TooLarge."""
     if view.size == 0:
-        raise NoArms("the catalogue has no arms")
+        raise NoArms(NONE_ELIGIBLE if view.is_filtered else "the catalogue has no arms")
+    if request.k > view.size and view.is_filtered:
+        raise Invalid("k must not be more than the arms that the filter lets in", loc=("body", "k"))
     if request.k > view.size:
         raise Invalid("k must not be more than the catalogue has arms", loc=("body", "k"))
     if view.size * view.view.dim * request.k > most_reads:

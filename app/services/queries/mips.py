@@ -15,11 +15,13 @@ import numpy as np
 from app.algorithms.mips.answer import Answer
 from app.algorithms.types import Vector
 from app.errors import DimensionMismatch, NoArms
+from app.filters.filter import Filter
 from app.indexes.measured_costs import MeasuredCosts
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.blocked_copies import BlockedCopies
 from app.services.catalogues.catalogues import Catalogue
+from app.services.catalogues.filtered_views import NONE_ELIGIBLE, FilteredViews
 from app.services.queries.mips_methods import METHODS, CatalogueJob, Given, MipsRequest, VectorsJob
 
 THREADS = 2
@@ -39,18 +41,25 @@ class Found:
 class Mips:
     """Searches, a few at a time."""
 
-    def __init__(self, *, cache_bytes: int, independent: IndependentSolvers) -> None:
+    def __init__(self, *, cache_bytes: int, independent: IndependentSolvers, filtered: FilteredViews) -> None:
         self._independent = independent
+        self._filtered = filtered
         self.copies = BlockedCopies(cache_bytes, costs=MeasuredCosts())
         self._work = LongWork(threads=THREADS, waiting=WAITING)
 
-    async def search(self, catalogue: Catalogue, request: MipsRequest) -> Found:
-        """Search a catalogue. Raises NoArms, DimensionMismatch, Invalid, Unavailable."""
+    async def search(self, catalogue: Catalogue, request: MipsRequest, wanted: Filter | None = None) -> Found:
+        """Search the arms of a catalogue that ``wanted`` lets in. Raises NoArms, DimensionMismatch, Invalid,
+        Unavailable.
+        """
         started = time.perf_counter()
         query = _query(request, catalogue.dim)
-        snapshot = catalogue.index.snapshot()
+        version, snapshot = catalogue.version, await self._filtered.of(catalogue, wanted)
         if not snapshot.size:
-            raise NoArms("the catalogue has no arms")
+            raise NoArms("the catalogue has no arms" if wanted is None else NONE_ELIGIBLE)
+        if wanted is not None:
+            answer = await self._work.run(lambda: METHODS[request.method].among(snapshot, query, request))
+            ids = [snapshot.id_of(row) for row in answer.rows.tolist()]
+            return Found(answer, (time.perf_counter() - started) * 1e3, ids, version)
         prepared = self.copies.prepare(catalogue)
         graphs = partial(self._independent.of, catalogue, snapshot)
         job = CatalogueJob(int(catalogue.uid, 16), snapshot, prepared, self.copies, query, request, graphs)

@@ -13,7 +13,7 @@ a seed they are ``SEEDED``, so that the same seed gives the same answer on every
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -103,10 +103,22 @@ class VectorsJob:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A row of ``METHODS``: how a method answers either kind of request."""
+    """A row of ``METHODS``: how a method answers either kind of request, and one with a filter.
+
+    ``among_arms`` None: the features of the arms that the filter lets in are vectors to search.
+    """
 
     in_catalogue: Callable[[CatalogueJob], Answer]
     in_vectors: Callable[[VectorsJob], Answer]
+    among_arms: Callable[[Snapshot, Vector, MipsRequest], Answer] | None = None
+
+    def among(self, snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answer:
+        """Search the arms of a snapshot that a filter has thinned out. Rows are those of the snapshot."""
+        if self.among_arms is not None:
+            return self.among_arms(snapshot, query, request)
+        rows = snapshot.eligible()
+        found = self.in_vectors(VectorsJob(snapshot.features_of(rows), query, request))
+        return replace(found, rows=rows[found.rows])
 
 
 # Sampling -------------------------------------------------------------------------------------------
@@ -192,7 +204,7 @@ def _scan(job: CatalogueJob, reason: str | None = None) -> Answer:
         squares = view.norms**2
         found = exact.nearest(view.working, view.features, squares, job.query, k=request.k, exclude=view.dead)
     else:
-        found = Snapshot(view, None, 0.0, job.snapshot.recent).search_exact(job.query, request.k)
+        found = replace(job.snapshot, view=view, structure=None).search_exact(job.query, request.k)
     reads = view.live * view.dim
     return Answer(found.rows, found.scores, reads, reads, exactly(reason))
 
@@ -214,11 +226,24 @@ def _float64_chunks(vectors: Given) -> Iterator[Matrix]:
     return (some.astype(np.float64, copy=False) for some in column_values.chunks(vectors))
 
 
+def _scan_among(snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answer:
+    if request.objective == "nearest":
+        rows = snapshot.eligible()
+        found = _scan_vectors(VectorsJob(snapshot.features_of(rows), query, request))
+        return replace(found, rows=rows[found.rows])
+    best = snapshot.search_exact(query, request.k)
+    reads = snapshot.size * snapshot.view.dim
+    return Answer(best.rows, best.scores, reads, reads, exactly(None))
+
+
 # A graph --------------------------------------------------------------------------------------------
 def _graph(job: CatalogueJob) -> Answer:
-    _refuse_nearest(job.request)
-    snapshot = job.snapshot
-    found = snapshot.search(job.query, job.request.k)
+    return _graph_among(job.snapshot, job.query, job.request)
+
+
+def _graph_among(snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answer:
+    _refuse_nearest(request)
+    found = snapshot.search(query, request.k)
     total = snapshot.size * snapshot.view.dim
     if found.exact:
         return Answer(found.rows, found.scores, total, total, exactly(NO_GRAPH))
@@ -266,7 +291,7 @@ _RACING = _Sampler(_racing, racing.few_coordinates, _racing_saves_nothing)
 METHODS: Mapping[MethodName, Method] = {
     "bounded_me": Method(_BOUNDED_ME.in_catalogue, _BOUNDED_ME.in_vectors),
     "racing": Method(_RACING.in_catalogue, _RACING.in_vectors),
-    "exact": Method(_scan, _scan_vectors),
-    "hnsw": Method(_graph, _graph_of_vectors),
+    "exact": Method(_scan, _scan_vectors, _scan_among),
+    "hnsw": Method(_graph, _graph_of_vectors, _graph_among),
     "adaptive": Method(_adaptive, _adaptive_vectors),
 }

@@ -13,17 +13,21 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from app.algorithms.guarantee import Guarantee
 from app.algorithms.sampling.factors import Draws, Factors
-from app.algorithms.types import Matrix, Vector
+from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import DimensionMismatch, Invalid, NoArms
+from app.filters.filter import Filter
+from app.indexes.snapshot import Snapshot
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.blocked_copies import BlockedCopies
 from app.services.catalogues.catalogues import Catalogue
+from app.services.catalogues.filtered_views import NONE_ELIGIBLE, FilteredViews
 from app.services.queries.sampling_methods import (
     ALL_SUMMED,
     METHODS,
@@ -55,8 +59,9 @@ class Sample(Generic[T]):
 class Sampling:
     """Draws, one call at a time, and a few that wait."""
 
-    def __init__(self, copies: BlockedCopies) -> None:
+    def __init__(self, copies: BlockedCopies, filtered: FilteredViews) -> None:
         self._copies = copies
+        self._filtered = filtered
         self._work = LongWork(threads=THREADS, waiting=WAITING)
 
     async def sample(
@@ -89,17 +94,29 @@ class Sampling:
         return Sample(rows, found, promise, (time.perf_counter() - started) * 1e3)
 
     async def sample_arms(
-        self, catalogue: Catalogue, query: Sequence[float], temperature: float, request: SampleRequest
+        self,
+        catalogue: Catalogue,
+        query: Sequence[float],
+        temperature: float,
+        request: SampleRequest,
+        wanted: Filter | None = None,
     ) -> Sample[str]:
-        """Draw arms. Raises NoArms, DimensionMismatch, Unavailable."""
+        """Draw arms among those that ``wanted`` lets in. Raises NoArms, DimensionMismatch, Unavailable."""
         started = time.perf_counter()
         if len(query) != catalogue.dim:
             raise DimensionMismatch(
                 f"query must have {catalogue.dim} numbers, not {len(query)}", loc=("body", "query")
             )
-        snapshot = catalogue.index.snapshot()
+        version, snapshot = catalogue.version, await self._filtered.of(catalogue, wanted)
         if not snapshot.size:
-            raise NoArms("the catalogue has no arms")
+            raise NoArms("the catalogue has no arms" if wanted is None else NONE_ELIGIBLE)
+        if wanted is not None:
+            weights = np.array(query) / temperature
+            drawn_among = partial(_among, snapshot, weights, request, (int(catalogue.uid, 16), version))
+            found, rows = await self._work.run(drawn_among)
+            promise = guarantee(request, found, ALL_SUMMED)
+            ids = [snapshot.id_of(row) for row in rows.tolist()]
+            return Sample(ids, found, promise, (time.perf_counter() - started) * 1e3, version)
         prepared = self._copies.prepare(catalogue)
         job = ArmsJob(catalogue.uid, prepared, self._copies, np.array(query) / temperature, request)
         drawn = await self._work.run(lambda: METHODS[request.method].of_arms(job))
@@ -109,6 +126,26 @@ class Sampling:
 
     def close(self) -> None:
         self._work.close()
+
+
+def _among(
+    snapshot: Snapshot, weights: Vector, request: SampleRequest, salt: tuple[int, int]
+) -> tuple[Draws, Rows]:
+    """Draw among the arms of a snapshot that a filter has thinned out: coordinates' products are factors.
+
+    ``salt`` goes into the generator with the seed, so that no caller can foresee what a seed draws.
+    """
+    rows = snapshot.eligible()
+    factors = snapshot.features_of(rows) * weights
+    job = FactorsJob(
+        factors=Factors.of(factors),
+        ranges=factors.max(axis=1) - factors.min(axis=1),
+        log_prior=np.zeros(len(rows)),
+        rng=np.random.default_rng(None if request.seed is None else (request.seed, *salt)),
+        request=request,
+    )
+    found = METHODS[request.method].of_factors(job)
+    return found, rows[found.rows]
 
 
 def _numbers(

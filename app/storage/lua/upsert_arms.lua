@@ -3,7 +3,7 @@
 -- Result nil when the catalogue was deleted, else {version, 1 when this call changed something else 0, added, updated, {revision of each arm}}
 -- Effect in one step: arms are inserted or replaced in the given order. An arm whose features are the same,
 --        byte for byte, keeps its revision; else it gets the next one and the old features stay readable under
---        theirs for keep_ms, and the changes name it. The version grows by one if anything changed: repeated,
+--        theirs for keep_ms. The changes name every arm whose features or document changed. The version grows by one if anything changed: repeated,
 --        it changes nothing.
 -- The retired keys cannot be declared before the revisions are read. They are built from a declared key with the
 -- same hash tag, so on Redis Cluster they are in the slot that the call was routed by.
@@ -38,11 +38,16 @@ for a = 3, #ARGV, 3 do
   else
     added = added + 1
   end
+  local described = false
   if old and document == '' then
-    changed = redis.call('HDEL', documents, id) == 1 or changed
+    described = redis.call('HDEL', documents, id) == 1
   elseif document ~= '' and redis.call('HGET', documents, id) ~= document then
     redis.call('HSET', documents, id, document)
+    described = true
+  end
+  if described then
     changed = true
+    note(changes, version + 1, id)
   end
   revisions[#revisions + 1] = own
 end

@@ -1,0 +1,75 @@
+"""Filters and rules in the bodies of requests."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from app.api.fields import Identifier
+from app.api.limits import MAX_AT_MOST, MAX_K
+from app.api.strict_json import StrictModel
+from app.errors import Invalid, Location
+from app.filters.fields import MAX_FIELD_CHARS
+from app.filters.filter import Filter, parse
+from app.services.choosing.rules import NO_RULES, AtMost, Pin, Rules
+
+# Operators are checked by ``parse``: its errors name the place within the filter.
+FilterBody = Annotated[
+    dict[str, Any], Field(description="which arms are eligible: conditions on their metadata")
+]
+
+
+class PinBody(StrictModel):
+    """``place`` is counted from 1."""
+
+    arm: Identifier
+    place: Annotated[int, Field(ge=1, le=MAX_K)]
+
+
+class AtMostBody(StrictModel):
+    """At most ``count`` arms of one choice share a value of ``field``."""
+
+    field: Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)]
+    count: Annotated[int, Field(ge=1, le=MAX_K)]
+
+
+class RulesBody(StrictModel):
+    pin: list[PinBody] = Field(default_factory=list, max_length=MAX_K)
+    at_most: list[AtMostBody] = Field(default_factory=list, max_length=MAX_AT_MOST)
+
+
+def wanted(body: dict[str, Any] | None) -> Filter | None:
+    """The filter of a request. Raises Invalid."""
+    return None if body is None else parse(body)
+
+
+def rules(body: RulesBody | None, k: int) -> Rules:
+    """The rules of a choice of ``k`` arms. Raises Invalid, naming every rule that cannot be kept."""
+    if body is None:
+        return NO_RULES
+    errors: list[tuple[Location, str]] = []
+    arms: set[str] = set()
+    places: set[int] = set()
+    for index, pin in enumerate(body.pin):
+        where = ("body", "rules", "pin", index)
+        if pin.arm in arms:
+            errors.append(((*where, "arm"), "this arm is pinned twice"))
+        if pin.place in places:
+            errors.append(((*where, "place"), "another arm is pinned to this place"))
+        if pin.place > k:
+            errors.append(((*where, "place"), f"must not be greater than k, {k}"))
+        arms.add(pin.arm)
+        places.add(pin.place)
+    fields = [limit.field for limit in body.at_most]
+    errors += [
+        (("body", "rules", "at_most", index, "field"), "this field is limited twice")
+        for index, name in enumerate(fields)
+        if name in fields[:index]
+    ]
+    if errors:
+        raise Invalid.many(errors)
+    return Rules(
+        [Pin(pin.arm, pin.place) for pin in body.pin],
+        [AtMost(limit.field, limit.count) for limit in body.at_most],
+    )

@@ -1,0 +1,193 @@
+"""Which way serves a filter, decided by measuring on probes.
+
+Notation
+    n, K        arms that the filter lets in, arms of the catalogue
+    speedup     time of the fastest exact way / time of a way, timed in turn
+
+    1. The exact ways are timed: gather, mask, and a copy of the rows if there is memory for it.
+    2. If the fastest is quick enough already, it serves.
+    3. Otherwise the graph of the catalogue is asked for more and more arms, until what the filter lets in of
+       them is GOOD (recall .99, mean ratio .999), or takes as long as the exact way.
+    4. A filter that is asked often, and is not served by 3, gets a graph of its own, if that is GOOD.
+    5. A graph serves if its speedup is at least 1.25.
+
+Where nobody has measured yet, ``search_exactly`` serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from app.indexes.ef_choice import GOOD, LADDER, LEAST_SPEEDUP, reaches
+from app.indexes.eligible_rows import EligibleRows
+from app.indexes.filtered_search import (
+    MOST_ASKED,
+    CatalogueGraph,
+    OwnCopy,
+    OwnGraph,
+    Way,
+    gather,
+    mask,
+    search_exactly,
+)
+from app.indexes.hnsw import HnswGraph
+from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time_in_turn, typical_us
+from app.indexes.snapshot import Snapshot
+
+PROBES = 400
+TIMED = 30
+TIMED_EXACT = 100
+# A way that takes no longer than so many numbers take to scan is quick enough.
+QUICK_NUMBERS = 500_000
+ASKED = 30
+GRAPH_SHORTLIST = 30
+
+
+@dataclass(frozen=True, slots=True)
+class FilterPlan:
+    """What serves a filter, and what was measured of it. Times are in microseconds.
+
+    ``way`` None: ``search_exactly``. ``count``, ``whole``: how many arms the filter let in when it was
+    measured, and the snapshot then. ``wants_graph``: a graph of its own might be faster, and was not tried.
+    """
+
+    way: Way | None
+    count: int
+    whole: Snapshot
+    us: float
+    exact_us: float
+    recall_at_1: float = 1.0
+    ratio_mean: float = 1.0
+    wants_graph: bool = False
+    reason: str = "every arm that is let in is compared"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """``copy_bytes``: the most that a copy may take; ``graph_bytes``: the most that a graph of its own may
+    take, 0: none is wanted yet. ``make`` builds a graph over some rows of a snapshot.
+    """
+
+    copy_bytes: int
+    graph_bytes: int
+    make: Callable[[Snapshot, Rows], HnswGraph]
+
+
+def plan_filter(
+    snapshot: Snapshot,
+    eligible: EligibleRows,
+    options: PlanOptions,
+    *,
+    recent: Sequence[Vector],
+    rng: np.random.Generator,
+) -> FilterPlan:
+    """Measure and decide. For any thread. Cost: about ``PROBES`` searches of each way, and what is built.
+
+    ``recent``: queries that this filter was asked with; half of the probes are taken from them.
+    """
+    if not eligible.count:
+        return FilterPlan(None, 0, snapshot, 0.0, 0.0)
+    queries, _ = make_queries(snapshot.view.dim, PROBES, recent, rng)
+    plain = _fastest_exact(snapshot, eligible, options, queries)
+    if eligible.count * snapshot.view.dim <= QUICK_NUMBERS:
+        return plain
+    trials = _Trials(snapshot, eligible, plain, solve(snapshot.view, queries, among=eligible.mask))
+    asked = trials.of_catalogue_graph()
+    if asked is not None:
+        return asked
+    if not options.graph_bytes:
+        return replace(plain, wants_graph=True)
+    return trials.of_own_graph(options) or plain
+
+
+def _fastest_exact(
+    snapshot: Snapshot, eligible: EligibleRows, options: PlanOptions, queries: Matrix
+) -> FilterPlan:
+    """The exact way that is fastest. A copy is kept only if it is clearly faster than what needs none."""
+    view, some = snapshot.view, queries[:TIMED]
+    gather_us = typical_us(lambda query: gather(view, eligible.rows, query, 1), some)
+    mask_us = typical_us(lambda query: mask(view, eligible, query, 1), some)
+    us = min(gather_us, mask_us)
+    plain = FilterPlan(None, eligible.count, snapshot, us, us)
+    if eligible.count * view.dim * view.working.itemsize > options.copy_bytes:
+        return plain
+    copy = OwnCopy(view, eligible)
+    _, copy_us, exact_us = time_in_turn(
+        _searching(copy, snapshot, eligible),
+        lambda query: search_exactly(view, eligible, query, 1, NO_ROWS),
+        queries[:TIMED_EXACT],
+    )
+    if exact_us < LEAST_SPEEDUP * copy_us:
+        return plain
+    reason = f"a copy of the arms is scanned, {exact_us / copy_us:.1f} times as fast as without one"
+    return replace(plain, way=copy, us=copy_us, exact_us=copy_us, reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trials:
+    """Trials of graphs against the best exact way, which ``plain`` says."""
+
+    snapshot: Snapshot
+    eligible: EligibleRows
+    plain: FilterPlan
+    probes: Probes
+
+    def of_catalogue_graph(self) -> FilterPlan | None:
+        """The graph of the catalogue, asked for as few arms as are GOOD."""
+        graph = self.snapshot.structure
+        if not isinstance(graph, HnswGraph):
+            return None
+        ask = int(ASKED * self.snapshot.view.live / self.eligible.count)
+        while ask <= MOST_ASKED * graph.arms:
+            way = CatalogueGraph(self.snapshot.view.table, ask)
+            trial = self._of(way)
+            if trial.speedup < LEAST_SPEEDUP:
+                return None
+            if reaches(trial.quality, GOOD):
+                return self._served(way, trial, f"the graph is asked for {ask} arms")
+            ask *= 2
+        return None
+
+    def of_own_graph(self, options: PlanOptions) -> FilterPlan | None:
+        """A graph over the arms that are let in, with the smallest ef that is GOOD."""
+        graph = options.make(self.snapshot, self.eligible.rows)
+        if graph.memory_bytes > options.graph_bytes:
+            return None
+        way = OwnGraph(graph, self.eligible, ask=GRAPH_SHORTLIST)
+        for ef in LADDER:
+            graph.tuned(ef, shortlist=GRAPH_SHORTLIST, most=graph.arms)
+            trial = self._of(way)
+            if trial.speedup < LEAST_SPEEDUP:
+                return None
+            if reaches(trial.quality, GOOD):
+                return self._served(way, trial, f"a graph of its own at ef {ef}")
+        return None
+
+    def _of(self, way: Way) -> Trial:
+        exact = _searching(self.plain.way, self.snapshot, self.eligible)
+        return compare(_searching(way, self.snapshot, self.eligible), exact, self.probes)
+
+    def _served(self, way: Way, trial: Trial, what: str) -> FilterPlan:
+        return replace(
+            self.plain,
+            way=way,
+            us=trial.us,
+            exact_us=trial.exact_us,
+            recall_at_1=trial.quality.recall_at_1,
+            ratio_mean=trial.quality.ratio_mean,
+            reason=f"{what}, {trial.speedup:.1f} times as fast as an exact search",
+        )
+
+
+def _searching(way: Way | None, snapshot: Snapshot, eligible: EligibleRows) -> Callable[[Vector], TopK]:
+    """A search for the best arm by ``way``, and exactly where that finds too few."""
+
+    def search(query: Vector) -> TopK:
+        found = way.search(snapshot, eligible, query, 1, NO_ROWS) if way is not None else None
+        return found or search_exactly(snapshot.view, eligible, query, 1, NO_ROWS)
+
+    return search

@@ -1,0 +1,67 @@
+"""A snapshot of the arms that a filter lets in: to whoever searches it there are no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from app.indexes.eligible_rows import EligibleRows
+from app.indexes.filtered_search import Way, not_in, search_exactly
+from app.indexes.snapshot import Snapshot
+from app.indexes.structure import Kind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilteredSnapshot(Snapshot):
+    """As ``Snapshot``, of the arms of ``among`` alone. ``view`` still has all arms of the catalogue.
+
+    ``all_arms``: the snapshot of all arms. ``way``: how to search; None: every search is exact.
+    ``expected_us`` is that of a search by ``way``, ``recent`` the queries of this filter.
+    """
+
+    all_arms: Snapshot
+    among: EligibleRows
+    way: Way | None
+
+    @property
+    def is_filtered(self) -> bool:
+        return True
+
+    @property
+    def whole(self) -> Snapshot:
+        return self.all_arms
+
+    @property
+    def size(self) -> int:
+        return self.among.count
+
+    @property
+    def kind(self) -> Kind:
+        return self.way.kind if self.way is not None else "exact"
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        self._check(query, k)
+        self.recent.append(query)
+        exclude = self._inside(exclude)
+        if self.way is not None:
+            found = self.way.search(self.all_arms, self.among, query, min(k, self.size) or 1, exclude)
+            if found is not None and len(found.rows) >= min(k, self.size - len(exclude)):
+                return found
+        return search_exactly(self.view, self.among, query, k, exclude)
+
+    def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        self._check(query, k)
+        return search_exactly(self.view, self.among, query, k, self._inside(exclude))
+
+    def rows_of(self, ids: Iterable[str]) -> Rows:
+        """Rows of the arms that are let in; others are left out, as unknown ids are."""
+        return self._inside(self.all_arms.rows_of(ids))
+
+    def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
+        rows, _ = self.view.by_revision
+        rows = rows[self.among.mask[rows]]
+        return rows[not_in(rows, exclude)] if len(exclude) else rows
+
+    def _inside(self, rows: Rows) -> Rows:
+        return rows[self.among.mask[rows]] if len(rows) else rows

@@ -1,0 +1,125 @@
+"""Rules of one choice: arms that stand at given places, and how many arms may share a value of a field.
+
+The arms are taken in the order of the policy. One is passed over when as many as are allowed have one of its
+values already. Pinned arms count first. An arm that lacks the field is never passed over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+from app.filters.attributes import AttributeView, Labelled
+from app.filters.filter import equals
+from app.indexes.eligible_rows import eligible_rows
+from app.services.catalogues.learner_view import LearnerView
+
+MORE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """``arm`` stands at ``place``, counted from 1."""
+
+    arm: str
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """At most ``count`` arms of one choice share a value of ``field``."""
+
+    field: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All rules of one choice."""
+
+    pins: Sequence[Pin] = ()
+    at_most: Sequence[AtMost] = ()
+
+    @property
+    def pinned(self) -> Sequence[str]:
+        return [pin.arm for pin in self.pins]
+
+
+NO_RULES = Rules()
+
+
+@dataclass(slots=True)
+class Limits:
+    """How many arms of each value were taken so far. For one choice."""
+
+    at_most: Sequence[AtMost]
+    attributes: AttributeView
+    taken: Counter[tuple[str, Labelled]] = field(default_factory=Counter)
+
+    def take(self, rows: Rows) -> None:
+        """Count ``rows`` without asking."""
+        for values in self._values(rows):
+            self.taken.update(values)
+
+    def take_allowed(self, rows: Rows, most: int) -> list[int]:
+        """Take ``rows`` in their order, each if it is allowed, at most ``most``; returns their places."""
+        places: list[int] = []
+        for place, values in enumerate(self._values(rows)):
+            if len(places) == most:
+                break
+            if self._allows(values):
+                self.taken.update(values)
+                places.append(place)
+        return places
+
+    def copy(self) -> Limits:
+        return Limits(self.at_most, self.attributes, self.taken.copy())
+
+    def full(self) -> Iterator[tuple[str, Labelled]]:
+        """Field and value of every limit that is reached."""
+        most = {rule.field: rule.count for rule in self.at_most}
+        return (entry for entry, count in self.taken.items() if count >= most[entry[0]])
+
+    def _allows(self, values: Sequence[tuple[str, Labelled]]) -> bool:
+        most = {rule.field: rule.count for rule in self.at_most}
+        return all(self.taken[entry] < most[entry[0]] for entry in values)
+
+    def _values(self, rows: Rows) -> Sequence[list[tuple[str, Labelled]]]:
+        """(field, value) of each of ``rows``."""
+        columns = [(rule.field, self.attributes.values_of(rule.field, rows)) for rule in self.at_most]
+        return [
+            [(name, value) for name, column in columns for value in column[place]]
+            for place in range(len(rows))
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedSolver:
+    """The best arms of ``solver`` that the limits allow; it is asked for more while too few are."""
+
+    view: LearnerView
+    solver: MipsSolver
+    limits: Limits
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        ask = k
+        while True:
+            found = self.solver.search(query, ask, exclude)
+            places = self.limits.copy().take_allowed(found.rows, k)
+            if len(places) == k or len(found.rows) < ask or ask >= self.view.size:
+                return TopK(found.rows[places], found.scores[places], found.exact)
+            ask = min(MORE * ask, self.view.size)
+
+
+def barred_by(limits: Limits, view: LearnerView) -> NDArray[np.bool_]:
+    """True for rows that the limits allow no longer. Shapes: (K,). Cost: K for each limit that is reached."""
+    arms = view.view
+    barred = np.zeros(arms.rows, dtype=np.bool_)
+    for name, (_, value) in limits.full():
+        barred |= eligible_rows(equals(name, value), arms, limits.attributes).mask
+    return barred
