@@ -1,0 +1,344 @@
+"""Filters and rules over HTTP: every policy and search, against brute force over the arms.
+
+Frequencies are rejected beyond their 1e-7 quantile; decisions without a seed use the process's own generator,
+so such a test fails by chance once in ten million runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from api_client import Api, Json, running
+from scipy import stats
+
+from app.filters.filter import parse
+
+pytestmark = pytest.mark.anyio
+
+ALARM = 1e-7
+DIM = 4
+MAKERS = ["ada", "bob", "cyd"]
+RNG = np.random.default_rng(8)
+FEATURES = {f"a{i}": RNG.normal(size=DIM).tolist() for i in range(60)}
+METADATA: dict[str, Json] = {
+    arm: {
+        "price": 10 + i % 7,
+        "maker": MAKERS[i % 3],
+        "stock": i % 4 != 0,
+        "in": {"country": ["de", "at"][: i % 3]},
+    }
+    for i, arm in enumerate(FEATURES)
+}
+TAGS = {arm: ["new"] if i % 5 == 0 else [] for i, arm in enumerate(FEATURES)}
+FILTERS: Sequence[Json] = [
+    {},
+    {"stock": True},
+    {"price": {"$lte": 12}, "maker": {"$ne": "bob"}},
+    {"$or": [{"in.country": "at"}, {"tags": "new"}]},
+    {"price": {"$not": {"$gt": 10}}, "missing": {"$exists": False}},
+]
+TEACHERS = [f"a{i}" for i in range(0, 60, 3)]
+THETA = np.array([0.5, -1.0, 0.3, 0.8])
+POLICIES = ["sub_ts", "linear_ts", "softmax", "sub_elim", "linear_elim"]
+
+
+def body(features: Mapping[str, Sequence[float]] = FEATURES) -> Json:
+    arms = [
+        {"id": arm, "features": list(row), "tags": TAGS[arm], "metadata": METADATA[arm]}
+        for arm, row in features.items()
+    ]
+    return {"arms": arms}
+
+
+async def build(api: Api, name: str, **rest: Any) -> np.ndarray:
+    """A catalogue and a bandit that has learned; returns its estimate."""
+    await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": DIM}, 201)
+    await api.ok("PUT", f"/v1/catalogues/{name}/arms", body())
+    await api.bandit(name, name, **rest)
+    history = [
+        {"id": f"o{i}", "arm": arm, "value": float(np.dot(FEATURES[arm], THETA))}
+        for i, arm in enumerate(TEACHERS)
+    ]
+    await api.observe(name, *history)
+    return np.array((await api.learner(name))["theta"])
+
+
+def let_in(document: Json) -> list[str]:
+    wanted = parse(document)
+    return [arm for arm in FEATURES if wanted.matches(TAGS[arm], METADATA[arm])]
+
+
+def scores(theta: np.ndarray) -> dict[str, float]:
+    return {arm: float(np.dot(row, theta)) for arm, row in FEATURES.items()}
+
+
+def greedy(order: Sequence[str], k: int, limits: Mapping[str, int], taken: Sequence[str] = ()) -> list[str]:
+    """The first ``k`` of ``order`` that leave at most so many of a maker or a price."""
+    counts = Counter((field, METADATA[arm][field]) for arm in taken for field in limits)
+    chosen: list[str] = []
+    for arm in order:
+        own = [(field, METADATA[arm][field]) for field in limits]
+        if len(chosen) < k and all(counts[value] < limits[value[0]] for value in own):
+            chosen.append(arm)
+            counts.update(own)
+    return chosen
+
+
+def ids(choice: Json) -> list[str]:
+    return [arm["id"] for arm in choice["arms"]]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_no_policy_chooses_an_arm_that_is_not_let_in(shared: Api, policy: str):
+    name = f"all-{policy}"
+    await build(shared, name, policy=policy)
+    for document in FILTERS:
+        wanted = let_in(document)
+        exclude = wanted[:1]
+        for k in (1, 3, 60):
+            choice = await shared.choose(name, k=k, filter=document, exclude=exclude)
+            assert set(ids(choice)) <= set(wanted[1:])
+            assert len(set(ids(choice))) == len(ids(choice)) == min(k, len(wanted) - 1)
+            assert choice["eligible"] == len(wanted)
+            assert choice["exact"] is True
+            assert not any("pinned" in arm for arm in choice["arms"])
+    assert "eligible" not in await shared.choose(name)
+    await shared.refused(
+        "POST", f"/v1/bandits/{name}/choose", {"filter": {"maker": "nobody"}}, status=409, code="no_arms"
+    )
+
+
+@pytest.mark.parametrize("policy", ["sub_ts", "linear_ts"])
+async def test_the_best_of_the_eligible_arms_are_chosen_within_the_rules(shared: Api, policy: str):
+    name = f"best-{policy}"
+    value = scores(await build(shared, name, policy=policy, exploration=0))
+    for document, k in itertools.product(FILTERS, (1, 4, 60)):
+        order = sorted(let_in(document), key=lambda arm: -value[arm])
+        choice = await shared.choose(name, k=k, filter=document)
+        assert ids(choice) == order[:k]
+        for limits in ({"maker": 1}, {"maker": 2, "price": 1}, {"price": 3}):
+            at_most = [{"field": field, "count": count} for field, count in limits.items()]
+            choice = await shared.choose(name, k=k, filter=document, rules={"at_most": at_most})
+            assert ids(choice) == greedy(order, k, limits)
+    pin = [{"arm": "a4", "place": 2}, {"arm": "a0", "place": 5}]  # a0 is not in stock
+    order = [arm for arm in sorted(let_in({"stock": True}), key=lambda arm: -value[arm]) if arm != "a4"]
+    rules = {"pin": pin, "at_most": [{"field": "maker", "count": 2}]}
+    choice = await shared.choose(name, k=6, filter={"stock": True}, rules=rules)
+    expected = greedy(order, 4, {"maker": 2}, taken=["a4", "a0"])
+    expected.insert(1, "a4")
+    expected.insert(4, "a0")
+    assert ids(choice) == expected
+    assert [arm["id"] for arm in choice["arms"] if arm.get("pinned")] == ["a4", "a0"]
+    assert [arm["score"] for arm in choice["arms"]] == pytest.approx([value[arm] for arm in expected])
+
+
+async def test_pins_alone_fill_a_list_and_are_rewarded_like_any_arm(shared: Api):
+    await build(shared, "pins", reward={"wait_s": None})
+    pins = {"pin": [{"arm": "a1", "place": 1}]}
+    choice = await shared.choose("pins", k=1, rules=pins, filter={"maker": "nobody"})
+    assert ids(choice) == ["a1"]
+    before = (await shared.learner("pins"))["version"]
+    await shared.reward({"decision": choice["decision"], "value": 1.0})
+    assert (await shared.learner("pins"))["version"] == before + 1
+    short = await shared.choose("pins", k=9, rules={"pin": [{"arm": "a1", "place": 9}]}, filter={"price": 10})
+    assert ids(short)[-1] == "a1"
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+async def test_softmax_draws_among_the_eligible_as_its_propensities_say(shared: Api, limit: int | None):
+    name = f"softmax-{limit}"
+    theta = await build(shared, name, policy="softmax", temperature=0.7)
+    document = {"price": 11, "stock": True}
+    wanted = let_in(document)
+    assert len(wanted) == 7
+    mass = {arm: float(np.exp(np.dot(FEATURES[arm], theta) / 0.7)) for arm in wanted}
+
+    def places(order: Sequence[str]) -> list[float]:
+        """The propensity of each arm of a list, 0 for one that was ruled out."""
+        found = []
+        for place, arm in enumerate(order):
+            makers = {METADATA[other]["maker"] for other in order[:place]} if limit else set()
+            left = [a for a in wanted if a not in order[:place] and METADATA[a]["maker"] not in makers]
+            found.append(mass[arm] / sum(mass[a] for a in left) if arm in left else 0.0)
+        return found
+
+    rules = {} if limit is None else {"rules": {"at_most": [{"field": "maker", "count": limit}]}}
+    request = {"k": 2, "filter": document, **rules}
+    answers: list[Json] = []
+    for _ in range(8):
+        batch = await shared.ok("POST", f"/v1/bandits/{name}/choose/batch", {"requests": [request] * 500})
+        answers += batch["results"]
+    expected = {order: float(np.prod(places(order))) for order in itertools.permutations(wanted, 2)}
+    assert sum(expected.values()) == pytest.approx(1.0)
+    possible = [order for order, share in expected.items() if share > 0.0]
+    counts = Counter(tuple(ids(answer)) for answer in answers)
+    assert set(counts) <= set(possible)
+    shares = np.array([expected[order] for order in possible])
+    assert stats.chisquare([counts[order] for order in possible], len(answers) * shares).pvalue > ALARM
+    for answer in answers[:100]:
+        given = [arm["propensity"] for arm in answer["arms"]]
+        assert given == pytest.approx(places(ids(answer)), rel=1e-9)
+
+
+@pytest.mark.parametrize("policy", ["sub_elim", "linear_elim"])
+async def test_elimination_takes_the_widest_living_eligible_arm(shared: Api, policy: str):
+    name = f"widest-{policy}"
+    await build(shared, name, policy=policy, exploration=0.5)
+    found = await shared.learner(name, precision=True)
+    theta, cover = np.array(found["theta"]), np.linalg.inv(np.array(found["precision"]))
+    width = {arm: 0.5 * float(np.sqrt(row @ cover @ row)) for arm, row in FEATURES.items()}
+    value = scores(theta)
+    threshold = max(value[arm] - width[arm] for arm in FEATURES)
+    lives = {arm for arm in FEATURES if value[arm] + width[arm] >= threshold}
+    assert 0 < len(lives) < 40
+    for document in [*FILTERS, {"maker": "ada", "price": 16}]:
+        wanted = let_in(document)
+        alive = sorted(lives & set(wanted), key=lambda arm: -width[arm])
+        gone = sorted(set(wanted) - lives, key=lambda arm: -(value[arm] + width[arm]))
+        choice = await shared.choose(name, k=len(wanted), filter=document)
+        assert ids(choice) == alive + gone
+        limited = await shared.choose(
+            name, k=4, filter=document, rules={"at_most": [{"field": "maker", "count": 1}]}
+        )
+        assert ids(limited) == greedy(alive + gone, 4, {"maker": 1})
+    states = await shared.ok("GET", f"/v1/bandits/{name}/learners/_global/sets")
+    assert sum(stage["size"] for stage in states["stages"]) == len(lives)
+
+
+async def test_a_bandits_own_filter_always_holds(shared: Api):
+    own, more = {"stock": True}, {"price": {"$lt": 13}}
+    await build(shared, "own", exploration=0, filter=own)
+    assert (await shared.ok("GET", "/v1/bandits/own"))["filter"] == own
+    choice = await shared.choose("own", k=60)
+    assert set(ids(choice)) == set(let_in(own))
+    assert choice["eligible"] == len(let_in(own))
+    choice = await shared.choose("own", k=60, filter=more)
+    assert set(ids(choice)) == set(let_in({"$and": [own, more]}))
+    place = ("body", "filter", "price", "?")  # nothing of the input is repeated
+    bad = {"catalogue": "own", "policy": "sub_ts", "filter": {"price": {"$near": 1}}}
+    await shared.refused("PUT", "/v1/bandits/other", bad, loc=place)
+
+
+async def test_warm_up_baselines_and_shifted_rewards_keep_to_the_filter(shared: Api):
+    await build(shared, "warm", explore={"centers": 9})
+    await shared.ok("DELETE", "/v1/bandits/warm/learners/_global", status=204)
+    for _ in range(12):
+        assert set(ids(await shared.choose("warm", filter={"maker": "cyd"}))) <= set(let_in({"maker": "cyd"}))
+    value = scores(await build(shared, "plain", exploration=0))
+    assert value
+    await shared.bandit("shifted", "plain", exploration=0, shift_rewards=True, solver="adaptive")
+    for document in FILTERS:
+        choice = await shared.choose("shifted", k=60, filter=document)
+        assert set(ids(choice)) == set(let_in(document))
+
+
+@pytest.mark.parametrize("method", ["bounded_me", "racing", "exact", "hnsw", "adaptive"])
+async def test_searches_draws_and_centres_keep_to_the_filter(shared: Api, method: str):
+    name = f"queries-{method}"
+    await build(shared, name)
+    query = [1.0, 0.5, -0.5, 0.2]
+    for document in FILTERS:
+        wanted = let_in(document)
+        best = sorted(wanted, key=lambda arm: -float(np.dot(FEATURES[arm], query)))
+        ask = {"query": query, "k": 3, "method": method, "epsilon": 1e-9, "seed": 1, "filter": document}
+        found = await shared.ok("POST", f"/v1/catalogues/{name}/mips", ask)
+        assert ids(found) == best[:3]
+    near = {"query": query, "k": 2, "method": "exact", "objective": "nearest", "filter": {"stock": True}}
+    found = await shared.ok("POST", f"/v1/catalogues/{name}/mips", near)
+    wanted = let_in({"stock": True})
+    assert (
+        ids(found)
+        == sorted(wanted, key=lambda arm: float(np.sum((FEATURES[arm] - np.array(query)) ** 2)))[:2]
+    )
+    draws = await shared.ok(
+        "POST",
+        f"/v1/catalogues/{name}/sample",
+        {"query": query, "draws": 500, "seed": 3, "filter": {"maker": "ada"}},
+    )
+    assert set(draws["draws"]) <= set(let_in({"maker": "ada"}))
+    assert len(set(draws["draws"])) > 5
+    centres = {"k": 4, "method": "naive", "filter": {"maker": "bob"}, "first": "a1"}
+    found = await shared.ok("POST", f"/v1/catalogues/{name}/centers", centres)
+    assert set(found["centers"]) <= set(let_in({"maker": "bob"}))
+    assert found["centers"][0] == "a1"
+    await shared.refused(
+        "POST", f"/v1/catalogues/{name}/centers", {**centres, "first": "a0"}, loc=("body", "first")
+    )
+    for path in ("mips", "sample"):
+        nobody = {"query": query, "filter": {"maker": "nobody"}}
+        await shared.refused("POST", f"/v1/catalogues/{name}/{path}", nobody, status=409, code="no_arms")
+
+
+async def test_changes_of_metadata_alone_count_at_once_in_every_process_and_after_a_restart(
+    store_url: str, tmp_path: Path
+):
+    async with (
+        running(store_url, tmp_path / "one") as one,
+        running(store_url, tmp_path / "two", empty=False) as two,
+    ):
+        await build(one, "c", exploration=0)
+        await two.ok("GET", "/v1/bandits/c")
+        ask: Json = {"k": 60, "filter": {"stock": False}}
+        assert set(ids(await two.choose("c", **ask))) == set(let_in({"stock": False}))
+        version = (await one.ok("GET", "/v1/catalogues/c"))["version"]
+        changed = {"id": "a1", "features": FEATURES["a1"], "metadata": {"stock": False}}
+        await one.ok("PUT", "/v1/catalogues/c/arms", {"arms": [changed]})
+        expected = {*let_in({"stock": False}), "a1"}
+        assert set(ids(await one.choose("c", **ask))) == expected
+        while (await two.ok("GET", "/v1/catalogues/c"))["version"] == version:
+            await two.ok("GET", "/readyz")
+        assert set(ids(await two.choose("c", **ask))) == expected
+        await one.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": ["a0"]})
+        assert set(ids(await one.choose("c", **ask))) == expected - {"a0"}
+    async with running(store_url, tmp_path / "one", empty=False) as again:
+        assert set(ids(await again.choose("c", **ask))) == expected - {"a0"}
+
+
+async def test_the_catalogue_tells_which_filters_are_in_use(shared: Api):
+    await build(shared, "told")
+    for _ in range(3):
+        await shared.choose("told", filter={"stock": True})
+    await shared.choose("told", filter={"maker": "ada"})
+    told = (await shared.ok("GET", "/v1/catalogues/told"))["filters"]
+    assert [(one["filter"], one["uses"]) for one in told] == [({"stock": True}, 3), ({"maker": "ada"}, 1)]
+    assert told[0]["eligible"] == len(let_in({"stock": True}))
+    assert told[0]["way"] == "exact"
+
+
+@pytest.mark.parametrize(
+    ("request_body", "loc"),
+    [
+        ({"filter": []}, ("body", "filter")),
+        ({"filter": {"price": {"$in": []}}}, ("body", "filter", "price", "$in")),
+        ({"filter": {"price": {"$gt": True}}}, ("body", "filter", "price", "$gt")),
+        ({"rules": {"pin": [{"arm": "a1", "place": 3}]}, "k": 2}, ("body", "rules", "pin", 0, "place")),
+        (
+            {"rules": {"pin": [{"arm": "a1", "place": 1}, {"arm": "a1", "place": 2}]}, "k": 3},
+            ("body", "rules", "pin", 1, "arm"),
+        ),
+        (
+            {"rules": {"pin": [{"arm": "a1", "place": 1}, {"arm": "a2", "place": 1}]}, "k": 3},
+            ("body", "rules", "pin", 1, "place"),
+        ),
+        ({"rules": {"pin": [{"arm": "zzz", "place": 1}]}, "k": 3}, ("body", "rules", "pin", 0, "arm")),
+        ({"rules": {"at_most": [{"field": "x", "count": 0}]}}, ("body", "rules", "at_most", 0, "count")),
+        (
+            {"rules": {"at_most": [{"field": "x", "count": 1}] * 2}},
+            ("body", "rules", "at_most", 1, "field"),
+        ),
+        ({"rules": {"least": []}}, ("body", "rules", "least")),
+    ],
+)
+async def test_bad_filters_and_rules_are_named(shared: Api, request_body: Json, loc: Sequence[str | int]):
+    if (await shared.call("GET", "/v1/bandits/bad")).status_code != 200:
+        await build(shared, "bad")
+    await shared.refused("POST", "/v1/bandits/bad/choose", request_body, loc=loc)
+    nested = ("body", "requests", 1, *loc[1:])
+    batch = {"requests": [{}, request_body]}
+    await shared.refused("POST", "/v1/bandits/bad/choose/batch", batch, loc=nested)
