@@ -50,7 +50,10 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """``numbers``: the scores of all arms, then their propensities if there are any. ``pinned``: places from 0."""
+    """``numbers``: the scores of all arms, then their propensities if there are any.
+
+    ``pinned``: places of the arms that are, from 0.
+    """
 
     token: bytes
     numbers: bytes

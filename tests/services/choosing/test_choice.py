@@ -30,6 +30,13 @@ def choice(signer: TokenSigner, k: int, *, drawn: bool = False, stale_s: float |
     return Choice(signer.sign(decision), arms, "softmax" if drawn else "sub_ts", 12, 2**40, drawn, stale_s)
 
 
+def with_rules(made: Choice) -> Choice:
+    """The same choice under a filter, with its second and its last arm pinned."""
+    last = len(made.arms) - 1
+    arms = [msgspec.structs.replace(arm, pinned=place in {1, last}) for place, arm in enumerate(made.arms)]
+    return msgspec.structs.replace(made, arms=arms, eligible=3_000)
+
+
 def bits(choice: Choice) -> list[bytes]:
     numbers = [(arm.score, arm.propensity) for arm in choice.arms]
     return [struct.pack("<d", number) for pair in numbers for number in pair if number is not None]
@@ -38,8 +45,11 @@ def bits(choice: Choice) -> list[bytes]:
 @pytest.mark.parametrize("k", [1, 2, 10, 30, 31, 100, 1_000])
 @pytest.mark.parametrize("drawn", [False, True])
 @pytest.mark.parametrize("stale_s", [None, 1.25])
-def test_a_choice_is_answered_again_to_the_bit(signer, k, drawn, stale_s):
+@pytest.mark.parametrize("ruled", [False, True])
+def test_a_choice_is_answered_again_to_the_bit(signer, k, drawn, stale_s, ruled):
     made = choice(signer, k, drawn=drawn, stale_s=stale_s)
+    if ruled:
+        made = with_rules(made)
     again = choice_of(record_of(made))
     assert again == made
     assert bits(again) == bits(made)
