@@ -55,7 +55,7 @@ class OneOf:
 
     @cached_property
     def key(self) -> str:
-        members = sorted({_text(member) for member in self.members})
+        members = sorted(set(map(_text, self.members)))
         return f"{quoted(self.field)} in [{', '.join(members)}]"
 
 
@@ -241,6 +241,8 @@ class _Reader:
         if not isinstance(operand, list) or not 1 <= len(operand) <= MAX_MEMBERS:
             self._note(loc, f"must be a list of 1 to {MAX_MEMBERS} values")
             return ()
+        if set(map(type, operand)) == {str} and max(map(len, operand)) <= MAX_STRING_CHARS:
+            return tuple(operand)  # long lists are of strings, mostly
         return tuple(self._value(member, (*loc, place)) for place, member in enumerate(operand))
 
     def _value(self, operand: object, loc: Location) -> Value:
