@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from app.algorithms.types import Rows
 from app.errors import InvalidShape
-from app.filters.columns import MAX_ENTRIES, Block, Column, Mask, Numbers, Test, among, pushed
+from app.filters.columns import MAX_ENTRIES, Block, Column, Mask, Numbers, Paths, Test, among, pushed
 from app.filters.fields import Kind, Value, fields_of
 from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered
 
@@ -472,45 +472,40 @@ class AttributeTable:
         self._names, self._blocks, self._entries = Names(), [], 0
         self._rows = np.empty(0, dtype=np.int32)
         self._clear_rows()
-        renumber = _Renumbering(names, self._names)
+        renaming = _Renaming(names, self._names)
         first = 0
         for block in blocks:
             part = slice(first, first + block.size)
             if kept[part].any():
-                self._push(renumber.block(block, kept[part]), rows[part][kept[part]].astype(np.int64))
+                self._push(block.renumbered(kept[part], renaming), rows[part][kept[part]].astype(np.int64))
             first += block.size
         self._view = None
 
 
-class _Renumbering:
-    """Moves blocks from the numbers of fields and values of one table to those of another."""
+class _Renaming:
+    """From the numbers of fields and values that one table uses to those of another."""
 
     def __init__(self, old: Names, new: Names) -> None:
         self._old = old
         self._new = new
 
-    def block(self, block: Block, kept: Mask) -> Block:
-        """The entries of a block that are kept."""
-        new_place = (np.cumsum(kept) - 1).astype(np.uint16)
-        pieces = []
-        for paths, places, numbers in block.pieces():
-            stay = kept[places]
-            stored = paths[stay] % len(Stored)
-            fields = self._numbers(paths[stay] // len(Stored), self._old.fields, self._new.fields)
-            codes = numbers[stay]
-            coded = (stored == Stored.STRING) | (stored == Stored.INTEGER)
-            codes[coded] = self._numbers(codes[coded], self._old.values, self._new.values)
-            new_paths = (fields * len(Stored) + stored).astype(np.uint32)
-            pieces.append((new_paths, new_place[places[stay]], codes))
-        paths, places, numbers = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
-        return Block.of(int(np.count_nonzero(kept)), paths, places, numbers)
+    def paths(self, paths: Paths) -> Paths:
+        fields = _renumbered(paths // len(Stored), self._old.fields, self._new.fields)
+        return (fields * len(Stored) + paths % len(Stored)).astype(np.uint32)
 
-    @staticmethod
-    def _numbers(numbers: Numbers, old: Numbering, new: Numbering) -> NDArray[np.int64]:
-        """The numbers (m,) in ``new`` of what had these in ``old``."""
-        distinct, places = np.unique(numbers, return_inverse=True)
-        found = [new.number(old.names[number]) for number in distinct.astype(np.int64).tolist()]
-        return np.array(found, dtype=np.int64)[places]
+    def numbers(self, paths: Paths | int, numbers: Numbers) -> NDArray[np.float64]:
+        stored = np.broadcast_to(np.asarray(paths) % len(Stored), len(numbers))
+        coded = np.isin(stored, [*_CODED])
+        new = numbers.astype(np.float64)
+        new[coded] = _renumbered(numbers[coded], self._old.values, self._new.values)
+        return new
+
+
+def _renumbered(numbers: NDArray[Any], old: Numbering, new: Numbering) -> NDArray[np.int64]:
+    """The numbers (m,) in ``new`` of what had these in ``old``."""
+    distinct, places = np.unique(numbers, return_inverse=True)
+    found = [new.number(old.names[number]) for number in distinct.astype(np.int64).tolist()]
+    return np.array(found, dtype=np.int64)[places]
 
 
 def _grown(array: NDArray[np.int32], least: int, *, used: int) -> NDArray[np.int32]:

@@ -12,10 +12,10 @@ however many paths they spread over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,19 @@ Places = NDArray[np.uint16]
 Paths = NDArray[np.uint32]
 Test = Callable[[Numbers], Mask]
 """Which of these numbers (m,) fulfil a condition: (m,)."""
+
+
+class Renaming(Protocol):
+    """Other paths and numbers for what paths and numbers stand for."""
+
+    def paths(self, paths: Paths) -> Paths:
+        """Shapes: (m,) -> (m,)."""
+        ...
+
+    def numbers(self, paths: Paths | int, numbers: Numbers) -> NDArray[np.float64]:
+        """Of numbers (m,) and the paths (m,), or the one path, that they are of: (m,)."""
+        ...
+
 
 MAX_ENTRIES = 65_536
 _MAX_VALUES = 2**20
@@ -94,6 +107,24 @@ class Column:
         if len(numbers) < _LARGE:
             return cls(places, None, _narrowed(numbers))
         return cls.of(places, numbers)
+
+    def kept(self, kept: Mask, place_of: Places) -> Column:
+        """What it has of the places that are kept (size,), which are numbered ``place_of`` (size,) anew."""
+        if self.places is None:
+            return Column(None, self.distinct, self.codes[kept])
+        stay = kept[self.places]
+        return Column(place_of[self.places[stay]], self.distinct, self.codes[stay])
+
+    def renamed(self, rename: Callable[[Numbers], Numbers]) -> Column:
+        """The same with other numbers; equal ones stay equal. Those that no place has are not asked for."""
+        if self.distinct is None:
+            return Column(self.places, None, _narrowed(rename(self.codes)))
+        used = np.flatnonzero(np.bincount(self.codes, minlength=len(self.distinct)))
+        numbers = rename(self.distinct[used])
+        order = np.argsort(numbers)
+        rank = np.zeros(len(self.distinct), dtype=np.int64)
+        rank[used[order]] = np.arange(len(used))
+        return Column._smallest(self.places, numbers[order], rank[self.codes])
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -262,12 +293,27 @@ class Block:
             mask[column.places if test is None else column.places[column.found(test)]] = True
         return mask
 
-    def pieces(self) -> Iterator[tuple[Paths, Places, NDArray[np.float64]]]:
-        """Paths, places and numbers of everything that it holds; places ascend within a path."""
+    def renumbered(self, kept: Mask, renaming: Renaming) -> Block:
+        """A block of the entries that are kept alone, under other paths and numbers.
+
+        Shapes: kept (size,), at least one of them.
+        """
+        place_of = (np.cumsum(kept) - 1).astype(np.uint16)
+        stay = kept[self.places]
+        columns = {}
+        rest = [(self.paths[stay], place_of[self.places[stay]], self.numbers[stay])]
         for path, column in self.columns.items():
-            places = np.arange(self.size, dtype=np.uint16) if column.places is None else column.places
-            yield np.full(len(column), path, dtype=np.uint32), places, column.numbers.astype(np.float64)
-        yield self.paths, self.places, self.numbers
+            left = column.kept(kept, place_of)
+            if len(left) >= _COLUMN_LEAST:
+                there = renaming.paths(np.array([path], dtype=np.uint32))
+                columns[int(there[0])] = left.renamed(partial(renaming.numbers, path))
+            elif len(left):
+                places = np.arange(len(left), dtype=np.uint16) if left.places is None else left.places
+                paths = np.full(len(left), path, dtype=np.uint32)
+                rest.append((paths, places, left.numbers.astype(np.float64)))
+        paths, places, numbers = (np.concatenate(arrays) for arrays in zip(*rest, strict=True))
+        numbers = renaming.numbers(paths, numbers)
+        return Block._with(columns, int(np.count_nonzero(kept)), renaming.paths(paths), places, numbers)
 
 
 def among(values: NDArray[Any], known: NDArray[Any]) -> Mask:

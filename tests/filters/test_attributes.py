@@ -147,6 +147,14 @@ def test_large_columns_of_every_sort_answer_as_the_definition_does(batches):
         assert [set(values) for values in found] == [labelled(documents[row], field) for row in rows.tolist()]
 
 
+def test_any_choice_of_repeated_values_is_found():
+    documents = [((), {"a": i * 3 % 7}) for i in range(200)]
+    view = table_of(documents).view()
+    for choice in range(1, 2**7):
+        wanted = parse({"a": {"$in": [value for value in range(7) if choice >> value & 1]}})
+        assert view.evaluate(wanted).tolist() == [wanted.matches(*document) for document in documents]
+
+
 def test_large_columns_stay_right_when_two_thirds_are_replaced_and_the_table_compacts():
     documents = documents_of(1_500, seed=2)
     newer = documents_of(1_500, seed=3)
@@ -164,6 +172,24 @@ def test_large_columns_stay_right_when_two_thirds_are_replaced_and_the_table_com
     assert [set(values) for values in before.values_of("title", np.arange(1_500))] == [
         labelled(document, "title") for document in documents
     ]
+
+
+@pytest.mark.parametrize("left", [1, 40, 90])
+def test_large_columns_stay_right_when_few_entries_are_left(left):
+    documents = documents_of(500, seed=4)
+    table = table_of(documents)
+    kept = random.Random(left).sample(range(500), left)
+    position = np.full(500, -1)
+    position[kept] = np.arange(left)
+    table.moved(position)
+    view = table.view()
+    assert (view.generation, view.entries) == (1, left)
+    for document in WANTED:
+        wanted = parse(document)
+        assert answers(view, wanted, left) == [wanted.matches(*documents[row]) for row in kept]
+    for field in ("sizes", "mixed", "serial", "title", "rare", "tags", "maker.name"):
+        found = view.values_of(field, np.arange(left))
+        assert [set(values) for values in found] == [labelled(documents[row], field) for row in kept]
 
 
 class Machine(RuleBasedStateMachine):
