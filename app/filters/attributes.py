@@ -159,7 +159,7 @@ class AttributeView:
     def evaluate(self, wanted: Filter, first: int = 0) -> Mask:
         """Which entries from ``first`` on are let in, (entries - first,).
 
-        Cost: about 10 microseconds for a condition and a block of up to 65,536 entries; blocks that end
+        Cost: 10 to 100 microseconds for a condition and a block of up to 65,536 entries; blocks that end
         before ``first`` are not read. For an order of strings or of integers beyond 2^53, up to 50
         nanoseconds for each different value of a block.
         """
@@ -182,7 +182,7 @@ class AttributeView:
         """The values of a field of each of these rows, each value once; () where there is none.
 
         Shapes: rows (m,), any numbers -> m tuples.
-        Cost: O(m log entries), about 3 microseconds for a row.
+        Cost: O(m log entries), a few microseconds for a row.
         """
         known: dict[int, list[tuple[Stored, Column]]] = {}
         return [self._values(name, self._entry(row), known) for row in rows.tolist()]
