@@ -1,0 +1,281 @@
+"""Searches among the arms that a filter lets in, against brute force, while arms and documents change."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from app.filters.filter import Filter, parse
+from app.indexes.eligible_rows import EligibleRows, eligible_rows
+from app.indexes.filter_plan import PlanOptions, plan_filter
+from app.indexes.filtered_search import (
+    CatalogueGraph,
+    OwnCopy,
+    OwnGraph,
+    Way,
+    gather,
+    mask,
+)
+from app.indexes.filtered_snapshot import FilteredSnapshot
+from app.indexes.hnsw import HnswGraph
+from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.snapshot import Snapshot
+
+DIM = 3
+FILTERS = [
+    parse(document)
+    for document in (
+        {"stock": True},
+        {"stock": {"$ne": True}},
+        {"price": {"$lte": 2}},
+        {"$or": [{"price": 3}, {"stock": {"$exists": False}}]},
+    )
+]
+DOCUMENTS = [
+    ([], {}),
+    ([], {"stock": True, "price": 1}),
+    ([], {"stock": True, "price": 3}),
+    ([], {"stock": False, "price": 2}),
+]
+
+
+def built(view_rows: Rows, snapshot: Snapshot) -> HnswGraph:
+    graph = HnswGraph.build(
+        snapshot.view, view_rows, m=8, ef_construction=60, seed=1, threads=1, check=lambda: None
+    )
+    graph.tuned(len(view_rows), shortlist=1, most=graph.arms)
+    return graph
+
+
+def searched(way: Way | None, snapshot: Snapshot, eligible: EligibleRows) -> FilteredSnapshot:
+    recent: deque[Vector] = deque(maxlen=4)
+    return FilteredSnapshot(snapshot.view, None, 1.0, recent, snapshot.attributes, snapshot, eligible, way)
+
+
+def brute(snapshot: Snapshot, rows: Rows, query: Vector, k: int) -> list[int]:
+    scores = snapshot.view.features[rows] @ query
+    return [int(rows[place]) for place in np.lexsort((rows, -scores))[:k]]
+
+
+class Shop(RuleBasedStateMachine):
+    """Arms and documents come, change and go; what filters let in is followed, and searched in every way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = LiveIndex(DIM, IndexOptions(kind="hnsw"), threads=1)
+        self.model: dict[str, tuple[list[float], int]] = {}
+        self.rng = np.random.default_rng(0)
+        self.revision = 0
+        self.followed: dict[Filter, EligibleRows] = {}
+        self.ways: list[tuple[Filter, Way]] = []
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr("app.indexes.filtered_search.MOST_ASKED", 1e9)
+
+    def teardown(self) -> None:
+        self.patch.undo()
+
+    @initialize(seed=st.integers(0, 2**31))
+    def begin(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    @rule(ids=st.lists(st.integers(0, 40), min_size=1, max_size=12, unique=True), kind=st.integers(0, 3))
+    def put(self, ids: list[int], kind: int) -> None:
+        names = [f"a{number}" for number in ids]
+        features = self.rng.normal(size=(len(ids), DIM))
+        revisions = [self.revision + place + 1 for place in range(len(ids))]
+        self.revision += len(ids)
+        self.index.upsert(names, features, revisions)
+        self.index.describe(names, [DOCUMENTS[kind]] * len(ids))
+        self.model |= {name: (row.tolist(), kind) for name, row in zip(names, features, strict=True)}
+
+    @rule(ids=st.lists(st.integers(0, 40), min_size=1, max_size=12, unique=True), kind=st.integers(0, 3))
+    def describe(self, ids: list[int], kind: int) -> None:
+        names = [f"a{number}" for number in ids]
+        self.index.describe(names, [DOCUMENTS[kind]] * len(ids))  # unknown ids are ignored
+        for name in names:
+            if name in self.model:
+                self.model[name] = (self.model[name][0], kind)
+
+    @rule(ids=st.lists(st.integers(0, 40), min_size=1, max_size=12, unique=True))
+    def remove(self, ids: list[int]) -> None:
+        names = [f"a{number}" for number in ids]
+        self.index.remove(names)
+        for name in names:
+            self.model.pop(name, None)
+
+    @rule()
+    def maintain(self) -> None:
+        job = self.index.begin_maintenance()
+        if job is not None:
+            job.run()
+            self.index.finish_maintenance(job)
+
+    @rule()
+    def compact(self) -> None:
+        """As maintenance does when many arms have died; arms come and go while it runs."""
+        self.index._rest_until = 0.0
+        view = self.index.snapshot().view
+        if not len(view.dead):
+            return
+        compacting = pytest.MonkeyPatch()
+        with compacting.context() as patch:
+            patch.setattr("app.indexes.live._LEAST_DEAD", 0)
+            patch.setattr("app.indexes.live._DEAD_SHARE", 0.0)
+            job = self.index.begin_maintenance()
+        assert job is not None
+        job.run()
+        self.put([0, 1, 2], 1)
+        self.remove([1, 3])
+        self.index.finish_maintenance(job)
+        assert self.index.snapshot().view.table != view.table
+
+    @rule(wanted=st.sampled_from(FILTERS), kind=st.sampled_from(["copy", "graph", "own_graph"]))
+    def build(self, wanted: Filter, kind: str) -> None:
+        snapshot = self.index.snapshot()
+        eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes)
+        if kind == "copy":
+            self.ways.append((wanted, OwnCopy(snapshot.view, eligible)))
+        elif kind == "graph":
+            self.ways.append((wanted, CatalogueGraph(snapshot.view.table, 1_000)))
+        elif eligible.count:
+            graph = built(eligible.rows, snapshot)
+            self.ways.append((wanted, OwnGraph(graph, eligible, ask=graph.arms)))
+
+    @invariant()
+    def every_way_finds_what_brute_force_finds(self) -> None:
+        snapshot = self.index.snapshot()
+        query = self.rng.normal(size=DIM)
+        for wanted in FILTERS:
+            names = [n for n, (_, kind) in self.model.items() if wanted.matches(*DOCUMENTS[kind])]
+            expected = np.sort(snapshot.rows_of(names))
+            assert len(expected) == len(names)
+            anew = eligible_rows(wanted, snapshot.view, snapshot.attributes)
+            before = self.followed.get(wanted)
+            followed = eligible_rows(wanted, snapshot.view, snapshot.attributes, before)
+            self.followed[wanted] = followed
+            for found in (anew, followed):
+                assert found.rows.tolist() == expected.tolist()
+                assert found.count == len(expected)
+            self._search(wanted, snapshot, followed, query)
+
+    def _search(self, wanted: Filter, snapshot: Snapshot, eligible: EligibleRows, query: Vector) -> None:
+        rows, k = eligible.rows, 3
+        exclude = rows[::4]
+        left = rows[~np.isin(rows, exclude)]
+        own = [way for asked, way in self.ways if asked is wanted and way.serves(snapshot)]
+        for way in (None, *own):
+            view = searched(way, snapshot, eligible)
+            if isinstance(way, CatalogueGraph):  # short arms are not in it
+                found = view.search(query, k, exclude)
+                assert set(found.rows.tolist()) <= set(left.tolist())
+                assert len(found.rows) == min(k, len(left))
+                assert not found.exact or found.rows.tolist() == brute(snapshot, left, query, k)
+                continue
+            assert view.search(query, k).rows.tolist() == brute(snapshot, rows, query, k)
+            assert view.search(query, k, exclude).rows.tolist() == brute(snapshot, left, query, k)
+            assert view.search_exact(query, 50).rows.tolist() == brute(snapshot, rows, query, 50)
+            assert sorted(view.eligible(exclude).tolist()) == left.tolist()
+        for exact in (gather(snapshot.view, rows, query, k), mask(snapshot.view, eligible, query, k)):
+            assert exact.rows.tolist() == brute(snapshot, rows, query, k)
+
+
+TestShop = Shop.TestCase
+TestShop.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+
+
+def shop(arms: int, dim: int = 8) -> tuple[LiveIndex, Snapshot]:
+    index = LiveIndex(dim, IndexOptions(kind="hnsw"), threads=1, seed=5)
+    ids = [f"a{number}" for number in range(arms)]
+    features = np.random.default_rng(3).normal(size=(arms, dim))
+    index.upsert(ids, features, range(arms))
+    index.describe(ids, [([], {"share": number / arms, "even": number % 2 == 0}) for number in range(arms)])
+    while (job := index.begin_maintenance()) is not None:
+        job.run()
+        index.finish_maintenance(job)
+    return index, index.snapshot()
+
+
+def options(*, copies: int = 1 << 30, graphs: int = 0) -> PlanOptions:
+    return PlanOptions(copies, graphs, lambda snapshot, rows: built(rows, snapshot))
+
+
+def planned(snapshot: Snapshot, wanted: Filter, given: PlanOptions) -> tuple[EligibleRows, object]:
+    eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes)
+    rng = np.random.default_rng(2)
+    return eligible, plan_filter(snapshot, eligible, given, recent=[], rng=rng)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.05, 0.6])
+def test_whatever_is_planned_finds_the_best(share: float):
+    _, snapshot = shop(4_000)
+    wanted = parse({"share": {"$lt": share}})
+    eligible, plan = planned(snapshot, wanted, options())
+    view = searched(plan.way, snapshot, eligible)  # type: ignore[attr-defined]
+    queries = np.random.default_rng(1).normal(size=(50, 8))
+    for query in queries:
+        assert view.search(query, 2).rows.tolist() == brute(snapshot, eligible.rows, query, 2)
+
+
+def test_without_memory_for_a_copy_there_is_none():
+    _, snapshot = shop(4_000)
+    _, plan = planned(snapshot, parse({"even": True}), options(copies=0))
+    assert not isinstance(plan.way, OwnCopy)  # type: ignore[attr-defined]
+
+
+def test_a_graph_that_finds_too_few_leaves_the_search_to_an_exact_one(monkeypatch: pytest.MonkeyPatch):
+    _, snapshot = shop(2_000)
+    eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
+    asked: list[int] = []
+
+    def too_few(graph: HnswGraph, query: Vector, count: int) -> Sequence[int] | None:
+        asked.append(count)
+        odd = np.flatnonzero(~eligible.mask[graph.rows])
+        return odd[:count]
+
+    monkeypatch.setattr(HnswGraph, "nearest", too_few)
+    view = searched(CatalogueGraph(snapshot.view.table, 10), snapshot, eligible)
+    query = np.random.default_rng(1).normal(size=8)
+    found = view.search(query, 2)
+    assert asked == [20]
+    assert found.rows.tolist() == brute(snapshot, eligible.rows, query, 2)
+    assert found.exact
+
+
+def test_an_answer_of_a_graph_is_not_called_exact():
+    _, snapshot = shop(2_000)
+    eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
+    view = searched(CatalogueGraph(snapshot.view.table, 20), snapshot, eligible)
+    found: TopK = view.search(np.ones(8), 1)
+    assert not found.exact
+    assert view.search_exact(np.ones(8), 1, NO_ROWS).exact
+
+
+@pytest.mark.parametrize("kind", ["copy", "own_graph"])
+def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
+    index, snapshot = shop(300)
+    wanted = parse({"even": True})
+    before = eligible_rows(wanted, snapshot.view, snapshot.attributes)
+    way: Way = OwnCopy(snapshot.view, before)
+    if kind == "own_graph":
+        way = OwnGraph(built(before.rows, snapshot), before, ask=150)
+    query = np.random.default_rng(4).normal(size=8)
+    order = [snapshot.id_of(row) for row in brute(snapshot, snapshot.view.live_rows, query, 300)]
+    even = [name for name in order if int(name[1:]) % 2 == 0]
+    odd = next(name for name in order if int(name[1:]) % 2)
+    index.describe(even[:2], [([], {"even": False})] * 2)
+    index.remove(even[2:3])
+    index.describe([odd], [([], {"even": True})])
+    snapshot = index.snapshot()
+    view = searched(way, snapshot, eligible_rows(wanted, snapshot.view, snapshot.attributes, before))
+    found = [view.id_of(row) for row in view.search(query, 4).rows.tolist()]
+    expected = [name for name in order if name in {odd, *even[3:]}]
+    assert found == expected[:4]
+    out = snapshot.rows_of(expected[:1])
+    assert [view.id_of(row) for row in view.search(query, 4, out).rows.tolist()] == expected[1:5]
