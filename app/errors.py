@@ -12,6 +12,7 @@
     ├── BadRequest           400  bad_request         a request that means two things at once
     ├── Unauthorized         401  unauthorized        an API key is needed, or this one is not known
     ├── Forbidden            403  forbidden           the key has not the scope, or the origin is not listed
+    ├── QuotaReached         429  quota_reached       it is as much as it may be; deleting makes room
     ├── TooLarge             413  too_large           a body or a batch above its stated limit
     ├── Unavailable          503  unavailable         the store does not answer; safe to try again
     │   └── StoreFull             store_full          it holds as much of this kind as it may; some expires
@@ -95,6 +96,10 @@ class Forbidden(ShortlistError):
 
 class TooLarge(ShortlistError):
     status, code, title = 413, "too_large", "Too large"
+
+
+class QuotaReached(ShortlistError):
+    status, code, title = 429, "quota_reached", "As much is held as may be"
 
 
 class Unavailable(ShortlistError):

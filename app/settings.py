@@ -119,6 +119,9 @@ class Settings(BaseSettings):
     max_activations_mb: Annotated[int, Field(ge=1)] = Field(
         512, description="Memory of the store for activated decisions. Beyond: 503."
     )
+    max_campaigns_mb: Annotated[int, Field(ge=1)] = Field(
+        1_024, description="Memory of the store for campaigns and their results. Beyond: 429."
+    )
     log_level: LogLevel = Field("info", description="debug, info, warning or error.")
     log_format: LogFormat = Field(
         "auto", description="auto (lines for people on a terminal, JSON elsewhere), text or json."

@@ -45,6 +45,7 @@ _MEANING = {
     "409": "Another one exists, it is in use, or there is nothing to choose from.",
     "413": "The body, a line or a batch is too large.",
     "422": "A field breaks its rule; nothing was changed.",
+    "429": "Campaigns take as much memory of the store as they may: delete some.",
     "503": "The store does not answer; safe to try again.",
 }
 _CAN_CONFLICT = {
@@ -57,6 +58,11 @@ _CAN_CONFLICT = {
     ("post", "/v1/bandits/{bandit}/choose/batch"),
     ("post", "/v1/catalogues/{catalogue}/centers"),
     ("post", "/v1/centers"),
+}
+_CAN_GROW = {
+    ("post", f"/v1/{kind}{step}")
+    for kind in ("slates", "centers")
+    for step in ("", "/{campaign}/ask", "/{campaign}/tell")
 }
 # These have two statuses of success. FastAPI documents the first one; the second has the same answer.
 _TWINS = {
@@ -116,6 +122,8 @@ def _statuses(operation: Document, method: str, path: str) -> list[str]:
         found.append("404")
     if "requestBody" in operation:
         found.append("413")
+    if (method, path) in _CAN_GROW:
+        found.append("429")
     if (method, path) in _CAN_CONFLICT:
         found.append("409")
     return sorted(found)

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Literal
 
+from app.errors import QuotaReached
 from app.storage import redis_keys as keys
 from app.storage.protocol import StoredCampaign
+from app.storage.redis_client import Argument
 from app.storage.redis_part import UID_LENGTH, RedisPart
+from app.storage.room import no_room_for_campaigns
+
+_LEAST = 1_024  # bytes that a campaign takes besides its record
+_CHUNK = 16_384  # bytes that are reserved at a time, so that few results need another round trip
 
 
 class RedisCampaigns(RedisPart):
     """Implements ``protocol.CampaignStore``."""
 
     async def create_campaign(self, kind: str, name: str, record: bytes) -> bytes:
-        """Two round trips. The name is listed first, with the uid: a crash in between leaves a listed name
-        that ``campaigns`` passes over, for no record has its uid, and never a campaign that nobody finds.
+        """Four round trips. Bytes are reserved first; a crash afterwards leaves them reserved. The name is
+        listed next, with the uid: a crash then leaves a listed name that ``campaigns`` passes over, for no
+        record has its uid, and never a campaign that nobody finds.
         """
-        current: bytes
-        await self._redis.command("SADD", keys.campaigns(kind), _listed(name, record))
         key = keys.campaign_record(kind, name)
-        _, current = await self._redis.transaction([("SETNX", key, record), ("GET", key)])
-        if current[:UID_LENGTH] != record[:UID_LENGTH]:
+        current: bytes | None = await self._redis.command("GET", key)
+        if current:
+            return current
+        await self._reserve(kind, name, record[:UID_LENGTH].decode(), _LEAST + len(record))
+        await self._redis.command("SADD", keys.campaigns(kind), _listed(name, record))
+        _, standing = await self._redis.transaction([("SETNX", key, record), ("GET", key)])
+        if standing[:UID_LENGTH] != record[:UID_LENGTH]:
             await self._redis.command("SREM", keys.campaigns(kind), _listed(name, record))
-        return current
+            await self._reserve(kind, name, record[:UID_LENGTH].decode(), 0)
+        return bytes(standing)
 
     async def campaigns(self, kind: str) -> Sequence[str]:
         """A round trip, and one for each name."""
@@ -56,26 +68,48 @@ class RedisCampaigns(RedisPart):
         self, kind: str, name: str, *, uid: str, position: int, event: bytes
     ) -> Literal["appended", "overtaken", "missing"]:
         names = [keys.campaign_record(kind, name), keys.campaign_events(kind, name)]
-        outcome: Literal["appended", "overtaken", "missing"]
-        outcome = (await self._redis.script("append_event", names, [uid, position, event])).decode()
+        names += [keys.campaign_snapshot(kind, name), keys.campaign_size(kind, name)]
+        arguments: list[Argument] = [uid, position, event]
+        answer = await self._redis.script("append_event", names, [*arguments, 0])
+        while isinstance(answer, int):
+            reserved = await self._reserve(kind, name, uid, answer)
+            answer = await self._redis.script("append_event", names, [*arguments, reserved])
+        outcome: Literal["appended", "overtaken", "missing"] = answer.decode()
         return outcome
 
     async def save_snapshot(self, kind: str, name: str, *, uid: str, position: int, state: bytes) -> None:
+        """One round trip, or three when the campaign needs more room."""
         names = [keys.campaign_record(kind, name), keys.campaign_snapshot(kind, name)]
-        await self._redis.script("save_snapshot", names, [uid, position, state])
+        names += [keys.campaign_events(kind, name), keys.campaign_size(kind, name)]
+        arguments: list[Argument] = [uid, position, state]
+        needed = await self._redis.script("save_snapshot", names, [*arguments, 0])
+        if needed > 1:
+            with contextlib.suppress(QuotaReached):
+                reserved = await self._reserve(kind, name, uid, needed)
+                await self._redis.script("save_snapshot", names, [*arguments, reserved])
 
     async def delete_campaign(self, kind: str, name: str) -> bool:
-        """Two round trips. A crash in between leaves a listed name that is passed over, as above."""
+        """Three round trips. A crash in between leaves a listed name that is passed over, as above."""
         names = [
             keys.campaign_record(kind, name),
             keys.campaign_events(kind, name),
             keys.campaign_snapshot(kind, name),
+            keys.campaign_size(kind, name),
         ]
         record, _ = await self._redis.transaction([("GET", names[0]), ("UNLINK", *names)])
         if record is None:
             return False
         await self._redis.command("SREM", keys.campaigns(kind), _listed(name, record))
+        await self._reserve(kind, name, record[:UID_LENGTH].decode(), 0)
         return True
+
+    async def _reserve(self, kind: str, name: str, uid: str, needed: int) -> int:
+        """Reserve for a campaign what it needs, and some more; 0: nothing any more. Raises QuotaReached."""
+        reserved = -(-needed // _CHUNK) * _CHUNK
+        arguments: list[Argument] = [f"{kind} {name} {uid}", reserved, self._room.bounds["campaigns"]]
+        if not await self._redis.script("reserve_campaign", [keys.CAMPAIGN_BYTES], arguments):
+            raise no_room_for_campaigns()
+        return reserved
 
 
 def _listed(name: str, record: bytes) -> bytes:

@@ -60,7 +60,7 @@ _PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NO
 SCRIPTS = {
     "activate": ("ledger", "waiting", "activate"),
     "append_defaults": ("log_tail", "ledger", "waiting", "append_defaults"),
-    "append_event": ("append_event",),
+    "append_event": ("campaign_size", "append_event"),
     "append_forget": ("log_tail", "forget", "append_forget"),
     "append_rewards": ("log_tail", "append_rewards"),
     "apply": ("changes", "apply"),
@@ -87,7 +87,8 @@ SCRIPTS = {
     "put_once": ("put_once",),
     "read_campaign": ("read_campaign",),
     "replay_dead": ("log_tail", "replay_dead"),
-    "save_snapshot": ("save_snapshot",),
+    "reserve_campaign": ("reserve_campaign",),
+    "save_snapshot": ("campaign_size", "save_snapshot"),
     "take_turns": ("ledger", "take_turns"),
     "trim_log": ("trim_log",),
     "upsert_arms": ("changes", "upsert_arms"),
@@ -268,7 +269,7 @@ class RedisClient:
                 return await ask("EVAL", script.text, len(keys), *keys, *args)
 
     async def check(self) -> None:
-        """Raise StartupError unless this is a primary that knows our commands; warn when it may drop keys."""
+        """Raise StartupError unless this is a primary that knows our commands and never drops keys."""
         if (await self.command("INFO")).get("cluster_enabled"):
             await self._use_cluster()
         for facts in await self._everywhere("INFO"):
@@ -281,8 +282,9 @@ class RedisClient:
         if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
             raise StartupError(f"the store at {self.address} is version {version}: 6.2 or newer is needed")
         if facts.get("maxmemory") and facts.get("maxmemory_policy") != "noeviction":
-            _LOG.warning(
-                "the store may drop keys when its memory is full: set maxmemory-policy to noeviction"
+            raise StartupError(
+                f"the store at {self.address} would drop keys when its memory is full: "
+                "set its maxmemory-policy to noeviction"
             )
 
     async def _use_cluster(self) -> None:

@@ -20,11 +20,14 @@ class RedisHoldings(RedisPart):
         return self._room.bounds
 
     async def holdings(self) -> Mapping[Kind, int]:
-        """One round trip for each partition, side by side."""
-        found = await asyncio.gather(*map(self._held_by, range(self.partitions)))
+        """One round trip for each partition and one for campaigns, side by side."""
+        campaigns, *found = await asyncio.gather(
+            self._redis.command("HGET", keys.CAMPAIGN_BYTES, "all"),
+            *map(self._held_by, range(self.partitions)),
+        )
         columns = zip(*found, strict=True)
         self._room.seen(dict(zip(("waiting", *_EXPIRING), map(list, columns), strict=True)))
-        return self._room.total
+        return {**self._room.total, "campaigns": int(campaigns or 0)}
 
     async def _held_by(self, partition: int) -> Sequence[int]:
         names = [keys.ledger(partition), keys.decisions(partition)]

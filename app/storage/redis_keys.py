@@ -10,6 +10,7 @@
     {registry}:users:<catalogue name>            set     names of its bandits               while not empty
     {registry}:word:<name>                       string  a value written once               ttl_ms or for ever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all campaigns    while not empty
+    {registry}:campaign-bytes                    hash    bytes reserved, by campaign; all   for ever
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
     {c:<uid>}:counters                           hash    version, revision; deleted         with it, then ttl
@@ -29,6 +30,7 @@
     {k:<kind>:<name>}:record                     string  record                             with the campaign
     {k:<kind>:<name>}:events                     list    its events, in order               with the campaign
     {k:<kind>:<name>}:snapshot                   string  position (8) + state               with the campaign
+    {k:<kind>:<name>}:size                       hash    events, reserved: in bytes         with the campaign
     {p:<n>}:decisions                            hash    member -> logged decision          until due
     {p:<n>}:due                                  zset    member, when it is due             until due
     {p:<n>}:active:<member>                      string  empty                              ttl_ms
@@ -74,6 +76,7 @@ BANDITS = REGISTRY + "bandits"
 REGISTRY_VERSION = REGISTRY + "version"
 DELETED = REGISTRY + "deleted"
 WORKERS = REGISTRY + "workers"
+CAMPAIGN_BYTES = REGISTRY + "campaign-bytes"
 
 
 def users(catalogue: str) -> str:
@@ -170,6 +173,10 @@ def campaign_record(kind: str, name: str) -> str:
 
 def campaign_events(kind: str, name: str) -> str:
     return f"{_campaign(kind, name)}events"
+
+
+def campaign_size(kind: str, name: str) -> str:
+    return f"{_campaign(kind, name)}size"
 
 
 def campaign_snapshot(kind: str, name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.errors import StoreFull
+from app.errors import QuotaReached, StoreFull
 from app.storage.protocol.holdings import KINDS, Kind
 
 KEPT_BACK = 16  # one of so many parts of a bound
@@ -48,6 +48,11 @@ class Room:
         others = self._total[kind] - (self._held[kind][partition] if self._held else 0)
         bound = self.bounds[kind]
         return bound - bound // KEPT_BACK - others
+
+
+def no_room_for_campaigns() -> QuotaReached:
+    """The refusal of what makes a campaign larger, or of a new one. Nothing was changed."""
+    return QuotaReached("campaigns take as much as they may (SHORTLIST_MAX_CAMPAIGNS_MB): delete some")
 
 
 def full(kind: Kind) -> StoreFull:

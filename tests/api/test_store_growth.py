@@ -14,7 +14,7 @@ from app.storage.embedded_server import EmbeddedServer
 pytestmark = pytest.mark.anyio
 
 MB = 1 << 20
-BOUNDED = {f"max_{kind}_mb": 1 for kind in ("events", "turns", "waiting", "activations")}
+BOUNDED = {f"max_{kind}_mb": 1 for kind in ("events", "turns", "waiting", "activations", "campaigns")}
 
 
 @pytest.fixture
@@ -118,6 +118,28 @@ async def test_turns_of_warm_ups_are_bounded_and_warm_keys_go_on(small: Api) -> 
     observations = [{"id": f"o{n}", "key": "warm", "arm": f"arm-{n}", "value": 1} for n in range(3)]
     await small.observe("new", *observations)
     await small.choose("new", key="warm")
+
+
+async def test_campaigns_are_bounded_and_go_on_when_others_are_deleted(small: Api) -> None:
+    def body(number: int) -> dict[str, Any]:
+        arms = [f"arm-{n}" for n in range(100)]
+        return {"id": f"s{number}", "arms": arms, "k": 2, "noise_std": 1, "epsilon": 0.5, "delta": 0.1}
+
+    for number in range(200):
+        answer = await small.call("POST", "/v1/slates", body(number))
+        if answer.status_code != 201:
+            break
+    document = assert_problem(answer, 429, "quota_reached")
+    assert "SHORTLIST_MAX_CAMPAIGNS_MB" in document["detail"]
+    assert number > 20
+    now, most = await held(small, "campaigns")
+    assert MB * 9 / 10 < now <= most == MB
+    assert (await small.call("POST", "/v1/slates", body(0))).status_code == 200
+    pulls = (await small.ok("POST", "/v1/slates/s0/ask", {"count": 10}))["pulls"]
+    results = [{"pull": pull["pull"], "total": 1.0} for pull in pulls]
+    assert (await small.ok("POST", "/v1/slates/s0/tell", {"results": results}))["observed"] == 10
+    await small.ok("DELETE", "/v1/slates/s1", status=204)
+    assert (await small.call("POST", "/v1/slates", body(number))).status_code == 201
 
 
 async def test_a_store_without_memory_refuses_writes_with_the_reason(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from learner_names import learner_in
 from store_clients import connect, flush
 
-from app.errors import StoreFull
+from app.errors import QuotaReached, StoreFull
 from app.storage import redis_keys
-from app.storage.protocol import KINDS, DecisionId, DefaultWrite, Kind, LearnerId, Store
+from app.storage.protocol import DecisionId, DefaultWrite, Kind, LearnerId, Store
 from app.storage.redis_store import RedisStore
 
 pytestmark = pytest.mark.anyio
@@ -24,6 +24,7 @@ PERIOD_MS = 600_000  # of the ledger
 PARTITIONS = 4
 FEW = 10_000  # bytes: room for some of every kind
 ANN = learner_in(0, PARTITIONS, "ann")
+KINDS: tuple[Kind, ...] = ("events", "turns", "waiting", "activations")  # campaigns: below
 EXPIRING: tuple[Kind, ...] = ("events", "turns", "activations")
 
 
@@ -265,3 +266,79 @@ async def test_no_less_is_counted_than_the_server_says_that_it_takes(url: str, k
         ours = [key for key in keys if re.search(rb":(event|events|turns|decisions|due|active)(:|$)", key)]
         taken = sum([await client.memory_usage(key, samples=0) for key in ours])
         assert taken <= counted <= 4 * taken
+
+
+RECORD = ANN.bandit_uid.encode() + b"made so"
+LARGE = 200_000  # bytes: room for some campaigns
+
+
+async def event(store: Store, name: str, position: int, data: bytes = b"x" * 1_000) -> str:
+    return await store.append_event("slates", name, uid=ANN.bandit_uid, position=position, event=data)
+
+
+async def test_campaigns_have_room_together_until_some_are_deleted(url: str) -> None:
+    async with bounded(url, campaigns=LARGE) as one, bounded(url, campaigns=LARGE) as two:
+        made = 0
+        for number in range(1_000):
+            try:
+                await (one, two)[number % 2].create_campaign("slates", f"c{number}", RECORD)
+            except QuotaReached:
+                break
+            made += 1
+        assert 5 < made < 50
+        before = await content(url)
+        with pytest.raises(QuotaReached, match="SHORTLIST_MAX_CAMPAIGNS_MB"):
+            await two.create_campaign("centers", "another", RECORD)
+        assert await one.create_campaign("slates", "c0", b"0" * 16 + b"other") == RECORD
+        assert await content(url) == before
+        assert (await two.holdings())["campaigns"] <= LARGE
+        assert await one.delete_campaign("slates", "c1")
+        assert not await one.delete_campaign("slates", "c1")
+        assert await two.create_campaign("centers", "another", RECORD) == RECORD
+        for number in range(made):
+            await one.delete_campaign("slates", f"c{number}")
+        await one.delete_campaign("centers", "another")
+        assert (await one.holdings())["campaigns"] == 0
+
+
+async def test_a_campaign_grows_until_there_is_no_room_and_keeps_what_it_has(url: str) -> None:
+    async with bounded(url, campaigns=LARGE) as store:
+        await store.create_campaign("slates", "c", RECORD)
+        taken = 0
+        for position in range(1_000):
+            try:
+                assert await event(store, "c", position) == "appended"
+            except QuotaReached:
+                break
+            taken += 1
+        assert 100 < taken < 200
+        before = await content(url)
+        with pytest.raises(QuotaReached):
+            await event(store, "c", taken)
+        assert await event(store, "c", 0) == "overtaken"
+        await store.save_snapshot("slates", "c", uid=ANN.bandit_uid, position=taken, state=b"s" * 20_000)
+        assert await content(url) == before, "a snapshot without room is not saved"
+        found = await store.read_campaign("slates", "c", uid="", position=0, count=1_000)
+        assert found is not None
+        assert len(found.events) == taken
+        assert (await store.holdings())["campaigns"] <= LARGE
+
+
+async def test_of_a_campaign_no_less_is_counted_than_it_takes(url: str) -> None:
+    """Also of one that version 0.1.0 has left, which is counted when it grows."""
+    async with bounded(url) as store, connect(url) as client:
+        for name, size in (("c", 3), ("d", 2_000)):
+            await store.create_campaign("slates", name, RECORD)
+            for position in range(300):
+                await event(store, name, position, b"x" * size)
+            await store.save_snapshot("slates", name, uid=ANN.bandit_uid, position=300, state=b"s" * 70_000)
+        keys = [key async for key in client.scan_iter() if b"{k:" in key]
+        taken = sum([await client.memory_usage(key, samples=0) for key in keys])
+        counted = (await store.holdings())["campaigns"]
+        assert taken <= counted <= 1.5 * taken
+        for key in (redis_keys.CAMPAIGN_BYTES, *(redis_keys.campaign_size("slates", name) for name in "cd")):
+            await client.delete(key)
+        for name in ("c", "d"):
+            assert await event(store, name, 300) == "appended"
+        again = (await store.holdings())["campaigns"]
+        assert taken <= again <= 1.5 * taken

@@ -22,7 +22,11 @@ class StoredCampaign:
 
 
 class CampaignStore(Protocol):
-    """Campaigns by kind and name. A record begins with a uid of 16 characters."""
+    """Campaigns by kind and name. A record begins with a uid of 16 characters.
+
+    What would make all campaigns together larger than their bound raises ``QuotaReached``, and changes
+    nothing; a snapshot is then not saved.
+    """
 
     async def create_campaign(self, kind: str, name: str, record: bytes) -> bytes:
         """Store ``record`` if the name is free; return the one that the name has now.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, Protocol
 
-Kind = Literal["events", "turns", "waiting", "activations"]
+Kind = Literal["events", "turns", "waiting", "activations", "campaigns"]
 
 # What each kind is, as an error says it. The bound of a kind is the setting SHORTLIST_MAX_<KIND>_MB.
 KINDS: Mapping[Kind, str] = MappingProxyType(
@@ -15,6 +15,7 @@ KINDS: Mapping[Kind, str] = MappingProxyType(
         "turns": "turns of warm-ups",
         "waiting": "decisions that wait for rewards",
         "activations": "activated decisions",
+        "campaigns": "campaigns and results of campaigns",
     }
 )
 
@@ -22,8 +23,9 @@ KINDS: Mapping[Kind, str] = MappingProxyType(
 class Holdings(Protocol):
     """All figures are bytes of the store's memory, as far as they can be known: rather too many than too few.
 
-    A call that would make a kind larger than its bound raises ``StoreFull`` and changes nothing. What is held
-    stays until its time. Counting and writing are one step, so no crash parts them.
+    A call that would make a kind larger than its bound raises ``StoreFull``, or ``QuotaReached`` where
+    nothing expires, and changes nothing. What is held stays until its time. Counting and writing are one step,
+    so no crash parts them.
     """
 
     @property

@@ -1,0 +1,30 @@
+-- Put before every script that makes a campaign larger.
+-- The size of a campaign is a hash: 'events' -> bytes of its events, 'reserved' -> bytes that all campaigns together
+-- leave to it (reserve_campaign.lua).
+local CAMPAIGN, EVENT = 1024, 24 -- bytes that a campaign takes besides what it holds, and an event
+
+local function rounded_up(bytes)
+  return bytes + math.floor(bytes / 8)
+end
+
+-- Bytes of the events. Those that version 0.1.0 has left are counted once.
+local function event_bytes(size, events)
+  local counted = redis.call('HGET', size, 'events')
+  if not counted and redis.call('EXISTS', events) == 1 then
+    counted = redis.call('MEMORY', 'USAGE', events, 'SAMPLES', '0')
+  end
+  return tonumber(counted or '0')
+end
+
+-- How many bytes the campaign would take, or false when so many are reserved for it: by an earlier call or now.
+local function too_large(size, record, events, snapshot, reserved)
+  local bytes = CAMPAIGN + rounded_up(redis.call('STRLEN', record)) + events + rounded_up(snapshot)
+  if bytes <= tonumber(redis.call('HGET', size, 'reserved') or '0') then
+    return false
+  end
+  if bytes > tonumber(reserved) then
+    return bytes
+  end
+  redis.call('HSET', size, 'reserved', reserved)
+  return false
+end
