@@ -1,5 +1,6 @@
 """What requests leave in the store is bounded: then they are refused, with the reason, and others go on."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from api_client import Api, assert_problem, running
 from redis.asyncio import Redis
 
 from app.storage.embedded_server import EmbeddedServer
+from app.storage.redis_client import RedisClient
 
 pytestmark = pytest.mark.anyio
 
@@ -140,6 +142,42 @@ async def test_campaigns_are_bounded_and_go_on_when_others_are_deleted(small: Ap
     assert (await small.ok("POST", "/v1/slates/s0/tell", {"results": results}))["observed"] == 10
     await small.ok("DELETE", "/v1/slates/s1", status=204)
     assert (await small.call("POST", "/v1/slates", body(number))).status_code == 201
+
+
+async def test_counting_costs_no_further_call_to_the_store(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A choice for an event is two calls, a reward and a decision that waits are one, as without counting."""
+    await api.catalogue("c", {"a": [1.0]})
+    await api.bandit("b", "c")
+    await api.bandit("waits", "c", reward={"wait_s": 60})
+    token = (await api.choose("b"))["decision"]
+    calls: list[str] = []
+    script, command = RedisClient.script, RedisClient.command
+
+    async def run(self: RedisClient, name: str, *arguments: Any, **how: Any) -> Any:
+        calls.append(name)
+        return await script(self, name, *arguments, **how)
+
+    async def ask(self: RedisClient, *words: Any) -> Any:
+        calls.append(f"{words[0]} {words[1]}" if len(words) > 1 else words[0])
+        return await command(self, *words)
+
+    monkeypatch.setattr(RedisClient, "script", run)
+    monkeypatch.setattr(RedisClient, "command", ask)
+
+    def ours() -> list[str]:
+        written = {"put_event", "take_turns", "log_decision", "activate", "append_rewards"}
+        found = [re.sub(r" .*:(event):.*", r" \1", call) for call in calls]
+        calls.clear()
+        return [call for call in found if call in written or call == "GET event"]
+
+    await api.choose("b", event_id="e")
+    assert ours() == ["GET event", "put_event"]
+    await api.choose("b", event_id="e")
+    assert ours() == ["GET event"]
+    await api.choose("waits")
+    assert ours() == ["log_decision"]
+    await api.reward({"decision": token, "value": 1}, wait=False)
+    assert ours() == ["append_rewards"]
 
 
 async def test_a_store_without_memory_refuses_writes_with_the_reason(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ class Holdings(Protocol):
     """All figures are bytes of the store's memory, as far as they can be known: rather too many than too few.
 
     A call that would make a kind larger than its bound raises ``StoreFull``, or ``QuotaReached`` where
-    nothing expires, and changes nothing. What is held stays until its time. Counting and writing are one step,
-    so no crash parts them.
+    nothing expires, and changes nothing. What is held stays until its time. Counting and writing are one
+    step, so no crash parts them.
     """
 
     @property

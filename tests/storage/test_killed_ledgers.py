@@ -1,0 +1,71 @@
+"""Ledgers after the server was killed: they say what is there, to the byte."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+from redis.asyncio import Redis
+from waiting import until
+
+from app.errors import Unavailable
+from app.storage.embedded_server import EmbeddedServer
+from app.storage.protocol import DecisionId, LearnerId
+from app.storage.redis_store import RedisStore
+
+pytestmark = pytest.mark.anyio
+
+UID = "0123456789abcdef"
+EVENT, WAITING = 400, 250  # as put_event.lua and waiting.lua say
+
+
+async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
+    with EmbeddedServer(tmp_path) as server:
+        store = RedisStore(server.url, partitions=4)
+        await store.open()
+        done = []
+
+        async def leave(n):
+            learner = LearnerId(UID, f"user-{n % 7}")
+            for step in range(10_000):
+                try:
+                    await store.put_event(learner, f"{n}-{step}", b"x" * (step % 400), ttl_ms=600_000)
+                    await store.log_decision(
+                        DecisionId(learner, f"{n}-{step}"), b"y" * (step % 300), due_ms=1
+                    )
+                except Unavailable:
+                    return
+                done.append(step)
+
+        async def answers():
+            try:
+                await store.ping()
+            except Unavailable:
+                return False
+            return True
+
+        async def many():
+            return len(done) > enough
+
+        for lap in range(3):
+            enough = len(done) + 200
+            working = asyncio.gather(*(leave(100 * lap + n) for n in range(20)))
+            await until(many, what="writes are under way")
+            os.kill(server.pid, signal.SIGKILL)
+            await working
+            await until(answers, what="the server is back")
+            async with Redis.from_url(server.url) as client:
+                assert dict(await store.holdings()) == await recounted(client)
+        await store.close()
+
+
+async def recounted(client):
+    """What the ledgers must say: the sum over everything that is there."""
+    events, waiting = 0, 0
+    async for key in client.scan_iter(match="*:event:*"):
+        name = key.rpartition(b"/")[2]
+        events += EVENT + len(key) + len(name) + 9 * await client.strlen(key) // 8
+    async for key in client.scan_iter(match="*:decisions"):
+        for member, record in (await client.hgetall(key)).items():
+            waiting += WAITING + 2 * len(member) + 9 * len(record) // 8
+    return {"events": events, "turns": 0, "waiting": waiting, "activations": 0, "campaigns": 0}
