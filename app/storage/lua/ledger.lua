@@ -24,45 +24,56 @@ local function field_of(kind, period)
   return kind .. ':' .. string.format('%.0f', period)
 end
 
+-- First and last period of each kind, as this call has read and written them.
+local periods = {}
+
+local function write_period(ledger, kind, which, period)
+  redis.call('HSET', ledger, kind .. ':' .. which, string.format('%.0f', period))
+  periods[kind][which] = period
+end
+
 -- How many bytes of a kind are held, without those whose period is over. Cost: O(1) and as many steps as periods
 -- are over since the last call. The first write is one that a server without memory refuses.
 local function held(ledger, kind, now)
-  local first, last = unpack(redis.call('HMGET', ledger, kind .. ':first', kind .. ':last'))
+  local bytes, first, last = unpack(redis.call('HMGET', ledger, kind, kind .. ':first', kind .. ':last'))
+  bytes, first, last = tonumber(bytes or '0'), first and tonumber(first), last and tonumber(last)
+  periods[kind] = { first = first, last = last }
   local over = period_of(now) - 1
-  if first and tonumber(first) <= over then
-    local gone = 0
-    for period = tonumber(first), math.min(tonumber(last), over) do
+  if first and first <= over then
+    local gone, until_period = 0, math.min(last, over)
+    for period = first, until_period do
       gone = gone + tonumber(redis.call('HGET', ledger, field_of(kind, period)) or '0')
     end
-    redis.call('HINCRBY', ledger, kind, gone == 0 and '0' or string.format('%.0f', -gone))
-    for period = tonumber(first), math.min(tonumber(last), over) do
+    bytes = redis.call('HINCRBY', ledger, kind, gone == 0 and '0' or string.format('%.0f', -gone))
+    for period = first, until_period do
       redis.call('HDEL', ledger, field_of(kind, period))
     end
-    if tonumber(last) <= over then
+    if last <= over then
       redis.call('HDEL', ledger, kind .. ':first', kind .. ':last')
+      periods[kind] = {}
     else
-      redis.call('HSET', ledger, kind .. ':first', string.format('%.0f', over + 1))
+      write_period(ledger, kind, 'first', over + 1)
     end
   end
-  return tonumber(redis.call('HGET', ledger, kind) or '0')
+  return bytes
 end
 
 local function has_room(ledger, kind, bytes, most, now)
   return held(ledger, kind, now) + bytes <= tonumber(most)
 end
 
--- Count bytes, or with a negative number of them no longer: of what expires in a period, else of what is removed.
--- Returns how many are held now.
+-- Count bytes, or with a negative number of them no longer: of what expires in a period, after a call of ``held``,
+-- else of what is removed. Returns how many are held now.
 local function count(ledger, kind, bytes, period)
   local now_held = redis.call('HINCRBY', ledger, kind, string.format('%.0f', bytes))
   if period then
     redis.call('HINCRBY', ledger, field_of(kind, period), string.format('%.0f', bytes))
-    local first, last = unpack(redis.call('HMGET', ledger, kind .. ':first', kind .. ':last'))
-    if not first or period < tonumber(first) then
-      redis.call('HSET', ledger, kind .. ':first', string.format('%.0f', period))
+    local known = periods[kind]
+    if not known.first or period < known.first then
+      write_period(ledger, kind, 'first', period)
     end
-    if not last or period > tonumber(last) then
-      redis.call('HSET', ledger, kind .. ':last', string.format('%.0f', period))
+    if not known.last or period > known.last then
+      write_period(ledger, kind, 'last', period)
     end
   end
   return now_held

@@ -20,7 +20,7 @@ if ARGV[3] ~= '' then
   bytes = bytes + CLAIM + #ARGV[3]
 end
 local more = bytes - (counted or 0)
-if more > 0 and not has_room(KEYS[2], 'turns', more, ARGV[5], now) then
+if not has_room(KEYS[2], 'turns', more, ARGV[5], now) and more > 0 then
   return { -1 }
 end
 local period = period_of(now + tonumber(ARGV[4]))
