@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from app.errors import Unavailable
-from app.services.learning.decisions import defaults_of
+from app.services.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
 from app.services.learning.forgetting import Forgetting
 from app.storage.protocol import DueWork, RegistryStore
 
@@ -80,7 +80,7 @@ class Chores:
             found = await self._store.due(partition, now_ms, BATCH)
             if found.decisions:
                 decisions = [decision for decision, _ in found.decisions]
-                writes = defaults_of(found.decisions, now_ms)
+                writes = defaults_of(found.decisions)
                 if await self._store.append_defaults(partition, decisions, writes):
                     self._wake(partition)
                 self._done("waited_for", len(decisions))
@@ -89,3 +89,5 @@ class Chores:
             for learner, entry_id in found.erase.items():
                 self._done("erased", await self._forgetting.erase(learner, entry_id))
             more = BATCH in (len(found.decisions), len(found.idle))
+        while await self._store.drop_expired(partition, margin_ms=DEDUPE_MARGIN_MS, count=BATCH) >= BATCH:
+            pass

@@ -22,9 +22,12 @@
     {p:<n>}:changes                              zset    uid + learner -> number of entry   for ever
     {p:<n>}:deleted                              zset    bandit uid, when it was deleted    DELETED_KEPT_MS
     {p:<n>}:states:<bandit uid>                  hash    learner -> state                   with the bandit
-    {p:<n>}:seen:<bandit uid>:<learner>:<dedupe key>  string  empty                        ttl_ms
-    {p:<n>}:seen-first:<bandit uid>:<learner>:<decision key>  string  empty                ttl_ms
-    {p:<n>}:forgotten:<bandit uid>:<learner>     string  "<ms> <entry id>"                  ttl_ms
+    {p:<n>}:seen:<bandit uid>:<learner>:<dedupe key>  string  empty: of observations       ttl_ms
+    {p:<n>}:seen-until:<ms>                      hash    dedupe keys of learners            see below
+    {p:<n>}:seen-ends                            zset    the ms of seen-until keys          with these
+    {p:<n>}:forgotten:<bandit uid>:<learner>     string  "<ms> <entry id>"                  see below
+    {p:<n>}:forgotten-until                      zset    uid:learner, until when            with these
+    {p:<n>}:refused                              hash    bounds (see below)                 for ever
     {p:<n>}:turns:<bandit uid>:<learner>         hash    taken, held, claim -> first       ttl_ms
     {p:<n>}:word:<name>                          string  a value written once               ttl_ms or for ever
     {k:<kind>:<name>}:record                     string  record                             with the campaign
@@ -49,7 +52,15 @@ difference of two such numbers, so it needs no counter and no scan, and stays ri
 
 Fields of an entry: b bandit uid, l learner, f "1" when it is the first with its decision key, "r" when it
 replaces a default, else "0", p payload; o, if it was a dead letter, the id it had before. A dead letter has
-the id of its entry, and r: the reason. seen-first holds "d" while a default is counted and no reward.
+the id of its entry, and r: the reason.
+
+Fields of seen-until:<ms> are "seen:<bandit uid>:<learner>:<dedupe key>", which hold nothing, and
+"seen-first:<bandit uid>:<learner>:<decision key>", which hold "d" while a default is counted and no reward.
+They are of decisions that expire at <ms> or up to SEEN_PERIOD_MS before. The hash is dropped after that. From
+then on rewards are refused of decisions that expire by "expires" of refused and know no entry of the log
+above "known". What is known of a forgotten learner is dropped too, once no decision from before is left: then
+decisions are refused that know no entry from "forgotten" on. All three only grow. (Until 0.1.0 seen and
+seen-first were keys, and these keys and forgotten expired by the clock.)
 
 A key named changes holds, for each thing that changed, only its last change, and CHANGES_KEPT things at most.
 A process that knows a version, or a watermark, reads there what has changed since; if that was too long ago,
@@ -68,6 +79,7 @@ from app.storage.learner_id import DecisionId, LearnerId
 PREFIX = "shortlist:"
 CHANGES_KEPT = 50_000
 DELETED_KEPT_MS = 30 * 86_400_000  # for so long, a process that has not heard of a deletion writes no state
+SEEN_PERIOD_MS = 600_000  # decisions that expire in one such period have their dedupe keys in one hash
 
 REGISTRY = PREFIX + "{registry}:"
 PARTITIONS = REGISTRY + "partitions"
@@ -145,8 +157,29 @@ def seen_first(partition: int, learner: LearnerId, decision_key: str) -> str:
     return f"{_partition(partition)}seen-first:{_delimited(learner)}:{decision_key}"
 
 
-def forgotten(partition: int, learner: LearnerId) -> str:
-    return f"{_partition(partition)}forgotten:{learner.bandit_uid}:{learner.name}"
+def seen_until(partition: int, expires_ms: int | None = None) -> str:
+    """Of decisions that expire then; without it the stem that scripts complete."""
+    if expires_ms is None:
+        return f"{_partition(partition)}seen-until:"
+    return f"{_partition(partition)}seen-until:{-(-expires_ms // SEEN_PERIOD_MS) * SEEN_PERIOD_MS}"
+
+
+def seen_ends(partition: int) -> str:
+    return f"{_partition(partition)}seen-ends"
+
+
+def refused(partition: int) -> str:
+    return f"{_partition(partition)}refused"
+
+
+def forgotten(partition: int, learner: LearnerId | None = None) -> str:
+    """Key of one learner, or without it the stem that scripts complete."""
+    name = "" if learner is None else f"{learner.bandit_uid}:{learner.name}"
+    return f"{_partition(partition)}forgotten:{name}"
+
+
+def forgotten_until(partition: int) -> str:
+    return f"{_partition(partition)}forgotten-until"
 
 
 def turns(partition: int, learner: LearnerId) -> str:
@@ -161,6 +194,11 @@ def bandit_pattern(uid: str) -> str:
 def bandit_regex(uid: str) -> str:
     """Matches exactly the keys that ``bandit_pattern`` is for."""
     return rf"{PREFIX}\{{p:\d+\}}:[a-z-]+:{re.escape(uid)}([:/].*)?"
+
+
+def seen_pattern(uid: str) -> str:
+    """Matches the fields of seen-until that are of a bandit: none of another one, for uids are random."""
+    return f"seen*:{uid}:*"
 
 
 def campaigns(kind: str) -> str:

@@ -52,6 +52,7 @@ class RedisLearnerTraces(RedisPart):
             await drop_states(self._redis, partition, uid)
             await self._erase_decisions(partition, f"{uid}/*")
             await self._erase_members(partition, f"{uid}/*")
+            await self._erase_dedupe_keys(partition, uid)
             await self._erase_entries(partition, everybody, "+")
             await self._erase_dead_letters(partition, everybody, "+")
         await self._erase_keys(uid)
@@ -66,6 +67,7 @@ class RedisLearnerTraces(RedisPart):
             keys.erase(partition),
             keys.idle(partition),
             keys.turns(partition, learner),
+            keys.forgotten_until(partition),
         ]
 
     async def _erase_entries(self, partition: int, learner: LearnerId, last: str) -> bool:
@@ -100,6 +102,16 @@ class RedisLearnerTraces(RedisPart):
             await self._redis.command("ZREM", keys.idle(partition), *members)
         async for members in self._redis.scan_members("HSCAN", keys.erase(partition), pattern):
             await self._redis.command("HDEL", keys.erase(partition), *members)
+
+    async def _erase_dedupe_keys(self, partition: int, uid: str) -> None:
+        """Of all decisions of a bandit; and until when its learners are known to be forgotten."""
+        for end in await self._redis.command("ZRANGE", keys.seen_ends(partition), 0, -1):
+            key = keys.seen_until(partition, int(end))
+            async for fields in self._redis.scan_members("HSCAN", key, keys.seen_pattern(uid)):
+                await self._redis.command("HDEL", key, *fields)
+        index = keys.forgotten_until(partition)
+        async for members in self._redis.scan_members("ZSCAN", index, f"{uid}:*"):
+            await self._redis.command("ZREM", index, *members)
 
     async def _erase_events(self, partition: int, learner: LearnerId) -> None:
         key = keys.events(partition, learner)

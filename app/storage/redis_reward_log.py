@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from app.errors import Invalid
 from app.storage import redis_keys as keys
 from app.storage.protocol import Appended, DeadLetter, Lag, LogEntry, RewardWrite
 from app.storage.redis_client import Argument
-from app.storage.redis_part import RedisPart, check_positive, log_entry
+from app.storage.redis_part import RedisPart, check_positive, log_entry, optional
 
 
 class RedisRewardLog(RedisPart):
@@ -16,12 +17,14 @@ class RedisRewardLog(RedisPart):
     async def append_rewards(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
         if not rewards:
             return []
-        names, arguments = [keys.log(partition), keys.watermark(partition)], list[Argument]()
+        names = [keys.log(partition), keys.watermark(partition)]
+        names += [keys.refused(partition), keys.seen_ends(partition)]
+        arguments = list[Argument]()
         for reward in rewards:
-            check_positive("ttl_ms", reward.ttl_ms)
             names += _reward_keys(partition, reward)
             arguments += (*reward.learner, "" if reward.decision_key is None else "1")
-            arguments += (reward.issued_ms, reward.ttl_ms, reward.payload)
+            arguments += (reward.issued_ms, optional(reward.known_entry), optional(reward.expires_ms))
+            arguments += (optional(reward.ttl_ms), reward.payload)
         return [_appended(answer) for answer in await self._redis.script("append_rewards", names, arguments)]
 
     async def read_log(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
@@ -58,14 +61,22 @@ class RedisRewardLog(RedisPart):
 def _reward_keys(partition: int, reward: RewardWrite) -> Iterable[str]:
     learner = reward.learner
     seen = keys.seen(partition, learner, reward.dedupe_key)
-    first = seen if reward.decision_key is None else keys.seen_first(partition, learner, reward.decision_key)
-    return seen, first, keys.forgotten(partition, learner)
+    first = seen_until = seen
+    if reward.expires_ms is None:
+        check_positive("ttl_ms", reward.ttl_ms or 0)
+        if reward.decision_key is not None:
+            raise Invalid("a decision expires", loc=("expires_ms",))
+    else:
+        seen_until = keys.seen_until(partition, reward.expires_ms)
+        if reward.decision_key is not None:
+            first = keys.seen_first(partition, learner, reward.decision_key)
+    return seen, first, keys.forgotten(partition, learner), seen_until
 
 
 def _appended(answer: bytes) -> Appended:
     status, _, newest = answer.decode().partition(" ")
     if status == "duplicate":
         return Appended("duplicate", newest)
-    if status == "forgotten":
-        return Appended("forgotten")
+    if status in {"forgotten", "expired"}:
+        return Appended("forgotten" if status == "forgotten" else "expired")
     return Appended("accepted", status)

@@ -8,7 +8,7 @@ from app.storage import redis_keys as keys
 from app.storage.learner_id import DecisionId, LearnerId
 from app.storage.protocol import Activated, DefaultWrite, Due, Kind
 from app.storage.redis_client import Argument
-from app.storage.redis_part import RedisPart
+from app.storage.redis_part import RedisPart, optional
 from app.storage.room import full
 
 _ACTIVATION: Sequence[Kind] = ("activations", "waiting")  # what an activation may add to
@@ -17,21 +17,44 @@ _ACTIVATION: Sequence[Kind] = ("activations", "waiting")  # what an activation m
 class RedisWaitingDecisions(RedisPart):
     """Implements ``protocol.WaitingDecisions`` and ``protocol.DueWork``."""
 
-    async def log_decision(self, decision: DecisionId, record: bytes, *, due_ms: int) -> None:
+    async def log_decision(
+        self,
+        decision: DecisionId,
+        record: bytes,
+        *,
+        due_ms: int,
+        expires_ms: int,
+        known_entry: int | None = None,
+    ) -> None:
         partition = self._partition(decision.learner)
-        names = [keys.decisions(partition), keys.due(partition), keys.ledger(partition)]
-        room = self._room.of("waiting", partition)
-        held = await self._redis.script("log_decision", names, [decision.member, record, due_ms, room])
+        names = [keys.decisions(partition), keys.due(partition)]
+        names += [keys.refused(partition), keys.ledger(partition)]
+        arguments: list[Argument] = [decision.member, record, due_ms, expires_ms, optional(known_entry)]
+        arguments.append(self._room.of("waiting", partition))
+        held = await self._redis.script("log_decision", names, arguments)
         if held:
             self._room.taken("waiting", partition, held)
 
     async def activate(
-        self, decision: DecisionId, *, issued_ms: int, ttl_ms: int, record: bytes | None, due_ms: int
+        self,
+        decision: DecisionId,
+        *,
+        issued_ms: int,
+        expires_ms: int,
+        known_entry: int | None = None,
+        ttl_ms: int,
+        record: bytes | None,
+        due_ms: int,
     ) -> Activated:
         partition = self._partition(decision.learner)
         names = [keys.active(partition, decision), keys.decisions(partition), keys.due(partition)]
-        names += [keys.forgotten(partition, decision.learner), keys.ledger(partition)]
+        names += [
+            keys.forgotten(partition, decision.learner),
+            keys.refused(partition),
+            keys.ledger(partition),
+        ]
         arguments: list[Argument] = [decision.member, ttl_ms, record or b"", due_ms, issued_ms]
+        arguments += (optional(known_entry), expires_ms)
         arguments += [self._room.of(kind, partition) for kind in _ACTIVATION]
         answer, *held = await self._redis.script("activate", names, arguments)
         for kind, there in zip(_ACTIVATION, held, strict=False):
@@ -67,16 +90,28 @@ class RedisWaitingDecisions(RedisPart):
             keys.decisions(partition),
             keys.due(partition),
             keys.ledger(partition),
+            keys.seen_ends(partition),
         ]
         arguments: list[Argument] = [len(decisions), *(decision.member for decision in decisions)]
         for write in writes:
             learner = write.decision.learner
             names.append(keys.seen_first(partition, learner, write.decision_key))
             names.append(keys.forgotten(partition, learner))
+            names.append(keys.seen_until(partition, write.expires_ms))
             arguments += (write.decision.member, *learner)
-            arguments += (write.issued_ms, max(1, write.ttl_ms), write.payload)
+            arguments += (write.issued_ms, optional(write.known_entry), write.payload)
         last: bytes | None = await self._redis.script("append_defaults", names, arguments)
         return last.decode() if last else None
+
+    async def drop_expired(self, partition: int, *, margin_ms: int, count: int) -> int:
+        names = [keys.log(partition), keys.watermark(partition)]
+        names += [keys.refused(partition), keys.seen_ends(partition), keys.due(partition)]
+        names += [keys.forgotten_until(partition), keys.seen_until(partition), keys.forgotten(partition)]
+        return int(await self._redis.script("drop_expired", names, [margin_ms, count]))
+
+    async def count_dedupe_keys(self, partition: int) -> int:
+        names = [keys.seen_ends(partition), keys.seen_until(partition)]
+        return int(await self._redis.script("count_dedupe_keys", names, []))
 
 
 def _by_learner(flat: Sequence[bytes]) -> Mapping[LearnerId, str]:

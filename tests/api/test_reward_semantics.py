@@ -243,11 +243,11 @@ async def test_a_deleted_learner_leaves_no_trace_but_the_refusal(world: Api):
     await world.ok("DELETE", "/v1/bandits/b/learners/zoe", status=204)
     left = await traces(world, b"zoe")
     kinds = {key.split(b"}:")[1].split(b":")[0] for key, _ in left}
-    assert kinds == {b"seen", b"seen-first", b"forgotten", b"log", b"changes"}
+    assert kinds == {b"seen", b"seen-until", b"forgotten", b"forgotten-until", b"log", b"changes"}
     for key, content in left:
         if key.endswith(b":log"):  # the entry that forgets, and by which the next one is numbered
             assert [fields[b"l"] for _, fields in content if fields[b"l"] == b"zoe"] == [b"zoe"]
-        elif not key.endswith(b":changes"):
+        elif b"}:seen:" in key:
             assert await world.store.pttl(key) > 0
     assert (await world.learner("b", "zoe"))["observations"] == 0
     answer = await world.ok(

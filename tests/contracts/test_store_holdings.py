@@ -20,11 +20,13 @@ from app.storage.redis_store import RedisStore
 pytestmark = pytest.mark.anyio
 
 TTL_MS = 3_600_000
+FAR_MS = 2**45
 PERIOD_MS = 600_000  # of the ledger
 PARTITIONS = 4
 FEW = 10_000  # bytes: room for some of every kind
 ANN = learner_in(0, PARTITIONS, "ann")
 KINDS: tuple[Kind, ...] = ("events", "turns", "waiting", "activations")  # campaigns: below
+LIVES = {"issued_ms": 10, "expires_ms": FAR_MS, "ttl_ms": TTL_MS, "due_ms": 1}
 EXPIRING: tuple[Kind, ...] = ("events", "turns", "activations")
 
 
@@ -56,8 +58,8 @@ async def leave(store: Store, kind: Kind, n: int, learner: LearnerId = ANN) -> A
         claim = f"visit-{n:04}"
         return await store.take_turns(learner, count=1, most=10_000, claim=claim, ttl_ms=TTL_MS)
     if kind == "waiting":
-        return await store.log_decision(decision, b"record %d" % n, due_ms=1)
-    return await store.activate(decision, issued_ms=10, ttl_ms=TTL_MS, record=None, due_ms=1)
+        return await store.log_decision(decision, b"record %d" % n, due_ms=1, expires_ms=FAR_MS)
+    return await store.activate(decision, record=None, **LIVES)
 
 
 async def filled(store: Store, kind: Kind) -> int:
@@ -178,16 +180,14 @@ async def test_waiting_decisions_make_room_when_they_are_due_or_erased(url: str)
         fit = await filled(store, "waiting")
         one, two = (DecisionId(ANN, f"decided-{n:04}") for n in range(2))
         for _ in range(2):
-            await store.append_defaults(0, [one], [DefaultWrite(one, "x/a", 1, TTL_MS, b"default")])
+            await store.append_defaults(0, [one], [DefaultWrite(one, "x/a", 1, FAR_MS, b"default")])
         await leave(store, "waiting", fit)
         with pytest.raises(StoreFull):
             await leave(store, "waiting", fit + 1)
         with pytest.raises(StoreFull):
-            await store.activate(
-                DecisionId(ANN, "new"), issued_ms=10, ttl_ms=TTL_MS, record=b"record", due_ms=1
-            )
+            await store.activate(DecisionId(ANN, "new"), record=b"record", **LIVES)
         assert not await store.is_active(DecisionId(ANN, "new"))
-        assert await store.activate(two, issued_ms=10, ttl_ms=TTL_MS, record=b"r", due_ms=1) == "activated"
+        assert await store.activate(two, record=b"r", **LIVES) == "activated"
         await store.erase_bandit(ANN.bandit_uid)
         assert (await store.holdings())["waiting"] == 0
         assert await filled(store, "waiting") == fit
@@ -251,7 +251,9 @@ SIZES: dict[Kind, Callable[[Store, int], Awaitable[object]]] = {
         LearnerId(ANN.bandit_uid, f"u{n % 200}"), f"visit-{n}", b"x" * (n * 7), ttl_ms=TTL_MS
     ),
     "turns": lambda store, n: leave(store, "turns", n, LearnerId(ANN.bandit_uid, f"u{n % 100}")),
-    "waiting": lambda store, n: store.log_decision(DecisionId(ANN, f"d{n}"), b"x" * (n * 7), due_ms=n),
+    "waiting": lambda store, n: store.log_decision(
+        DecisionId(ANN, f"d{n}"), b"x" * (n * 7), due_ms=n, expires_ms=FAR_MS
+    ),
     "activations": lambda store, n: leave(store, "activations", n),
 }
 

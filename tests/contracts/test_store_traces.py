@@ -41,14 +41,14 @@ async def fold(store: Store, dead: int = 0) -> None:
 
 async def live(store: Store, learner: LearnerId) -> None:
     """Leave every trace that a learner can leave."""
-    for number in range(3):
-        write = RewardWrite(learner, f"r{number}", f"d{number}", 10**13, TTL_MS, b"p")
+    writes = [RewardWrite(learner, f"r{n}", f"d{n}", 10**13, None, b"p", FUTURE_MS) for n in range(2)]
+    for write in [*writes, RewardWrite(learner, "o", None, 10**13, TTL_MS, b"p")]:
         assert (await store.append_rewards(0, [write]))[0].status == "accepted"
     await store.touch(learner, expires_ms=FUTURE_MS)
-    await store.log_decision(DecisionId(learner, "one"), b"record", due_ms=FUTURE_MS)
-    await store.activate(
-        DecisionId(learner, "two"), issued_ms=10**13, ttl_ms=TTL_MS, record=b"r", due_ms=FUTURE_MS
-    )
+    future = {"due_ms": FUTURE_MS, "expires_ms": FUTURE_MS}
+    await store.log_decision(DecisionId(learner, "one"), b"record", **future)
+    two = DecisionId(learner, "two")
+    await store.activate(two, issued_ms=10**13, ttl_ms=TTL_MS, record=b"r", **future)
     for event in ("e1", "e2"):
         await store.put_event(learner, event, b"choice", ttl_ms=TTL_MS)
     await take(store, learner)
@@ -65,9 +65,9 @@ async def kept(store: Store, url: str, learner: LearnerId) -> set[str]:
     return kinds
 
 
-EVERYTHING = {"log", "dead", "changes", "states", "seen", "seen-first", "turns", "decisions", "due", "active"}
+EVERYTHING = {"log", "dead", "changes", "states", "seen", "seen-until", "turns", "decisions", "due", "active"}
 EVERYTHING |= {"idle", "event", "events"}
-EXPIRES = {"changes", "seen", "seen-first", "active", "forgotten"}
+EXPIRES = {"changes", "seen", "seen-until", "active", "forgotten", "forgotten-until"}
 
 
 async def test_forgetting_frees_the_turns_of_a_warm_up(store: Store):

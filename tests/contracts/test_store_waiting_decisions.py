@@ -12,16 +12,22 @@ pytestmark = pytest.mark.anyio
 ANN, BOB = learner_in(0, 4, "ann"), learner_in(0, 4, "bob")
 ONE, TWO = DecisionId(ANN, "one"), DecisionId(BOB, "two")
 TTL_MS = 60_000
+EXPIRES_MS = 2**45
 
 
 def default(decision: DecisionId, arm: str = "a", issued_ms: int = 10) -> DefaultWrite:
-    return DefaultWrite(decision, f"{decision.id}/{arm}", issued_ms, TTL_MS, b"default")
+    return DefaultWrite(decision, f"{decision.id}/{arm}", issued_ms, EXPIRES_MS, b"default")
 
 
 async def activate(
     store: Store, decision: DecisionId, record: bytes | None = b"r", issued_ms: int = 10
 ) -> str:
-    return await store.activate(decision, issued_ms=issued_ms, ttl_ms=TTL_MS, record=record, due_ms=50)
+    times = {"issued_ms": issued_ms, "expires_ms": EXPIRES_MS, "ttl_ms": TTL_MS, "due_ms": 50}
+    return await store.activate(decision, record=record, **times)
+
+
+async def log(store: Store, decision: DecisionId, record: bytes = b"r", due_ms: int = 1) -> None:
+    await store.log_decision(decision, record, due_ms=due_ms, expires_ms=EXPIRES_MS)
 
 
 async def decisions(store: Store, now_ms: int) -> list[tuple[DecisionId, bytes]]:
@@ -34,17 +40,17 @@ async def payloads(store: Store) -> list[tuple[bytes, bool, bool]]:
 
 
 async def test_a_logged_decision_is_due_at_its_time_and_logged_once(store: Store):
-    await store.log_decision(ONE, b"first", due_ms=100)
-    await store.log_decision(ONE, b"again", due_ms=1)
-    await store.log_decision(TWO, b"\x00\xff", due_ms=50)
+    await log(store, ONE, b"first", 100)
+    await log(store, ONE, b"again")
+    await log(store, TWO, b"\x00\xff", 50)
     assert await decisions(store, 49) == []
     assert await decisions(store, 99) == [(TWO, b"\x00\xff")]
     assert await decisions(store, 100) == [(TWO, b"\x00\xff"), (ONE, b"first")]
 
 
 async def test_an_arm_without_a_reward_gets_its_default_once(store: Store):
-    await store.log_decision(ONE, b"r", due_ms=1)
-    reward = RewardWrite(ANN, "r/one/a", "one/a", 10, TTL_MS, b"reward")
+    await log(store, ONE)
+    reward = RewardWrite(ANN, "r/one/a", "one/a", 10, None, b"reward", EXPIRES_MS)
     await store.append_rewards(0, [reward])
     writes = [default(ONE, "a"), default(ONE, "b")]
     last = await store.append_defaults(0, [ONE], writes)
@@ -56,17 +62,17 @@ async def test_an_arm_without_a_reward_gets_its_default_once(store: Store):
 
 
 async def test_of_many_workers_exactly_one_appends_a_default(store: Store):
-    await store.log_decision(ONE, b"r", due_ms=1)
+    await log(store, ONE)
     ids = await asyncio.gather(*(store.append_defaults(0, [ONE], [default(ONE)]) for _ in range(50)))
     assert len([entry_id for entry_id in ids if entry_id]) == 1
     assert len(await payloads(store)) == 1
 
 
 async def test_a_late_reward_replaces_the_default(store: Store):
-    await store.log_decision(ONE, b"r", due_ms=1)
+    await log(store, ONE)
     await store.append_defaults(0, [ONE], [default(ONE)])
     for number in range(2):
-        reward = RewardWrite(ANN, f"{number}", "one/a", 10, TTL_MS, b"%d" % number)
+        reward = RewardWrite(ANN, f"{number}", "one/a", 10, None, b"%d" % number, EXPIRES_MS)
         await store.append_rewards(0, [reward])
     assert await payloads(store) == [(b"default", True, False), (b"0", False, True), (b"1", False, False)]
 
@@ -81,7 +87,7 @@ async def test_a_decision_is_activated_once_and_then_waits(store: Store):
 
 
 async def test_what_was_decided_before_its_learner_was_forgotten_counts_as_nothing(store: Store):
-    await store.log_decision(ONE, b"r", due_ms=1)
+    await log(store, ONE)
     await store.append_forget(ANN, payload=b"F", now_ms=10, ttl_ms=TTL_MS)
     assert await store.append_defaults(0, [ONE], [default(ONE)]) is None
     late, new = DecisionId(ANN, "late"), DecisionId(ANN, "new")

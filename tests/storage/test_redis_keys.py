@@ -44,8 +44,10 @@ async def exercise(store):
     await store.create_bandit("b", UID.encode(), catalogue="films")
     await store.upsert_arms(UID, [ArmWrite("a", b"1", b"doc"), ArmWrite("b", b"2")], keep_ms=TTL_MS)
     await store.delete_arms(UID, ["b"], keep_ms=TTL_MS)
-    reward = RewardWrite(ANN, "once", "first", 2, TTL_MS, b"p")
-    [outcome] = await store.append_rewards(0, [reward])
+    observation = RewardWrite(ANN, "once", None, 2, TTL_MS, b"p")
+    rewards = [RewardWrite(ANN, f"{ms}", "first", 2, None, b"p", ms) for ms in (1, 2**40)]
+    *_, outcome = await store.append_rewards(0, [observation, *rewards])
+    assert await store.drop_expired(0, margin_ms=1, count=1) == 1
     await store.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=TTL_MS)
     [entry] = await store.read_log(0, "0-0", 1)
     await store.apply(
@@ -81,10 +83,11 @@ async def decide(store):
     gone = [learner_in(0, 16, stem) for stem in ("gone", "left")]
     erased = [await forget(learner) for learner in gone]
     one, two, three = (DecisionId(ANN, name) for name in ("one", "two", "three"))
-    await store.log_decision(one, b"record", due_ms=1)
-    await store.log_decision(two, b"record", due_ms=2**40)
-    await store.activate(three, issued_ms=2, ttl_ms=TTL_MS, record=b"record", due_ms=2**40)
-    write = DefaultWrite(one, "one/a", 3, TTL_MS, b"p")
+    await store.log_decision(one, b"record", due_ms=1, expires_ms=2**40)
+    await store.log_decision(two, b"record", due_ms=2**40, expires_ms=2**40)
+    times = {"issued_ms": 2, "expires_ms": 2**40, "ttl_ms": TTL_MS, "due_ms": 2**40}
+    await store.activate(three, record=b"record", **times)
+    write = DefaultWrite(one, "one/a", 3, 2**40, b"p")
     await store.append_defaults(0, [one], [write])
     for learner, expires in ((ANN, 2**40), (BOB, 1)):
         await store.touch(learner, expires_ms=expires)
@@ -126,6 +129,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await exercise(store)
     await store.backlog(0)
     await store.lag(0)
+    await store.count_dedupe_keys(0)
     await store.changed_arms(UID, 0)
     await store.changed_learners(0, "")
     await store.holdings()

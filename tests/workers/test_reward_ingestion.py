@@ -137,7 +137,7 @@ async def append(store: Any, items: Sequence[Any], *, start: int = 0) -> None:
         learner, features, value, first = item
         word = None if first else f"shared-{learner}"
         write = RewardWrite(
-            LearnerId(UID, learner), f"n{number}", word, 10**13, TTL_MS, payload(features, value)
+            LearnerId(UID, learner), f"n{number}", word, 10**13, None, payload(features, value), 2**45
         )
         (outcome,) = await store.append_rewards(0, [write])
         assert outcome.status == "accepted"

@@ -13,6 +13,7 @@ from app.errors import Invalid
 from app.services.bandits.bandits import Bandit
 from app.services.campaigns.slates import SlateCampaign, finished
 from app.services.formats.records import reward_payload
+from app.services.learning.reward_entries import NOT_DECIDED
 from app.services.learning.rewards import Receipt, Rewards
 from app.storage.protocol import RewardWrite
 
@@ -46,6 +47,7 @@ class SlateWarmStart:
                 issued_ms=now_ms,
                 ttl_ms=self._ttl_ms,
                 payload=reward_payload(bandit.record, row, float(value), now_ms),
+                known_entry=NOT_DECIDED,
             )
             for place, (row, value) in enumerate(zip(rows, values, strict=True))
         ]

@@ -173,6 +173,7 @@ class Choosing:
                 ids,
                 [view.revision_of(row) for row in rows],
                 deferred,
+                self._tools.learners.newest_entry(ask.learner),
             )
         )
         columns = [ids, found.scores.tolist()]

@@ -116,7 +116,8 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
 class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):
     """A decision that waits for rewards, with what its defaults need.
 
-    ``payloads``: for each arm, the payload of the entry that its default makes.
+    ``payloads``      for each arm, the payload of the entry that its default makes
+    ``known_entry``   as in ``storage.protocol.RewardWrite``
     """
 
     bandit_uid: str
@@ -126,6 +127,7 @@ class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):
     expires_ms: int
     arms: list[str]
     payloads: list[bytes]
+    known_entry: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,13 @@ class Decisions:
             return
         record, due_ms = await self._record(bandit, decision, decision.issued_ms)
         await self._touch(bandit, decision, due_ms)
-        await self._store.log_decision(decision.identity, record, due_ms=due_ms)
+        await self._store.log_decision(
+            decision.identity,
+            record,
+            due_ms=due_ms,
+            expires_ms=decision.expires_ms,
+            known_entry=decision.known_entry,
+        )
 
     async def activate(self, tokens: Sequence[str]) -> Activation:
         """Say that deferred decisions were shown: from now on they can be rewarded, and are waited for."""
@@ -101,6 +107,8 @@ class Decisions:
         return await self._store.activate(
             decision.identity,
             issued_ms=decision.issued_ms,
+            expires_ms=decision.expires_ms,
+            known_entry=decision.known_entry,
             ttl_ms=decision.expires_ms - now_ms + DEDUPE_MARGIN_MS,
             record=record,
             due_ms=due_ms,
@@ -125,6 +133,7 @@ class Decisions:
             decision.expires_ms,
             arms,
             payloads,
+            decision.known_entry,
         )
         due_ms = min(from_ms + round(1_000 * (rule.wait_s or 0.0)), decision.expires_ms)
         return pack(record), due_ms
@@ -146,7 +155,7 @@ async def hidden_of(store: WaitingDecisions, deferred: Mapping[int, Decision]) -
     return hidden
 
 
-def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]], now_ms: int) -> list[DefaultWrite]:
+def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]]) -> list[DefaultWrite]:
     """The defaults of logged decisions, one for each arm. A decision that cannot be read has none."""
     writes = []
     for identity, data in decisions:
@@ -160,8 +169,9 @@ def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]], now_ms: int) -> l
                 identity,
                 f"{decision.id}/{arm}",
                 decision.issued_ms,
-                max(0, decision.expires_ms - now_ms) + DEDUPE_MARGIN_MS,
+                decision.expires_ms,
                 payload,
+                decision.known_entry,
             )
             for arm, payload in zip(decision.arms, decision.payloads, strict=True)
         ]

@@ -13,9 +13,11 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     choices made for events                    event, events         erase            erase
     turns taken of its warm-up                 turns                 forget           erase
     until when it is not idle                  idle                  forget           erase
-    dedupe keys of rewards                     seen, seen-first      expires          erase
+    dedupe keys of rewards                     seen-until            drop             erase
+    dedupe keys of observations                seen                  expires          erase
     which decisions are activated              active                expires          erase
-    that older decisions are refused           forgotten             expires          erase
+    that older decisions are refused           forgotten             drop             erase
+    until when that is known                   forgotten-until       drop             erase
     that it is to be erased                    erase                 erase            erase
     its name among the last changes            changes               pushed out       pushed out
     the uid of its bandit, as deleted          deleted               never there      expires
@@ -24,8 +26,8 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     forget     in the same atomic step that appends an entry which forgets the learner to the reward log
     fold       when a worker folds that entry
     erase      by ``erase`` after the fold, or by ``erase_bandit``
-    expires    by itself. An observation that is sent again stays a duplicate; the tokens of older decisions
-               are refused for as long as they live
+    expires    by itself. An observation that is sent again stays a duplicate until then
+    drop       by ``drop_expired``, which refuses in the same step all decisions that it could be needed for
     pushed out by newer changes. A process reads there what it has to read again
 
 In the memory of every process: the learner's posterior and the pooled prior are replaced when the process

@@ -24,7 +24,7 @@ from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.formats.records import LearnerState, bytes_to_state
 from app.services.learning.pooled_prior import PATIENCE_S, PooledPriors
-from app.storage.protocol import LearnerChanges, LearnerId, LearnerStates
+from app.storage.protocol import LearnerChanges, LearnerId, LearnerStates, entry_order
 
 ENTRY_BYTES = 600
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
@@ -83,6 +83,7 @@ class Learners:
     def __init__(self, store: LearnerStates, *, capacity_bytes: int) -> None:
         self._store = store
         self._synced: dict[int, str] = {}  # partition -> watermark up to which nothing here is outdated
+        self._newest: dict[int, int] = {}  # partition -> number of the newest entry of its log that is known
         self._pooled_priors = PooledPriors(store, capacity_bytes=capacity_bytes // 4)
         self._cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes)
         self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
@@ -113,6 +114,10 @@ class Learners:
         except (TimeoutError, Unavailable):
             return outdated
 
+    def newest_entry(self, identity: LearnerId) -> int:
+        """Number of the newest entry known here of the log with the learner's rewards; 0 without one."""
+        return self._newest.get(identity.partition(self._store.partitions), 0)
+
     async def posterior(self, bandit: Bandit, learner: Learner) -> Posterior:
         """The posterior of a learner of this bandit; made when it is first asked for."""
         if learner.posterior is not None:
@@ -139,6 +144,7 @@ class Learners:
         """Take over states that the worker of this process has just written, between these watermarks."""
         if self._synced.get(partition) == before:
             self._synced[partition] = after
+        self._newest[partition] = max(self._newest.get(partition, 0), entry_order(after)[1])
         for identity, state in states.items():
             reading = self._loading.pop(identity, None)
             if reading is not None or identity in self._cache:
@@ -148,6 +154,10 @@ class Learners:
         """Mark as outdated what others have written; return what has changed. Raises Unavailable."""
         known = self._synced.get(partition, "")
         changes = await self._store.changed_learners(partition, known)
+        newest = max(entry_order(entry)[1] for entry in (changes.newest, changes.watermark))
+        if changes.learners is not None:  # else the store may have lost what was known
+            newest = max(newest, self._newest.get(partition, 0))
+        self._newest[partition] = newest
         if changes.watermark != known and self._synced.get(partition, "") == known:
             self._synced[partition] = changes.watermark
             self._mark_outdated(partition, changes.learners)

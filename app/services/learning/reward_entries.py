@@ -13,7 +13,6 @@ from app.algorithms.types import Vector
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.records import RewardRule, reward_payload
-from app.services.learning.decisions import DEDUPE_MARGIN_MS
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
 from app.storage.protocol import LearnerId, RewardWrite
 
@@ -29,6 +28,7 @@ RejectCode = Literal[
     "key_required",
     "key_not_used",
 ]
+NOT_DECIDED = 2**53 - 1  # for known_entry: it was not chosen before anything that is in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,10 @@ class RewardEntries:
             dedupe_key=f"r/{decision_key}/{reward.reward_id or ''}" if is_sum else f"r/{decision_key}",
             decision_key=decision_key if is_sum or rule.wait_s is not None else None,
             issued_ms=decision.issued_ms,
-            ttl_ms=decision.expires_ms - now_ms + DEDUPE_MARGIN_MS,
+            ttl_ms=None,
             payload=reward_payload(bandit.record, features, reward.value, decision.issued_ms),
+            expires_ms=decision.expires_ms,
+            known_entry=decision.known_entry,
         )
         return write, decision
 
@@ -128,6 +130,7 @@ class RewardEntries:
             issued_ms=now_ms,
             ttl_ms=self._observation_ttl_ms,
             payload=reward_payload(bandit.record, features, observation.value, now_ms),
+            known_entry=NOT_DECIDED,
         )
 
 

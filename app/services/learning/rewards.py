@@ -134,8 +134,8 @@ class Rewards:
 
 
 def _count(receipt: Receipt, partition: int, position: int, outcome: Appended) -> None:
-    if outcome.status == "forgotten":
-        receipt.rejected.append((position, "forgotten"))
+    if outcome.status == "forgotten" or outcome.status == "expired":  # noqa: PLR1714 - narrows the type
+        receipt.rejected.append((position, outcome.status))
         return
     receipt.positions[partition] = outcome.entry_id
     if outcome.status == "accepted":

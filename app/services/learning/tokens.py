@@ -29,6 +29,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``learner``     its name within the bandit
     ``revisions``   of the features of each arm, when it was chosen
     ``deferred``    it can be rewarded only after it was activated
+    ``known_entry`` number of the newest entry of the reward log that was known, of the learner's partition
     """
 
     bandit_uid: str
@@ -39,6 +40,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     arms: list[str]
     revisions: list[int]
     deferred: bool = False
+    known_entry: int | None = None
 
     @property
     def identity(self) -> DecisionId:

@@ -1,24 +1,27 @@
--- KEYS   active, decisions, due, forgotten, ledger
--- ARGV   member, ttl_ms, record or '', due_ms, issued_ms, most bytes of activations and of waiting decisions
+-- KEYS   active, decisions, due, forgotten, refused, ledger
+-- ARGV   member, ttl_ms, record or '', due_ms, issued_ms, known entry or '', expires_ms, most bytes of activations
+--        and of waiting decisions
 -- Result {outcome, bytes held now of activations and of waiting decisions, where some were added}: 'activated',
---        'duplicate' when it was active before, 'forgotten' when its learner was forgotten since,
---        'full activations' or 'full waiting' when there is no room for it
+--        'duplicate' when it was active before, 'forgotten' when its learner was forgotten since, 'expired' when
+--        its rewards are refused, 'full activations' or 'full waiting' when there is no room for it
 -- Effect in one step: the decision is active for ttl_ms, and logged if there is a record, and both are counted.
 --        Repeated, it changes nothing.
 local ACTIVE = 190 -- bytes that an active decision takes besides its key
-local refused_until = string.match(redis.call('GET', KEYS[4]) or '', '^%d+')
-if refused_until and tonumber(ARGV[5]) <= tonumber(refused_until) then
+if is_forgotten(KEYS[4], ARGV[5], ARGV[6]) then
   return { 'forgotten' }
+end
+if refusals(KEYS[5])(ARGV[7], ARGV[6]) then
+  return { 'expired' }
 end
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return { 'duplicate' }
 end
-local ledger, bytes, now = KEYS[5], ACTIVE + #KEYS[1], server_ms()
+local ledger, bytes, now = KEYS[6], ACTIVE + #KEYS[1], server_ms()
 local waits = ARGV[3] ~= '' and redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0
-if not has_room(ledger, 'activations', bytes, ARGV[6], now) then
+if not has_room(ledger, 'activations', bytes, ARGV[8], now) then
   return { 'full activations' }
 end
-if waits and held_by_waiting(ledger, KEYS[2]) + waiting_bytes(KEYS[2], ARGV[1], ARGV[3]) > tonumber(ARGV[7]) then
+if waits and held_by_waiting(ledger, KEYS[2]) + waiting_bytes(KEYS[2], ARGV[1], ARGV[3]) > tonumber(ARGV[9]) then
   return { 'full waiting' }
 end
 redis.call('SET', KEYS[1], '', 'PX', ARGV[2])

@@ -1,10 +1,12 @@
--- KEYS   log, watermark, decisions, due, ledger, then for each default: seen-first, forgotten
--- ARGV   number of decisions, their members, then for each default: member, bandit uid, learner, issued_ms, ttl_ms, payload
+-- KEYS   log, watermark, decisions, due, ledger, seen-ends, then for each default: seen-first, forgotten,
+--        seen-until
+-- ARGV   number of decisions, their members, then for each default: member, bandit uid, learner, issued_ms,
+--        known entry or '', payload
 -- Result id of the last entry that was appended, or nil
 -- Effect in one step: of the decisions that are still logged, every arm without a reward whose learner was not
 --        forgotten gets its default; its seen-first key says so ('d'). Then the decisions are removed, so that
 --        repeated, or done by another worker at the same time, it changes nothing.
-local log, decisions, due = KEYS[1], KEYS[3], KEYS[4]
+local log, decisions, due, ends = KEYS[1], KEYS[3], KEYS[4], KEYS[6]
 local next = next_id(log, KEYS[2])
 local last = false
 local logged, decided = {}, tonumber(ARGV[1])
@@ -12,13 +14,15 @@ for a = 2, decided + 1 do
   logged[ARGV[a]] = redis.call('HEXISTS', decisions, ARGV[a]) == 1
 end
 for i = 1, (#ARGV - 1 - decided) / 6 do
-  local first, forgotten = KEYS[4 + 2 * i], KEYS[5 + 2 * i]
+  local first, forgotten, seen_until = unpack(KEYS, 4 + 3 * i, 6 + 3 * i)
   local a = 1 + decided + 6 * (i - 1)
-  local member, bandit, learner, issued, ttl, payload =
+  local member, bandit, learner, issued, known, payload =
     ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
-  local refused_until = string.match(redis.call('GET', forgotten) or '', '^%d+')
-  local refused = refused_until and tonumber(issued) <= tonumber(refused_until)
-  if logged[member] and not refused and redis.call('SET', first, 'd', 'NX', 'PX', ttl) then
+  if
+    logged[member]
+    and not is_forgotten(forgotten, issued, known)
+    and take(ends, seen_until, first, 'd', known)
+  then
     last = next()
     redis.call('XADD', log, last, 'b', bandit, 'l', learner, 'f', '1', 'p', payload)
   end

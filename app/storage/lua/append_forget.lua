@@ -1,4 +1,4 @@
--- KEYS   log, watermark, forgotten, erase, idle, turns
+-- KEYS   log, watermark, forgotten, erase, idle, turns, forgotten-until
 -- ARGV   bandit uid, learner, payload, now_ms, ttl_ms
 -- Result the entry id
 -- Effect in one step: as forget.lua says.

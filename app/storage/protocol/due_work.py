@@ -40,3 +40,16 @@ class DueWork(Partitioned, Protocol):
         Returns the last entry id, if any. Of several calls for one decision only one appends.
         """
         ...
+
+    async def drop_expired(self, partition: int, *, margin_ms: int, count: int) -> int:
+        """Drop what is kept of decisions that expired ``margin_ms`` ago by the store's clock.
+
+        Their dedupe keys go, and what is known of learners that were forgotten before all of them. In the
+        same step, rewards of all decisions that may need any of it are refused from now on, for good. At most
+        ``count`` of each kind; returns how many were dropped.
+        """
+        ...
+
+    async def count_dedupe_keys(self, partition: int) -> int:
+        """How many dedupe keys of decisions are kept. Cost: a step for each ten minutes of a token's life."""
+        ...

@@ -16,9 +16,10 @@ class LearnerTraces(Protocol):
     async def append_forget(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
         """Append an entry that forgets the learner, and return its id.
 
-        In the same step all rewards of decisions up to ``now_ms`` are refused, for ``ttl_ms``; the learner is
-        no longer idle, has taken no turn of a warm-up, and is noted as one to ``erase``. Idempotent by
-        ``now_ms``: repeated, it returns the id of the first entry.
+        In the same step all rewards of decisions from before are refused: for ``ttl_ms`` at least, and until
+        the store refuses all that is as old (``drop_expired``). The learner is no longer idle, has taken no
+        turn of a warm-up, and is noted as one to ``erase``. Idempotent by ``now_ms``: repeated, it returns
+        the id of the first entry.
         """
         ...
 

@@ -19,19 +19,28 @@ class Partitioned(Protocol):
 class RewardWrite:
     """One entry for the reward log.
 
-    ``dedupe_key``     the entry is a duplicate when the learner has had this key in the last ``ttl_ms``
+    ``dedupe_key``     the entry is a duplicate when the learner has had this key
     ``decision_key``   names the decision and arm that are rewarded: the entry carries ``first=True`` when it
                        is the first with this key; None: it always does
-    ``issued_ms``      when the decision was made: refused if the learner was forgotten at or after it
+    ``issued_ms``      when the decision was made; counts only where ``known_entry`` is None
+    ``ttl_ms``         how long the dedupe key is kept, by the clock of the store; None with ``expires_ms``
     ``payload``        opaque
+    ``expires_ms``     when the decision can no longer be rewarded. Its keys are kept until the store refuses
+                       what they were needed for (``drop_expired``), whatever its clock does meanwhile.
+                       None for what is no decision: then there is no ``decision_key`` either
+    ``known_entry``    number of the newest entry of the log that was known when it was decided: refused if
+                       the learner was forgotten by a later one. None, for decisions of version 0.1.0: if it
+                       was forgotten at ``issued_ms`` or after
     """
 
     learner: LearnerId
     dedupe_key: str
     decision_key: str | None
     issued_ms: int
-    ttl_ms: int
+    ttl_ms: int | None
     payload: bytes
+    expires_ms: int | None = None
+    known_entry: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +48,10 @@ class Appended:
     """What became of one RewardWrite.
 
     ``entry_id`` is the entry's; of a duplicate it is that of the newest entry, which its first copy cannot be
-    after; empty when forgotten.
+    after; else empty.
     """
 
-    status: Literal["accepted", "duplicate", "forgotten"]
+    status: Literal["accepted", "duplicate", "forgotten", "expired"]
     entry_id: str = ""
 
 
@@ -89,7 +98,10 @@ class RewardLog(Partitioned, Protocol):
     """The logs of all partitions. Entries of one log are in the order in which they were appended."""
 
     async def append_rewards(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
-        """Append those that are neither duplicates nor of a forgotten learner to their partition's log."""
+        """Append those that are neither duplicates nor expired nor of a forgotten learner.
+
+        Raises Invalid: neither ``ttl_ms`` nor ``expires_ms``, or a decision key without the latter.
+        """
         ...
 
     async def read_log(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:

@@ -7,28 +7,52 @@ from typing import Literal, Protocol
 
 from app.storage.learner_id import DecisionId
 
-Activated = Literal["activated", "duplicate", "forgotten"]
+Activated = Literal["activated", "duplicate", "forgotten", "expired"]
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultWrite:
-    """The default of one arm of a logged decision: appended unless a reward with this decision key came."""
+    """The default of one arm of a logged decision: appended unless a reward with this decision key came.
+
+    ``issued_ms``, ``expires_ms``, ``known_entry``: of the decision, as in ``RewardWrite``.
+    """
 
     decision: DecisionId
     decision_key: str
     issued_ms: int
-    ttl_ms: int
+    expires_ms: int
     payload: bytes
+    known_entry: int | None = None
 
 
 class WaitingDecisions(Protocol):
-    """What bandits need that wait for rewards, or activate decisions later. Records are opaque."""
+    """What bandits need that wait for rewards, or activate decisions later. Records are opaque.
 
-    async def log_decision(self, decision: DecisionId, record: bytes, *, due_ms: int) -> None:
+    ``issued_ms``, ``expires_ms``, ``known_entry``: of the decision, as in ``RewardWrite``. One whose rewards
+    the store refuses as expired is neither logged nor activated.
+    """
+
+    async def log_decision(
+        self,
+        decision: DecisionId,
+        record: bytes,
+        *,
+        due_ms: int,
+        expires_ms: int,
+        known_entry: int | None = None,
+    ) -> None:
         """Keep the decision until its defaults are appended, from ``due_ms`` on."""
 
     async def activate(
-        self, decision: DecisionId, *, issued_ms: int, ttl_ms: int, record: bytes | None, due_ms: int
+        self,
+        decision: DecisionId,
+        *,
+        issued_ms: int,
+        expires_ms: int,
+        known_entry: int | None = None,
+        ttl_ms: int,
+        record: bytes | None,
+        due_ms: int,
     ) -> Activated:
         """Say that the decision was shown, for ``ttl_ms``, and log it if there is a record."""
         ...

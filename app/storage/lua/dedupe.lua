@@ -1,0 +1,62 @@
+-- Put before every script that counts what was decided once, or refuses what was decided before.
+-- The dedupe keys of decisions are fields of one hash for each period in which decisions expire. A hash is dropped
+-- as a whole (drop_expired), and in the same step every decision is refused that could have had a key in it: so
+-- nothing is counted twice, whatever the clocks do. The newest entry of the log that was known to a decision
+-- ("known entry", '' until 0.1.0) orders it among drops and deletions, as no clock can.
+-- Until 0.1.0 dedupe keys were keys, which expire by the clock of the server. They count for decisions of then.
+
+-- The name of a key without its prefix and hash tag: the field that it is.
+local function field(key)
+  return string.match(key, '^[^}]*}:(.*)$')
+end
+
+local listed = {}
+
+-- Take a dedupe key of a decision; false when it is taken. The hash is put on the list of those to be dropped.
+local function take(ends, seen_until, key, value, known)
+  if known == '' and redis.call('EXISTS', key) == 1 then
+    return false
+  end
+  if redis.call('HSETNX', seen_until, field(key), value) == 0 then
+    return false
+  end
+  if not listed[seen_until] then
+    local last_ms = string.match(seen_until, '%d+$')
+    redis.call('ZADD', ends, last_ms, last_ms)
+    listed[seen_until] = true
+  end
+  return true
+end
+
+-- The value of a dedupe key that is taken.
+local function value_of(seen_until, key)
+  return redis.call('HGET', seen_until, field(key)) or redis.call('GET', key)
+end
+
+-- refusals(refused) -> function(expires_ms, known entry) that tells whether what is kept of a decision may be
+--   dropped already: its dedupe keys, or that its learner was forgotten.
+local function refusals(refused)
+  local expires, known, forgotten = unpack(redis.call('HMGET', refused, 'expires', 'known', 'forgotten'))
+  expires, known, forgotten = tonumber(expires or 0), tonumber(known or 0), tonumber(forgotten or 0)
+  return function(expires_ms, known_entry)
+    local is_old = tonumber(expires_ms) <= expires
+    if known_entry == '' then
+      return is_old
+    end
+    known_entry = tonumber(known_entry)
+    return known_entry < forgotten or (is_old and known_entry <= known)
+  end
+end
+
+-- Whether the learner was forgotten after a decision: by an entry that was not known when it was decided.
+-- Decisions until 0.1.0 are told by the clock.
+local function is_forgotten(forgotten, issued_ms, known_entry)
+  local until_ms, entry = string.match(redis.call('GET', forgotten) or '', '^(%d+) %d+%-(%d+)$')
+  if not until_ms then
+    return false
+  end
+  if known_entry == '' then
+    return tonumber(issued_ms) <= tonumber(until_ms)
+  end
+  return tonumber(known_entry) < tonumber(entry)
+end

@@ -1,0 +1,165 @@
+"""Clocks that jump beyond the life of a token and back: nothing counts twice, who was deleted stays so."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from clock_shim import Clock
+from town import Town, town
+from waiting import until
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform != "linux", reason="a library put before the system's: Linux only"),
+]
+
+LIFE_S = 3_600
+OBSERVATION_S = 7_200
+
+
+class Clocks:
+    """One of the store, one of all services and workers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.services = Clock(folder / "clock1"), Clock(folder / "clock2")
+
+    def jump_to(self, offset_s: int) -> None:
+        self.store.jump_to(offset_s)
+        self.services.jump_to(offset_s)
+
+
+@pytest.fixture
+def clocks(tmp_path: Path) -> Clocks:
+    return Clocks(tmp_path)
+
+
+@pytest.fixture
+def made(tmp_path: Path, clocks: Clocks) -> Iterator[Town]:
+    settings = {
+        "SHORTLIST_TOKEN_TTL_S": str(LIFE_S),
+        "SHORTLIST_OBSERVATION_TTL_S": str(OBSERVATION_S),
+        "SHORTLIST_LEASE_S": "0.2",
+    }
+    preload = clocks.store.settings
+    with town(tmp_path, preload=preload, **settings, **clocks.services.settings) as made:
+        yield made
+
+
+async def build(http: httpx.AsyncClient) -> None:
+    arms = [{"id": f"a{i}", "features": [1.0, float(i)]} for i in range(4)]
+    (await http.put("/v1/catalogues/c", json={"dim": 2})).raise_for_status()
+    (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
+    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
+    (await http.put("/v1/bandits/b", json=body)).raise_for_status()
+
+
+async def choose(http: httpx.AsyncClient) -> str:
+    answer = await http.post("/v1/bandits/b/choose", json={"key": "ann"})
+    answer.raise_for_status()
+    return str(answer.json()["decision"])
+
+
+async def reward(http: httpx.AsyncClient, token: str) -> str:
+    """What became of it: accepted, duplicate, or the code of its rejection."""
+    body = {"rewards": [{"decision": token, "value": 1}]}
+    answer = await http.post("/v1/rewards?wait=applied", json=body)
+    assert answer.status_code in {200, 202}, answer.text
+    return outcome(answer.json())
+
+
+async def observe(http: httpx.AsyncClient, name: str) -> str:
+    body = {"observations": [{"id": name, "key": "ann", "arm": "a1", "value": 1}]}
+    answer = await http.post("/v1/bandits/b/observations?wait=applied", json=body)
+    return outcome(answer.json())
+
+
+def outcome(receipt: dict[str, Any]) -> str:
+    if receipt["rejected"]:
+        return str(receipt["rejected"][0]["code"])
+    return "accepted" if receipt["accepted"] else "duplicate"
+
+
+async def observations(http: httpx.AsyncClient) -> int:
+    return int((await http.get("/v1/bandits/b/learners/ann")).json()["observations"])
+
+
+async def dropped(made: Town, pattern: str) -> None:
+    """The store has dropped every key of the pattern."""
+    with redis.Redis(unix_socket_path=str(made.redis.socket)) as store:
+
+        async def gone() -> bool:
+            return not list(store.scan_iter(pattern))
+
+        await until(gone, what=f"{pattern} is dropped")
+
+
+@pytest.mark.parametrize("which", ["store", "all"])
+async def test_a_reward_counts_once_after_a_jump_beyond_the_life_of_its_token_and_back(
+    made: Town, clocks: Clocks, which: str
+):
+    jump_to = clocks.store.jump_to if which == "store" else clocks.jump_to
+    async with made.replicas[0].client() as http:
+        await build(http)
+        token, other = await choose(http), await choose(http)
+        assert await reward(http, token) == "accepted"
+        jump_to(2 * LIFE_S)
+        await dropped(made, "shortlist:{p:*}:seen*")
+        jump_to(0)
+        assert await reward(http, token) == "expired"
+        assert await reward(http, other) == "expired", "what is lost: tokens that the clock had ended"
+        assert await observations(http) == 1
+        token = await choose(http)
+        assert [await reward(http, token) for _ in range(2)] == ["accepted", "duplicate"], "at once"
+        assert await observations(http) == 2
+    made.check_replay()
+
+
+async def test_a_reward_counts_once_when_it_came_while_the_services_were_ahead(made: Town, clocks: Clocks):
+    """By their clocks the token was about to expire."""
+    async with made.replicas[0].client() as http:
+        await build(http)
+        token = await choose(http)
+        clocks.services.jump_to(LIFE_S - 30)
+        assert await reward(http, token) == "accepted"
+        clocks.services.jump_to(0)
+        clocks.store.jump_to(LIFE_S // 2)
+        assert await reward(http, token) == "duplicate"
+        assert await observations(http) == 1
+
+
+@pytest.mark.parametrize("offset_s", [-2 * LIFE_S, LIFE_S // 2, 2 * LIFE_S])
+async def test_a_learner_deleted_during_a_jump_takes_nothing_from_before(
+    made: Town, clocks: Clocks, offset_s: int
+):
+    """And learns from what is decided afterwards, at once."""
+    async with made.replicas[0].client() as http:
+        await build(http)
+        token, other = await choose(http), await choose(http)
+        assert await reward(http, token) == "accepted"
+        clocks.jump_to(offset_s)
+        (await http.delete("/v1/bandits/b/learners/ann")).raise_for_status()
+        if offset_s > LIFE_S:
+            clocks.jump_to(2 * offset_s)
+            await dropped(made, "shortlist:{p:*}:forgotten*")
+        clocks.jump_to(0)
+        assert await reward(http, other) in {"forgotten", "expired"}
+        assert await reward(http, token) in {"forgotten", "expired"}
+        assert await reward(http, await choose(http)) == "accepted"
+        assert await observations(http) == 1
+
+
+async def test_the_id_of_an_observation_is_kept_by_the_clock_of_the_store(made: Town, clocks: Clocks):
+    """The limit: it carries no time of its own by which it could be refused."""
+    async with made.replicas[0].client() as http:
+        await build(http)
+        assert await observe(http, "o") == "accepted"
+        clocks.store.jump_to(OBSERVATION_S - 300)
+        assert await observe(http, "o") == "duplicate"
+        clocks.store.jump_to(OBSERVATION_S + 300)
+        await dropped(made, "shortlist:{p:*}:seen*")
+        clocks.store.jump_to(0)
+        assert await observe(http, "o") == "accepted"
