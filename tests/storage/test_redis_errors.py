@@ -163,6 +163,18 @@ async def test_a_full_server_refuses_writes_whole_and_still_answers_reads(server
 
 
 @pytest.mark.anyio
+async def test_a_full_server_drops_what_has_expired(server):
+    """Else its memory would never be free again."""
+    old = RewardWrite(ANN, "old", None, 1, None, b"", expires_ms=1_000)
+    async with opened(server.url) as store, Redis.from_url(server.url) as client:
+        assert [o.status for o in await store.append_rewards(0, [old])] == ["accepted"]
+        await client.config_set("maxmemory", 1)
+        assert await store.drop_expired(0, margin_ms=0, count=10) == 1
+        await client.config_set("maxmemory", 0)
+        assert [o.status for o in await store.append_rewards(0, [old])] == ["expired"]
+
+
+@pytest.mark.anyio
 async def test_a_server_that_became_a_replica_refuses_writes(server):
     async with opened(server.url) as store, Redis.from_url(server.url) as client:
         await client.execute_command("REPLICAOF", "127.0.0.1", 1)
