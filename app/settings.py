@@ -99,7 +99,7 @@ class Settings(BaseSettings):
         512, description="Memory for the additional graphs of adaptive searches; the newest stay."
     )
     max_body_mb: Annotated[int, Field(ge=1, le=1024)] = Field(
-        64, description="Largest request body, except for imports, which are streamed."
+        64, description="Largest request body. Most routes allow less; imports are streamed."
     )
     max_backlog: Annotated[int, Field(ge=1)] = Field(
         100_000, description="Unapplied rewards beyond which /readyz says no."

@@ -58,7 +58,7 @@ class Receipt(BaseModel):
 
 
 @app.post("/v1/bandits/{bandit}/choose")
-async def choose(bandit: str, body: ChooseRequest) -> Choice:  # noqa: ARG001
+async def choose(bandit: str, body: ChooseRequest) -> Choice:
     sample = samples["choose"]
     arms = [ChosenArm(id=arm["id"], score=arm["score"]) for arm in sample["arms"]]
     return Choice(

@@ -1,6 +1,6 @@
 """What does the heaviest request of every route do to all others?
 
-    python -m load_tests.stalls [--only WORD] [--quick] [--list] [--json FILE]
+    python -m load_tests.stalls [--only PATTERN] [--quick] [--list] [--json FILE]
 
 One service process with the embedded store. For each kind of request the heaviest one is sent, at the limits
 of its route or beyond them, while a process of its own probes ``/healthz`` and a small choice every 20 ms.
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import re
 import selectors
 import socket
 import sys
@@ -52,13 +53,13 @@ class Waits(NamedTuple):
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and write the figures."""
     parser = argparse.ArgumentParser(prog="python -m load_tests.stalls", description=__doc__)
-    parser.add_argument("--only", metavar="WORD", help="only kinds whose name contains this")
+    parser.add_argument("--only", metavar="PATTERN", default="", help="only kinds whose name has this in it")
     parser.add_argument("--quick", action="store_true", help="without the kinds that take long to set up")
     parser.add_argument("--list", action="store_true", help="print the names of all kinds, and end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions and every wait")
     parsed = parser.parse_args(arguments)
     wanted = [kind for kind in KINDS if not (parsed.quick and kind.slow)]
-    wanted = [kind for kind in wanted if (parsed.only or "") in kind.name]
+    wanted = [kind for kind in wanted if re.search(parsed.only, kind.name)]
     if parsed.list:
         print("\n".join(kind.name for kind in wanted))
         return 0
@@ -222,25 +223,26 @@ class _Line:
 
 def _probe(control: Connection, service: Server, probes: Mapping[str, bytes]) -> None:
     """The probing process: until the other end of ``control`` is closed."""
-    lines = [
-        _Line(socket.create_connection((service.host, service.port)), probe) for probe in probes.values()
-    ]
-    waiting = selectors.DefaultSelector()
-    for line in lines:
-        line.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        waiting.register(line.connection, selectors.EVENT_READ, line)
     while True:
         try:
             control.recv()
         except EOFError:
             return
+        lines = [
+            _Line(socket.create_connection((service.host, service.port)), probe) for probe in probes.values()
+        ]
+        waiting = selectors.DefaultSelector()
         now = time.perf_counter()
         for place, line in enumerate(lines):
-            line.due, line.longest = now + place * PROBE_EVERY_S / 2, 0.0
+            line.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            waiting.register(line.connection, selectors.EVENT_READ, line)
+            line.due = now + place * PROBE_EVERY_S / 2
         control.send(None)
         late = _run_probes(lines, waiting, control)
         control.recv()
         control.send(Waits(lines[0].longest * 1e3, lines[1].longest * 1e3, late * 1e3))
+        for line in lines:
+            line.connection.close()
 
 
 def _run_probes(lines: list[_Line], waiting: selectors.BaseSelector, control: Connection) -> float:

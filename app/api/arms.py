@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from fastapi import APIRouter, Query, Response
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, FailFast, Field
 
 from app.api.fields import Feature, Identifier, Page, PageLimit
-from app.api.large_json import Items
-from app.api.limits import MAX_ARMS, MAX_METADATA_CHARS, MAX_TAGS
+from app.api.large_json import Items, Whole
+from app.api.limits import MAX_ARMS, MAX_ARMS_BYTES, MAX_IDS_BYTES, MAX_METADATA_CHARS, MAX_TAGS
 from app.api.services import CataloguesDep
 from app.api.strict_json import JsonRoute, StrictModel
 from app.errors import NotFound
@@ -37,12 +37,14 @@ def _storable(metadata: dict[str, Any]) -> dict[str, Any]:
 
 class ArmBody(StrictModel):
     id: Identifier
-    features: list[Feature]
+    features: Annotated[list[Feature], FailFast()]
     tags: list[Annotated[str, Field(max_length=128)]] = Field(default_factory=list, max_length=MAX_TAGS)
     metadata: Annotated[dict[str, Any], AfterValidator(_storable)] = Field(default_factory=dict)
 
 
 class ArmsBody(StrictModel):
+    max_bytes: ClassVar[int] = MAX_ARMS_BYTES
+
     arms: Annotated[list[ArmBody], Field(min_length=1, max_length=MAX_ARMS)]
 
 
@@ -50,7 +52,12 @@ ArmsBody.in_pieces = Items(ArmsBody, "arms", ArmBody, MAX_ARMS)
 
 
 class ArmIdsBody(StrictModel):
+    max_bytes: ClassVar[int] = MAX_IDS_BYTES
+
     ids: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_ARMS)]
+
+
+ArmIdsBody.in_pieces = Whole(ArmIdsBody)
 
 
 class ArmView(BaseModel):

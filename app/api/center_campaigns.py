@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field, model_validator
 
 from app.api.catalogue_centers import CenterGuaranteeView
 from app.api.fields import Identifier, Page, PageLimit, Seed, Value
-from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_K
+from app.api.large_json import Items, Whole
+from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
 from app.api.services import CenterCampaignsDep
 from app.api.strict_json import JsonRoute, StrictModel, reply
 from app.services.campaigns.noisy_centers import CenterCampaign, CenterParameters, answer
@@ -23,6 +24,8 @@ class CenterCampaignBody(StrictModel):
 
     ``epsilon`` is on the scale of the distances. ``mix`` is used by ns_ts, ``threshold`` by ns_tands.
     """
+
+    max_bytes: ClassVar[int] = MAX_IDS_BYTES
 
     id: Identifier
     points: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_CENTER_POINTS)]
@@ -44,6 +47,9 @@ class CenterCampaignBody(StrictModel):
         return self
 
 
+CenterCampaignBody.in_pieces = Whole(CenterCampaignBody)
+
+
 class AskQueriesBody(StrictModel):
     count: Annotated[int, Field(ge=1, le=MAX_ASKED)] = 100
 
@@ -54,7 +60,12 @@ class DistanceItem(StrictModel):
 
 
 class TellDistancesBody(StrictModel):
+    max_bytes: ClassVar[int] = MAX_IDS_BYTES
+
     results: Annotated[list[DistanceItem], Field(min_length=1, max_length=MAX_ASKED)]
+
+
+TellDistancesBody.in_pieces = Items(TellDistancesBody, "results", DistanceItem, MAX_ASKED)
 
 
 class QueryView(BaseModel):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from app.api.fields import Identifier, Seed
 from app.api.filters import FilterBody, RulesBody, rules, wanted
-from app.api.limits import MAX_BATCH, MAX_EXCLUDE, MAX_K
+from app.api.large_json import Items, Whole
+from app.api.limits import MAX_BATCH, MAX_BATCH_BYTES, MAX_EXCLUDE, MAX_IDS_BYTES, MAX_K
 from app.api.services import BanditsDep, ChoosingDep, SlatesDep
 from app.api.strict_json import JsonRoute, StrictModel, reply
 from app.errors import within
@@ -24,6 +25,8 @@ class ChooseBody(StrictModel):
     which arms are eligible. ``rules``: arms that stand at given places, and how many may share a value.
     """
 
+    max_bytes: ClassVar[int] = MAX_IDS_BYTES
+
     key: Identifier | None = None
     k: Annotated[int, Field(ge=1, le=MAX_K)] = 1
     exclude: list[Identifier] = Field(default_factory=list, max_length=MAX_EXCLUDE)
@@ -35,8 +38,16 @@ class ChooseBody(StrictModel):
     rules: RulesBody | None = None
 
 
+ChooseBody.in_pieces = Whole(ChooseBody)
+
+
 class ChooseBatchBody(StrictModel):
+    max_bytes: ClassVar[int] = MAX_BATCH_BYTES
+
     requests: Annotated[list[ChooseBody], Field(min_length=1, max_length=MAX_BATCH)]
+
+
+ChooseBatchBody.in_pieces = Items(ChooseBatchBody, "requests", ChooseBody, MAX_BATCH, MAX_IDS_BYTES)
 
 
 class ChosenArmView(BaseModel):

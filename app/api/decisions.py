@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from app.api.fields import Token
-from app.api.limits import MAX_BATCH
+from app.api.large_json import Items
+from app.api.limits import MAX_BATCH, MAX_REWARDS_BYTES
 from app.api.receipts import RejectedView
 from app.api.services import DecisionsDep
 from app.api.strict_json import JsonRoute, StrictModel, reply
@@ -17,10 +18,12 @@ router = APIRouter(prefix="/v1", tags=["choices"], route_class=JsonRoute)
 
 
 class ActivationsBody(StrictModel):
-    decisions: Annotated[
-        list[Token],
-        Field(min_length=1, max_length=MAX_BATCH),
-    ]
+    max_bytes: ClassVar[int] = MAX_REWARDS_BYTES
+
+    decisions: Annotated[list[Token], Field(min_length=1, max_length=MAX_BATCH)]
+
+
+ActivationsBody.in_pieces = Items(ActivationsBody, "decisions", Token, MAX_BATCH)
 
 
 class ActivationView(BaseModel):

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.api.problems import PROBLEM
+from app.api.strict_json import JsonRoute
 
 Document = dict[str, Any]
 
@@ -96,6 +97,11 @@ def _document(app: FastAPI) -> Document:
     for path, methods in found["paths"].items():
         for method, operation in methods.items():
             _complete(operation, method, path)
+    for route in app.routes:
+        if isinstance(route, JsonRoute) and route.include_in_schema and route.max_bytes is not None:
+            for method in route.methods or ():
+                body = found["paths"][route.path][method.lower()]["requestBody"]
+                body["description"] = f"At most {route.max_bytes:,} bytes."
     return found
 
 

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.guard import Guard
 from app.api.problems import PROBLEM, problem, problem_of
+from app.api.strict_json import MOST_BYTES
 from app.errors import BadRequest, Forbidden, TooLarge, Unauthorized
 from app.observability.metrics import Metrics
 
@@ -30,7 +31,11 @@ DIGITS = 18  # of a content-length; more digits could take Python long to read
 
 
 class Gateway:
-    """Wraps the application. ``max_body_bytes`` holds for all but streamed bodies."""
+    """Wraps the application. ``max_body_bytes`` holds for all but streamed bodies.
+
+    A route that allows less says so in its scope (``MOST_BYTES``) before it reads the body. A body is refused
+    by its Content-Length where it has one, else while it is read.
+    """
 
     def __init__(
         self, app: ASGIApp, *, guard: Guard, metrics: Metrics, max_body_bytes: int, access_log: bool
@@ -83,19 +88,16 @@ class Gateway:
 
         async def limited() -> Message:
             nonlocal read
-            if _content_length(scope) > self._max_body_bytes:
-                raise self._too_large()
+            most = min(self._max_body_bytes, scope.get(MOST_BYTES, self._max_body_bytes))
+            if _content_length(scope) > most:
+                raise _too_large(most)
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self._max_body_bytes:
-                raise self._too_large()
+            if read > most:
+                raise _too_large(most)
             return message
 
         return limited
-
-    def _too_large(self) -> TooLarge:
-        limit = f"the body must not be larger than {self._max_body_bytes >> 20} MiB"
-        return TooLarge(f"{limit}; use the import for large catalogues", loc=("body",))
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: bytes) -> None:
         route = getattr(scope.get("route"), "path", "none")
@@ -134,6 +136,10 @@ def _content_length(scope: Scope) -> int:
         if name == b"content-length":
             return int(value[:DIGITS]) if value.isdigit() else 0
     return 0
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"the body must not be larger than {most:,} bytes", loc=("body",))
 
 
 async def _send(send: Send, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:

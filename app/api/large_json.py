@@ -1,29 +1,70 @@
-"""Large bodies of numbers or of arms, parsed a piece at a time: other requests are answered meanwhile.
+"""Large bodies, read in a thread and a piece at a time: other requests are answered meanwhile.
 
 To parse a large body in a thread is not enough: a parser holds the interpreter's lock until it is done. So
-msgspec finds where the fields and rows of the body end, which takes little time. Then pydantic validates a
-few rows at a time, and the lock is free in between. Rows of numbers become arrays. The same bodies are
-allowed as among small ones, and errors name fields in the same way.
+a list is cut into pieces before it is parsed, and the lock is free in between. Pydantic validates each piece,
+so the same bodies are allowed as among small ones, and errors name fields in the same way; of a list only the
+first item that is wrong is named.
+
+Where to cut? After a guess: at the end of an object (or of a row) near the size wanted. The guess may be
+wrong, within a string say. But JSON is read from left to right: if the piece so far is a list, it ends where
+an item ends, and if it is not, a later end is tried.
+
+msgspec looks at each piece first, at its outline: the fields of its objects, their values unparsed. It stops
+at the first field that is unknown, so that a body of nothing else costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, cached_property
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, conlist
+from pydantic import BaseModel, ConfigDict, FailFast, TypeAdapter, ValidationError, conlist
 
-from app.api.strict_json import StrictModel, invalid, whole
-from app.errors import Invalid, Location, TooLarge
+from app.api.limits import MAX_LINE_BYTES
+from app.api.strict_json import StrictModel, invalid, public, whole
+from app.errors import Invalid, Location, ShortlistError, TooLarge
 
 PIECE = 2**16
+MOST_PARSED_AT_ONCE = 2**20
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+_COMMA = re.compile(rb"\s*,\s*")
+_CLOSING = re.compile(rb"\]\s*\}\s*\Z")
+_CLOSING_BYTES = 1_024
+_ENDS = {end: re.compile(re.escape(end) + rb"\s*,") for end in (b"}", b"]", b'"')}
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\[(\d+)\]`)?", re.DOTALL)
+_NO_OBJECT = re.compile(r"Expected `object`, got .* - at `\$\[(\d+)\]`")
+_AT = re.compile(r"\(byte (\d+)\)")
+_FORBIDDEN = "Extra inputs are not permitted"
 Numbers = NDArray[np.float64]
 Raw = msgspec.Raw
+
+
+class _Row(msgspec.Struct, array_like=True, gc=False):
+    """Any JSON array; what it holds is passed over."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """How to read a body of one large field at most: all at once, after a look at its outline."""
+
+    model: type[StrictModel]
+
+    def __call__(self, data: bytes) -> StrictModel:
+        """Return the model. Raises Invalid, TooLarge."""
+        try:
+            fields = _outline(self.model).decode(data)
+        except msgspec.ValidationError as error:
+            raise _refusal(error, ("body",)) from None
+        except (msgspec.DecodeError, RecursionError):
+            return whole(self.model, data)  # it says what is wrong
+        _check_lengths(self.model, fields, ("body",))
+        return whole(self.model, data)
 
 
 @dataclass(frozen=True)
@@ -31,7 +72,8 @@ class Pieces:
     """How to read a body that holds ``rows``, a field of rows of numbers, and fields of ``numbers``.
 
     In the model that is returned these are arrays of float64, where null is NaN; rows that differ in length
-    remain lists. ``number`` is the type of a number; the limits are those of the model.
+    remain lists. ``number`` is the type of a number; the limits are those of the model. ``most_strings``: a
+    body has no more strings than that, names of fields included.
     """
 
     model: type[StrictModel]
@@ -40,30 +82,45 @@ class Pieces:
     number: Any
     most_rows: int
     most_numbers: int
+    most_strings: int = 1_000
 
     def __call__(self, data: bytes) -> StrictModel:
         """Return the model. Raises Invalid, TooLarge."""
-        cut = _cut(data, self.rows, self.most_rows)
-        if cut is None:
-            return whole(self.model, data)
-        fields, rows = cut
-        long = [name for name in self.numbers if len(bytes(fields.get(name, b""))) > PIECE]
+        if data.count(b'"') > 2 * self.most_strings:
+            raise TooLarge("too many strings, or fields", loc=("body",))
+        try:
+            outline = _outline(self.model).decode(data)
+        except msgspec.ValidationError as error:
+            raise _refusal(error, ("body",)) from None
+        except (msgspec.DecodeError, RecursionError):
+            raise _no_json() from None
+        given = {name: bytes(getattr(outline, name)) for name in self.model.model_fields}
+        given = {name: text for name, text in given.items() if text}
+        long = [name for name in self.numbers if len(given.get(name, b"")) > PIECE]
+        rows = given.pop(self.rows, None)
         # All but numbers; a row, or a number, stands for all of them.
-        few: dict[str, Any] = {**fields, self.rows: [[0.0]][: len(rows)], **{name: [0.0] for name in long}}
+        few: dict[str, Any] = {name: Raw(text) for name, text in given.items()}
+        few |= {name: [0.0] for name in long}
+        if rows is not None:
+            few[self.rows] = None if rows[:1] != b"[" else [[0.0]] if rows[1:-1].strip() else []
         head = whole(self.model, msgspec.json.encode(few))
-        found: dict[str, Any] = {name: self._long(bytes(fields[name]), ("body", name)) for name in long}
-        return head.model_copy(update={**found, self.rows: self._matrix(rows)})
+        found: dict[str, Any] = {name: self._long(given[name], ("body", name)) for name in long}
+        return head.model_copy(update={**found, self.rows: self._matrix(rows or b"")})
 
-    def _matrix(self, rows: list[Raw]) -> Numbers | list[list[Any]]:
+    def _matrix(self, rows: bytes) -> Numbers | list[list[Any]]:
         row = conlist(self.number, min_length=1, max_length=self.most_numbers)
-        some: TypeAdapter[Any] = TypeAdapter(conlist(row), config=_STRICT)
+        some = _list_of(row, _STRICT)
+        where: Location = ("body", self.rows)
         parts, place = list[Any](), 0
-        for text, count in _batches(rows):
-            if count == 1 and len(text) > PIECE:
-                parts.append(self._long(text[1:-1], ("body", self.rows, place))[None])
+        cut = _Cut(b"]", msgspec.json.Decoder(list[_Row]).decode, most_bytes=len(rows))
+        for text, items in cut.lists(rows, 1, len(rows) - 1, where):
+            if place + len(items) > self.most_rows:
+                raise TooLarge(f"must have at most {self.most_rows} items", loc=where)
+            if len(items) == 1 and len(text) > PIECE:
+                parts.append(self._long(text[1:-1], (*where, place))[None])
             else:
-                parts.append(_array(_checked(some, text, ("body", self.rows), place)))
-            place += count
+                parts.append(_array(_checked(some, text, where, place)))
+            place += len(items)
         widths = {part.shape[1] if isinstance(part, np.ndarray) else None for part in parts}
         if len(widths) == 1 and None not in widths:
             return np.concatenate(parts)
@@ -73,10 +130,10 @@ class Pieces:
 
     def _long(self, text: bytes, where: Location) -> Numbers:
         """The numbers of one long list, cut at commas: a list within it is an error in its piece."""
-        some: TypeAdapter[Any] = TypeAdapter(conlist(self.number), config=_STRICT)
+        some = _list_of(self.number, _STRICT)
         text = text.strip()
         if not text.startswith(b"["):
-            _checked(some, text, where, 0)
+            raise Invalid("Input should be a valid list", loc=where)
         parts, count, start = list[Numbers](), 0, 1
         while start < len(text) - 1:
             end = text.find(b",", start + PIECE)
@@ -96,51 +153,204 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Items:
-    """How to read a body that holds ``items``, a field with at most ``most`` models of one ``kind``."""
+    """How to read a body that holds ``items`` and nothing else: at most ``most`` of a ``kind``.
+
+    ``kind`` is a model, or a type of strings. ``most_bytes`` bounds an item.
+    """
 
     model: type[StrictModel]
     items: str
-    kind: type[BaseModel]
+    kind: Any
     most: int
+    most_bytes: int = MAX_LINE_BYTES
 
     def __call__(self, data: bytes) -> StrictModel:
         """Return the model. Raises Invalid, TooLarge."""
-        cut = _cut(data, self.items, self.most)
-        if cut is None:
-            return whole(self.model, data)
-        fields, rows = cut
-        head = whole(self.model, msgspec.json.encode({**fields, self.items: rows[:1]}))
-        some: TypeAdapter[Any] = TypeAdapter(conlist(self.kind))
-        found = list[BaseModel]()
-        for text, _ in _batches(rows):
-            found += _checked(some, text, ("body", self.items), len(found))
-        return head.model_copy(update={self.items: found})
+        where: Location = ("body", self.items)
+        opening, closing = self._opening.match(data), _closing(data)
+        if opening is None or closing is None:
+            return self._unlike(data)
+        found = list[Any]()
+        for text, items in self._cut.lists(data, opening.end(), closing, where):
+            if len(found) + len(items) > self.most:
+                raise TooLarge(f"must have at most {self.most} items", loc=where)
+            if self._is_object:
+                for place, item in enumerate(items, len(found)):
+                    _check_lengths(self.kind, item, (*where, place))
+            found += _checked(self._some, text, where, len(found))
+        if not found:
+            return whole(self.model, data[: opening.end()] + b"]}")
+        values: dict[str, Any] = {self.items: found}
+        return self.model.model_construct(None, **values)
+
+    def _unlike(self, data: bytes) -> StrictModel:
+        """Read a body that does not begin, or end, as most do."""
+        if len(data) > MOST_PARSED_AT_ONCE:
+            raise Invalid(f'must be {{"{self.items}": [...]}} and nothing else', loc=("body",))
+        return Whole(self.model)(data)
+
+    @cached_property
+    def _opening(self) -> re.Pattern[bytes]:
+        return re.compile(rb'\s*\{\s*"' + self.items.encode() + rb'"\s*:\s*\[\s*')
+
+    @cached_property
+    def _is_object(self) -> bool:
+        return isinstance(self.kind, type) and issubclass(self.kind, BaseModel)
+
+    @cached_property
+    def _some(self) -> TypeAdapter[Any]:
+        return _list_of(self.kind)
+
+    @cached_property
+    def _cut(self) -> _Cut:
+        if self._is_object:
+            return _Cut(b"}", _outlines(self.kind).decode, self.most_bytes)
+        return _Cut(b'"', msgspec.json.Decoder(list[str]).decode, self.most_bytes)
 
 
-def _cut(data: bytes, rows: str, most: int) -> tuple[dict[str, Raw], list[Raw]] | None:
-    """The fields of a body, and the rows in one of them; None where it does not hold any. Raises TooLarge."""
-    try:
-        fields = msgspec.json.decode(data, type=dict[str, Raw])
-        found = msgspec.json.decode(fields.get(rows, b""), type=list[Raw])
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    if len(found) > most:
-        raise TooLarge(f"must have at most {most} items", loc=("body", rows))
-    return fields, found
+@dataclass(frozen=True)
+class _Cut:
+    """How to cut a list whose items end with ``end``, none of them of more than ``most_bytes``.
+
+    ``decode`` reads a piece as msgspec does: ValidationError if an item cannot be one.
+    """
+
+    end: bytes
+    decode: Callable[[bytes], list[Any]]
+    most_bytes: int
+
+    def lists(self, data: bytes, start: int, stop: int, where: Location) -> Iterator[tuple[bytes, list[Any]]]:
+        """Yield lists as JSON, with their items, that make up the list between two places of ``data``."""
+        first = 0
+        while start < stop:
+            text, items, end = self._next(data, start, stop, (where, first))
+            yield text, items
+            first += len(items)
+            if end == stop:
+                return
+            comma = _COMMA.match(data, end, stop)
+            if comma is None:
+                raise _no_json()
+            start = comma.end()
+        if first:
+            raise _no_json()  # a comma at the end
+
+    def _next(
+        self, data: bytes, start: int, stop: int, at: tuple[Location, int]
+    ) -> tuple[bytes, list[Any], int]:
+        where, first = at
+        for end in self._ends(data, start, stop):
+            text = b"[%b]" % data[start:end]
+            try:
+                return text, self.decode(text), end
+            except msgspec.ValidationError as error:
+                raise _refusal(error, where, first) from None
+            except msgspec.DecodeError as error:
+                if end == stop or not _ends_too_early(error, text):
+                    raise _no_json() from None
+            except RecursionError:
+                raise _no_json() from None
+        try:
+            self.decode(b"[" + data[start : start + PIECE])
+        except msgspec.ValidationError as error:
+            raise _refusal(error, where, first) from None
+        except (msgspec.DecodeError, RecursionError):
+            pass
+        message = f"an item must not be longer than {self.most_bytes:,} bytes"
+        raise TooLarge(message, loc=where)
+
+    def _ends(self, data: bytes, start: int, stop: int) -> Iterator[int]:
+        """Where the piece may end: before so many bytes if it can be, else after ever more."""
+        if stop - start <= PIECE:
+            yield stop
+            return
+        near = data.rfind(self.end, start, start + PIECE) + 1
+        if near and _COMMA.match(data, near, stop):
+            yield near
+        size = PIECE
+        while size <= 2 * self.most_bytes:
+            farthest = start + size + self.most_bytes
+            match = _ENDS[self.end].search(data, start + size, min(stop, farthest))
+            if match is not None:
+                yield match.start() + 1
+            elif stop <= farthest:
+                yield stop
+                return
+            size *= 2
 
 
-def _batches(rows: list[Raw]) -> Iterator[tuple[bytes, int]]:
-    """Yield lists of rows as JSON, with how many they hold: some short ones, or a long one by itself."""
-    some, size = list[bytes](), 0
-    for row in rows:
-        text = bytes(row)
-        if some and size + len(text) > PIECE:
-            yield b"[" + b",".join(some) + b"]", len(some)
-            some, size = [], 0
-        some.append(text)
-        size += len(text) + 1
-    if some:
-        yield b"[" + b",".join(some) + b"]", len(some)
+def _closing(data: bytes) -> int | None:
+    """Where the list ends that ends a body."""
+    start = max(0, len(data) - _CLOSING_BYTES)
+    match = _CLOSING.search(data, start)
+    return None if match is None else match.start()
+
+
+@cache
+def _outline_type(model: type[BaseModel]) -> type[msgspec.Struct]:
+    """The fields of a model, all of them optional, their values unparsed."""
+    fields: list[Any] = [(name, Raw, Raw()) for name in model.model_fields]
+    return msgspec.defstruct(f"{model.__name__}Outline", fields, forbid_unknown_fields=True, gc=False)
+
+
+@cache
+def _outline(model: type[BaseModel]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_outline_type(model))
+
+
+@cache
+def _outlines(model: type[BaseModel]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(list[_outline_type(model)])  # type: ignore[misc]  # made at run time
+
+
+@cache
+def _bounded_lists(model: type[BaseModel]) -> dict[str, int]:
+    """Lists of numbers, or of strings that have no comma, and how many items each may have."""
+    found = {}
+    for name, field in model.model_fields.items():
+        (item,) = get_args(field.annotation) if get_origin(field.annotation) is list else (None,)
+        most = next((mark.max_length for mark in field.metadata if hasattr(mark, "max_length")), None)
+        kind, *marks = get_args(item) if get_origin(item) is Annotated else (item,)
+        if most is not None and (kind is float or any(getattr(mark, "pattern", None) for mark in marks)):
+            found[name] = most
+    return found
+
+
+def _check_lengths(model: type[BaseModel], outline: msgspec.Struct, where: Location) -> None:
+    """Raise for a list with too many items, without reading them: they are counted by their commas."""
+    for name, most in _bounded_lists(model).items():
+        text = memoryview(getattr(outline, name))
+        if len(text) > PIECE and bytes(text).count(b",") >= most:
+            message, place = f"List should have at most {most} items", (*where, name)
+            raise TooLarge(message, loc=place) if len(where) == 1 else Invalid(message, loc=place)
+
+
+def _refusal(error: msgspec.ValidationError, where: Location, first: int = 0) -> ShortlistError:
+    """What pydantic would say of an object with an unknown field, and of what is no object."""
+    text = str(error)
+    if (unknown := _UNKNOWN.fullmatch(text)) is not None:
+        place = () if unknown[2] is None else (first + int(unknown[2]),)
+        return Invalid(_FORBIDDEN, loc=(*where, *place, *public((unknown[1],))))
+    if (other := _NO_OBJECT.fullmatch(text)) is not None:
+        return Invalid("Input should be an object", loc=(*where, first + int(other[1])))
+    place = (first + int(found[1]),) if (found := re.search(r"`\$\[(\d+)\]", text)) else ()
+    return Invalid("Input is of the wrong type", loc=(*where, *place))
+
+
+def _ends_too_early(error: msgspec.DecodeError, text: bytes) -> bool:
+    """Whether the text is JSON as far as it goes."""
+    found = _AT.search(str(error))
+    return found is None or int(found[1]) >= len(text) - 1
+
+
+def _no_json() -> Invalid:
+    return Invalid("Invalid JSON", loc=("body",))
+
+
+def _list_of(kind: Any, config: ConfigDict | None = None) -> TypeAdapter[Any]:
+    """Lists of a kind. Reading one ends at the first item that is wrong."""
+    annotated: Any = Annotated
+    return TypeAdapter(annotated[conlist(kind), FailFast()], config=config)
 
 
 def _checked(kind: TypeAdapter[Any], text: bytes, where: Location, first: int) -> Any:

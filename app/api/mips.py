@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from fastapi import APIRouter, Query, Request
@@ -18,10 +18,19 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdap
 
 from app.api.fields import Feature, Identifier, Seed
 from app.api.filters import FilterBody, wanted
-from app.api.large_json import Pieces
-from app.api.limits import MAX_DIM, MAX_FEATURE, MAX_K, MAX_TERM, MAX_VECTOR_DIM, MAX_VECTORS
+from app.api.large_json import Pieces, Whole
+from app.api.limits import (
+    MAX_DIM,
+    MAX_FEATURE,
+    MAX_K,
+    MAX_NUMBERS_BYTES,
+    MAX_TERM,
+    MAX_VECTOR_BYTES,
+    MAX_VECTOR_DIM,
+    MAX_VECTORS,
+)
 from app.api.services import CataloguesDep, MipsDep
-from app.api.strict_json import JsonRoute, StrictModel, invalid, read_body
+from app.api.strict_json import MOST_BYTES, JsonRoute, StrictModel, invalid, read_body
 from app.errors import DimensionMismatch, Invalid, Location, NonFinite, TooLarge
 from app.services.queries.mips import Found, Mips
 from app.services.queries.mips_methods import MethodName, MipsRequest
@@ -70,6 +79,8 @@ class MipsBody(StrictModel):
     in which coordinates are sampled.
     """
 
+    max_bytes: ClassVar[int] = MAX_VECTOR_BYTES
+
     query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_DIM)]
     k: Count = 1
     method: MethodName = "bounded_me"
@@ -80,14 +91,22 @@ class MipsBody(StrictModel):
     seed: Seed | None = None
 
 
+MipsBody.in_pieces = Whole(MipsBody)
+
+
 class CatalogueMipsBody(MipsBody):
     """``filter``: which arms are searched; as ``MipsBody`` otherwise."""
 
     filter: FilterBody | None = None
 
 
+CatalogueMipsBody.in_pieces = Whole(CatalogueMipsBody)
+
+
 class VectorsMipsBody(MipsBody):
     """Without ``value_range`` finding the range reads everything, so the answer is exact."""
+
+    max_bytes: ClassVar[int] = MAX_NUMBERS_BYTES
 
     query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_VECTOR_DIM)]
     vectors: Annotated[
@@ -104,6 +123,7 @@ VectorsMipsBody.in_pieces = Pieces(
 # /v1/mips reads its body by itself, for it may be JSON or numbers; so it is documented by hand.
 _VECTORS_BODY: dict[str, Any] = {
     "required": True,
+    "description": f"As JSON at most {MAX_NUMBERS_BYTES:,} bytes.",
     "content": {
         "application/json": {"schema": VectorsMipsBody.model_json_schema()},
         RAW: {"schema": {"type": "string", "format": "binary"}},
@@ -205,6 +225,7 @@ async def search_vectors(
         if request.query_params:
             name = next(iter(request.query_params))
             raise Invalid("belongs into the JSON body", loc=("query", name))
+        request.scope[MOST_BYTES] = VectorsMipsBody.max_bytes
         return await _json(mips, await request.body())
     given = None if value_range is None else _split(value_range, ValueRange, "value_range")
     asked = None if query is None else _split(query, list[Feature], "query")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from app.api.fields import Identifier, Value
-from app.api.limits import MAX_REWARDS
+from app.api.large_json import Items
+from app.api.limits import MAX_OBSERVATIONS_BYTES, MAX_REWARDS
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import BanditsDep, RewardsDep
 from app.api.strict_json import JsonRoute, StrictModel
@@ -25,7 +26,12 @@ class ObservationItem(StrictModel):
 
 
 class ObservationsBody(StrictModel):
+    max_bytes: ClassVar[int] = MAX_OBSERVATIONS_BYTES
+
     observations: Annotated[list[ObservationItem], Field(min_length=1, max_length=MAX_REWARDS)]
+
+
+ObservationsBody.in_pieces = Items(ObservationsBody, "observations", ObservationItem, MAX_REWARDS)
 
 
 @router.post("/{bandit}/observations", status_code=202, response_model=ReceiptView)

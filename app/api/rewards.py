@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from app.api.fields import Identifier, Token, Value
-from app.api.limits import MAX_REWARDS
+from app.api.large_json import Items
+from app.api.limits import MAX_REWARDS, MAX_REWARDS_BYTES
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import RewardsDep
 from app.api.strict_json import JsonRoute, StrictModel
@@ -25,7 +26,12 @@ class RewardItem(StrictModel):
 
 
 class RewardsBody(StrictModel):
+    max_bytes: ClassVar[int] = MAX_REWARDS_BYTES
+
     rewards: Annotated[list[RewardItem], Field(min_length=1, max_length=MAX_REWARDS)]
+
+
+RewardsBody.in_pieces = Items(RewardsBody, "rewards", RewardItem, MAX_REWARDS)
 
 
 @router.post("/rewards", status_code=202, response_model=ReceiptView)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
@@ -10,8 +10,16 @@ from pydantic_core import CoreSchema, core_schema
 
 from app.api.fields import Feature, Identifier, Seed, Temperature
 from app.api.filters import FilterBody, wanted
-from app.api.large_json import Pieces
-from app.api.limits import MAX_DIM, MAX_DRAWS, MAX_FACTORS, MAX_LOG_FACTOR, MAX_STATES
+from app.api.large_json import Pieces, Whole
+from app.api.limits import (
+    MAX_DIM,
+    MAX_DRAWS,
+    MAX_FACTORS,
+    MAX_LOG_FACTOR,
+    MAX_NUMBERS_BYTES,
+    MAX_STATES,
+    MAX_VECTOR_BYTES,
+)
 from app.api.services import CataloguesDep, SamplingDep
 from app.api.strict_json import JsonRoute, StrictModel
 from app.errors import TooLarge
@@ -63,19 +71,32 @@ class _HowBody(StrictModel):
 class SampleBody(_HowBody):
     """D rows of N numbers. null and "-Infinity" are log 0: a row that has one is never drawn."""
 
+    max_bytes: ClassVar[int] = MAX_NUMBERS_BYTES
+
     log_factors: Annotated[list[Row], Field(min_length=1, max_length=MAX_STATES)]
     log_prior: Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_STATES)] | None = None
 
 
 SampleBody.in_pieces = Pieces(
-    SampleBody, "log_factors", ["log_prior"], LogFactor, most_rows=MAX_STATES, most_numbers=MAX_FACTORS
+    SampleBody,
+    "log_factors",
+    ["log_prior"],
+    LogFactor,
+    most_rows=MAX_STATES,
+    most_numbers=MAX_FACTORS,
+    most_strings=MAX_FACTORS + MAX_STATES + 1_000,
 )
 
 
 class CatalogueSampleBody(_HowBody):
+    max_bytes: ClassVar[int] = MAX_VECTOR_BYTES
+
     query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_DIM)]
     temperature: Temperature = 1.0
     filter: FilterBody | None = None
+
+
+CatalogueSampleBody.in_pieces = Whole(CatalogueSampleBody)
 
 
 class SampleCostView(BaseModel):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from app.api.fields import Identifier, Page, PageLimit, Seed, Value
-from app.api.limits import MAX_ASKED, MAX_SLATE_ARMS, MAX_VALUE
+from app.api.large_json import Items, Whole
+from app.api.limits import MAX_ASKED, MAX_IDS_BYTES, MAX_SLATE_ARMS, MAX_VALUE, MAX_VECTOR_BYTES
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import BanditsDep, RewardsDep, SlatesDep, SlateWarmStartDep
 from app.api.strict_json import JsonRoute, StrictModel, reply
@@ -24,6 +25,8 @@ class SlateBody(StrictModel):
     noise of a total. One of the two must be given; ``independent_noise`` says that the arms of a slate err
     independently, and goes with ``noise_range``.
     """
+
+    max_bytes: ClassVar[int] = MAX_VECTOR_BYTES
 
     id: Identifier
     arms: Annotated[list[Identifier], Field(min_length=2, max_length=MAX_SLATE_ARMS)]
@@ -47,6 +50,9 @@ class SlateBody(StrictModel):
         return self
 
 
+SlateBody.in_pieces = Whole(SlateBody)
+
+
 class AskBody(StrictModel):
     count: Annotated[int, Field(ge=1, le=MAX_ASKED)] = 1
 
@@ -57,7 +63,12 @@ class ResultItem(StrictModel):
 
 
 class TellBody(StrictModel):
+    max_bytes: ClassVar[int] = MAX_IDS_BYTES
+
     results: Annotated[list[ResultItem], Field(min_length=1, max_length=MAX_ASKED)]
+
+
+TellBody.in_pieces = Items(TellBody, "results", ResultItem, MAX_ASKED)
 
 
 class TeachBody(StrictModel):

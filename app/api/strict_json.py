@@ -16,6 +16,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable, Container, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
@@ -27,13 +28,20 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from app.api.limits import MAX_BODY_BYTES
 from app.api.problems import problem_response
 from app.errors import Invalid, Location, ShortlistError, TooLarge
 
 JSON = "application/json"
 FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 # Up to this many bytes a body is parsed on the event loop, which takes a few milliseconds at most.
-LARGE = 2**18
+LARGE = 2**16
+# Bodies of up to so many bytes are not kept waiting by larger ones.
+VERY_LARGE = 2**21
+# In the scope of a request: how many bytes its body may have. The gateway refuses more.
+MOST_BYTES = "shortlist.most_bytes"
+_readers = ThreadPoolExecutor(2, thread_name_prefix="large-bodies")
+_reader = ThreadPoolExecutor(1, thread_name_prefix="very-large-bodies")
 _encode = msgspec.json.Encoder().encode
 
 M = TypeVar("M", bound="StrictModel")
@@ -42,11 +50,13 @@ M = TypeVar("M", bound="StrictModel")
 class StrictModel(BaseModel):
     """Base of all request bodies.
 
-    ``in_pieces`` parses a body of more than ``LARGE`` bytes, in a thread; see ``large_json``. Without it a
-    large body is parsed as a small one is.
+    ``max_bytes``   a larger body is refused before it is read
+    ``in_pieces``   parses a body of more than ``LARGE`` bytes, in a thread; see ``large_json``. Every model
+                    has it that allows bodies so large.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    max_bytes: ClassVar[int] = MAX_BODY_BYTES
     in_pieces: ClassVar[Callable[[bytes], Any] | None] = None
 
 
@@ -70,13 +80,13 @@ def invalid(error: ValidationError, where: Location, *, first: int = 0) -> Short
             return TooLarge(item["msg"].removeprefix("Value error, "), loc=(*where, *item["loc"]))
     return Invalid.many(
         [
-            ((*where, *_public(item["loc"], first)), item["msg"].removeprefix("Value error, "))
+            ((*where, *public(item["loc"], first)), item["msg"].removeprefix("Value error, "))
             for item in found[:20]
         ]
     )
 
 
-def _public(loc: tuple[int | str, ...], first: int = 0) -> Location:
+def public(loc: tuple[int | str, ...], first: int = 0) -> Location:
     """An unknown field is named as it was sent, if it looks like a name; anything else is not repeated."""
     named = tuple(part if isinstance(part, int) or FIELD_NAME.fullmatch(part) else "?" for part in loc)
     return (first + named[0], *named[1:]) if named and isinstance(named[0], int) else named
@@ -93,6 +103,8 @@ class JsonRoute(APIRoute):
             response = await handle(Request(scope, receive))
             await response(scope, receive, send)
 
+        body = Parameters.of(self.endpoint, set(self.param_convertors)).body
+        self.max_bytes = None if body is None else body[1].max_bytes
         self.app = answer  # without the exit stacks that FastAPI's own dependencies would need
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -109,6 +121,7 @@ class JsonRoute(APIRoute):
                     _check_query(request, queries)
                 arguments = {name: read(request) for name, read in readers}
                 if body is not None:
+                    request.scope[MOST_BYTES] = body[1].max_bytes
                     arguments[body[0]] = await read_body(body[1], await _body(request))
                 result = await endpoint(**arguments)
             except ShortlistError as error:
@@ -166,7 +179,7 @@ def _check_query(request: Request, known: Container[str]) -> None:
     seen: set[str] = set()
     for name, _ in request.query_params.multi_items():
         if name in seen or name not in known:
-            raise Invalid("a query parameter must be known, and given once", loc=_public(("query", name)))
+            raise Invalid("a query parameter must be known, and given once", loc=public(("query", name)))
         seen.add(name)
 
 
@@ -217,7 +230,8 @@ async def read_body(model: type[M], data: bytes) -> M:
     """The body as a model. Raises Invalid, TooLarge."""
     if model.in_pieces is None or len(data) <= LARGE:
         return whole(model, data)
-    found: M = await asyncio.to_thread(model.in_pieces, data)
+    threads = _readers if len(data) <= VERY_LARGE else _reader
+    found: M = await asyncio.get_running_loop().run_in_executor(threads, model.in_pieces, data)
     return found
 
 

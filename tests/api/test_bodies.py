@@ -11,12 +11,20 @@ from api_client import Api, running
 from endpoints import WRITES, Endpoint, build_world, with_token
 
 from app.api import limits
+from app.api.strict_json import LARGE, JsonRoute, Parameters, StrictModel
+from app.runtime.application import ENDPOINTS
 from app.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
 CANARY = "c4nary"
-LIMIT = 1 << 20
+LIMIT = 1 << 20  # of the service; most routes allow less
+ROUTES = [route for module in ENDPOINTS for route in module.router.routes if isinstance(route, JsonRoute)]
+MODELS = [
+    (route, body[1])
+    for route in ROUTES
+    if (body := Parameters.of(route.endpoint, set(route.param_convertors)).body) is not None
+]
 
 BROKEN = {
     "empty": b"",
@@ -44,10 +52,10 @@ BROKEN = {
     "surrogate in UTF-8": b'{"c4nary": "\xed\xa0\x80"}',
     "beyond Unicode": b'{"c4nary": "\xf4\x90\x80\x80"}',
     "lone surrogate": b'{"c4nary": "\\ud800"}',
-    "deep arrays": b"[" * 100_000,
-    "deep objects": b'{"a":' * 100_000,
-    "deep and closed": b"[" * 100_000 + b"]" * 100_000,
-    "deep below a field": b'{"arms": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "deep arrays": b"[" * 30_000,
+    "deep objects": b'{"a":' * 10_000,
+    "deep and closed": b"[" * 30_000 + b"]" * 30_000,
+    "deep below a field": b'{"arms": ' + b"[" * 30_000 + b"]" * 30_000 + b"}",
     "form": b"c4nary=1&dim=3",
     "gzip": bytes.fromhex("1f8b0800000000000003"),
 }
@@ -83,13 +91,29 @@ async def test_the_content_type_does_not_matter_but_the_bytes_do(world: tuple[Ap
         assert answer.status_code < 300, answer.text
 
 
+def limit_of(endpoint: Endpoint) -> int:
+    """How large a body may be there: of the service, or of the route if that is less."""
+    found = [model.max_bytes for route, model in MODELS if is_of(route, endpoint)]
+    assert found or endpoint.template == "/v1/mips"
+    return min([LIMIT, *found])
+
+
+def is_of(route: JsonRoute, endpoint: Endpoint) -> bool:
+    return route.path == endpoint.template and endpoint.method in route.methods
+
+
+@pytest.mark.parametrize("model", [model for _, model in MODELS])
+def test_a_large_body_is_read_in_a_thread(model: type[StrictModel]):
+    assert model.max_bytes <= LARGE or model.in_pieces is not None
+
+
 @pytest.mark.parametrize("endpoint", WRITES, ids=str)
 async def test_a_body_beyond_the_limit_is_too_large(world: tuple[Api, str], endpoint: Endpoint):
     api, _ = world
     before = await api.stored()
-    sent = 0
+    sent, most = 0, limit_of(endpoint)
 
-    async def chunks(total: int, size: int = 65_536) -> AsyncIterator[bytes]:
+    async def chunks(total: int, size: int = 16_384) -> AsyncIterator[bytes]:
         nonlocal sent
         for _ in range(0, total, size):
             sent += size
@@ -100,14 +124,14 @@ async def test_a_body_beyond_the_limit_is_too_large(world: tuple[Api, str], endp
             endpoint.method, endpoint.path, status=413, code="too_large", loc=["body"], **request
         )
 
-    await too_large(content=b" " * (LIMIT + 1))
-    await too_large(content=chunks(200 * LIMIT))
-    assert sent <= 2 * LIMIT, "a body without a length is read no further than the limit"
+    await too_large(content=b" " * (most + 1))
+    await too_large(content=chunks(200 * most))
+    assert sent <= 2 * most, "a body without a length is read no further than the limit"
     sent = 0
-    await too_large(content=chunks(LIMIT), headers={"content-length": str(LIMIT + 1)})
+    await too_large(content=chunks(most), headers={"content-length": str(most + 1)})
     assert sent == 0, "a body that says it is too large is not read"
-    await too_large(content=chunks(LIMIT), headers={"content-length": "9" * 30})
-    document = await api.refused(endpoint.method, endpoint.path, content=b" " * LIMIT)
+    await too_large(content=chunks(most), headers={"content-length": "9" * 30})
+    document = await api.refused(endpoint.method, endpoint.path, content=b" " * most)
     assert document["code"] == "invalid", "the limit itself is allowed"
     assert await api.stored() == before
 
@@ -162,4 +186,29 @@ async def test_the_largest_upsert_fits_into_a_body_at_256_dimensions():
     """The numbers of one upsert as they are printed at their longest."""
     numbers = limits.MAX_ARMS * limits.MAX_ELIMINATION_DIM
     longest = len("-1.2345678901234567e-05, ")
-    assert numbers * longest < Settings.model_fields["max_body_mb"].default << 20
+    assert numbers * longest < limits.MAX_ARMS_BYTES == Settings.model_fields["max_body_mb"].default << 20
+
+
+LONG = 128
+
+
+@pytest.mark.parametrize(
+    ("item", "most", "limit"),
+    [
+        ("x" * LONG, limits.MAX_EXCLUDE, limits.MAX_IDS_BYTES),
+        ("x" * LONG, limits.MAX_ARMS, limits.MAX_IDS_BYTES),
+        ("x" * LONG, limits.MAX_CENTER_POINTS, limits.MAX_IDS_BYTES),
+        ({"query": "x" * 64, "distance": -1.2345678901234567e-05}, limits.MAX_ASKED, limits.MAX_IDS_BYTES),
+        (-1.2345678901234567e-05, limits.MAX_DIM, limits.MAX_VECTOR_BYTES),
+        ("x" * LONG, limits.MAX_SLATE_ARMS, limits.MAX_VECTOR_BYTES),
+        (-1.2345678901234567e-05, limits.MAX_FACTORS, limits.MAX_NUMBERS_BYTES),
+        (
+            {"id": "x" * LONG, "key": "x" * LONG, "arm": "x" * LONG, "value": -1.2345678901234567e-05},
+            limits.MAX_REWARDS,
+            limits.MAX_OBSERVATIONS_BYTES,
+        ),
+    ],
+)
+def test_the_largest_list_fits_into_a_body(item: object, most: int, limit: int):
+    """With room for the other fields, for blanks, and for a line break after each item."""
+    assert most * (len(json.dumps(item)) + 3) + 10_000 < limit

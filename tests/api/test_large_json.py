@@ -12,12 +12,16 @@ from api_client import Api, Json
 from pydantic import TypeAdapter
 
 from app.api import large_json
-from app.api.arms import ArmsBody
+from app.api.arms import ArmIdsBody, ArmsBody
+from app.api.choose import ChooseBatchBody, ChooseBody
+from app.api.decisions import ActivationsBody
 from app.api.large_json import PIECE
-from app.api.mips import VectorsMipsBody
+from app.api.limits import MAX_LINE_BYTES
+from app.api.mips import MipsBody, VectorsMipsBody
+from app.api.rewards import RewardsBody
 from app.api.sampling import SampleBody
 from app.api.strict_json import LARGE, StrictModel, whole
-from app.errors import ShortlistError
+from app.errors import Invalid, ShortlistError, TooLarge
 
 pytestmark = pytest.mark.anyio
 
@@ -34,11 +38,16 @@ def pieces(model: type[StrictModel], body: Any) -> Any:
     return model.in_pieces(body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
-def errors(read: Any, body: bytes) -> Any:
-    """The status, and where the first error is."""
-    with pytest.raises(ShortlistError) as error:
-        read(body)
-    return error.value.status, [item[0] for item in error.value.errors][:1]
+def refused_alike(model: type[StrictModel], body: bytes) -> bool:
+    """Whether a large body is refused as a small one is: its status, and of its errors the first."""
+    found = []
+    for read in (model.in_pieces, partial(whole, model)):
+        assert read is not None
+        with pytest.raises(ShortlistError) as error:
+            read(body)
+        found.append((error.value.status, [item[0] for item in error.value.errors]))
+    (status, large), (expected, small) = found
+    return status == expected and bool(large) and large[0] in small
 
 
 def arms(count: int, dim: int) -> list[Json]:
@@ -70,7 +79,7 @@ def test_the_same_arms_are_read(shape: tuple[int, int]):
 )
 def test_errors_of_arms_are_those_of_a_small_body(change: Json):
     body = json.dumps(change).encode()
-    assert errors(ArmsBody.in_pieces, body) == errors(partial(whole, ArmsBody), body)
+    assert refused_alike(ArmsBody, body)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, WIDE), (300, 100), (WIDE, 1), (1, 3 * WIDE)])
@@ -121,7 +130,7 @@ def test_rows_of_several_lengths_stay_as_they_are():
 )
 def test_errors_are_those_of_a_small_body(change: Json):
     body = json.dumps({"query": [1.0], "vectors": [[1.0]], **change}).encode()
-    assert errors(VectorsMipsBody.in_pieces, body) == errors(partial(whole, VectorsMipsBody), body)
+    assert refused_alike(VectorsMipsBody, body)
 
 
 @pytest.mark.parametrize(
@@ -188,3 +197,118 @@ async def test_others_are_answered_while_a_large_body_is_read(
     assert not call.done()
     answered.set()
     assert (await call).status_code == 200
+
+
+WITHIN = {"id": "x", "features": [1.0], "metadata": {"a": '}, {"id": "y"', "b": [{"c": "]},"}, {}]}}
+
+
+@pytest.mark.parametrize("gap", ["", " ", "\n\t "])
+def test_a_list_is_cut_only_between_its_items(gap: str):
+    """Ends of objects within strings and within metadata look like ends of items."""
+    some = [{**WITHIN, "id": f"a{n}", "tags": ["}," * 60] * (n % 3)} for n in range(2_000)]
+    rows = f"{gap},{gap}".join(json.dumps(item) for item in some)
+    body = f'{gap}{{{gap}"arms"{gap}:{gap}[{gap}{rows}{gap}]{gap}}}{gap}'.encode()
+    assert len(body) > 3 * PIECE
+    assert pieces(ArmsBody, body).model_dump() == ArmsBody.model_validate_json(body).model_dump()
+
+
+def test_an_item_may_be_larger_than_a_piece_and_not_larger_than_its_limit():
+    def body(size: int) -> bytes:
+        some: list[Json] = [{"decision": "x", "value": 1}] * 3_000
+        some[1_500] = {"decision": "},{" * size, "value": 1}
+        return json.dumps({"rewards": some}).encode()
+
+    assert len(pieces(RewardsBody, body(PIECE)).rewards) == 3_000
+    with pytest.raises(TooLarge) as error:
+        pieces(RewardsBody, body(MAX_LINE_BYTES))
+    assert error.value.errors[0][0] == ("body", "rewards")
+
+
+@pytest.mark.parametrize(
+    "tail", [b"", b",", b",]", b",]}", b"]", b"]}x", b'],"x":1}', b"]]}", b",,{}]}", b"{}]}"]
+)
+def test_broken_lists_are_refused(tail: bytes):
+    item = b'{"decision":"x","value":1}'
+    body = b'{"rewards":[' + b",".join([item] * 9_000)
+    with pytest.raises(Invalid):
+        pieces(RewardsBody, body + tail)
+    assert len(pieces(RewardsBody, body + b"]}").rewards) == 9_000
+
+
+@pytest.mark.parametrize(
+    ("model", "opening", "loc"),
+    [
+        (ChooseBody, b"{", ("body", "u0")),
+        (MipsBody, b"{", ("body", "u0")),
+        (VectorsMipsBody, b"{", None),
+        (SampleBody, b"{", ("body", "u0")),
+        (ChooseBatchBody, b'{"requests":[{},{', ("body", "requests", 1, "u0")),
+        (RewardsBody, b'{"rewards":[{"decision":"x","value":1},{', ("body", "rewards", 1, "u0")),
+        (ArmsBody, b'{"arms":[{"id":"x","features":[]},{', ("body", "arms", 1, "u0")),
+        (ArmsBody, b"{", ("body", "u0")),
+    ],
+)
+def test_unknown_fields_are_not_counted(
+    model: type[StrictModel], opening: bytes, loc: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """The first one is named, and the object that has it is not validated."""
+    closing = b"}]}" if b"[" in opening else b"}"
+    body = opening + b",".join(b'"u%d":0' % n for n in range(PIECE)) + closing
+    monkeypatch.setattr(large_json, "whole", None)
+    with pytest.raises(ShortlistError) as error:
+        pieces(model, body)
+    assert [item[0] for item in error.value.errors] == [loc or ("body",)]
+
+
+def test_of_what_is_no_name_nothing_is_repeated():
+    with pytest.raises(Invalid) as error:
+        pieces(ChooseBody, b'{"%b":1}' % (b"c4nary " * PIECE))
+    assert error.value.errors == [(("body", "?"), "Extra inputs are not permitted")]
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "loc", "status"),
+    [
+        (ChooseBody, b'{"exclude":[%b]}', ("body", "exclude"), 413),
+        (ArmIdsBody, b'{"ids":[%b]}', ("body", "ids"), 413),
+        (MipsBody, b'{"query":[%b]}', ("body", "query"), 413),
+        (ChooseBatchBody, b'{"requests":[{},{"exclude":[%b]}]}', ("body", "requests", 1, "exclude"), 422),
+        (ActivationsBody, b'{"decisions":[%b]}', ("body", "decisions"), 413),
+        (ArmsBody, b'{"arms":[{"id":"a","features":[%b]}]}', ("body", "arms", 0, "features", 0), 422),
+    ],
+)
+def test_a_list_with_too_much_in_it_ends_early(
+    model: type[StrictModel], body: bytes, loc: Any, status: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Nothing larger than a few pieces is parsed, and one error is made, not one for each item."""
+    monkeypatch.setattr(large_json, "whole", None)
+    with pytest.raises(ShortlistError) as error:
+        pieces(model, body % b",".join([b'"a"'] * 2 * PIECE))
+    assert (error.value.status, [item[0] for item in error.value.errors]) == (status, [loc])
+
+
+@pytest.mark.parametrize("items", [b"{}", b"0", b"[]", b'{"decision":"x"}'])
+def test_one_bad_item_of_a_large_list_is_named(items: bytes):
+    with pytest.raises(Invalid) as error:
+        pieces(RewardsBody, b'{"rewards":[%b]}' % b",".join([items] * 9_000))
+    assert {item[0][:3] for item in error.value.errors} == {("body", "rewards", 0)}
+
+
+async def test_large_bodies_are_read_in_threads_of_their_own(api: Api, monkeypatch: pytest.MonkeyPatch):
+    """Those that are very large in another one, so that the others need not wait for them."""
+    threads = set()
+
+    def seen(model: type[StrictModel], data: bytes) -> Any:
+        threads.add((len(data) > LARGE, threading.current_thread().name.rpartition("_")[0]))
+        return whole(model, data)
+
+    monkeypatch.setattr(large_json, "whole", seen)
+    await api.catalogue("c", {"a": [1.0]})
+    await api.bandit("b", "c")
+    ids = [f"x{n:0100d}" for n in range(1_000)]
+    await api.ok("POST", "/v1/bandits/b/choose", {"exclude": ids})
+    assert threads == {(True, "large-bodies")}
+    assert len(json.dumps({"ids": ids})) > LARGE
+    body = {"query": [1.0], "vectors": [[1.5]] * 500_000}
+    await api.ok("POST", "/v1/mips", body)
+    assert threads == {(True, "large-bodies"), (False, "very-large-bodies")}
