@@ -10,16 +10,18 @@ from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
 from app.api.fields import Feature, Identifier, Page, PageLimit
-from app.api.large_json import Items, Whole
+from app.api.large_json import Items, MaxBytes, Whole
 from app.api.limits import MAX_ARMS, MAX_ARMS_BYTES, MAX_IDS_BYTES, MAX_METADATA_CHARS, MAX_TAGS
 from app.api.services import CataloguesDep
-from app.api.strict_json import JsonRoute, StrictModel
+from app.api.strict_json import JsonRoute, StrictModel, reply_with
 from app.errors import NotFound
 from app.services.catalogues.catalogues import Arm
 from app.services.formats.ids import refuse_repeats
 
 router = APIRouter(prefix="/v1/catalogues", tags=["catalogues"], route_class=JsonRoute)
 
+LONG_METADATA = f"metadata must not be longer than {MAX_METADATA_CHARS} characters"
+MAX_METADATA_BYTES = 8 * MAX_METADATA_CHARS  # as they are sent: with blanks, and escaped
 TWICE = "an id must not appear twice in one batch"
 
 
@@ -31,7 +33,7 @@ def _storable(metadata: dict[str, Any]) -> dict[str, Any]:
     except (ValueError, OverflowError, RecursionError):
         raise ValueError("metadata must hold finite numbers and integers of at most 64 bits") from None
     if len(text) > MAX_METADATA_CHARS:
-        raise ValueError(f"metadata must not be longer than {MAX_METADATA_CHARS} characters")
+        raise ValueError(LONG_METADATA)
     return metadata
 
 
@@ -39,7 +41,9 @@ class ArmBody(StrictModel):
     id: Identifier
     features: Annotated[list[Feature], FailFast()]
     tags: list[Annotated[str, Field(max_length=128)]] = Field(default_factory=list, max_length=MAX_TAGS)
-    metadata: Annotated[dict[str, Any], AfterValidator(_storable)] = Field(default_factory=dict)
+    metadata: Annotated[
+        dict[str, Any], MaxBytes(MAX_METADATA_BYTES, LONG_METADATA), AfterValidator(_storable)
+    ] = Field(default_factory=dict)
 
 
 class ArmsBody(StrictModel):
@@ -94,10 +98,10 @@ async def list_arms(
     catalogues: CataloguesDep,
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
-) -> Page[ArmView]:
+) -> Response:
     """All arms, those that have been as they are for longest first."""
     arms, following = await catalogues.use(catalogue, lambda found: catalogues.arms(found, cursor, limit))
-    return Page(items=[_arm_view(arm) for arm in arms], next=following)
+    return await reply_with("items", map(_arm_document, arms), next=following)
 
 
 @router.get("/{catalogue}/arms/{arm}", response_model=ArmView)
@@ -125,6 +129,10 @@ async def delete_arms(catalogue: str, body: ArmIdsBody, catalogues: CataloguesDe
 
 def as_arm(body: ArmBody) -> Arm:
     return Arm(body.id, body.features, body.tags, body.metadata)
+
+
+def _arm_document(arm: Arm) -> dict[str, Any]:
+    return {"id": arm.id, "features": arm.features, "tags": arm.tags, "metadata": arm.metadata}
 
 
 def _arm_view(arm: Arm) -> ArmView:

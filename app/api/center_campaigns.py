@@ -13,7 +13,7 @@ from app.api.fields import Identifier, Page, PageLimit, Seed, Value
 from app.api.large_json import Items, Whole
 from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
 from app.api.services import CenterCampaignsDep
-from app.api.strict_json import JsonRoute, StrictModel, reply
+from app.api.strict_json import JsonRoute, StrictModel, reply, reply_with
 from app.services.campaigns.noisy_centers import CenterCampaign, CenterParameters, answer
 
 router = APIRouter(prefix="/v1/centers", tags=["centers"], route_class=JsonRoute)
@@ -127,17 +127,15 @@ async def list_all(
 
 
 @router.post("/{campaign}/ask", response_model=QueriesView)
-async def ask(campaign: str, body: AskQueriesBody, campaigns: CenterCampaignsDep) -> QueriesView:
+async def ask(campaign: str, body: AskQueriesBody, campaigns: CenterCampaignsDep) -> Response:
     """Ask for pairs of points whose distance should be measured next; none when all centres are found."""
     asked, queries = await campaigns.ask(campaign, body.count)
     points = asked.parameters.points
-    return QueriesView(
-        queries=[
-            QueryView(query=asked.pull_id(query.number), pair=[points[place] for place in query.pair])
-            for query in queries
-        ],
-        done=asked.state.done,
+    shown = (
+        {"query": asked.pull_id(query.number), "pair": [points[place] for place in query.pair]}
+        for query in queries
     )
+    return await reply_with("queries", shown, done=asked.state.done)
 
 
 @router.post("/{campaign}/tell", response_model=CenterToldView)

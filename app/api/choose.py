@@ -12,7 +12,7 @@ from app.api.filters import FilterBody, RulesBody, rules, wanted
 from app.api.large_json import Items, Whole
 from app.api.limits import MAX_BATCH, MAX_BATCH_BYTES, MAX_EXCLUDE, MAX_IDS_BYTES, MAX_K
 from app.api.services import BanditsDep, ChoosingDep, SlatesDep
-from app.api.strict_json import JsonRoute, StrictModel, reply
+from app.api.strict_json import JsonRoute, StrictModel, reply, reply_with
 from app.errors import within
 from app.services.campaigns.slates import SlateCampaigns, best_slate
 from app.services.choosing.choosing import ChooseRequest
@@ -96,7 +96,7 @@ async def choose_batch(
     for place, item in enumerate(body.requests):
         with within(("body", "requests", place)):
             requests.append(await _request(item, slates))
-    return reply({"results": await choosing.choose_batch(owner, requests)})
+    return await reply_with("results", await choosing.choose_batch(owner, requests))
 
 
 async def _request(body: ChooseBody, slates: SlateCampaigns) -> ChooseRequest:

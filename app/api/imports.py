@@ -16,16 +16,19 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from app.api.arms import ArmBody, UpsertedView, as_arm
+from app.api.large_json import check_outline
 from app.api.limits import MAX_LINE_BYTES
 from app.api.problems import problem_of
 from app.api.services import CataloguesDep
-from app.api.strict_json import JsonRoute, invalid, reply
+from app.api.strict_json import LARGE, JsonRoute, invalid, reply
 from app.errors import DimensionMismatch, Invalid, ShortlistError, TooLarge
+from app.services.bounded.turns import turn
 from app.services.catalogues.catalogues import Arm, Catalogue, Catalogues
 
 NDJSON = "application/x-ndjson"
 BATCH_ARMS = 1_000
 BATCH_NUMBERS = 1_000_000
+TURN_LINES = 256
 
 
 class Progress(StreamingResponse):
@@ -93,6 +96,7 @@ async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]
     """Lines with their numbers from 1, without those that are blank; none is kept beyond its limit."""
     number, pieces, size = 1, list[bytes](), 0
     async for chunk in body:
+        await turn()
         *complete, rest = chunk.split(b"\n")
         for end in complete:
             line = b"".join((*pieces, end))
@@ -100,6 +104,8 @@ async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]
             if line.strip():
                 yield number, _short(line, len(line), number)
             number += 1
+            if number % TURN_LINES == 0:
+                await turn()
         pieces.append(rest)
         size += len(rest)
         _short(rest, size, number)
@@ -116,7 +122,11 @@ def _short(line: bytes, size: int, number: int) -> bytes:
 
 def _parse(line: bytes, number: int, dim: int) -> Arm:
     try:
+        if len(line) > LARGE:
+            check_outline(ArmBody, line, ("body", number))
         arm = ArmBody.model_validate_json(line)
+    except ShortlistError as error:
+        raise _at(error, number) from None
     except ValidationError as error:
         raise _at(invalid(error, ("body", number)), number) from None
     if len(arm.features) != dim:

@@ -45,6 +45,27 @@ Numbers = NDArray[np.float64]
 Raw = msgspec.Raw
 
 
+@dataclass(frozen=True, slots=True)
+class MaxBytes:
+    """Marks a field whose JSON must not be longer than that; looked at before a large text is parsed."""
+
+    most: int
+    message: str
+
+
+def check_outline(model: type[BaseModel], text: bytes, where: Location) -> None:
+    """Raise Invalid or TooLarge for what need not be parsed to be refused: fields that are unknown or too
+    long, lists with too many items. What is no JSON passes.
+    """
+    try:
+        outline = _outline(model).decode(text)
+    except msgspec.ValidationError as error:
+        raise _refusal(error, where) from None
+    except (msgspec.DecodeError, RecursionError):
+        return
+    _check_lengths(model, outline, where)
+
+
 class _Row(msgspec.Struct, array_like=True, gc=False):
     """Any JSON array; what it holds is passed over."""
 
@@ -57,13 +78,7 @@ class Whole:
 
     def __call__(self, data: bytes) -> StrictModel:
         """Return the model. Raises Invalid, TooLarge."""
-        try:
-            fields = _outline(self.model).decode(data)
-        except msgspec.ValidationError as error:
-            raise _refusal(error, ("body",)) from None
-        except (msgspec.DecodeError, RecursionError):
-            return whole(self.model, data)  # it says what is wrong
-        _check_lengths(self.model, fields, ("body",))
+        check_outline(self.model, data, ("body",))
         return whole(self.model, data)
 
 
@@ -316,8 +331,20 @@ def _bounded_lists(model: type[BaseModel]) -> dict[str, int]:
     return found
 
 
+@cache
+def _bounded_texts(model: type[BaseModel]) -> dict[str, MaxBytes]:
+    marks = {name: field.metadata for name, field in model.model_fields.items()}
+    return {name: mark for name, found in marks.items() for mark in found if isinstance(mark, MaxBytes)}
+
+
 def _check_lengths(model: type[BaseModel], outline: msgspec.Struct, where: Location) -> None:
-    """Raise for a list with too many items, without reading them: they are counted by their commas."""
+    """Raise for a list with too many items, without reading them: they are counted by their commas.
+
+    Raise likewise for a field that is too long.
+    """
+    for name, bound in _bounded_texts(model).items():
+        if len(memoryview(getattr(outline, name))) > bound.most:
+            raise Invalid(bound.message, loc=(*where, name))
     for name, most in _bounded_lists(model).items():
         text = memoryview(getattr(outline, name))
         if len(text) > PIECE and bytes(text).count(b",") >= most:

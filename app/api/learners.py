@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -9,7 +10,7 @@ from pydantic import BaseModel, StringConstraints
 
 from app.api.fields import IDENTIFIER
 from app.api.services import BanditsDep, ChoosingDep, ForgettingDep, LearnersDep
-from app.api.strict_json import JsonRoute, reply
+from app.api.strict_json import JsonRoute, reply, reply_with
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed_theta
 from app.services.learning.learners import LearnerReport
@@ -60,9 +61,10 @@ async def learner(
         "observations": report.observations,
         **_theta(owner, report),
     }
-    if include == "precision":
-        answer["precision"] = report.precision.tolist()
-    return reply(answer)
+    if include is None:
+        return reply(answer)
+    rows = await report.precision()
+    return await reply_with("precision", map(methodcaller("tolist"), rows), **answer)
 
 
 @router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)

@@ -7,6 +7,7 @@ proxy that serves this service under a prefix.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from html import escape
@@ -137,6 +138,12 @@ async def root(request: Request) -> Response:
     answer = reply(RootView(name="shortlist", version=version("shortlist"), summary=SUMMARY, links=links))
     answer.headers["vary"] = "accept"
     return answer
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request) -> Response:
+    """What the endpoints are, for programs. Made in a thread when it is first asked for: that takes long."""
+    return reply(await asyncio.to_thread(request.app.openapi))
 
 
 @router.get("/docs", include_in_schema=False)

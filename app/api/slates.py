@@ -12,7 +12,7 @@ from app.api.large_json import Items, Whole
 from app.api.limits import MAX_ASKED, MAX_IDS_BYTES, MAX_SLATE_ARMS, MAX_VALUE, MAX_VECTOR_BYTES
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import BanditsDep, RewardsDep, SlatesDep, SlateWarmStartDep
-from app.api.strict_json import JsonRoute, StrictModel, reply
+from app.api.strict_json import JsonRoute, StrictModel, reply, reply_with
 from app.services.campaigns.slates import SlateCampaign, SlateParameters, standing
 
 router = APIRouter(prefix="/v1/slates", tags=["slates"], route_class=JsonRoute)
@@ -187,8 +187,8 @@ async def ask(campaign: str, body: AskBody, slates: SlatesDep) -> Response:
     """Ask which slates to show next; none when the campaign is done."""
     found, pulls = await slates.ask(campaign, body.count)
     arms = found.parameters.arms
-    shown = [{"pull": found.pull_id(p.number), "slate": [arms[arm] for arm in p.slate]} for p in pulls]
-    return reply({"pulls": shown, "done": found.state.done})
+    shown = ({"pull": found.pull_id(p.number), "slate": [arms[arm] for arm in p.slate]} for p in pulls)
+    return await reply_with("pulls", shown, done=found.state.done)
 
 
 @router.post("/{campaign}/tell", response_model=SlateToldView)

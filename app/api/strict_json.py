@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Container, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
@@ -31,6 +31,7 @@ from starlette.types import Receive, Scope, Send
 from app.api.limits import MAX_BODY_BYTES
 from app.api.problems import problem_response
 from app.errors import Invalid, Location, ShortlistError, TooLarge
+from app.services.bounded.turns import in_turns, turn
 
 JSON = "application/json"
 FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
@@ -38,6 +39,9 @@ FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 LARGE = 2**16
 # Bodies of up to so many bytes are not kept waiting by larger ones.
 VERY_LARGE = 2**21
+# Lists of up to so many items are encoded in one go.
+FEW = 16
+SENT_AT_ONCE = 2**17
 # In the scope of a request: how many bytes its body may have. The gateway refuses more.
 MOST_BYTES = "shortlist.most_bytes"
 _readers = ThreadPoolExecutor(2, thread_name_prefix="large-bodies")
@@ -66,6 +70,43 @@ def reply(result: Any, status: int = 200) -> Response:
         result.__pydantic_serializer__.to_json(result) if isinstance(result, BaseModel) else _encode(result)
     )
     return Response(content, status, media_type=JSON)
+
+
+async def reply_with(name: str, items: Iterable[Any], **others: Any) -> Response:
+    """A JSON response of a list that may be long, under its name, and ``others``.
+
+    The list is encoded, and sent, a piece at a time: other requests are answered meanwhile. Items may be
+    made on the way.
+    """
+    if isinstance(items, Sequence) and len(items) <= FEW:
+        return reply({name: items, **others})
+    pieces, piece, separator = list[bytes](), bytearray(b'{"' + name.encode() + b'":['), b""
+    async for item in in_turns(items):
+        piece += separator
+        piece += _encode(item)
+        separator = b","
+        if len(piece) > SENT_AT_ONCE:
+            pieces.append(bytes(piece))
+            piece.clear()
+    rest = _encode(others)[1:]
+    piece += b"]" + (b"," if others else b"") + rest
+    return _InPieces([*pieces, bytes(piece)])
+
+
+class _InPieces(Response):
+    """A JSON response that is sent in pieces, of which the client sees nothing."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        length = str(sum(map(len, pieces)))
+        super().__init__(None, 200, {"content-length": length}, JSON)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for number, piece in enumerate(self._pieces, start=1):
+            await turn()
+            more = number < len(self._pieces)
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
 def invalid(error: ValidationError, where: Location, *, first: int = 0) -> ShortlistError:

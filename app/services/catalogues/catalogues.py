@@ -22,6 +22,7 @@ from app.errors import Conflict, DimensionMismatch, NotFound
 from app.filters.attributes import Document
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.table import ArmView
+from app.services.bounded.turns import turn
 from app.services.formats.pages import decode_number, encode_cursor, page_by_name
 from app.services.formats.records import (
     ArmDocument,
@@ -182,11 +183,11 @@ class Catalogues:
 
     async def upsert(self, catalogue: Catalogue, arms: Sequence[Arm]) -> Upserted:
         """Insert or replace all arms or none. Raises DimensionMismatch, Conflict (an id given twice)."""
-        features = self._matrix(catalogue, arms)
-        writes = [
-            ArmWrite(arm.id, vector_to_bytes(row), _document(arm))
-            for arm, row in zip(arms, features, strict=True)
-        ]
+        features = await self._matrix(catalogue, arms)
+        writes = []
+        for arm, row in zip(arms, features, strict=True):
+            await turn()
+            writes.append(ArmWrite(arm.id, vector_to_bytes(row), _document(arm)))
         async with catalogue.lock:
             self._still_served(catalogue)
             done = await self._store.upsert_arms(catalogue.uid, writes, keep_ms=self._keep_ms)
@@ -258,6 +259,7 @@ class Catalogues:
         documents = await self._store.documents(catalogue.uid, ids)
         arms = []
         for arm_id, row, data in zip(ids, features, documents, strict=True):
+            await turn()
             document = unpack(data, ArmDocument) if data else ArmDocument([], {})
             arms.append(Arm(arm_id, row.tolist(), document.tags, document.metadata))
         return arms
@@ -327,14 +329,19 @@ class Catalogues:
             documents = await self._store.documents(catalogue.uid, some)
             catalogue.index.describe(some, [_attributes(data) for data in documents])
 
-    def _matrix(self, catalogue: Catalogue, arms: Sequence[Arm]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    async def _matrix(
+        self, catalogue: Catalogue, arms: Sequence[Arm]
+    ) -> np.ndarray[Any, np.dtype[np.float64]]:
+        features = np.empty((len(arms), catalogue.dim))
         for position, arm in enumerate(arms):
+            await turn()
             if len(arm.features) != catalogue.dim:
                 raise DimensionMismatch(
                     f"features must have {catalogue.dim} numbers, not {len(arm.features)}",
                     loc=("body", "arms", position, "features"),
                 )
-        return np.array([arm.features for arm in arms], dtype=np.float64).reshape(len(arms), catalogue.dim)
+            features[position] = arm.features
+        return features
 
     def _still_served(self, catalogue: Catalogue) -> None:
         if self._served.get(catalogue.name) is not catalogue:

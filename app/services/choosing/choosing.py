@@ -17,6 +17,7 @@ import numpy as np
 from app.errors import Invalid, NoArms, NotFound, within
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
+from app.services.bounded.turns import turn
 from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.baseline import baseline
 from app.services.choosing.choice import Choice, ChosenArm, choice_of, record_of
@@ -31,7 +32,6 @@ from app.services.replicas.sync import Sync
 from app.storage.protocol import Events, LearnerId
 
 LOGGED_TOGETHER = 100
-PAUSE_EVERY = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,7 @@ class Choosing:
         """``choose`` for each, all or none: an error names the place of its request in the body."""
         choices: list[Choice] = []
         for place, request in enumerate(requests):
-            if place % PAUSE_EVERY == PAUSE_EVERY - 1:
-                await asyncio.sleep(0)  # others have their turn: a choice from memory awaits nothing
+            await turn()  # a choice from memory awaits nothing
             with within(("body", "requests", place)):
                 choices.append(await self._choice(bandit, request))
         await self._wait_for_rewards(bandit, choices)

@@ -19,6 +19,7 @@ from typing import Protocol
 import msgspec
 
 from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bounded.turns import turn
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.records import LoggedDecision, pack, reward_payload, unpack
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
@@ -90,6 +91,7 @@ class Decisions:
         return outcome
 
     async def _activate_token(self, token: str, now_ms: int) -> str:
+        await turn()
         try:
             decision = self._signer.verify(token, now_ms=now_ms)
         except BadToken as bad:
@@ -119,6 +121,7 @@ class Decisions:
         rule = bandit.record.reward
         arms, payloads = [], []
         for arm, revision in zip(decision.arms, decision.revisions, strict=True):
+            await turn()
             features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
             if features is not None:
                 arms.append(arm)

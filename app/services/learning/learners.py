@@ -69,12 +69,24 @@ def _bytes(dim: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LearnerReport:
-    """What a learner knows. Shapes: theta (d,), precision (d, d), of its own dimension d."""
+    """What a learner knows, of its own dimension d. Shape: theta (d,)."""
 
     version: int
     observations: int
     theta: Vector
-    precision: Matrix
+    sums: RidgeSums
+    ridge: float
+
+    async def precision(self) -> Matrix:
+        """Shape: (d, d)."""
+        if self.sums.dim < LARGE_DIM:
+            return self._precision()
+        return await asyncio.to_thread(self._precision)
+
+    def _precision(self) -> Matrix:
+        precision = self.sums.gram
+        precision[np.diag_indices_from(precision)] += self.ridge
+        return precision
 
 
 class Learners:
@@ -132,11 +144,10 @@ class Learners:
         """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
         (data,) = await self._store.states(identity.partition(self._store.partitions), [identity])
         dim = bandit.learner_dim
-        state = LearnerState(0, ridge.empty(dim)) if data is None else bytes_to_state(data)
+        state = LearnerState(0, ridge.empty(dim)) if data is None else await _state_of(data)
         sums = await self._sums(bandit, state, anew=True)
         posterior = await _factored(sums, bandit.record.ridge)
-        precision = sums.gram + posterior.ridge * np.eye(dim)
-        return LearnerReport(state.version, state.sums.observations, posterior.theta, precision)
+        return LearnerReport(state.version, state.sums.observations, posterior.theta, sums, posterior.ridge)
 
     def applied(
         self, partition: int, before: str, after: str, states: Mapping[LearnerId, LearnerState | None]
@@ -211,6 +222,7 @@ class Learners:
         me = asyncio.current_task()
         try:
             (data,) = await self._store.states(identity.partition(self._store.partitions), [identity])
+            learner = Learner.of(None if data is None else await _state_of(data))
         finally:
             is_superseded = self._loading.get(identity) is not me
             if not is_superseded:
@@ -218,12 +230,17 @@ class Learners:
         if is_superseded:  # the learner was written while it was read: what is there now is newer
             newer = self._cache.peek(identity)
             return newer if newer is not None and not newer.outdated else await self._read(identity)
-        learner = Learner.of(None if data is None else bytes_to_state(data))
         self._keep(identity, learner)
         return learner
 
     def _keep(self, identity: LearnerId | PriorId, learner: Learner) -> None:
         self._cache.put(identity, learner, learner.bytes)
+
+
+async def _state_of(data: bytes) -> LearnerState:
+    if len(data) < 8 * LARGE_DIM**2:
+        return bytes_to_state(data)
+    return await asyncio.to_thread(bytes_to_state, data)
 
 
 async def _factored(sums: RidgeSums, strength: float) -> Posterior:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bounded.turns import turn
 from app.services.learning.decisions import hidden_of
 from app.services.learning.reward_entries import Observation, RejectCode, Rejected, Reward, RewardEntries
 from app.services.learning.tokens import Decision
@@ -67,6 +68,7 @@ class Rewards:
         writes: list[tuple[int, RewardWrite]] = []
         deferred: dict[int, Decision] = {}
         for position, item in enumerate(rewards):
+            await turn()
             try:
                 write, decision = await self._entries.of_reward(item, now_ms)
             except Rejected as refusal:
@@ -88,6 +90,7 @@ class Rewards:
         receipt = Receipt()
         writes: list[tuple[int, RewardWrite]] = []
         for position, item in enumerate(observations):
+            await turn()
             try:
                 write = self._entries.of_observation(bandit, item, features.get(item.arm), now_ms)
             except Rejected as refusal:
@@ -116,6 +119,7 @@ class Rewards:
         self, partition: int, items: Sequence[tuple[int, RewardWrite]], receipt: Receipt
     ) -> None:
         for start in range(0, len(items), APPEND_BATCH):
+            await turn()
             batch = items[start : start + APPEND_BATCH]
             await self._touch([write for _, write in batch])
             outcomes = await self._store.append_rewards(partition, [write for _, write in batch])
