@@ -981,7 +981,7 @@ def _(world: World) -> Request:
     return post(f"/v1/slates/{world.slates(arms=arms, k=500)}/ask", {"count": limits.MAX_ASKED})
 
 
-@kind("slates: tell 10,000")
+@kind("slates: tell 10,000", slow=True)
 def _(world: World) -> Request:
     path = f"/v1/slates/{world.wide_slates}"
     asked = world.client.call("POST", f"{path}/ask", {"count": limits.MAX_ASKED})["pulls"]

@@ -7,6 +7,8 @@ of its route or beyond them, while a process of its own probes ``/healthz`` and 
 The table shows how long a probe had to wait at worst, in milliseconds.
 
     control_ms      the same without the request, before it: what the machine itself does to probes
+    busy_ms         CPU time of the service during a wait, at worst: on a busy machine a wait may be long
+                    although the service does little, and this is what counts
     late_ms         how late the probing process was itself woken: above a few ms the machine is busy
     answer_ms       time until the answer had arrived
 
@@ -17,6 +19,7 @@ counts: a stall comes back, a busy machine does not.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import re
@@ -37,16 +40,17 @@ from load_tests.heavy_requests import KINDS, Request, World
 
 PROBE_EVERY_S = 0.02
 BEFORE_S, AFTER_S = 0.3, 0.5
-SILENCE_S = 120.0
+SILENCE_S = 600.0
 REPEAT_MS, TIMES = 100.0, 3
 SEED = 1
 
 
 class Waits(NamedTuple):
-    """The longest waits of probes, and how late the prober itself was, in milliseconds."""
+    """The longest waits of probes, what the service did meanwhile, and how late the prober itself was."""
 
     healthz_ms: float
     choose_ms: float
+    busy_ms: float
     late_ms: float
 
 
@@ -67,7 +71,12 @@ def main(arguments: list[str] | None = None) -> int:
     with stalls() as measure:
         for kind in wanted:
             rows.append(measure(kind.name, kind.make))
-            print(f"{kind.name}: {rows[-1]['wait_ms']:.0f} ms", file=sys.stderr, flush=True)
+            row = rows[-1]
+            print(
+                f"{kind.name}: {row['wait_ms']:.0f} ms, busy {row['busy_ms']:.0f} ms",
+                file=sys.stderr,
+                flush=True,
+            )
     result = report("stalls", rows, seed=SEED)
     print(f"longest wait: {max(row['wait_ms'] for row in rows):.0f} ms")
     if parsed.json is not None:
@@ -115,6 +124,7 @@ def _measured(
         "healthz_ms": found.healthz_ms,
         "choose_ms": found.choose_ms,
         "wait_ms": max(found.healthz_ms, found.choose_ms),
+        "busy_ms": found.busy_ms,
         "control_ms": max(idle.healthz_ms, idle.choose_ms),
         "late_ms": found.late_ms,
     }
@@ -189,6 +199,7 @@ def _prober(service: Server, world: World) -> Iterator[tuple[World, Connection]]
         target=_probe, args=(theirs, service, world.probe()), daemon=True
     )
     process.start()
+    theirs.close()  # so that we see it end
     try:
         yield world, ours
     finally:
@@ -212,13 +223,18 @@ def _probed(prober: Connection) -> Iterator[list[Waits]]:
 
 @dataclass
 class _Line:
-    """A connection of the prober. ``sent``: when the probe went off that is not answered yet."""
+    """A connection of the prober. ``sent``: when the probe went off that is not answered yet.
+
+    ``used``: CPU time of the service until then.
+    """
 
     connection: socket.socket
     probe: bytes
     due: float = 0.0
     sent: float | None = None
+    used: float = 0.0
     longest: float = 0.0
+    busiest: float = 0.0
 
 
 def _probe(control: Connection, service: Server, probes: Mapping[str, bytes]) -> None:
@@ -238,14 +254,16 @@ def _probe(control: Connection, service: Server, probes: Mapping[str, bytes]) ->
             waiting.register(line.connection, selectors.EVENT_READ, line)
             line.due = now + place * PROBE_EVERY_S / 2
         control.send(None)
-        late = _run_probes(lines, waiting, control)
+        late = _run_probes(lines, waiting, control, service.pid)
         control.recv()
-        control.send(Waits(lines[0].longest * 1e3, lines[1].longest * 1e3, late * 1e3))
+        busiest = max(line.busiest for line in lines)
+        found = lines[0].longest, lines[1].longest, busiest, late
+        control.send(Waits(*(seconds * 1e3 for seconds in found)))
         for line in lines:
             line.connection.close()
 
 
-def _run_probes(lines: list[_Line], waiting: selectors.BaseSelector, control: Connection) -> float:
+def _run_probes(lines: list[_Line], waiting: selectors.BaseSelector, control: Connection, pid: int) -> float:
     """Probe until told to stop, and until the last probe is answered. Returns how late it was at worst."""
     late, stopping = 0.0, False
     while True:
@@ -253,6 +271,7 @@ def _run_probes(lines: list[_Line], waiting: selectors.BaseSelector, control: Co
         for line in lines:
             if line.sent is None and line.due <= now and not stopping:
                 late = max(late, now - line.due)
+                line.used = _cpu_s(pid)
                 line.connection.sendall(line.probe)
                 line.sent = time.perf_counter()
         stopping = stopping or control.poll()
@@ -267,7 +286,17 @@ def _run_probes(lines: list[_Line], waiting: selectors.BaseSelector, control: Co
             now = time.perf_counter()
             assert line.sent is not None
             line.longest = max(line.longest, now - line.sent)
+            line.busiest = max(line.busiest, _cpu_s(pid) - line.used)
             line.sent, line.due = None, max(line.due + PROBE_EVERY_S, now)
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU time of all threads of a process so far, in seconds."""
+    used = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            used += int((thread / "schedstat").read_bytes().split()[0])
+    return used / 1e9
 
 
 if __name__ == "__main__":

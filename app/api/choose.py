@@ -14,6 +14,7 @@ from app.api.limits import MAX_BATCH, MAX_BATCH_BYTES, MAX_EXCLUDE, MAX_IDS_BYTE
 from app.api.services import BanditsDep, ChoosingDep, SlatesDep
 from app.api.strict_json import JsonRoute, StrictModel, reply, reply_with
 from app.errors import within
+from app.services.bounded.turns import drained
 from app.services.campaigns.slates import SlateCampaigns, best_slate
 from app.services.choosing.choosing import ChooseRequest
 
@@ -96,7 +97,8 @@ async def choose_batch(
     for place, item in enumerate(body.requests):
         with within(("body", "requests", place)):
             requests.append(await _request(item, slates))
-    return await reply_with("results", await choosing.choose_batch(owner, requests))
+    choices = await choosing.choose_batch(owner, requests)
+    return await reply_with("results", drained(choices))
 
 
 async def _request(body: ChooseBody, slates: SlateCampaigns) -> ChooseRequest:

@@ -23,7 +23,7 @@ _FEW_BYTES = 512  # of a token: a shorter one is hardly made shorter
 _UPPER, _LOWER = 2, 6  # bytes of a number
 
 
-class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True):
+class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """``propensity`` where the policy knows it: given the arms before this one. ``pinned``: by a rule."""
 
     id: str
@@ -32,7 +32,7 @@ class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True):
     pinned: bool = False
 
 
-class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
+class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The answer to a ChooseRequest: the best arm first, or in the order drawn.
 
     ``stale_s`` is left out unless nothing was heard of the store for so long: what it holds may be newer.
