@@ -113,6 +113,7 @@ ARROWS = {
         "filters",
         "services/access",
         "services/bandits",
+        "services/bounded",
         "services/campaigns",
         "services/catalogues",
         "services/choosing",
