@@ -33,6 +33,8 @@ from app.errors import Invalid, Location, ShortlistError, TooLarge
 PIECE = 2**16
 MOST_PARSED_AT_ONCE = 2**20
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+FEW_LISTS = 1_000  # in a body, besides its rows
+_EMPTY = re.compile(rb"\[\s*\]")
 _COMMA = re.compile(rb"\s*,\s*")
 _CLOSING = re.compile(rb"\]\s*\}\s*\Z")
 _CLOSING_BYTES = 1_024
@@ -103,6 +105,8 @@ class Pieces:
         """Return the model. Raises Invalid, TooLarge."""
         if data.count(b'"') > 2 * self.most_strings:
             raise TooLarge("too many strings, or fields", loc=("body",))
+        if data.count(b"[") > self.most_rows + FEW_LISTS:
+            raise TooLarge(f"must have at most {self.most_rows} items", loc=("body", self.rows))
         try:
             outline = _outline(self.model).decode(data)
         except msgspec.ValidationError as error:
@@ -117,7 +121,7 @@ class Pieces:
         few: dict[str, Any] = {name: Raw(text) for name, text in given.items()}
         few |= {name: [0.0] for name in long}
         if rows is not None:
-            few[self.rows] = None if rows[:1] != b"[" else [[0.0]] if rows[1:-1].strip() else []
+            few[self.rows] = None if rows[:1] != b"[" else [] if _EMPTY.fullmatch(rows) else [[0.0]]
         head = whole(self.model, msgspec.json.encode(few))
         found: dict[str, Any] = {name: self._long(given[name], ("body", name)) for name in long}
         return head.model_copy(update={**found, self.rows: self._matrix(rows or b"")})

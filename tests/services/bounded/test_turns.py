@@ -1,0 +1,67 @@
+"""Long loops on the event loop: what others can do between their steps."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from app.services.bounded import turns
+from app.services.bounded.turns import drained, in_turns, turn
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice is over as soon as it begins: every step is a long one."""
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(turns._Slice, "ends", 0.0)
+
+
+@pytest.mark.usefixtures("no_time")
+async def test_one_step_is_made_between_two_looks_at_the_network_whatever_the_number_of_requests():
+    seen, done = [], asyncio.Event()
+
+    async def looks() -> None:
+        while not done.is_set():
+            seen.append("look")
+            await asyncio.sleep(0)
+
+    async def long(name: str) -> None:
+        for _ in range(20):
+            await turn()
+            seen.append(name)
+
+    others = asyncio.create_task(looks())
+    await asyncio.gather(*(long(name) for name in "abc"))
+    done.set()
+    await others
+    assert [seen.count(name) for name in "abc"] == [20, 20, 20]
+    assert "look" in seen
+    assert all("look" in pair for pair in pairwise(seen)), seen
+
+
+async def test_steps_follow_each_other_within_a_slice(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(turns._Slice, "ends", float("inf"))
+    others = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(others.set_result, None)
+    for _ in range(1_000):
+        await turn()
+    assert not others.done()
+
+
+@pytest.mark.usefixtures("no_time")
+async def test_items_come_in_turns():
+    others = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(others.set_result, None)
+    assert [item async for item in in_turns(range(3))] == [0, 1, 2]
+    assert others.done()
+
+
+def test_a_drained_list_holds_what_is_left():
+    items = [1, 2, 3]
+    rest = drained(items)
+    assert (next(rest), next(rest)) == (1, 2)
+    assert items == [3]
+    assert list(rest) == [3]
+    assert not items
