@@ -380,6 +380,10 @@ class AttributeTable:
             self._push(self._block(documents[part]), rows[part])
         self._compact_if_worth()
 
+    def has(self, row: int) -> bool:
+        """Whether a row was ever given fields, be it none."""
+        return row < len(self._latest) and bool(self._latest[row] >= 0)
+
     def moved(self, position: Rows) -> None:
         """Rows are numbered anew: row r becomes ``position[r]``, or is gone where that is -1.
 

@@ -176,6 +176,7 @@ class _Reader:
     def __init__(self, loc: Location) -> None:
         self._loc = loc
         self.errors: list[tuple[Location, str]] = []
+        self.members = 0
         self.conditions = 0
 
     def filter(self, document: object, loc: Location, depth: int) -> Expression:
@@ -241,6 +242,10 @@ class _Reader:
         if not isinstance(operand, list) or not 1 <= len(operand) <= MAX_MEMBERS:
             self._note(loc, f"must be a list of 1 to {MAX_MEMBERS} values")
             return ()
+        self.members += len(operand)
+        if self.members > MAX_MEMBERS:
+            text = f"must not have more than {MAX_MEMBERS} members of $in and $nin in all"
+            raise Invalid.many([*self.errors, (self._loc, text)])
         if set(map(type, operand)) == {str} and max(map(len, operand)) <= MAX_STRING_CHARS:
             return tuple(operand)  # long lists are of strings, mostly
         return tuple(self._value(member, (*loc, place)) for place, member in enumerate(operand))

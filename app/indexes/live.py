@@ -146,7 +146,11 @@ class LiveIndex:
         An arm that ``upsert`` replaced has none until it is described. Shapes: ids, documents (n,).
         """
         rows = [self._table.row_of(arm_id) for arm_id in ids]
-        known = [(row, document) for row, document in zip(rows, documents, strict=True) if row is not None]
+        known = [
+            (row, document)
+            for row, document in zip(rows, documents, strict=True)
+            if row is not None and (any(document) or self._attributes.has(row))
+        ]
         if known:
             self._attributes.append(
                 np.array([row for row, _ in known], dtype=np.int64), [document for _, document in known]

@@ -251,6 +251,10 @@ def test_what_is_just_allowed():
     parse(nested(MAX_DEPTH, {"a": 1}))
     parse(nested(MAX_DEPTH - 1, {"a": {"$not": {"$gt": 1}}}))
     parse({"x" * 256: "y" * 8_192})
+    half = MAX_MEMBERS // 2
+    parse({"a": {"$in": list(range(half))}, "b": {"$nin": list(range(half))}})
+    with pytest.raises(Invalid):  # all members together
+        parse({"a": {"$in": list(range(half))}, "b": {"$nin": list(range(half + 1))}})
     parse({"a": {"$in": list(range(MAX_MEMBERS))}})
     parse({"a": {"$gt": -(2**63), "$lt": 2**64 - 1, "$gte": "", "$exists": True}})
 

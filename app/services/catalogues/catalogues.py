@@ -39,9 +39,9 @@ from app.storage.protocol import ArmStore, ArmWrite, Deleted, RegistryStore, Sto
 T = TypeVar("T")
 
 KEEP_MARGIN_MS = 60_000
-LOAD_ARMS = 50_000
 SYNC_NUMBERS = 1_000_000
-DESCRIBED_TOGETHER = 1_000
+INDEXED_TOGETHER = 250  # arms: a few milliseconds
+LOADED_TOGETHER = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +191,15 @@ class Catalogues:
         async with catalogue.lock:
             self._still_served(catalogue)
             done = await self._store.upsert_arms(catalogue.uid, writes, keep_ms=self._keep_ms)
-            ids = [arm.id for arm in arms]
-            catalogue.index.upsert(ids, features, done.revisions)
-            catalogue.index.describe(ids, [(arm.tags, arm.metadata) for arm in arms])
+            for first in range(0, len(arms), INDEXED_TOGETHER):
+                await turn()
+                some = slice(first, first + INDEXED_TOGETHER)
+                ids, documents = (
+                    [arm.id for arm in arms[some]],
+                    [(arm.tags, arm.metadata) for arm in arms[some]],
+                )
+                catalogue.index.upsert(ids, features[some], done.revisions[some])
+                catalogue.index.describe(ids, documents)
             await self._wrote(catalogue, done.version, changed=done.changed)
         return done
 
@@ -291,10 +297,11 @@ class Catalogues:
             arms += filter(None, found)
         catalogue.index.remove(sorted(set(changes.ids) - {arm.id for arm in arms}))
         arms.sort(key=lambda arm: arm.revision)
-        if arms:
-            features = np.array([bytes_to_vector(arm.features) for arm in arms])
-            catalogue.index.upsert([arm.id for arm in arms], features, [arm.revision for arm in arms])
-            await self._describe(catalogue, [arm.id for arm in arms])
+        for first in range(0, len(arms), INDEXED_TOGETHER):
+            together = arms[first : first + INDEXED_TOGETHER]
+            features = np.array([bytes_to_vector(arm.features) for arm in together])
+            ids, revisions = [arm.id for arm in together], [arm.revision for arm in together]
+            await self._index(catalogue, ids, features, revisions)
         catalogue.version = changes.version
 
     async def _load_arms(self, catalogue: Catalogue) -> None:
@@ -312,22 +319,23 @@ class Catalogues:
             _strangers(catalogue.index.snapshot().view, dict(zip(ids, revisions, strict=True)))
         )
         order = np.argsort(np.array(revisions, dtype=np.int64))
-        for start in range(0, len(ids), LOAD_ARMS):
-            some = order[start : start + LOAD_ARMS]
-            catalogue.index.upsert(
-                [ids[i] for i in some],
-                features[some].astype(np.float64, copy=False),
-                [revisions[i] for i in some],
-            )
-            await self._describe(catalogue, [ids[i] for i in some])
+        for start in range(0, len(ids), LOADED_TOGETHER):
+            some = order[start : start + LOADED_TOGETHER].tolist()
+            together = features[some].astype(np.float64, copy=False)
+            await self._index(catalogue, [ids[i] for i in some], together, [revisions[i] for i in some])
         catalogue.version = version
 
-    async def _describe(self, catalogue: Catalogue, ids: Sequence[str]) -> None:
-        """Give arms of the index the tags and metadata that the store has."""
-        for start in range(0, len(ids), DESCRIBED_TOGETHER):
-            some = ids[start : start + DESCRIBED_TOGETHER]
-            documents = await self._store.documents(catalogue.uid, some)
-            catalogue.index.describe(some, [_attributes(data) for data in documents])
+    async def _index(
+        self,
+        catalogue: Catalogue,
+        ids: Sequence[str],
+        features: np.ndarray[Any, np.dtype[np.float64]],
+        revisions: Sequence[int],
+    ) -> None:
+        """Take arms of the store into the index, with their documents: no arm is there without its own."""
+        documents = [_attributes(data) for data in await self._store.documents(catalogue.uid, ids)]
+        catalogue.index.upsert(ids, features, revisions)
+        catalogue.index.describe(ids, documents)
 
     async def _matrix(
         self, catalogue: Catalogue, arms: Sequence[Arm]
