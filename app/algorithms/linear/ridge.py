@@ -31,6 +31,7 @@ from app.errors import InvalidParameter
 _BLOCK_ROWS = 4096
 _BLOCK_TERMS = 1 << 14
 _SHORT = 256
+_BLOCK = 256  # a factorisation of so many dimensions takes a millisecond or two
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,12 +213,48 @@ def posterior(sums: RidgeSums, *, ridge: float) -> Posterior:
     # DEVIATION (Eq. 1): collinear features and a tiny ridge make I + X^T X numerically singular.
     used = max(ridge, rounding_floor(precision))
     np.einsum("ii->i", precision)[:] += used
-    factor, failed = lapack.dpotrf(precision, lower=1, clean=1)
-    inverse, singular = lapack.dtrtri(factor, lower=1)
-    if failed or singular:
-        raise InvalidParameter("ridge and gram must make a positive definite matrix", loc=("ridge",))
+    factor, inverse = _factored(precision)
     theta, _ = lapack.dpotrs(factor, sums.moment, lower=1)
     return _read_only(theta, np.ascontiguousarray(inverse.T), used)
+
+
+def _factored(precision: Matrix) -> tuple[Matrix, Matrix]:
+    """The lower Cholesky factor of a matrix, given as its lower triangle, and the inverse of the factor.
+
+    scipy's LAPACK keeps the interpreter's lock, numpy does not. So large matrices are factored by numpy:
+    whoever calls this in a thread does not keep others waiting. Shapes: (d, d) -> (d, d), (d, d).
+    """
+    if len(precision) <= _BLOCK:
+        factor, failed = lapack.dpotrf(precision, lower=1, clean=1)
+        inverse, singular = lapack.dtrtri(factor, lower=1)
+        if failed or singular:
+            raise _not_definite()
+        return factor, inverse
+    try:
+        factor = np.linalg.cholesky(precision)
+    except np.linalg.LinAlgError:
+        raise _not_definite() from None
+    return factor, _inverse(factor)
+
+
+def _inverse(lower: Matrix) -> Matrix:
+    """The inverse of a lower triangular matrix: of its blocks, by products. Shape: (d, d)."""
+    dim = len(lower)
+    if dim <= _BLOCK:
+        inverse, singular = lapack.dtrtri(lower, lower=1)
+        if singular:
+            raise _not_definite()
+        return inverse
+    half = dim // 2
+    inverse = np.zeros((dim, dim))
+    inverse[:half, :half] = _inverse(lower[:half, :half])
+    inverse[half:, half:] = _inverse(lower[half:, half:])
+    inverse[half:, :half] = -inverse[half:, half:] @ (lower[half:, :half] @ inverse[:half, :half])
+    return inverse
+
+
+def _not_definite() -> InvalidParameter:
+    return InvalidParameter("ridge and gram must make a positive definite matrix", loc=("ridge",))
 
 
 def learned(before: Posterior, features: Vector, value: float) -> Posterior:

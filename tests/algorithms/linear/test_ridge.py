@@ -273,3 +273,21 @@ def test_widths_of_many_arms_under_a_prior_are_their_norms():
     uneven = ridge.posterior(fold(np.eye(5)[:1], np.zeros(1)), ridge=4.0)
     wanted = np.sqrt(points[:, 0] ** 2 / 5.0 + (points[:, 1:] ** 2).sum(axis=1) / 4.0)
     np.testing.assert_allclose(ridge.widths(uneven, points), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dim", [256, 257, 700])
+def test_a_large_matrix_is_factored_as_a_small_one_is(dim: int):
+    rng = np.random.default_rng(dim)
+    features = rng.normal(size=(2 * dim, dim))
+    precision = features.T @ features + np.eye(dim)
+    factor, inverse = ridge._factored(np.tril(precision))
+    np.testing.assert_allclose(factor @ factor.T, precision, rtol=1e-10, atol=1e-8)
+    np.testing.assert_allclose(inverse @ factor, np.eye(dim), atol=1e-10)
+    assert not np.triu(factor, 1).any()
+    assert not np.triu(inverse, 1).any()
+
+
+@pytest.mark.parametrize("dim", [3, 300])
+def test_a_matrix_that_is_not_definite_is_refused(dim: int):
+    with pytest.raises(InvalidParameter):
+        ridge._factored(-np.eye(dim))
