@@ -7,7 +7,7 @@ first item that is wrong is named.
 
 Where to cut? After a guess: at the end of an object (or of a row) near the size wanted. The guess may be
 wrong, within a string say. But JSON is read from left to right: if the piece so far is a list, it ends where
-an item ends, and if it is not, a later end is tried.
+an item ends, and if it is not, an earlier end is tried, and at last the piece is the first item alone.
 
 msgspec looks at each piece first, at its outline: the fields of its objects, their values unparsed. It stops
 at the first field that is unknown, so that a body of nothing else costs nothing.
@@ -15,6 +15,7 @@ at the first field that is unknown, so that a body of nothing else costs nothing
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from app.api.strict_json import StrictModel, invalid, public, whole
 from app.errors import Invalid, Location, ShortlistError, TooLarge
 
 PIECE = 2**16
+GUESSES = 8
 MOST_PARSED_AT_ONCE = 2**20
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 FEW_LISTS = 1_000  # in a body, besides its rows
@@ -38,7 +40,8 @@ _EMPTY = re.compile(rb"\[\s*\]")
 _COMMA = re.compile(rb"\s*,\s*")
 _CLOSING = re.compile(rb"\]\s*\}\s*\Z")
 _CLOSING_BYTES = 1_024
-_ENDS = {end: re.compile(re.escape(end) + rb"\s*,") for end in (b"}", b"]", b'"')}
+_ENDS = re.compile(rb"\]\s*,")
+_SCAN = json.JSONDecoder().raw_decode  # it says where a value ends
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\[(\d+)\]`)?", re.DOTALL)
 _NO_OBJECT = re.compile(r"Expected `object`, got .* - at `\$\[(\d+)\]`")
 _AT = re.compile(r"\(byte (\d+)\)")
@@ -275,27 +278,42 @@ class _Cut:
             raise _refusal(error, where, first) from None
         except (msgspec.DecodeError, RecursionError):
             pass
+        if stop - start <= self.most_bytes:
+            raise _no_json()
         message = f"an item must not be longer than {self.most_bytes:,} bytes"
         raise TooLarge(message, loc=where)
 
     def _ends(self, data: bytes, start: int, stop: int) -> Iterator[int]:
-        """Where the piece may end: before so many bytes if it can be, else after ever more."""
+        """Where the piece may end: before so many bytes if it can be, else after its first item."""
         if stop - start <= PIECE:
             yield stop
             return
-        near = data.rfind(self.end, start, start + PIECE) + 1
-        if near and _COMMA.match(data, near, stop):
-            yield near
-        size = PIECE
-        while size <= 2 * self.most_bytes:
-            farthest = start + size + self.most_bytes
-            match = _ENDS[self.end].search(data, start + size, min(stop, farthest))
-            if match is not None:
-                yield match.start() + 1
-            elif stop <= farthest:
-                yield stop
-                return
-            size *= 2
+        near = start + PIECE
+        for _ in range(GUESSES):
+            near = data.rfind(self.end, start, near)
+            if near < 0:
+                break
+            if _COMMA.match(data, near + 1, stop):
+                yield near + 1
+        if self.end == b"]":
+            yield from self._ends_of_row(data, start, stop)
+        elif (end := self._end_of_item(data, start, stop)) is not None:
+            yield end
+
+    def _ends_of_row(self, data: bytes, start: int, stop: int) -> Iterator[int]:
+        """A row has no other end within it, and may be too long to be parsed at once."""
+        match = _ENDS.search(data, start + PIECE, stop)
+        yield stop if match is None else match.start() + 1
+
+    def _end_of_item(self, data: bytes, start: int, stop: int) -> int | None:
+        for size in (PIECE, self.most_bytes):
+            text = data[start : min(stop, start + size)].decode("utf-8", "surrogateescape")
+            try:
+                _, end = _SCAN(text)
+            except (ValueError, RecursionError):
+                continue
+            return start + len(text[:end].encode("utf-8", "surrogateescape"))
+        return None
 
 
 def _closing(data: bytes) -> int | None:

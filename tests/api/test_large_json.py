@@ -54,7 +54,7 @@ def arms(count: int, dim: int) -> list[Json]:
     return [{"id": f"a{n}", "features": row} for n, row in enumerate(numbers(count, dim))]
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (300, 100), (10_000, 2), (3, 4 * WIDE)])
+@pytest.mark.parametrize("shape", [(1, 1), (300, 100), (10_000, 2), (30, 4_096)])
 def test_the_same_arms_are_read(shape: tuple[int, int]):
     some = arms(*shape)
     some[-1] |= {"tags": ["x"], "metadata": {"a": [1, {"b": None}]}}
@@ -210,6 +210,16 @@ def test_a_list_is_cut_only_between_its_items(gap: str):
     body = f'{gap}{{{gap}"arms"{gap}:{gap}[{gap}{rows}{gap}]{gap}}}{gap}'.encode()
     assert len(body) > 3 * PIECE
     assert pieces(ArmsBody, body).model_dump() == ArmsBody.model_validate_json(body).model_dump()
+
+
+def test_items_of_many_false_ends_are_read():
+    """As many ends of objects within an item that it is hopeless to guess the one that is its own."""
+    metadata = {f"é{n}": [[], {}, 1] for n in range(500)}
+    some = [{"id": f"a{n}", "features": [1.0], "metadata": metadata} for n in range(30)]
+    for ascii_alone in (True, False):
+        body = json.dumps({"arms": some}, ensure_ascii=ascii_alone, separators=(",", ":")).encode()
+        assert len(body) > 4 * PIECE
+        assert pieces(ArmsBody, body).model_dump() == ArmsBody.model_validate_json(body).model_dump()
 
 
 def test_an_item_may_be_larger_than_a_piece_and_not_larger_than_its_limit():

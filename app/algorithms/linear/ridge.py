@@ -231,7 +231,7 @@ def _factored(precision: Matrix) -> tuple[Matrix, Matrix]:
             raise _not_definite()
         return factor, inverse
     try:
-        factor = np.linalg.cholesky(precision)
+        factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
     except np.linalg.LinAlgError:
         raise _not_definite() from None
     return factor, _inverse(factor)
@@ -241,10 +241,10 @@ def _inverse(lower: Matrix) -> Matrix:
     """The inverse of a lower triangular matrix: of its blocks, by products. Shape: (d, d)."""
     dim = len(lower)
     if dim <= _BLOCK:
-        inverse, singular = lapack.dtrtri(lower, lower=1)
+        small, singular = lapack.dtrtri(lower, lower=1)
         if singular:
             raise _not_definite()
-        return inverse
+        return np.asarray(small)
     half = dim // 2
     inverse = np.zeros((dim, dim))
     inverse[:half, :half] = _inverse(lower[:half, :half])
