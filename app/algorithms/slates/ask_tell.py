@@ -64,8 +64,9 @@ def ask(state: State, count: int) -> tuple[State, tuple[Pull, ...]]:
     numbers = np.arange(state.issued, state.issued + count)
     if state.issued + count > MOST_PULLS:
         raise InvalidParameter(f"count would make more than {MOST_PULLS:,} pulls", loc=("count",))
-    shown = slates_of(state, numbers)
-    pulls = tuple(Pull(*pair) for pair in zip(numbers.tolist(), map(tuple, shown.tolist()), strict=True))
+    # Row by row: millions of numbers in one call would keep the interpreter's lock.
+    shown = (tuple(row.tolist()) for row in slates_of(state, numbers))
+    pulls = tuple(Pull(*pair) for pair in zip(numbers.tolist(), shown, strict=True))
     return replace(state, issued=state.issued + count), pulls
 
 
