@@ -24,6 +24,7 @@ BENCHMARKS = {
     "kcenter": "k representative points: sampled coordinates against vectorised exact greedy",
     "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
     "churn": "queries while 200 % of the arms are replaced",
+    "filters": "searches among the arms that a filter lets in, beside numpy; churn; memory",
     "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
     "slates": "slate campaigns: time per decision, samples against Exhaustive",
     "sampling": "racing samplers: errors, reads, and time against exact vectorised sampling",

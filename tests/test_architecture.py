@@ -147,7 +147,16 @@ ARROWS = {
     },
     "measurement": set(),
     "experiments": {"measurement", "algorithms", "indexes", "progress", "errors"},
-    "bench": {"experiments", "measurement", "algorithms", "indexes", "progress"},
+    "bench": {
+        "experiments",
+        "measurement",
+        "services/catalogues",
+        "services/formats",
+        "filters",
+        "algorithms",
+        "indexes",
+        "progress",
+    },
     "cli": {"runtime", "settings", "errors"},
 }
 PURE = {

@@ -1,0 +1,40 @@
+"""Filters of a catalogue as the service keeps them, without its store and HTTP: for benchmarks."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+
+from app.algorithms.types import Matrix
+from app.filters.filter import Filter
+from app.indexes.live import IndexOptions, LiveIndex
+from app.services.catalogues.catalogues import Catalogue
+from app.services.catalogues.filtered_views import GRAPH_AFTER, FilteredViews
+from app.services.formats.records import CatalogueRecord
+
+ASKED = GRAPH_AFTER  # from here on every way to search may serve a filter
+CACHE_BYTES = 256 << 20  # as by default in the service
+_UID = "0" * 16
+
+
+def new_views() -> FilteredViews:
+    """Filters of which none was asked before."""
+    return FilteredViews(capacity_bytes=CACHE_BYTES)
+
+
+def served_catalogue(index: LiveIndex, options: IndexOptions) -> Catalogue:
+    """The catalogue that the service would serve from this index, made with these options."""
+    dim = index.snapshot().view.dim
+    return Catalogue("bench", _UID, CatalogueRecord(dim, asdict(options)), index)
+
+
+async def plan(views: FilteredViews, catalogue: Catalogue, wanted: Filter, queries: Matrix) -> None:
+    """Ask these queries of a filter, at least ``ASKED``, and wait for the plan that follows.
+
+    Planning begins when nothing else is to be done: after all of them, so every way to search is tried.
+    """
+    for query in queries:
+        (await views.of(catalogue, wanted)).search(query, 1)
+    planning = asyncio.all_tasks() - {asyncio.current_task()}
+    if planning:
+        await asyncio.wait(planning)
