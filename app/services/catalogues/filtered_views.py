@@ -148,11 +148,11 @@ class FilteredViews:
         if exact_reads(snapshot.view, known.eligible) < LEAST_PLANNED:
             return
         known.is_planning = True
-        task = asyncio.create_task(self._plan(catalogue, snapshot, known))
+        task = asyncio.create_task(self._plan(catalogue, known))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _plan(self, catalogue: Catalogue, snapshot: Snapshot, known: _Known) -> None:
+    async def _plan(self, catalogue: Catalogue, known: _Known) -> None:
         try:
             async with self._planning:
                 started = time.monotonic()
@@ -164,7 +164,13 @@ class FilteredViews:
                 )
                 rng = np.random.default_rng((_SEED, int(catalogue.uid[:8], 16)))
                 make = partial(
-                    plan_filter, snapshot, known.eligible, options, recent=tuple(known.recent), rng=rng
+                    _planned,
+                    known.wanted,
+                    catalogue.index.snapshot(),
+                    known.eligible,
+                    options,
+                    recent=tuple(known.recent),
+                    rng=rng,
                 )
                 known.plan = await asyncio.to_thread(make)
                 known.rest_until = time.monotonic() + REST * (time.monotonic() - started)
@@ -193,6 +199,20 @@ class FilteredViews:
     def _check(self) -> None:
         if self._stopped.is_set():
             raise Stopped
+
+
+def _planned(
+    wanted: Filter,
+    snapshot: Snapshot,
+    before: EligibleRows,
+    options: PlanOptions,
+    *,
+    recent: Sequence[Vector],
+    rng: np.random.Generator,
+) -> FilterPlan:
+    """A plan for the arms that are let in at this snapshot. ``before``: those of an earlier moment."""
+    eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes, before)
+    return plan_filter(snapshot, eligible, options, recent=recent, rng=rng)
 
 
 def _is_stale(plan: FilterPlan, snapshot: Snapshot, known: _Known) -> bool:

@@ -1,0 +1,61 @@
+"""What is kept of filters while their catalogue changes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import asdict
+
+import numpy as np
+from waiting import wait_until
+
+from app.filters.filter import parse
+from app.indexes.live import IndexOptions, LiveIndex
+from app.services.catalogues import filtered_views
+from app.services.catalogues.catalogues import Catalogue
+from app.services.catalogues.filtered_views import PLAN_AFTER, FilteredViews
+from app.services.formats.records import CatalogueRecord
+
+DIM = 4
+
+
+def upsert(catalogue: Catalogue, first: int, last: int) -> None:
+    ids = [str(arm) for arm in range(first, last)]
+    features = np.random.default_rng(first).standard_normal((len(ids), DIM))
+    catalogue.index.upsert(ids, features, range(first, last))
+    catalogue.index.describe(ids, [((), {"odd": arm % 2 == 1}) for arm in range(first, last)])
+
+
+def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
+    """Arms that came while another filter was planned are in the snapshot as well as in the rows."""
+    asyncio.run(plan_two(monkeypatch))
+
+
+async def plan_two(monkeypatch) -> None:
+    monkeypatch.setattr(filtered_views, "LEAST_PLANNED", 0)
+    begun, go_on = threading.Event(), threading.Event()
+    original, planned = filtered_views.plan_filter, []
+
+    def slow(snapshot, eligible, options, **rest):
+        begun.set()
+        assert go_on.wait(30)
+        planned.append(eligible.is_of(snapshot.view, snapshot.attributes))
+        return original(snapshot, eligible, options, **rest)
+
+    monkeypatch.setattr(filtered_views, "plan_filter", slow)
+    record = CatalogueRecord(DIM, asdict(IndexOptions()))
+    catalogue = Catalogue("c", "0" * 16, record, LiveIndex(DIM))
+    upsert(catalogue, 0, 100)
+    views = FilteredViews(capacity_bytes=1 << 20)
+    filters = [parse({"odd": odd}) for odd in (True, False)]
+    for wanted in filters:
+        for _ in range(PLAN_AFTER):
+            await views.of(catalogue, wanted)
+    await asyncio.to_thread(wait_until, begun.is_set, what="the first filter is planned")
+    upsert(catalogue, 100, 300)
+    for wanted in filters:
+        assert (await views.of(catalogue, wanted)).size == 150
+    go_on.set()
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+    assert planned == [True, True]
+    assert {status.reason for status in views.in_use(catalogue, 2)} != {"not measured yet"}
