@@ -37,6 +37,23 @@ async def test_a_new_key_is_shown_the_centres_in_turn_and_then_the_policy_choose
     assert {(await shown(api, seed=seed))[0] for seed in range(40)} - set(CENTERS)
 
 
+async def test_with_a_filter_the_centres_are_those_of_the_arms_that_it_lets_in(api: Api):
+    """And those of one filter are not taken for another's, nor for those of all arms."""
+    await build(api)
+    arms = [
+        {"id": arm, "features": row.tolist(), "metadata": {"even": place % 2 == 0}}
+        for place, (arm, row) in enumerate(ARMS.items())
+    ]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
+    for even, key in ((True, "ann"), (False, "bob")):
+        some = FEATURES[0 if even else 1 :: 2]
+        rows = greedy(squared(some), 5, int(np.linalg.norm(some, axis=1).argmax()))
+        centers = [f"a{2 * row + (not even)}" for row in rows]
+        found = [await shown(api, key, filter={"even": even}) for _ in centers]
+        assert found == [[center] for center in centers]
+    assert [await shown(api, "cyd") for _ in CENTERS] == [[center] for center in CENTERS]
+
+
 @pytest.mark.parametrize("k", [2, 3, 5, 7, 40])
 async def test_several_arms_at_once_take_several_turns(api: Api, k: int):
     await build(api)

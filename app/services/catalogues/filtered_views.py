@@ -41,6 +41,7 @@ RECENT = 128
 GROWTH = 1.2
 REST = 20.0  # times what planning took
 KNOWN_BYTES = 2_000
+TEXT_COPIES = 3  # of what a filter says: as given, read, and as its key
 COPY_SHARE, GRAPH_SHARE = 0.25, 0.5  # of the memory for filters, for one of them
 _SEED = 0x66696C74
 NONE_ELIGIBLE = "the filter lets in no arm of the catalogue"
@@ -65,7 +66,8 @@ class _Known:
     @property
     def memory_bytes(self) -> int:
         way = self.plan.way if self.plan is not None else None
-        return KNOWN_BYTES + self.eligible.memory_bytes + (way.memory_bytes if way is not None else 0)
+        said = KNOWN_BYTES + TEXT_COPIES * len(self.wanted.key)
+        return said + self.eligible.memory_bytes + (way.memory_bytes if way is not None else 0)
 
 
 @dataclass(frozen=True, slots=True)

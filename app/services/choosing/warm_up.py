@@ -5,8 +5,9 @@ its learner knows more than they could tell it. Turns are taken in the store, so
 process shows one twice. They are forgotten with the learner, and when a key made no choice for as long as a
 token lives.
 
-Centres are those of the catalogue as it was a short while ago. An arm that is gone, or that the caller
-excludes, gives its turn to the policy. Of a large catalogue they are those of an even sample of its arms.
+Centres are those of the catalogue as it was a short while ago; with a filter, of the arms that it let in. An
+arm that is gone, or that the caller excludes, gives its turn to the policy. Of a large catalogue they are
+those of an even sample of its arms.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import numpy as np
 from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 from app.indexes.snapshot import merged
-from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment
@@ -32,6 +32,9 @@ REFRESH_S = 1.0
 REST = 20.0
 CENTERS_BYTES = 4 << 20
 ID_BYTES = 200
+
+
+_Identity = tuple[str, int, str]  # catalogue, number of centres, filter
 
 
 @dataclass(slots=True)
@@ -68,8 +71,8 @@ class WarmUp:
     def __init__(self, store: WarmUpTurns, *, ttl_ms: int) -> None:
         self._store = store
         self._ttl_ms = ttl_ms
-        self._known: BoundedCache[tuple[str, int], _Centers] = BoundedCache(CENTERS_BYTES)
-        self._making: dict[tuple[str, int], asyncio.Task[_Centers]] = {}
+        self._known: BoundedCache[_Identity, _Centers] = BoundedCache(CENTERS_BYTES)
+        self._making: dict[_Identity, asyncio.Task[_Centers]] = {}
 
     async def before(self, solver: MipsSolver, ask: Ask, moment: Moment) -> MipsSolver:
         """A solver that shows the centres whose turn it is, and then what ``solver`` finds.
@@ -81,37 +84,37 @@ class WarmUp:
         rule = bandit.record.explore
         if rule is None or moment.learner_version >= rule.centers:
             return solver
-        ids = (await self._centers(bandit, view, rule.centers)).ids
+        wanted = "" if ask.wanted is None else ask.wanted.key
+        identity = bandit.catalogue.uid, rule.centers, wanted
+        ids = (await self._centers(identity, bandit.catalogue.version, view)).ids
         start = await self._store.take_turns(
             ask.learner, count=ask.k, most=len(ids), claim=ask.claim or "", ttl_ms=self._ttl_ms
         )
         return CentersFirst(view, solver, view.rows_of(ids[start : start + ask.k]))
 
-    async def _centers(self, bandit: Bandit, view: LearnerView, k: int) -> _Centers:
+    async def _centers(self, identity: _Identity, version: int, view: LearnerView) -> _Centers:
         """The centres, made now if there are none, and beside this call if they are old."""
-        catalogue = bandit.catalogue
-        identity = (catalogue.uid, k)
         known = self._known.get(identity)
         if known is None or not known.ids:
-            return await asyncio.shield(self._make(identity, catalogue.version, view))
-        if known.version != catalogue.version and time.monotonic() >= known.rest_until:
-            self._make(identity, catalogue.version, view)
+            return await asyncio.shield(self._make(identity, version, view))
+        if known.version != version and time.monotonic() >= known.rest_until:
+            self._make(identity, version, view)
         return known
 
-    def _make(self, identity: tuple[str, int], version: int, view: LearnerView) -> asyncio.Task[_Centers]:
+    def _make(self, identity: _Identity, version: int, view: LearnerView) -> asyncio.Task[_Centers]:
         making = self._making.get(identity)
         if making is None:
             making = asyncio.create_task(self._made(identity, version, view))
             self._making[identity] = making
         return making
 
-    async def _made(self, identity: tuple[str, int], version: int, view: LearnerView) -> _Centers:
+    async def _made(self, identity: _Identity, version: int, view: LearnerView) -> _Centers:
         try:
             started = time.monotonic()
             ids = await asyncio.to_thread(center_ids, view, identity[1])
             took = time.monotonic() - started
             made = _Centers(version, ids, time.monotonic() + max(REFRESH_S, REST * took))
-            self._known.put(identity, made, ID_BYTES * (1 + len(ids)))
+            self._known.put(identity, made, ID_BYTES * (1 + len(ids)) + len(identity[2]))
             return made
         finally:
             del self._making[identity]

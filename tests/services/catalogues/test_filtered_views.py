@@ -26,6 +26,20 @@ def upsert(catalogue: Catalogue, first: int, last: int) -> None:
     catalogue.index.describe(ids, [((), {"odd": arm % 2 == 1}) for arm in range(first, last)])
 
 
+def of_arms(count: int) -> Catalogue:
+    record = CatalogueRecord(DIM, asdict(IndexOptions()))
+    catalogue = Catalogue("c", "0" * 16, record, LiveIndex(DIM))
+    upsert(catalogue, 0, count)
+    return catalogue
+
+
+def test_long_filters_count_for_what_they_take() -> None:
+    catalogue, views = of_arms(10), FilteredViews(capacity_bytes=1 << 20)
+    for name in "abc":
+        asyncio.run(views.of(catalogue, parse({name: {"$in": [f"{i:08000}" for i in range(50)]}})))
+    assert len(views.in_use(catalogue, 10)) == 1
+
+
 def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
     """Arms that came while another filter was planned are in the snapshot as well as in the rows."""
     asyncio.run(plan_two(monkeypatch))
@@ -43,9 +57,7 @@ async def plan_two(monkeypatch) -> None:
         return original(snapshot, eligible, options, **rest)
 
     monkeypatch.setattr(filtered_views, "plan_filter", slow)
-    record = CatalogueRecord(DIM, asdict(IndexOptions()))
-    catalogue = Catalogue("c", "0" * 16, record, LiveIndex(DIM))
-    upsert(catalogue, 0, 100)
+    catalogue = of_arms(100)
     views = FilteredViews(capacity_bytes=1 << 20)
     filters = [parse({"odd": odd}) for odd in (True, False)]
     for wanted in filters:
