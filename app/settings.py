@@ -77,6 +77,9 @@ class Settings(BaseSettings):
     posterior_cache_mb: Annotated[int, Field(ge=1)] = Field(
         256, description="Memory for the posteriors of recently used learners."
     )
+    worker_cache_mb: Annotated[int, Field(ge=1)] = Field(
+        64, description="Memory for the states of learners that the worker folded rewards into."
+    )
     campaign_cache_mb: Annotated[int, Field(ge=1)] = Field(
         64, description="Memory for recently used campaigns, of each kind."
     )

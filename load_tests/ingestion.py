@@ -140,6 +140,7 @@ async def _drain(url: str, log: list[LogEntry]) -> tuple[float, float, float]:
         resync=store.watermark,
         poll_s=1.0,
         reward_log_s=600,
+        capacity_bytes=64 << 20,
     )
     with redis.Redis.from_url(url) as server:
         began = time.process_time(), _cpu_s(server), time.perf_counter()

@@ -1,4 +1,4 @@
-"""Folding a batch of the log into states as they are stored: from bytes to bytes, without I/O."""
+"""Folding a batch of the log: which learners are written whole, and to which tails it goes. Without I/O."""
 
 from __future__ import annotations
 
@@ -6,31 +6,45 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
-from app.services.learning.fold import fold, reason_of
-from app.storage.protocol import DeadLetter, LearnerId, LogEntry
+from app.services.formats.records import LearnerState, state_to_bytes
+from app.services.learning.checkpoints import is_due, restored, tail_bytes
+from app.services.learning.fold import fold, forgets, pooled_of, reason_of
+from app.storage.protocol import DeadLetter, LearnerId, LogEntry, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
 
 MOST_NUMBERS = 1 << 22  # in the states of one batch, 32 MiB: at least one state, whatever its dimension
-SHORT_FOLD = 4_000_000  # sum of squared payload bytes: about 55 entries of dimension 32, or 4 of 128
 
 States = Mapping[LearnerId, LearnerState | None]
-Stored = Mapping[LearnerId, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A learner as it is at the watermark of its partition; ``tail`` is the number of bytes of its tail."""
+
+    state: LearnerState | None
+    tail: int = 0
+
+
+Before = Mapping[LearnerId, Kept | StoredLearner]
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What becomes of a batch: the new states, the same as they are stored, and the entries left out."""
+    """What becomes of a batch.
+
+    ``states``       the new states of the learners that have changed
+    ``checkpoints``  those of them that are written whole; None: removed
+    ``tails``        of the others, the entries that are put at the end of their tails
+    ``dead``         the entries that were left out
+    ``kept``         the learners of the batch, changed or not, as they are afterwards
+    """
 
     states: States
-    stored: Stored
+    checkpoints: Mapping[LearnerId, bytes | None]
+    tails: Mapping[LearnerId, Sequence[str]]
     dead: Sequence[DeadLetter]
-
-
-def is_short(entries: Sequence[LogEntry]) -> bool:
-    """Whether folding takes about a millisecond: then handing it to a thread would cost more."""
-    return sum(len(entry.payload) ** 2 for entry in entries) <= SHORT_FOLD
+    kept: Mapping[LearnerId, Kept]
 
 
 def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
@@ -49,10 +63,10 @@ def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
         yield entries[start:]
 
 
-def fold_stored(before: Stored, entries: Sequence[LogEntry]) -> Folded:
-    """Fold a batch into the states of all ``learners_of`` its entries.
+def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
+    """Fold a batch into all ``learners_of`` its entries.
 
-    A state that cannot be read stays as it is, and all entries of its learner are left out.
+    A learner that cannot be read stays as it is, and all its entries are left out.
     """
     dead: dict[str, DeadLetter] = {}
 
@@ -60,22 +74,55 @@ def fold_stored(before: Stored, entries: Sequence[LogEntry]) -> Folded:
         log.error("entry %s is a dead letter: %s", entry.entry_id, reason)
         dead[entry.entry_id] = DeadLetter(entry, reason)
 
-    states, broken = _read(before)
+    kept, broken = _restored(before)
     for entry in entries:
         if reason := broken.get(entry.learner):
             leave_out(entry, reason)
-    after = fold(states, [entry for entry in entries if entry.learner not in broken], leave_out)
-    stored = {learner: state_to_bytes(state) if state else None for learner, state in after.items()}
-    return Folded(after, stored, [dead[entry.entry_id] for entry in entries if entry.entry_id in dead])
+    sound = [entry for entry in entries if entry.learner not in broken]
+    states = fold({learner: each.state for learner, each in kept.items()}, sound, leave_out)
+    added = _added([entry for entry in sound if entry.entry_id not in dead])
+    checkpoints: dict[LearnerId, bytes | None] = {}
+    tails: dict[LearnerId, Sequence[str]] = {}
+    for learner, state in states.items():
+        new = added.get(learner, ())
+        tail = tail_bytes(new) + (kept[learner].tail if learner in kept else 0)
+        if state is None or not new or learner not in kept or is_due(state, tail):
+            checkpoints[learner] = None if state is None else state_to_bytes(state)
+            kept[learner] = Kept(state)
+        else:
+            tails[learner] = [entry.entry_id for entry in new]
+            kept[learner] = Kept(state, tail)
+    letters = [dead[entry.entry_id] for entry in entries if entry.entry_id in dead]
+    return Folded(states, checkpoints, tails, letters, kept)
 
 
-def _read(before: Stored) -> tuple[dict[LearnerId, LearnerState | None], dict[LearnerId, str]]:
-    """The states, and the reason for each that cannot be read."""
-    states: dict[LearnerId, LearnerState | None] = {}
+def _added(entries: Sequence[LogEntry]) -> Mapping[LearnerId, Sequence[LogEntry]]:
+    """What was folded into each learner and pooled prior; nothing for those of which a part was forgotten.
+
+    The entries of a forgotten learner are going to be erased: no tail may need them, nor the pooled prior's.
+    """
+    added: dict[LearnerId, list[LogEntry]] = {}
+    reduced = set[LearnerId]()
+    for entry in entries:
+        both = entry.learner, pooled_of(entry.learner)
+        if forgets(entry):
+            reduced.update(both)
+        for learner in both:
+            added.setdefault(learner, []).append(entry)
+    return {learner: own for learner, own in added.items() if learner not in reduced}
+
+
+def _restored(before: Before) -> tuple[dict[LearnerId, Kept], dict[LearnerId, str]]:
+    """The learners, and the reason for each that cannot be read."""
+    kept: dict[LearnerId, Kept] = {}
     broken: dict[LearnerId, str] = {}
-    for learner, data in before.items():
+    for learner, each in before.items():
         try:
-            states[learner] = bytes_to_state(data) if data else None
+            kept[learner] = each if isinstance(each, Kept) else _kept(learner, each)
         except Exception as error:
             broken[learner] = f"the learner's state cannot be read: {reason_of(error)}"
-    return states, broken
+    return kept, broken
+
+
+def _kept(learner: LearnerId, stored: StoredLearner) -> Kept:
+    return Kept(restored(learner, stored), tail_bytes(stored.tail))

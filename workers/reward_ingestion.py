@@ -2,14 +2,15 @@
 
     >>> # one partition, whose watermark is entry 7-0, gets two more rewards for one learner
     >>> # read_log(after 7-0)      -> entries 8-0, 9-0
-    >>> # states(learner)          -> version 5
+    >>> # stored(learner)          -> checkpoint of version 4, tail 5-0: version 5
     >>> # fold                     -> version 7
-    >>> # apply(expected 7-0, watermark 9-0, states)  -> True: both states and watermark moved, or neither
+    >>> # apply(expected 7-0, watermark 9-0, tails: 8-0, 9-0)  -> True: tail and watermark moved, or neither
 
 Each entry takes effect exactly once. A crash before ``apply`` changes nothing. A second worker that was
 faster makes ``apply`` false, and the entries are read again after the new watermark. A watermark that this
 worker has not set was set by another one, or by a call of its own whose reply was lost: then whoever caches
-states has to sync (``resync``). An entry that cannot be folded becomes a dead letter in the same step.
+states has to sync (``resync``). While the watermark is its own, the worker folds on from the learners that it
+has kept in memory, and reads none. An entry that cannot be folded becomes a dead letter in the same step.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from app.errors import Unavailable
-from app.services.learning.fold import learners_of
+from app.services.bounded.cache import BoundedCache
+from app.services.learning.checkpoints import memory_bytes
+from app.services.learning.fold import is_short, learners_of
 from app.services.learning.workers import WAIT_S
-from app.storage.protocol import LearnerStates, LogEntry, RewardLog, entry_order
-from workers.batches import Folded, States, Stored, batches, fold_stored, is_short
+from app.storage.protocol import LearnerId, LearnerStates, LogEntry, RewardLog, StoredLearner, entry_order
+from workers.batches import Before, Folded, Kept, States, batches, fold_stored
+from workers.log_trimming import LogTrimmer
 from workers.waiters import Waiters
 
 log = logging.getLogger("shortlist.worker")
@@ -56,6 +61,7 @@ class RewardWorker:
     ``applied(step)``      is called after each step
     ``resync(partition)``  is awaited when the watermark is not where this worker left it, and at its start
     ``reward_log_s``       for how long applied entries stay in the log
+    ``capacity_bytes``     of memory for the learners that this worker keeps
     ``owns(partition)``    whether to apply a partition; the others are left to other workers (``leases``).
                            That saves work: what keeps two from applying the same is the watermark alone
     """
@@ -68,13 +74,18 @@ class RewardWorker:
         resync: Callable[[int], Awaitable[object]],
         poll_s: float,
         reward_log_s: int,
+        capacity_bytes: int,
         owns: Callable[[int], bool] = lambda partition: True,  # noqa: ARG005
     ) -> None:
         self._store = store
         self._applied = applied
         self._resync = resync
         self._poll_s = poll_s
-        self._reward_log_s = reward_log_s
+        self._trimmer = LogTrimmer(store, reward_log_s=reward_log_s)
+        # What was kept belongs to a watermark that this worker has set itself: states change with it alone.
+        # Each time that another one is found, a new lap begins, and what was kept in earlier ones is void.
+        self._kept: BoundedCache[tuple[int, LearnerId], tuple[int, Kept]] = BoundedCache(capacity_bytes)
+        self._laps = [0] * store.partitions
         self._owns = owns
         self._awake = asyncio.Event()
         self._folding = asyncio.Lock()
@@ -107,7 +118,8 @@ class RewardWorker:
                 await self.drain()
                 if time.monotonic() - trimmed > TRIM_EVERY_S:
                     trimmed = time.monotonic()
-                    await self._trim()
+                    self._trimmer.begin(filter(self._owns, range(self._store.partitions)))
+                await self._trimmer.step()
             except Unavailable as error:
                 log.warning("the store is not available, rewards wait: %s", error.detail)
                 self._due.update(range(self._store.partitions))
@@ -146,16 +158,36 @@ class RewardWorker:
 
     async def _apply(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> bool:
         """False if the watermark is not ``watermark`` any more: nothing was applied."""
-        learners = learners_of(entries)
-        stored = await self._store.states(partition, learners)
-        done = await self._fold(dict(zip(learners, stored, strict=True)), entries)
+        before = await self._before(partition, learners_of(entries))
+        done = await self._fold(before, entries)
         last = entries[-1].entry_id
         applied = await self._store.apply(
-            partition, expected=watermark, watermark=last, states=done.stored, dead=done.dead
+            partition,
+            expected=watermark,
+            watermark=last,
+            states=done.checkpoints,
+            tails=done.tails,
+            dead=done.dead,
         )
         if applied:
+            self._keep(partition, done.kept)
             self._applied(Step(partition, watermark, last, done.states, len(entries)))
         return applied
+
+    async def _before(self, partition: int, learners: Sequence[LearnerId]) -> Before:
+        """The learners as they are at the watermark; those that this worker has not kept are read."""
+        before: dict[LearnerId, Kept | StoredLearner] = {}
+        for learner in learners:
+            lap, kept = self._kept.get((partition, learner)) or (-1, None)
+            if kept is not None and lap == self._laps[partition]:
+                before[learner] = kept
+        missing = [learner for learner in learners if learner not in before]
+        before.update(zip(missing, await self._store.stored(partition, missing), strict=True))
+        return before
+
+    def _keep(self, partition: int, learners: Mapping[LearnerId, Kept]) -> None:
+        for learner, kept in learners.items():
+            self._kept.put((partition, learner), (self._laps[partition], kept), memory_bytes(kept.state))
 
     async def _read(self, partition: int) -> tuple[str, Sequence[LogEntry]]:
         """The watermark, and the entries after it: read together, if this worker was the last to set it."""
@@ -164,15 +196,17 @@ class RewardWorker:
             self._store.watermark(partition), self._store.read_log(partition, known, BATCH)
         )
         if partition not in self._watermarks or watermark != known:
+            self._laps[partition] += 1
             await self._resync(partition)
         if watermark != known:
             entries = await self._store.read_log(partition, watermark, BATCH)
         return watermark, entries
 
-    async def _fold(self, before: Stored, entries: Sequence[LogEntry]) -> Folded:
+    async def _fold(self, before: Before, entries: Sequence[LogEntry]) -> Folded:
         """One partition at a time: several threads would keep requests from the interpreter."""
         async with self._folding:
-            if not is_short(entries):
+            tails = (each.tail for each in before.values() if isinstance(each, StoredLearner))
+            if not is_short(chain(entries, *tails)):
                 return await asyncio.to_thread(fold_stored, before, entries)
             await asyncio.sleep(0)  # requests come between the folds of two partitions
             return fold_stored(before, entries)
@@ -183,7 +217,7 @@ class RewardWorker:
 
     async def _wait_for_work(self) -> None:
         self._awake.clear()
-        if self._due or self._stopping:
+        if self._due or self._stopping or self._trimmer.is_busy:
             return
         try:
             await asyncio.wait_for(self._awake.wait(), self._poll_s)
@@ -193,8 +227,3 @@ class RewardWorker:
     def reached(self, partition: int, watermark: str) -> None:
         """Whoever waits for an entry up to there need not wait any longer, whoever applied it."""
         self._waiters.reached(partition, watermark)
-
-    async def _trim(self) -> None:
-        before_ms = time.time_ns() // 1_000_000 - 1_000 * self._reward_log_s
-        for partition in range(self._store.partitions):
-            await self._store.trim_log(partition, before_ms)

@@ -9,7 +9,11 @@ from app.filters.filter import (  # noqa: F401 - likewise
     MAX_MEMBERS,
     MAX_STRING_CHARS,
 )
-from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - the service checks it
+from app.services.bandits.bandits import (  # noqa: F401 - the service checks them
+    MAX_KEY_LEARNER_BYTES,
+    MAX_LEARNER_BYTES,
+)
+from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - likewise
 from app.services.queries.centers import MAX_CENTER_READS, MAX_RANDOM_CENTER_READS  # noqa: F401 - likewise
 
 MAX_DIM = 4_096

@@ -210,6 +210,7 @@ class Service:
             resync=self._sync_learners,
             poll_s=POLL_S,
             reward_log_s=self.settings.reward_log_s,
+            capacity_bytes=self.settings.worker_cache_mb << 20,
             owns=leases.owns,
         )
         return SharedWorker(worker, leases, remote)

@@ -183,5 +183,6 @@ def _worker(settings: Settings, store: RedisStore, owns: Callable[[int], bool]) 
         resync=store.watermark,
         poll_s=WORKER_POLL_S,
         reward_log_s=settings.reward_log_s,
+        capacity_bytes=settings.worker_cache_mb << 20,
         owns=owns,
     )

@@ -59,11 +59,12 @@ _PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NO
 # Each script, and the files that make it up.
 SCRIPTS = {
     "activate": ("dedupe", "ledger", "waiting", "activate"),
+    "all_stored": ("tails", "all_stored"),
     "append_defaults": ("log_tail", "dedupe", "ledger", "waiting", "append_defaults"),
     "append_event": ("campaign_size", "append_event"),
     "append_forget": ("log_tail", "forget", "append_forget"),
     "append_rewards": ("log_tail", "dedupe", "append_rewards"),
-    "apply": ("changes", "apply"),
+    "apply": ("changes", "tails", "apply"),
     "backlog": ("backlog",),
     "changed_arms": ("changes", "changed_arms"),
     "changed_learners": ("changes", "changed_learners"),
@@ -91,8 +92,9 @@ SCRIPTS = {
     "replay_dead": ("log_tail", "replay_dead"),
     "reserve_campaign": ("reserve_campaign",),
     "save_snapshot": ("campaign_size", "save_snapshot"),
+    "stored": ("tails", "stored"),
     "take_turns": ("ledger", "take_turns"),
-    "trim_log": ("trim_log",),
+    "trim_log": ("tails", "trim_log"),
     "upsert_arms": ("changes", "upsert_arms"),
 }
 

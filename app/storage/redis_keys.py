@@ -21,7 +21,8 @@
     {p:<n>}:dead                                 stream  b, l, f, p, r: what was left out   until replayed
     {p:<n>}:changes                              zset    uid + learner -> number of entry   for ever
     {p:<n>}:deleted                              zset    bandit uid, when it was deleted    DELETED_KEPT_MS
-    {p:<n>}:states:<bandit uid>                  hash    learner -> state                   with the bandit
+    {p:<n>}:states:<bandit uid>                  hash    learner -> checkpoint              with the bandit
+    {p:<n>}:tails:<bandit uid>                   zset    learner + entry id (see below)     with the bandit
     {p:<n>}:seen:<bandit uid>:<learner>:<dedupe key>  string  empty: of observations       ttl_ms
     {p:<n>}:seen-until:<ms>                      hash    dedupe keys of learners            see below
     {p:<n>}:seen-ends                            zset    the ms of seen-until keys          with these
@@ -61,6 +62,11 @@ then on rewards are refused of decisions that expire by "expires" of refused and
 above "known". What is known of a forgotten learner is dropped too, once no decision from before is left: then
 decisions are refused that know no entry from "forgotten" on. All three only grow. (Until 0.1.0 seen and
 seen-first were keys, and these keys and forgotten expired by the clock.)
+
+A learner is its checkpoint, the whole state at some entry, and its tail, the entries that were folded since.
+Members of tails are "<length>.<learner>:<entry id>", both numbers of the id with 16 digits, all scores 0: in
+the order of their bytes the tail of a learner stands together, oldest first. A new learner has no checkpoint,
+and after a checkpoint there is no tail. No entry that is in a tail is trimmed.
 
 A key named changes holds, for each thing that changed, only its last change, and CHANGES_KEPT things at most.
 A process that knows a version, or a watermark, reads there what has changed since; if that was too long ago,
@@ -147,6 +153,11 @@ def deleted(partition: int) -> str:
 
 def states(partition: int, bandit_uid: str) -> str:
     return f"{_partition(partition)}states:{bandit_uid}"
+
+
+def tails(partition: int, bandit_uid: str = "") -> str:
+    """Without the uid, the stem that scripts complete, which learn from the log whose tails they need."""
+    return f"{_partition(partition)}tails:{bandit_uid}"
 
 
 def seen(partition: int, learner: LearnerId, dedupe_key: str) -> str:

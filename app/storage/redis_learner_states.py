@@ -1,14 +1,15 @@
-"""The states of learners on Redis: a hash for each bandit in each partition."""
+"""The states of learners on Redis: a hash of checkpoints and a set of tails for each bandit and partition."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from app.storage import redis_keys as keys
 from app.storage.learner_id import LearnerId
-from app.storage.protocol import DeadLetter, LearnerChanges
+from app.storage.protocol import DeadLetter, LearnerChanges, LogEntry, StoredLearner
 from app.storage.redis_client import Argument
-from app.storage.redis_part import UID_LENGTH, RedisPart
+from app.storage.redis_part import UID_LENGTH, RedisPart, log_entry
 
 
 class RedisLearnerStates(RedisPart):
@@ -18,29 +19,37 @@ class RedisLearnerStates(RedisPart):
         entry_id: bytes | None = await self._redis.command("GET", keys.watermark(partition))
         return (entry_id or b"0-0").decode()
 
-    async def states(self, partition: int, learners: Sequence[LearnerId]) -> Sequence[bytes | None]:
-        by_bandit: dict[str, list[str]] = {}
-        for bandit_uid, name in learners:
-            by_bandit.setdefault(bandit_uid, []).append(name)
-        commands = [("HMGET", keys.states(partition, uid), *names) for uid, names in by_bandit.items()]
-        if not commands:
+    async def stored(
+        self, partition: int, learners: Sequence[LearnerId], known: Mapping[LearnerId, str] | None = None
+    ) -> Sequence[StoredLearner]:
+        if not learners:
             return []
-        if len(commands) == 1:
-            ask = self._redis.command if len(learners) == 1 else self._redis.bulk
-            return list(await ask(*commands[0]))
-        answers = await self._redis.transaction(commands)
-        rows = {uid: iter(row) for uid, row in zip(by_bandit, answers, strict=True)}
-        return [next(rows[bandit_uid]) for bandit_uid, _ in learners]
+        numbers = _numbered(learners)
+        arguments: list[Argument] = []
+        for learner in learners:
+            arguments += (numbers[learner[0]], learner[1], (known or {}).get(learner, ""))
+        names = [keys.log(partition), *_of_bandits(partition, numbers)]
+        found = await self._redis.script("stored", names, arguments, bulk=len(learners) > 1)
+        return [
+            StoredLearner(checkpoint, _entries(tail), bool(continues))
+            for checkpoint, continues, tail in found
+        ]
 
-    async def all_states(self, partition: int, uids: Sequence[str]) -> tuple[str, Mapping[LearnerId, bytes]]:
-        commands = [("GET", keys.watermark(partition))]
-        commands += [("HGETALL", keys.states(partition, uid)) for uid in uids]
-        watermark, *tables = await self._redis.transaction(commands)
-        rows = zip(uids, tables, strict=True)
-        states = {
-            LearnerId(uid, name.decode()): state for uid, table in rows for name, state in table.items()
-        }
-        return (watermark or b"0-0").decode(), states
+    async def all_stored(
+        self, partition: int, uids: Sequence[str]
+    ) -> tuple[str, Mapping[LearnerId, StoredLearner]]:
+        names = [keys.watermark(partition), keys.log(partition), *_of_bandits(partition, uids)]
+        watermark, *bandits = await self._redis.script("all_stored", names, bulk=True)
+        found: dict[LearnerId, StoredLearner] = {}
+        for uid, (checkpoints, owners, entries) in zip(uids, bandits, strict=True):
+            tails: dict[bytes, list[LogEntry]] = {}
+            for owner, entry in zip(owners, _entries(entries), strict=True):
+                tails.setdefault(owner, []).append(entry)
+            whole = dict(zip(checkpoints[::2], checkpoints[1::2], strict=True))
+            for name in {**whole, **tails}:
+                stored = StoredLearner(whole.get(name), tuple(tails.get(name, ())))
+                found[LearnerId(uid, name.decode())] = stored
+        return watermark.decode(), found
 
     async def apply(
         self,
@@ -49,17 +58,21 @@ class RedisLearnerStates(RedisPart):
         expected: str,
         watermark: str,
         states: Mapping[LearnerId, bytes | None],
+        tails: Mapping[LearnerId, Sequence[str]] | None = None,
         dead: Sequence[DeadLetter] = (),
     ) -> bool:
-        uids = {uid: number for number, uid in enumerate(dict.fromkeys(uid for uid, _ in states), start=1)}
+        tails = tails or {}
+        numbers = _numbered([*states, *tails])
         arguments: list[Argument] = [expected, watermark, keys.CHANGES_KEPT, len(dead)]
         for letter in dead:
             arguments += (letter.entry.entry_id, letter.reason)
         for (uid, name), state in states.items():
-            arguments += (uids[uid], name, "" if state is None else "1", state or b"")
+            arguments += (numbers[uid], name, "" if state is None else "1", state or b"")
+        for (uid, name), ids in tails.items():
+            arguments += (numbers[uid], name, "t", " ".join(ids))
         names = [keys.watermark(partition), keys.log(partition)]
         names += [keys.dead(partition), keys.learner_changes(partition), keys.deleted(partition)]
-        names += [keys.states(partition, uid) for uid in uids]
+        names += _of_bandits(partition, numbers)
         return bool(await self._redis.script("apply", names, arguments, bulk=True))
 
     async def changed_learners(self, partition: int, since: str) -> LearnerChanges:
@@ -78,3 +91,22 @@ class RedisLearnerStates(RedisPart):
 
 def _learner(member: bytes) -> LearnerId:
     return LearnerId(member[:UID_LENGTH].decode(), member[UID_LENGTH:].decode())
+
+
+def _numbered(learners: Iterable[LearnerId]) -> dict[str, int]:
+    """The bandits of these learners, numbered from 1."""
+    uids = dict.fromkeys(uid for uid, _ in learners)
+    return {uid: number for number, uid in enumerate(uids, start=1)}
+
+
+def _of_bandits(partition: int, uids: Iterable[str]) -> list[str]:
+    return [key for uid in uids for key in (keys.states(partition, uid), keys.tails(partition, uid))]
+
+
+def _entries(found: Sequence[tuple[bytes, Sequence[bytes]]]) -> tuple[LogEntry, ...]:
+    """Entries as scripts return them: their fields are a list."""
+    entries = []
+    for entry_id, flat in found:
+        fields: Mapping[bytes, Any] = dict(zip(flat[::2], flat[1::2], strict=True))
+        entries.append(log_entry(entry_id, fields))
+    return tuple(entries)

@@ -64,8 +64,8 @@ class RedisRegistry(RedisPart):
 
 
 async def drop_states(redis: RedisClient, partition: int, uid: str) -> None:
-    """Remove the states that a partition holds of a deleted bandit, for good: none is written from now on."""
-    names = [keys.deleted(partition), keys.states(partition, uid)]
+    """Remove the learners that a partition holds of a deleted bandit, for good: none is written again."""
+    names = [keys.deleted(partition), keys.states(partition, uid), keys.tails(partition, uid)]
     await redis.script("drop_states", names, [uid, keys.DELETED_KEPT_MS])
 
 

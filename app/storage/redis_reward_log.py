@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from app.errors import Invalid
 from app.storage import redis_keys as keys
-from app.storage.protocol import Appended, DeadLetter, Lag, LogEntry, RewardWrite
+from app.storage.protocol import Appended, DeadLetter, Lag, LearnerId, LogEntry, RewardWrite, Trimmed
 from app.storage.redis_client import Argument
-from app.storage.redis_part import RedisPart, check_positive, log_entry, optional
+from app.storage.redis_part import UID_LENGTH, RedisPart, check_positive, log_entry, optional
+
+_TRIM_STEP = 256
 
 
 class RedisRewardLog(RedisPart):
@@ -40,8 +42,12 @@ class RedisRewardLog(RedisPart):
         age_ms, dead = await self._redis.script("lag", names)
         return Lag(age_ms / 1_000, dead)
 
-    async def trim_log(self, partition: int, before_ms: int) -> None:
-        await self._redis.script("trim_log", [keys.log(partition), keys.watermark(partition)], [before_ms])
+    async def trim_log(self, partition: int, before_ms: int, *, pooled: str) -> Trimmed:
+        names = [keys.log(partition), keys.watermark(partition), keys.tails(partition)]
+        found = await self._redis.script("trim_log", names, [before_ms, _TRIM_STEP, pooled])
+        more, *members = found
+        held = [LearnerId(member[:UID_LENGTH].decode(), member[UID_LENGTH:].decode()) for member in members]
+        return Trimmed(bool(more), held)
 
     async def dead_letters(self, partition: int) -> Sequence[DeadLetter]:
         letters = await self._redis.command("XRANGE", keys.dead(partition), "-", "+")

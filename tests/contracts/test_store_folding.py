@@ -7,17 +7,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from learner_names import learner_in
-from test_store_rewards import TTL_MS, UID, append, forget, log_of, order, reward
+from store_clients import connect
+from test_store_rewards import ANN, TTL_MS, UID, append, forget, log_of, order, reward
 from waiting import until
 
 from app.storage import redis_keys
-from app.storage.protocol import RewardWrite, Store
+from app.storage.protocol import RewardWrite, Store, StoredLearner
 
 pytestmark = pytest.mark.anyio
 
 OTHER_UID = "fedcba9876543210"
 FUTURE_MS = 2**45
 LOST = "8" * 13 + "-99"
+
+
+async def checkpoints(store, partition, learners):
+    """Of learners without a tail."""
+    found = await store.stored(partition, learners)
+    assert not any(each.tail or each.continues for each in found)
+    return [each.checkpoint for each in found]
 
 
 async def fill(store, count, *, partition=0, tag=""):
@@ -30,13 +38,13 @@ async def test_states_and_watermark_change_together(store: Store):
     states = {(UID, "ann"): bytes(range(256)), (OTHER_UID, "ann"): b"", (UID, "b:c"): b"2"}
     assert await store.apply(0, expected="0-0", watermark=ids[1], states=states) is True
     assert await store.watermark(0) == ids[1]
-    assert await store.states(0, [*states, (UID, "nobody")]) == [bytes(range(256)), b"", b"2", None]
-    assert await store.states(0, [(UID, "ann"), (OTHER_UID, "ann"), (UID, "ann")]) == [
+    assert await checkpoints(store, 0, [*states, (UID, "nobody")]) == [bytes(range(256)), b"", b"2", None]
+    assert await checkpoints(store, 0, [(UID, "ann"), (OTHER_UID, "ann"), (UID, "ann")]) == [
         bytes(range(256)),
         b"",
         bytes(range(256)),
     ]
-    assert await store.states(0, []) == []
+    assert await checkpoints(store, 0, []) == []
 
 
 async def test_another_watermark_changes_nothing(store: Store):
@@ -48,7 +56,7 @@ async def test_another_watermark_changes_nothing(store: Store):
         )
         assert outcome is False
     assert await store.watermark(0) == ids[0]
-    assert await store.states(0, [(UID, "ann"), (UID, "bob")]) == [b"1", b"1"]
+    assert await checkpoints(store, 0, [(UID, "ann"), (UID, "bob")]) == [b"1", b"1"]
 
 
 async def test_a_call_that_was_applied_is_not_applied_again(store: Store):
@@ -64,7 +72,7 @@ async def test_none_removes_a_state(store: Store):
     both = [(UID, "ann"), (UID, "bob")]
     await store.apply(0, expected="0-0", watermark=ids[0], states=dict.fromkeys(both, b"1"))
     await store.apply(0, expected=ids[0], watermark=ids[1], states={(UID, "ann"): None, (UID, "eve"): None})
-    assert await store.states(0, both) == [None, b"1"]
+    assert await checkpoints(store, 0, both) == [None, b"1"]
 
 
 async def test_a_watermark_moves_without_states(store: Store):
@@ -79,7 +87,7 @@ async def test_partitions_have_states_and_watermarks_of_their_own(store: Store):
         state = b"%d" % partition
         assert await store.apply(partition, expected="0-0", watermark=entry_id, states={(UID, "ann"): state})
     for partition in range(store.partitions):
-        assert await store.states(partition, [(UID, "ann")]) == [b"%d" % partition]
+        assert await checkpoints(store, partition, [(UID, "ann")]) == [b"%d" % partition]
 
 
 async def test_large_states_and_many_learners(store: Store):
@@ -87,7 +95,7 @@ async def test_large_states_and_many_learners(store: Store):
     states = {(f"{n % 3:016x}", f"learner-{n}"): b"%d" % n * 100 for n in range(3_000)}
     states[(UID, "large")] = b"\x00\xff" * (4 << 20)
     assert await store.apply(0, expected="0-0", watermark=entry_id, states=states)
-    assert await store.states(0, list(states)) == list(states.values())
+    assert await checkpoints(store, 0, list(states)) == list(states.values())
 
 
 async def test_of_racing_appliers_exactly_one_wins_and_its_states_stand(store: Store):
@@ -102,7 +110,7 @@ async def test_of_racing_appliers_exactly_one_wins_and_its_states_stand(store: S
         )
         assert outcomes.count(True) == 1
         winner = calls[outcomes.index(True)]
-        assert await store.states(0, list(winner)) == list(winner.values())
+        assert await checkpoints(store, 0, list(winner)) == list(winner.values())
         watermark = entry_id
 
 
@@ -120,10 +128,10 @@ async def test_the_backlog_is_what_lies_above_the_watermark(store: Store):
 
 async def test_nothing_above_the_watermark_is_trimmed(store: Store):
     ids = await fill(store, 10)
-    await store.trim_log(0, FUTURE_MS)
+    await store.trim_log(0, FUTURE_MS, pool="_pool")
     assert len(await log_of(store)) == 10
     await store.apply(0, expected="0-0", watermark=ids[6], states={})
-    await store.trim_log(0, FUTURE_MS)
+    await store.trim_log(0, FUTURE_MS, pool="_pool")
     assert [e.entry_id for e in await log_of(store)] == ids[7:]
     assert await store.backlog(0) == 3
 
@@ -137,9 +145,9 @@ async def test_nothing_young_is_trimmed(store: Store):
 
     [young] = await until(a_later_millisecond, what="the server's clock moves on")
     await store.apply(0, expected="0-0", watermark=young, states={})
-    await store.trim_log(0, order(old[0])[0])
+    await store.trim_log(0, order(old[0])[0], pool="_pool")
     assert (await log_of(store))[0].entry_id == old[0]
-    await store.trim_log(0, order(young)[0])
+    await store.trim_log(0, order(young)[0], pool="_pool")
     assert [e.entry_id for e in await log_of(store)] == [young]
     assert (await store.watermark(0), await store.backlog(0)) == (young, 0)
 
@@ -147,7 +155,7 @@ async def test_nothing_young_is_trimmed(store: Store):
 async def test_a_log_that_was_trimmed_empty_goes_on_where_it_was(store: Store):
     ids = await fill(store, 5)
     await store.apply(0, expected="0-0", watermark=ids[-1], states={})
-    await store.trim_log(0, FUTURE_MS)
+    await store.trim_log(0, FUTURE_MS, pool="_pool")
     assert (await log_of(store), await store.backlog(0)) == ([], 0)
     more = await fill(store, 2, tag="more")
     assert order(ids[-1]) < order(more[0]) < order(more[1])
@@ -155,18 +163,54 @@ async def test_a_log_that_was_trimmed_empty_goes_on_where_it_was(store: Store):
     assert [e.entry_id for e in await store.read_log(0, ids[-1], 10)] == more
 
 
+def written(entries):
+    return b"".join(entry.payload + b" " for entry in entries)
+
+
+def state_of(stored):
+    """What a learner stands for: its checkpoint, and the numbers of its tail."""
+    return (stored.checkpoint or b"") + written(stored.tail)
+
+
+async def states(store, partition, learners):
+    return [state_of(each) for each in await store.stored(partition, learners)]
+
+
 async def fold(store, partition=0, count=3):
-    """Fold one page: a state is the list of its learner's numbers, and an entry b"F" empties it."""
+    """Fold one page: a state is the list of its learner's numbers, and an entry b"F" empties it.
+
+    Whether a learner gets a checkpoint or a longer tail depends on how many entries there are.
+    """
     watermark = await store.watermark(partition)
     entries = await store.read_log(partition, watermark, count)
     if not entries:
         return False
     learners = list(dict.fromkeys(e.learner for e in entries))
-    states = dict(zip(learners, await store.states(partition, learners), strict=True))
-    for entry in entries:
-        key = entry.learner
-        states[key] = None if entry.payload == b"F" else (states[key] or b"") + entry.payload + b" "
-    return await store.apply(partition, expected=watermark, watermark=entries[-1].entry_id, states=states)
+    found = dict(zip(learners, await store.stored(partition, learners), strict=True))
+    whole, tails = {}, {}
+    for learner in learners:
+        own = [entry for entry in entries if entry.learner == learner]
+        forgets = [place for place, entry in enumerate(own) if entry.payload == b"F"]
+        if forgets:
+            whole[learner] = written(own[forgets[-1] + 1 :]) or None
+        elif order(own[-1].entry_id)[1] % 3 == 0:
+            whole[learner] = state_of(found[learner]) + written(own)
+        else:
+            tails[learner] = [entry.entry_id for entry in own]
+    last = entries[-1].entry_id
+    return await store.apply(partition, expected=watermark, watermark=last, states=whole, tails=tails)
+
+
+async def trim(store, partition=0, before_ms=FUTURE_MS):
+    """Drop what is old: learners that need some of it get a checkpoint."""
+    while True:
+        trimmed = await store.trim_log(partition, before_ms, pool="_pool")
+        watermark = await store.watermark(partition)
+        if trimmed.held:
+            whole = dict(zip(trimmed.held, await states(store, partition, trimmed.held), strict=True))
+            await store.apply(partition, expected=watermark, watermark=watermark, states=whole)
+        elif not trimmed.more:
+            return
 
 
 TAGS = itertools.count()
@@ -210,13 +254,15 @@ async def test_every_entry_is_folded_exactly_once(store: Store, steps):
             elif step == "fold":
                 await asyncio.gather(fold(store, count=words), fold(store, count=words))
             else:
-                await store.trim_log(0, FUTURE_MS)
+                await trim(store)
         unfolded = await store.read_log(0, await store.watermark(0), 10_000)
         assert await store.backlog(0) == len(unfolded)
     while await fold(store):
         pass
-    states = await store.states(0, list(ids.values()))
-    assert [(state or b"").split() for state in states] == list(expected.values())
+    found = await states(store, 0, list(ids.values()))
+    assert [state.split() for state in found] == list(expected.values())
+    _, everything = await store.all_stored(0, [uid])
+    assert [state_of(everything.get(learner, StoredLearner())) for learner in ids.values()] == found
 
 
 async def test_appenders_and_appliers_at_once_lose_and_double_nothing(store: Store):
@@ -236,9 +282,117 @@ async def test_appenders_and_appliers_at_once_lose_and_double_nothing(store: Sto
 
     await asyncio.gather(appending, *(applier() for _ in range(4)))
     learners = [(UID, f"{digit}") for digit in range(10)]
-    states = await store.states(1, learners)
-    assert sorted(b"".join(states).decode().split()) == sorted(words)
+    found = await states(store, 1, learners)
+    assert sorted(b"".join(found).decode().split()) == sorted(words)
     assert await store.backlog(1) == 0
+
+
+async def test_a_tail_is_the_entries_since_the_checkpoint(store: Store):
+    """Also of learners whose names begin alike, and with ids whose numbers have different lengths."""
+    names = ["a", "a:", "a:1", "1.a", "b;", "\u00e9", "_pool"]
+    writes = [reward(f"{n}", learner=names[n % 7]) for n in range(14)]
+    ids = [outcome.entry_id for outcome in await store.append_rewards(0, writes)]
+    owners = {(UID, name): [ids[n], ids[n + 7]] for n, name in enumerate(names)}
+    for learner, (one, _) in owners.items():
+        before = await store.watermark(0)
+        assert await store.apply(0, expected=before, watermark=one, states={}, tails={learner: [one]})
+        [found] = await store.stored(0, [learner])
+        assert (found.checkpoint, [e.entry_id for e in found.tail]) == (None, [one])
+    before = await store.watermark(0)
+    tails = {learner: [two] for learner, (_, two) in owners.items()}
+    assert await store.apply(0, expected=before, watermark=ids[-1], states={}, tails=tails)
+    for learner, found in zip(owners, await store.stored(0, list(owners)), strict=True):
+        one, two = owners[learner]
+        assert [(e.entry_id, e.learner) for e in found.tail] == [(one, learner), (two, learner)]
+    _, everything = await store.all_stored(0, [UID])
+    assert dict(zip(owners, await store.stored(0, list(owners)), strict=True)) == everything
+    [later, *_] = await fill(store, 1, tag="later")
+    whole = {(UID, "a"): b"whole", (UID, "a:"): None}
+    assert await store.apply(0, expected=ids[-1], watermark=later, states=whole)
+    found = await store.stored(0, list(owners))
+    assert [(each.checkpoint, len(each.tail)) for each in found] == [(b"whole", 0), (None, 0)] + [
+        (None, 2)
+    ] * 5
+
+
+async def test_what_follows_a_known_entry_of_a_tail_is_read_alone(store: Store):
+    ids, ann, bob = await fill(store, 5), (UID, "ann"), (UID, "bob")
+    await store.apply(0, expected="0-0", watermark=ids[0], states={ann: b"1"})
+    await store.apply(0, expected=ids[0], watermark=ids[3], states={}, tails={ann: ids[1:4]})
+
+    async def read(known):
+        [found] = await store.stored(0, [ann], {ann: known, bob: ids[2]})
+        return found.continues, found.checkpoint, [entry.entry_id for entry in found.tail]
+
+    assert await read(ids[2]) == (True, None, ids[3:4])
+    assert await read(ids[3]) == (True, None, [])
+    for unknown in (ids[0], ids[4], LOST):
+        assert await read(unknown) == (False, b"1", ids[1:4])
+    await store.apply(0, expected=ids[3], watermark=ids[4], states={ann: b"2"})
+    assert await read(ids[3]) == (False, b"2", []), "the checkpoint took the place of the tail"
+
+
+async def test_another_watermark_changes_no_tail(store: Store):
+    ids, ann = await fill(store, 3), (UID, "ann")
+    call = {"expected": "0-0", "watermark": ids[0], "states": {}, "tails": {ann: [ids[0]]}}
+    assert [await store.apply(0, **call), await store.apply(0, **call)] == [True, False]
+    assert not await store.apply(0, expected=ids[1], watermark=ids[2], states={}, tails={ann: ids[1:]})
+    [found] = await store.stored(0, [ann])
+    assert [entry.entry_id for entry in found.tail] == ids[:1]
+
+
+async def test_a_checkpoint_alone_is_no_change_of_a_learner(store: Store):
+    ids, ann = await fill(store, 2), (UID, "ann")
+    await store.apply(0, expected="0-0", watermark=ids[1], states={}, tails={ann: ids})
+    assert await store.apply(0, expected=ids[1], watermark=ids[1], states={ann: b"whole"})
+    assert await store.stored(0, [ann]) == [StoredLearner(b"whole")]
+    assert not (await store.changed_learners(0, ids[0])).removed
+    assert await learners(store, ids[1]) == (ids[1], set())
+    assert not await store.apply(0, expected=ids[0], watermark=ids[0], states={ann: b"older"})
+
+
+async def test_no_entry_that_is_in_a_tail_is_trimmed(store: Store):
+    ids = await fill(store, 6)
+    ann, pool = (UID, ANN), (UID, "_pool")
+    await store.apply(0, expected="0-0", watermark=ids[4], states={}, tails={ann: ids[2:3], pool: ids[3:5]})
+    trimmed = await store.trim_log(0, FUTURE_MS, pool="_pool")
+    assert ([e.entry_id for e in await log_of(store)], set(trimmed.held)) == (ids[2:], {ann, pool})
+    await store.apply(0, expected=ids[4], watermark=ids[4], states={ann: b"1"})
+    trimmed = await store.trim_log(0, FUTURE_MS, pool="_pool")
+    assert ([e.entry_id for e in await log_of(store)], set(trimmed.held)) == (ids[3:], {pool})
+    assert [e.entry_id for e in (await store.stored(0, [pool]))[0].tail] == ids[3:5]
+    await store.apply(0, expected=ids[4], watermark=ids[4], states={pool: b"2"})
+    assert not (await store.trim_log(0, FUTURE_MS, pool="_pool")).held
+    assert [e.entry_id for e in await log_of(store)] == ids[5:]
+
+
+async def test_a_long_log_is_trimmed_in_steps(store: Store):
+    ids = await fill(store, 700)
+    await store.apply(0, expected="0-0", watermark=ids[-1], states={}, tails={(UID, ANN): [ids[600]]})
+    steps = [await store.trim_log(0, FUTURE_MS, pool="_pool") for _ in range(4)]
+    assert [step.more for step in steps] == [True, True, False, False]
+    assert [len(step.held) for step in steps] == [0, 0, 1, 1]  # what is before it goes in the third
+    assert (await log_of(store))[0].entry_id == ids[600]
+
+
+async def test_tails_of_a_deleted_bandit_are_gone_for_good(store: Store):
+    ids, ann = await fill(store, 3), (UID, "ann")
+    await store.apply(0, expected="0-0", watermark=ids[0], states={}, tails={ann: ids[:1]})
+    await store.delete_bandit("gone", UID, catalogue="any")
+    assert await store.stored(0, [ann]) == [StoredLearner()]
+    await store.apply(0, expected=ids[0], watermark=ids[1], states={}, tails={ann: ids[1:2]})
+    assert await store.stored(0, [ann]) == [StoredLearner()]
+    assert not (await store.trim_log(0, FUTURE_MS, pool="_pool")).held
+
+
+async def test_an_entry_that_the_log_has_lost_is_noticed(store: Store, store_server):
+    ids, ann = await fill(store, 2), (UID, "ann")
+    await store.apply(0, expected="0-0", watermark=ids[1], states={}, tails={ann: ids})
+    async with connect(store_server) as client:
+        await client.xdel(redis_keys.log(0), ids[0])
+    [found] = await store.stored(0, [ann])
+    assert [(e.entry_id, e.payload) for e in found.tail] == [(ids[0], b""), (ids[1], found.tail[1].payload)]
+    assert found.tail[1].payload
 
 
 async def learners(store, since):
@@ -273,6 +427,6 @@ async def test_all_states_come_with_their_watermark(store: Store):
     other = "fedcba9876543210"
     states = {(UID, "ann"): b"1", (other, "ann"): b"2", ("0" * 16, "x"): b"3"}
     await store.apply(0, expected="0-0", watermark=ids[1], states=states)
-    watermark, found = await store.all_states(0, [UID, other])
-    assert (watermark, found) == (ids[1], {key: states[key] for key in list(states)[:2]})
-    assert await store.all_states(1, []) == ("0-0", {})
+    watermark, found = await store.all_stored(0, [UID, other])
+    assert (watermark, found) == (ids[1], {key: StoredLearner(states[key]) for key in list(states)[:2]})
+    assert await store.all_stored(1, []) == ("0-0", {})

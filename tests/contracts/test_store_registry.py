@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_store_folding import checkpoints
 
 from app.errors import NotFound, Unavailable
 from app.storage.protocol import ArmWrite, Store
@@ -106,7 +107,7 @@ async def test_a_deleted_bandit_learns_nothing_from_entries_that_were_under_way(
     states = {(UID, "ann"): b"1", (OTHER_UID, "ann"): b"2", (UID, "bob"): None}
     for partition in range(store.partitions):
         assert await store.apply(partition, expected="0-0", watermark="1-1", states=states)
-        assert await store.states(partition, list(states)) == [None, b"2", None]
+        assert await checkpoints(store, partition, list(states)) == [None, b"2", None]
         assert await store.watermark(partition) == "1-1"
         assert (await store.changed_learners(partition, "0-0")).learners == [(OTHER_UID, "ann")]
 
@@ -139,7 +140,7 @@ async def test_a_deletion_that_was_broken_off_is_finished(
     await store.erase_bandit(OTHER_UID)
     await store.erase_catalogue(UID)
     assert [batch async for batch in store.scan_arms(UID)] == []
-    assert await store.states(1, [(OTHER_UID, "ann")]) == [None]
+    assert await checkpoints(store, 1, [(OTHER_UID, "ann")]) == [None]
     assert await store.deletions() == {}
 
 
@@ -160,7 +161,7 @@ async def test_deleting_a_bandit_of_another_catalogue_changes_nothing(store: Sto
     await store.create_bandit("b", record(UID), catalogue="films")
     assert await store.apply(0, expected="0-0", watermark="1-1", states={(UID, "ann"): b"1"})
     assert await store.delete_bandit("b", UID, catalogue="books") is False
-    assert await store.states(0, [(UID, "ann")]) == [b"1"]
+    assert await checkpoints(store, 0, [(UID, "ann")]) == [b"1"]
     assert (await store.registry()).bandits == {"b": record(UID)}
     assert await store.delete_bandit("b", UID, catalogue="films") is True
     assert await store.delete_catalogue("films", UID) == "deleted"
@@ -174,7 +175,7 @@ async def test_deleting_a_bandit_removes_its_states_and_no_others(store: Store):
         assert await store.apply(partition, expected="0-0", watermark="1-1", states=states)
     assert await store.delete_bandit("b", UID, catalogue="films") is True
     for partition in range(store.partitions):
-        assert await store.states(partition, list(states)) == [None, None, b"3"]
+        assert await checkpoints(store, partition, list(states)) == [None, None, b"3"]
     assert await store.delete_bandit("b", UID, catalogue="films") is False
 
 

@@ -131,7 +131,7 @@ async def test_a_store_that_is_away_for_a_while_delays_and_loses_nothing(world: 
     bandit = await world.bandit()
     await world.observe(bandit, "o1")
     await world.choose(bandit)
-    world.store.refuse |= {"watermark", "read_log", "states", "apply"}
+    world.store.refuse |= {"watermark", "read_log", "stored", "apply"}
     waiting = asyncio.create_task(world.observe(bandit, "o2"))
 
     async def tried() -> bool:

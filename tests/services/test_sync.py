@@ -159,15 +159,15 @@ async def test_a_learner_taught_by_another_process_is_chosen_from(pair: tuple[Wo
         await two.choose(there)
     await one.observe(bandit, "o1")
     await two.service.sync.poll()
-    before = two.store.calls["states"]
+    before = two.store.calls["stored"]
     assert [(await two.choose(there)).learner_version for _ in range(3)] == [1, 1, 1]
-    assert two.store.calls["states"] == before + 1, "it was read once, and nothing else was"
+    assert two.store.calls["stored"] == before + 1, "it was read once, and nothing else was"
     await two.choose(there, "bob")
-    before = two.store.calls["states"]
+    before = two.store.calls["stored"]
     await one.observe(bandit, "o2")
     await two.service.sync.poll()
     await two.choose(there, "bob")
-    assert two.store.calls["states"] == before, "who was not taught is not read again"
+    assert two.store.calls["stored"] == before, "who was not taught is not read again"
     await one.service.forgetting.forget(bandit.learner_for("ann"))
     await two.service.sync.poll()
     assert (await two.choose(there)).learner_version == 0
@@ -283,7 +283,7 @@ async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(pair: tu
     await two.choose(there)
     await one.observe(bandit, "o1")
     await two.service.sync.poll()
-    two.store.refuse.add("states")
+    two.store.refuse.add("stored")
     assert (await two.choose(there)).learner_version == 0
     with pytest.raises(Unavailable):
         await two.choose(there, "never seen")

@@ -55,6 +55,7 @@ async def exercise(store):
         expected="0-0",
         watermark=outcome.entry_id,
         states={ANN: b"state"},
+        tails={BOB: [entry.entry_id]},
         dead=[DeadLetter(entry, "why")],
     )
     await store.join_workers("worker", TTL_MS)
@@ -136,7 +137,9 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.replay_dead(0, await store.dead_letters(0))
     await store.due(0, 1, 1)
     await store.read_campaign("slates", "home", uid="", position=0, count=1)
-    await store.trim_log(0, 1)
+    await store.trim_log(0, 1, pool="_pool")
+    await store.stored(0, [ANN])
+    await store.all_stored(0, [UID])
     await store.delete_bandit("b", UID, catalogue="films")
     await store.erase_bandit(UID)
     await store.delete_catalogue("films", UID)

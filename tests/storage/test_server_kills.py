@@ -88,12 +88,17 @@ class Traffic:
         if not entries:
             await asyncio.sleep(0.001)
             return
-        states = dict(zip(keys, await persevere(self.store.states, partition, keys), strict=True))
-        for entry in entries:
-            states[entry.learner] = (states[entry.learner] or b"") + entry.payload + b" "
+        stored = dict(zip(keys, await persevere(self.store.stored, partition, keys), strict=True))
+        states, tails = {}, {}
+        for key in keys:
+            own = [entry for entry in entries if entry.learner == key]
+            if len(stored[key].tail) > 5:
+                states[key] = state_of(stored[key]) + written(own)
+            else:
+                tails[key] = [entry.entry_id for entry in own]
         with contextlib.suppress(Unavailable):  # it may have been applied: the next round reads the watermark
             await self.store.apply(
-                partition, expected=watermark, watermark=entries[-1].entry_id, states=states
+                partition, expected=watermark, watermark=entries[-1].entry_id, states=states, tails=tails
             )
 
     async def run(self, kills):
@@ -111,14 +116,22 @@ class Traffic:
             self.stopped = True
 
 
+def written(entries):
+    return b"".join(entry.payload + b" " for entry in entries)
+
+
+def state_of(stored):
+    return (stored.checkpoint or b"") + written(stored.tail)
+
+
 async def losses(store, traffic):
     """What was acknowledged and is not as it should be."""
     wrong = []
     folded = []
     for partition in range(PARTITIONS):
-        states = await store.states(partition, [LearnerId(UID, learner) for learner in LEARNERS])
-        for learner, state in zip(LEARNERS, states, strict=True):
-            folded += [(learner, word) for word in (state or b"").decode().split()]
+        stored = await store.stored(partition, [LearnerId(UID, learner) for learner in LEARNERS])
+        for learner, each in zip(LEARNERS, stored, strict=True):
+            folded += [(learner, word) for word in state_of(each).decode().split()]
     if sorted(folded) != sorted(traffic.rewards):
         missing, doubled = set(traffic.rewards) - set(folded), len(folded) - len(set(folded))
         wrong.append(f"{len(missing)} rewards are missing, {doubled} are doubled")

@@ -27,12 +27,14 @@ from app.services.formats.records import (
     state_to_bytes,
     vector_to_bytes,
 )
+from app.services.learning.checkpoints import restored
 from app.services.learning.fold import fold, learners_of
 from app.storage.protocol import LearnerId, LogEntry, RewardWrite
 from app.storage.redis_store import RedisStore
 from workers import batches as worker_batches
 from workers import reward_ingestion
 from workers.batches import States, batches
+from workers.log_trimming import LogTrimmer
 from workers.reward_ingestion import RewardWorker, Step
 
 pytestmark = pytest.mark.anyio
@@ -113,7 +115,14 @@ class Seen:
 
 def worker(store: Any, seen: Seen | None = None, poll_s: float = 0.01) -> RewardWorker:
     seen = seen or Seen()
-    return RewardWorker(store, applied=seen.applied, resync=seen.note, poll_s=poll_s, reward_log_s=600)
+    return RewardWorker(
+        store,
+        applied=seen.applied,
+        resync=seen.note,
+        poll_s=poll_s,
+        reward_log_s=600,
+        capacity_bytes=1 << 20,
+    )
 
 
 @pytest.fixture
@@ -143,6 +152,14 @@ async def append(store: Any, items: Sequence[Any], *, start: int = 0) -> None:
         assert outcome.status == "accepted"
 
 
+async def trim(store: Any, ahead_s: int = 0) -> None:
+    """Drop what is applied and was appended before now, or so many seconds after now."""
+    trimmer = LogTrimmer(store, reward_log_s=-ahead_s)
+    trimmer.begin(range(store.partitions))
+    while trimmer.is_busy:
+        await trimmer.step()
+
+
 async def replayed(store: Any) -> dict[LearnerId, bytes | None]:
     """The states that the whole log means, folded at once from nothing."""
     return encoded(fold({}, await store.read_log(0, "0-0", 100_000)))
@@ -150,7 +167,8 @@ async def replayed(store: Any) -> dict[LearnerId, bytes | None]:
 
 async def states(store: Any, learners: str = "xyz") -> dict[LearnerId, bytes | None]:
     names = [LearnerId(UID, learner) for learner in learners]
-    return dict(zip(names, await store.states(0, names), strict=True))
+    found = zip(names, await store.stored(0, names), strict=True)
+    return encoded({name: restored(name, stored) for name, stored in found})
 
 
 async def agrees(store: Any) -> None:
@@ -338,7 +356,7 @@ async def test_many_workers_on_one_log(one: RedisStore, monkeypatch: pytest.Monk
     assert all(seen.resynced for seen in told)
 
 
-@pytest.mark.parametrize("where", ["watermark", "read_log", "states", "apply", "apply, reply lost"])
+@pytest.mark.parametrize("where", ["watermark", "read_log", "stored", "apply", "apply, reply lost"])
 async def test_a_crash_anywhere_is_made_good_by_the_next_worker(one: RedisStore, where: str):
     log = [("x", [1.0, 2.0, float(i)], 0.5, True) for i in range(10)]
     await append(one, log)
@@ -471,8 +489,7 @@ async def test_trimming_keeps_what_is_not_applied_and_changes_no_state(one: Redi
     await going.drain()
     before = await states(one)
     await append(one, log[10:], start=10)
-    going._reward_log_s = -3_600
-    await going._trim()
+    await trim(one, 3_600)
     assert [entry.entry_id for entry in await one.read_log(0, "0-0", 100)] != []
     assert await one.backlog(0) == 10
     assert await states(one) == before

@@ -32,6 +32,8 @@ _BLOCK_ROWS = 4096
 _BLOCK_TERMS = 1 << 14
 _SHORT = 256
 _BLOCK = 256  # a factorisation of so many dimensions takes a millisecond or two
+_WIDE_DIM = 128  # from here on one learner after the other is added to, in parts that fit a processor's cache
+_WIDE_TERMS, _WIDE_ROWS = 1 << 13, 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +112,8 @@ def add_each(
 ) -> list[RidgeSums]:
     """Return the sums of several learners after more rewards; row i is for ``sums[owners[i]]``.
 
-    As ``add`` does for each by itself, to the bit, but the n-th rows of all learners are added together.
+    As ``add`` does for each by itself, to the bit, but the n-th rows of all learners are added together,
+    unless a learner is so large that it fills a processor's cache alone.
     Shapes: owners (n,), features (n, d), values (n,), first (n,).
     Cost: n d (d + 3) / 2 multiply-adds, five array operations for each row of the learner with most.
     Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
@@ -121,6 +124,12 @@ def add_each(
     checks.shape("first", first, (count,))
     for other in sums:
         checks.shape("sums", other.total, sums[0].total.shape)
+    if dim >= _WIDE_DIM:
+        added = []
+        for owner, before in enumerate(sums):
+            own = owners == owner
+            added.append(_add_wide(before, features[own], values[own], first[own]))
+        return added
     # In turn n the n-th row of every learner is added. Learners with more rows come first, so the learners of
     # a turn are always the first few, and a turn is one slice.
     rows_of = np.bincount(owners, minlength=len(sums))
@@ -146,6 +155,43 @@ def add_each(
         RidgeSums(total[at].copy(), error[at].copy(), before.observations + more)
         for at, before, more in zip(place.tolist(), sums, counted, strict=True)
     ]
+
+
+def _add_wide(before: RidgeSums, features: Matrix, values: Vector, first: NDArray[np.bool_]) -> RidgeSums:
+    """As ``add_each`` does for one learner, to the bit: each part of the sums takes all rows at once."""
+    dim = before.dim
+    total, error = before.total.copy(), before.error.copy()
+    left = np.ascontiguousarray(features, dtype=np.float64)
+    right = left if first.all() else left * first[:, None]
+    space = np.empty((_WIDE_ROWS, _WIDE_TERMS + dim))
+    with np.errstate(over="ignore", invalid="ignore"):
+        start = 0
+        while start < dim:
+            stop = start + 1
+            while stop < dim and _packed(stop + 1) - _packed(start) <= _WIDE_TERMS:
+                stop += 1
+            part = slice(_packed(start), _packed(stop))
+            for row in range(0, len(left), _WIDE_ROWS):
+                some = slice(row, row + _WIDE_ROWS)
+                terms = space[: len(left[some]), : part.stop - part.start]
+                for i in range(start, stop):
+                    at = _packed(i) - part.start
+                    np.multiply(left[some, i : i + 1], right[some, : i + 1], out=terms[:, at : at + i + 1])
+                for term in terms:
+                    _compensated(total[part], error[part], term)
+            start = stop
+        for term in left * values[:, None]:
+            _compensated(total[-dim:], error[-dim:], term)
+    if not np.isfinite(total).all():
+        checks.finite("features", features)
+        checks.finite("values", values)
+        checks.finite("features and values", total)
+    return RidgeSums(total, error, before.observations + int(np.count_nonzero(first)))
+
+
+def _packed(row: int) -> int:
+    """Where a row of the lower triangle begins."""
+    return row * (row + 1) // 2
 
 
 def _fold(total: Matrix, error: Matrix, blocks: Iterable[Matrix], sizes: Rows) -> None:

@@ -15,10 +15,12 @@ from app.services.bandits.shifted import ShiftedView
 from app.services.catalogues.catalogues import Catalogue, Catalogues
 from app.services.catalogues.learner_view import LearnerView
 from app.services.formats.pages import page_by_name
-from app.services.formats.records import BanditRecord, split_uid, with_uid
+from app.services.formats.records import BanditRecord, split_uid, state_bytes, with_uid
 from app.storage.protocol import LearnerId, RegistryStore
 
 GLOBAL_LEARNER = "_global"
+MAX_LEARNER_BYTES = 16 << 20
+MAX_KEY_LEARNER_BYTES = 4 << 20
 
 
 class PolicyTerms(Protocol):
@@ -89,6 +91,18 @@ class Bandit:
         return LearnerId(self.uid, name)
 
 
+def _check_size(record: BanditRecord, dim: int) -> None:
+    """Raise Invalid for learners that would be too large."""
+    size = state_bytes(dim, discounted=record.half_life_s is not None)
+    per_key = record.scope == "per_key"
+    most = MAX_KEY_LEARNER_BYTES if per_key else MAX_LEARNER_BYTES
+    if size > most:
+        raise Invalid(
+            f"a learner of dimension {dim} takes {size:,} bytes: at most {most:,} with scope {record.scope}",
+            loc=("body", "scope" if per_key and size <= MAX_LEARNER_BYTES else "catalogue"),
+        )
+
+
 def _learner_dim(record: BanditRecord, catalogue: Catalogue) -> int:
     """One more than the catalogue's when rewards are shifted."""
     return catalogue.dim + record.shift_rewards
@@ -149,6 +163,8 @@ class Bandits:
     async def _create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
         catalogue = self._catalogues.served(record.catalogue)
         self._policies[record.policy].check_dim(catalogue.dim)
+        if name not in self._served:  # one that a store has already goes on
+            _check_size(record, _learner_dim(record, catalogue))
         data = with_uid(secrets.token_hex(8), record)
         standing = await self._store.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:

@@ -180,6 +180,11 @@ def bytes_to_vector(data: bytes) -> Vector:
     return np.frombuffer(data, dtype="<f8").astype(np.float64, copy=False)
 
 
+def state_bytes(dim: int, *, discounted: bool) -> int:
+    """Size of what ``state_to_bytes`` makes."""
+    return _STATE_HEADER.size + discounted * _DISCOUNT_HEADER.size + 8 * dim * (dim + 3)
+
+
 def state_to_bytes(state: LearnerState) -> bytes:
     """Header, then the lower triangles of gram and of its errors, the moment and its errors.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import msgspec
@@ -36,6 +36,7 @@ States = dict[LearnerId, LearnerState | None]
 Item = tuple[LogEntry, RewardPayload]
 LeaveOut = Callable[[LogEntry, str], None]
 NO_TERMS = RewardTerms()
+SHORT_FOLD = 4_000_000  # sum of squared payload bytes: about 55 entries of dimension 32, or 4 of 128
 
 
 def pooled_of(learner: LearnerId) -> LearnerId:
@@ -46,6 +47,11 @@ def pooled_of(learner: LearnerId) -> LearnerId:
 def learners_of(entries: Sequence[LogEntry]) -> list[LearnerId]:
     """The learners whose states ``fold`` needs: those that are named, and their parts of the pooled prior."""
     return sorted({each for entry in entries for each in (entry.learner, pooled_of(entry.learner))})
+
+
+def is_short(entries: Iterable[LogEntry]) -> bool:
+    """Whether folding takes about a millisecond: then handing it to a thread would cost more."""
+    return sum(len(entry.payload) ** 2 for entry in entries) <= SHORT_FOLD
 
 
 def log_only(entry: LogEntry, reason: str) -> None:
@@ -72,6 +78,35 @@ def fold(
         items = list(group)
         changed.update(dict.fromkeys(_forget(now, items) if forgets else _learn(now, items, leave_out)))
     return {learner: now[learner] for learner in changed}
+
+
+def continued(
+    learner: LearnerId, state: LearnerState | None, tail: Sequence[LogEntry]
+) -> LearnerState | None:
+    """Return the state of a learner after the entries of its tail, which ``fold`` has folded into it before.
+
+    Bit-identical to what ``fold`` made of them. What was left out of the pooled prior is left out again.
+    Raises ValueError when an entry cannot be folded: it was once, so the store is damaged.
+    """
+    is_pooled = learner.name == POOLED
+    items = [item for item in _readable(tail, _refuse) if not is_pooled or (item[1].terms or NO_TERMS).pooled]
+    now = {learner: state}
+    for _ in _add_to(now, items, lambda entry: learner, _ignore if is_pooled else _refuse):  # noqa: ARG005
+        pass
+    return now[learner]
+
+
+def _refuse(entry: LogEntry, reason: str) -> None:
+    raise ValueError(f"entry {entry.entry_id} of its tail cannot be folded: {reason}")
+
+
+def _ignore(entry: LogEntry, reason: str) -> None:
+    pass
+
+
+def forgets(entry: LogEntry) -> bool:
+    """Whether the entry, which can be folded, forgets its learner."""
+    return not unpack(entry.payload, RewardPayload).features
 
 
 def reason_of(error: Exception) -> str:

@@ -6,7 +6,8 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
 
     what is kept                               keys                  of a learner     of a deleted bandit
     its state                                  states                fold             at once
-    its part of the pooled prior               states                fold             at once
+    its rewards since its checkpoint           tails                 fold             at once
+    its part of the pooled prior               states, tails         fold             at once
     its rewards and observations               log                   erase            erase
     rewards that could not be folded           dead                  erase            erase
     decisions that wait for rewards            decisions, due        erase            erase

@@ -22,7 +22,8 @@ from app.algorithms.types import Matrix, Vector
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
-from app.services.formats.records import LearnerState, bytes_to_state
+from app.services.formats.records import LearnerState
+from app.services.learning.checkpoints import LearnerReader
 from app.services.learning.pooled_prior import PATIENCE_S, PooledPriors
 from app.storage.protocol import LearnerChanges, LearnerId, LearnerStates, entry_order
 
@@ -96,7 +97,8 @@ class Learners:
         self._store = store
         self._synced: dict[int, str] = {}  # partition -> watermark up to which nothing here is outdated
         self._newest: dict[int, int] = {}  # partition -> number of the newest entry of its log that is known
-        self._pooled_priors = PooledPriors(store, capacity_bytes=capacity_bytes // 4)
+        self._reader = LearnerReader(store, capacity_bytes=capacity_bytes // 4)
+        self._pooled_priors = PooledPriors(self._reader, store.partitions, capacity_bytes=capacity_bytes // 4)
         self._cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes)
         self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
 
@@ -142,9 +144,8 @@ class Learners:
 
     async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
         """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
-        (data,) = await self._store.states(identity.partition(self._store.partitions), [identity])
         dim = bandit.learner_dim
-        state = LearnerState(0, ridge.empty(dim)) if data is None else await _state_of(data)
+        state = await self._state(identity) or LearnerState(0, ridge.empty(dim))
         sums = await self._sums(bandit, state, anew=True)
         posterior = await _factored(sums, bandit.record.ridge)
         return LearnerReport(state.version, state.sums.observations, posterior.theta, sums, posterior.ridge)
@@ -221,8 +222,7 @@ class Learners:
     async def _read_now(self, identity: LearnerId) -> Learner:
         me = asyncio.current_task()
         try:
-            (data,) = await self._store.states(identity.partition(self._store.partitions), [identity])
-            learner = Learner.of(None if data is None else await _state_of(data))
+            state = await self._state(identity)
         finally:
             is_superseded = self._loading.get(identity) is not me
             if not is_superseded:
@@ -230,17 +230,15 @@ class Learners:
         if is_superseded:  # the learner was written while it was read: what is there now is newer
             newer = self._cache.peek(identity)
             return newer if newer is not None and not newer.outdated else await self._read(identity)
+        learner = Learner.of(state)
         self._keep(identity, learner)
         return learner
 
+    async def _state(self, identity: LearnerId) -> LearnerState | None:
+        return await self._reader.read(identity.partition(self._store.partitions), identity)
+
     def _keep(self, identity: LearnerId | PriorId, learner: Learner) -> None:
         self._cache.put(identity, learner, learner.bytes)
-
-
-async def _state_of(data: bytes) -> LearnerState:
-    if len(data) < 8 * LARGE_DIM**2:
-        return bytes_to_state(data)
-    return await asyncio.to_thread(bytes_to_state, data)
 
 
 async def _factored(sums: RidgeSums, strength: float) -> Posterior:

@@ -18,8 +18,9 @@ from app.algorithms.linear.ridge import RidgeSums
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
-from app.services.formats.records import POOLED, LearnerState, bytes_to_state
-from app.storage.protocol import LearnerId, LearnerStates
+from app.services.formats.records import POOLED, LearnerState
+from app.services.learning.checkpoints import LearnerReader
+from app.storage.protocol import LearnerId
 
 MAX_AGE_S = 1.0
 PATIENCE_S = 0.2  # how long a caller waits for the store before an older sum serves
@@ -41,8 +42,9 @@ class Pooled:
 class PooledPriors:
     """The pooled priors of the bandits that this process serves. ``capacity_bytes`` bounds their memory."""
 
-    def __init__(self, store: LearnerStates, *, capacity_bytes: int) -> None:
-        self._store = store
+    def __init__(self, reader: LearnerReader, partitions: int, *, capacity_bytes: int) -> None:
+        self._reader = reader
+        self._partitions = partitions
         self._held: BoundedCache[str, Pooled] = BoundedCache(capacity_bytes)
         self._reading: dict[str, asyncio.Task[Pooled]] = {}
 
@@ -80,9 +82,11 @@ class PooledPriors:
 
     async def _read_now(self, uid: str) -> Pooled:
         started = time.monotonic()
-        partitions, learner = range(self._store.partitions), LearnerId(uid, POOLED)
-        parts = await asyncio.gather(*(self._store.states(partition, [learner]) for partition in partitions))
-        states = [bytes_to_state(data) for (data,) in parts if data is not None]
+        learner = LearnerId(uid, POOLED)
+        parts = await asyncio.gather(
+            *(self._reader.read(partition, learner) for partition in range(self._partitions))
+        )
+        states = [state for state in parts if state is not None]
         newest = max((state.time_ms for state in states), default=0)
         total = reduce(_plus, (_at(state, newest) for state in states)) if states else None
         pooled = Pooled(total, started)

@@ -8,13 +8,23 @@ log the entries of a forgotten learner were erased.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.services.formats.records import POOLED, UID_LENGTH, LearnerState, bytes_to_state, state_to_bytes
+from app.services.learning.checkpoints import restored
 from app.services.learning.fold import fold
-from app.storage.protocol import LearnerId, LearnerStates, LogEntry, RegistryStore, RewardLog, entry_order
+from app.storage.protocol import (
+    LearnerId,
+    LearnerStates,
+    LogEntry,
+    RegistryStore,
+    RewardLog,
+    StoredLearner,
+    entry_order,
+)
 
 PAGE = 2_000
 
@@ -43,7 +53,8 @@ async def compare(store: ReplayStore) -> Comparison:
 
 
 async def _compare(store: ReplayStore, partition: int, bandits: Mapping[str, str], found: Comparison) -> None:
-    watermark, stored = await store.all_states(partition, list(bandits))
+    watermark, learners = await store.all_stored(partition, list(bandits))
+    stored = {identity: _encoded(identity, learner) for identity, learner in learners.items()}
     replayed: dict[LearnerId, LearnerState | None] = {}
     whole = True
     async for page, from_the_start in _log(store, partition, watermark):
@@ -61,10 +72,19 @@ async def _compare(store: ReplayStore, partition: int, bandits: Mapping[str, str
             found.different.append(f"{bandits[learner.bandit_uid]}/{learner.name}")
 
 
+def _encoded(identity: LearnerId, stored: StoredLearner) -> bytes | None:
+    """The state as a checkpoint would have it; one that cannot be read is nothing that a log means."""
+    try:
+        state = restored(identity, stored)
+    except Exception:
+        return b"unreadable"
+    return None if state is None else state_to_bytes(state)
+
+
 def _version(data: bytes | None) -> int:
     try:
         return bytes_to_state(data).version if data is not None else -1
-    except ValueError:
+    except (ValueError, struct.error):
         return -1
 
 

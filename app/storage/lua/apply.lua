@@ -1,10 +1,12 @@
--- KEYS   watermark, log, dead letters, changes, deleted, then the states hashes that are written
+-- KEYS   watermark, log, dead letters, changes, deleted, then for each bandit: states, tails
 -- ARGV   expected watermark, new watermark, changes kept, number of dead letters, for each: entry id, reason;
---        then for each state: number of its hash (from 1), learner, '1' to write or '' to remove, state
+--        then for each learner: number of its bandit (from 1), learner, '1' and a checkpoint, or '' and '' to
+--        remove it, or 't' and the entry ids that go to the end of its tail, with spaces between them
 -- Result 1 when applied, 0 when the watermark is not the expected one
--- Effect in one step: all states, dead letters, changes and the watermark change together, or nothing does. A
---        dead letter is its entry of the log, under the same id, and the reason. States of a deleted bandit are
---        left out: their entries came when it was still there.
+-- Effect in one step: all checkpoints, tails, dead letters, changes and the watermark change together, or nothing
+--        does. A checkpoint takes the place of the tail. A dead letter is its entry of the log, under the same id,
+--        and the reason. Learners of a deleted bandit are left out: their entries came when it was still there.
+--        A watermark that stays says that no learner has changed, and no change is noted.
 if (redis.call('GET', KEYS[1]) or '0-0') ~= ARGV[1] then
   return 0
 end
@@ -18,23 +20,39 @@ for _ = 1, tonumber(ARGV[4]) do
   end
   a = a + 2
 end
-local deleted = {}
-for k = 6, #KEYS do
+local moves = ARGV[1] ~= ARGV[2]
+local deleted, has_tails = {}, {}
+for k = 6, #KEYS, 2 do
   deleted[k] = redis.call('ZSCORE', KEYS[5], string.sub(KEYS[k], -16))
+  has_tails[k] = redis.call('EXISTS', KEYS[k + 1]) == 1
 end
 for s = a, #ARGV, 4 do
-  local k, learner = 5 + tonumber(ARGV[s]), ARGV[s + 1]
+  local k, learner, kind = 4 + 2 * tonumber(ARGV[s]), ARGV[s + 1], ARGV[s + 2]
   local uid = string.sub(KEYS[k], -16)
   if not deleted[k] then
-    if ARGV[s + 2] == '1' then
-      redis.call('HSET', KEYS[k], learner, ARGV[s + 3])
+    local stem = tail_stem(learner)
+    if kind == 't' then
+      for id in string.gmatch(ARGV[s + 3], '%S+') do
+        redis.call('ZADD', KEYS[k + 1], 0, tail_member(stem, id))
+      end
     else
-      redis.call('HDEL', KEYS[k], learner)
-      note(KEYS[4], number, '-' .. uid .. learner)
+      if has_tails[k] then
+        redis.call('ZREMRANGEBYLEX', KEYS[k + 1], tail_range(stem))
+      end
+      if kind == '1' then
+        redis.call('HSET', KEYS[k], learner, ARGV[s + 3])
+      else
+        redis.call('HDEL', KEYS[k], learner)
+        note(KEYS[4], number, '-' .. uid .. learner)
+      end
     end
-    note(KEYS[4], number, uid .. learner)
+    if moves then
+      note(KEYS[4], number, uid .. learner)
+    end
   end
 end
 shorten(KEYS[4], tonumber(ARGV[3]))
-redis.call('SET', KEYS[1], ARGV[2])
+if moves then
+  redis.call('SET', KEYS[1], ARGV[2])
+end
 return 1

@@ -1,10 +1,38 @@
--- KEYS   log, watermark
--- ARGV   before_ms
--- Result number of entries dropped
--- Effect in one step: entries at or below the watermark and older than before_ms are dropped.
+-- KEYS   log, watermark, stem of the tails keys of all bandits
+-- ARGV   before_ms, count, name of the learner that sums all others
+-- Result {1 when there may be more to drop else 0, then the learners, each after its bandit's uid, whose tails
+--        need some of the entries that were looked at}
+-- Effect in one step: of the first count entries, those at or below the watermark and older than before_ms are
+--        dropped, up to the first that is in a tail. The names of the tails keys follow from the entries.
 local ms, n = string.match(redis.call('GET', KEYS[2]) or '0-0', '^(%d+)-(%d+)$')
-local least = ARGV[1] .. '-0'
+local last = string.format('%.0f-%.0f', math.max(1, tonumber(ARGV[1])) - 1, 2 ^ 53)
 if tonumber(ms) < tonumber(ARGV[1]) then
-  least = string.format('%s-%.0f', ms, tonumber(n) + 1)
+  last = ms .. '-' .. n
 end
-return redis.call('XTRIM', KEYS[1], 'MINID', '=', least)
+local entries = redis.call('XRANGE', KEYS[1], '-', last, 'COUNT', ARGV[2])
+local found, known, least = { 0 }, {}, false
+for _, entry in ipairs(entries) do
+  local named = {}
+  for f = 1, #entry[2], 2 do
+    named[entry[2][f]] = entry[2][f + 1]
+  end
+  for _, learner in ipairs({ named.l or '', ARGV[3] }) do
+    local tails, member = KEYS[3] .. (named.b or ''), tail_member(tail_stem(learner), entry[1])
+    if redis.call('ZSCORE', tails, member) then
+      least = least or entry[1]
+      if not known[named.b .. learner] then
+        known[named.b .. learner] = true
+        found[#found + 1] = named.b .. learner
+      end
+    end
+  end
+end
+if #entries > 0 then
+  local newest = entries[#entries][1]
+  ms, n = string.match(newest, '^(%d+)-(%d+)$')
+  redis.call('XTRIM', KEYS[1], 'MINID', '=', least or string.format('%s-%.0f', ms, tonumber(n) + 1))
+end
+if #entries == tonumber(ARGV[2]) then
+  found[1] = 1
+end
+return found

@@ -9,6 +9,8 @@ Notation
     partition    0 <= partition < ``partitions``; a learner belongs to exactly one (``LearnerId.partition``)
     entry id     position in the reward log of a partition: a Redis stream id, "<ms>-<n>"
     watermark    entry id up to which the log has been folded into the states of a partition
+    checkpoint   whole state of a learner at some entry
+    tail         entries that were folded into a learner since its checkpoint
     dedupe key   names a write: of two writes with the same key only the first takes effect
 
 Consistency: what holds for every method that does not say otherwise
@@ -35,7 +37,7 @@ from app.storage.protocol.campaigns import CampaignStore, StoredCampaign
 from app.storage.protocol.choices import Events, WarmUpTurns
 from app.storage.protocol.due_work import Due, DueWork
 from app.storage.protocol.holdings import KINDS, Holdings, Kind
-from app.storage.protocol.learner_states import LearnerChanges, LearnerStates
+from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
 from app.storage.protocol.learner_traces import LearnerTraces
 from app.storage.protocol.leases import WorkerLeases
 from app.storage.protocol.registry import Registry, RegistryStore
@@ -47,6 +49,7 @@ from app.storage.protocol.reward_log import (
     Partitioned,
     RewardLog,
     RewardWrite,
+    Trimmed,
     entry_order,
 )
 from app.storage.protocol.waiting_decisions import Activated, DefaultWrite, WaitingDecisions
@@ -83,6 +86,8 @@ __all__ = [
     "Store",
     "StoredArm",
     "StoredCampaign",
+    "StoredLearner",
+    "Trimmed",
     "Upserted",
     "WaitingDecisions",
     "WarmUpTurns",

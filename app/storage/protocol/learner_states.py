@@ -1,4 +1,8 @@
-"""The states of learners, which the folded part of the reward log determines."""
+"""The states of learners, which the folded part of the reward log determines.
+
+A learner is stored as a checkpoint, its whole state at some entry, and a tail: the entries of the log that
+were folded since. Whoever folds the tail into the checkpoint has the state, bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,21 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.storage.learner_id import LearnerId
-from app.storage.protocol.reward_log import DeadLetter, Partitioned
+from app.storage.protocol.reward_log import DeadLetter, LogEntry, Partitioned
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLearner:
+    """What the store has of one learner.
+
+    ``checkpoint``  its state at some entry of the log, opaque bytes; None: nothing came before the tail
+    ``tail``        the entries that were folded since, in log order
+    ``continues``   the caller named an entry of the tail: ``tail`` is what comes after it, without checkpoint
+    """
+
+    checkpoint: bytes | None = None
+    tail: Sequence[LogEntry] = ()
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +34,7 @@ class LearnerChanges:
 
     ``watermark``   where it is now
     ``newest``      entry id of the newest entry of the log
-    ``learners``    whose states were written; None: not known whose
+    ``learners``    whose states have changed; None: not known whose
     ``removed``     whose states were removed in between, whatever became of them afterwards
     """
 
@@ -27,18 +45,26 @@ class LearnerChanges:
 
 
 class LearnerStates(Partitioned, Protocol):
-    """States, opaque bytes, by partition and learner."""
+    """Checkpoints and tails, by partition and learner."""
 
     async def watermark(self, partition: int) -> str:
         """The watermark; "0-0" before the first."""
         ...
 
-    async def states(self, partition: int, learners: Sequence[LearnerId]) -> Sequence[bytes | None]:
-        """The states that the partition holds of these learners; all at one moment."""
+    async def stored(
+        self, partition: int, learners: Sequence[LearnerId], known: Mapping[LearnerId, str] | None = None
+    ) -> Sequence[StoredLearner]:
+        """What the partition holds of these learners; all at one moment.
+
+        ``known`` names the last entry that the caller has folded of a learner. If that is in the tail, only
+        what comes after it is read (``continues``).
+        """
         ...
 
-    async def all_states(self, partition: int, uids: Sequence[str]) -> tuple[str, Mapping[LearnerId, bytes]]:
-        """The watermark, and the states of all learners of these bandits, at one moment: for offline use."""
+    async def all_stored(
+        self, partition: int, uids: Sequence[str]
+    ) -> tuple[str, Mapping[LearnerId, StoredLearner]]:
+        """The watermark, and all learners of these bandits, at one moment: for offline use."""
         ...
 
     async def apply(
@@ -48,15 +74,19 @@ class LearnerStates(Partitioned, Protocol):
         expected: str,
         watermark: str,
         states: Mapping[LearnerId, bytes | None],
+        tails: Mapping[LearnerId, Sequence[str]] | None = None,
         dead: Sequence[DeadLetter] = (),
     ) -> bool:
-        """Compare and set: if the watermark is ``expected``, set it with all states and dead letters.
+        """Compare and set: if the watermark is ``expected``, set it with all states, tails and dead letters.
 
-        None removes a state. States of a deleted bandit are left out. False: the watermark is another one,
-        and nothing was done. After a lost reply that may be one's own: read the watermark again.
+        ``states`` are checkpoints: the tail of the learner goes. None removes the learner. ``tails`` are ids
+        of entries, in log order, that are put at the end of the tail of a learner, which keeps its
+        checkpoint. Learners of a deleted bandit are left out. A watermark that stays where it is says that
+        no learner has changed: they only get checkpoints. False: the watermark is another one, and nothing
+        was done. After a lost reply that may be one's own: read the watermark again.
         """
         ...
 
     async def changed_learners(self, partition: int, since: str) -> LearnerChanges:
-        """Whose states were written after the watermark ``since``; "" and one above it are not known."""
+        """Whose states have changed after the watermark ``since``; "" and one above it are not known."""
         ...

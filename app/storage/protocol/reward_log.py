@@ -88,6 +88,18 @@ class Lag:
     dead: int
 
 
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What one step of trimming has left.
+
+    ``more``   there may be more to drop: the entries that were looked at were not all
+    ``held``   learners whose tails need some of the entries that were looked at: a checkpoint frees them
+    """
+
+    more: bool
+    held: Sequence[LearnerId] = ()
+
+
 def entry_order(entry_id: str) -> tuple[int, int]:
     """Entry ids compare as pairs of numbers."""
     milliseconds, _, number = entry_id.partition("-")
@@ -114,8 +126,13 @@ class RewardLog(Partitioned, Protocol):
 
     async def lag(self, partition: int) -> Lag: ...
 
-    async def trim_log(self, partition: int, before_ms: int) -> None:
-        """Drop entries that are both older than ``before_ms`` and at or below the watermark."""
+    async def trim_log(self, partition: int, before_ms: int, *, pooled: str) -> Trimmed:
+        """Drop some of the entries that are both older than ``before_ms`` and at or below the watermark.
+
+        None that is in the tail of its learner, or of the one named ``pooled``, and none after such a one.
+        A few hundred at most: see ``Trimmed``.
+        """
+        ...
 
     async def dead_letters(self, partition: int) -> Sequence[DeadLetter]:
         """Entries that were left out and not replayed, in order."""

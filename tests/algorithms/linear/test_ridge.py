@@ -291,3 +291,19 @@ def test_a_large_matrix_is_factored_as_a_small_one_is(dim: int):
 def test_a_matrix_that_is_not_definite_is_refused(dim: int):
     with pytest.raises(InvalidParameter):
         ridge._factored(-np.eye(dim))
+
+
+@pytest.mark.parametrize("dim", [1, 5, 40, 200])
+def test_large_and_small_learners_are_added_to_alike_to_the_bit(monkeypatch, dim):
+    rng = np.random.default_rng(7)
+    rows = 40
+    features = rng.normal(size=(rows, dim)) * np.exp(5 * rng.normal(size=(rows, 1)))
+    words = rng.integers(0, 3, rows), features, rng.normal(size=rows), rng.random(rows) < 0.7
+    found = []
+    for wide, terms in ((10**9, 1), (1, 64), (1, 1 << 13)):
+        monkeypatch.setattr(ridge, "_WIDE_DIM", wide)
+        monkeypatch.setattr(ridge, "_WIDE_TERMS", terms)
+        once = ridge.add_each([ridge.empty(dim)] * 4, *words)
+        twice = ridge.add_each(once, *words)
+        found.append([(s.total.tobytes(), s.error.tobytes(), s.observations) for s in twice])
+    assert found[0] == found[1] == found[2]

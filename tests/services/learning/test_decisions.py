@@ -102,7 +102,7 @@ async def test_choosing_for_a_bandit_that_waits_needs_the_store_and_others_do_no
     plain, waits = await world.bandit("plain"), await world.bandit("waits", reward=WAITS)
     await world.choose(plain)
     await world.choose(waits)
-    world.store.refuse |= {"log_decision", "states"}
+    world.store.refuse |= {"log_decision", "stored"}
     await world.choose(plain)
     with pytest.raises(Unavailable):
         await world.choose(waits)

@@ -14,6 +14,7 @@ from app.services.formats.records import ExploreRule, RewardRule
 from app.services.learning import forgetting as module
 from app.storage import redis_keys
 from app.storage.learner_id import LearnerId
+from app.storage.protocol import RewardWrite
 from workers.chores import Chores
 
 pytestmark = pytest.mark.anyio
@@ -144,13 +145,13 @@ async def test_nothing_is_kept_of_a_learner_but_what_expires(world: World, store
     assert pooled is None or not pooled.sums.observations
 
 
-async def test_dead_letters_go_with_their_learner(world: World, store_url: str):
+async def test_dead_letters_go_with_their_learner(world: World):
     bandit = await world.bandit()
     learner = bandit.learner_for("a-key-that-died")
     partition = learner.partition(world.store.partitions)
     await world.observe(bandit, "o1", key=learner.name)
-    async with connect(store_url) as client:
-        await client.hset(redis_keys.states(partition, bandit.uid), learner.name, b"broken")
+    write = RewardWrite(learner, "broken", None, 2**42, 60_000, b"broken")
+    await world.store.append_rewards(partition, [write])
     await world.observe(bandit, "o2", key=learner.name)
     assert [letter.entry.learner for letter in await world.store.dead_letters(partition)] == [learner]
     await world.service.forgetting.forget(learner)

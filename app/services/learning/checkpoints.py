@@ -1,0 +1,83 @@
+"""A learner in the store: a checkpoint, and the tail of entries that were folded since.
+
+    >>> # d = 256: a state is 530 kB, an entry 2 kB. About every 241st reward writes the state, the others
+    >>> # put their entry id at the end of the tail: 2 kB a reward, instead of 530.
+
+Folding is bit-identical however a log is cut, so every process that folds the tail into the checkpoint has
+the same bits. A tail never holds more bytes than the state: it has about d entries at most, which bounds
+what it costs to read and to fold it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.services.bounded.cache import BoundedCache
+from app.services.formats.records import LearnerState, bytes_to_state, state_bytes
+from app.services.learning.fold import continued, is_short
+from app.storage.protocol import LearnerId, LearnerStates, LogEntry, StoredLearner
+
+ENTRY_BYTES = 150  # that an entry takes in a tail besides its payload
+OBJECT_BYTES = 600  # that a state takes in memory besides its numbers
+
+
+def tail_bytes(tail: Sequence[LogEntry]) -> int:
+    """What a tail counts for."""
+    return sum(len(entry.payload) + ENTRY_BYTES for entry in tail)
+
+
+def is_due(state: LearnerState, tail: int) -> bool:
+    """Whether to write the whole state, rather than let the tail grow to so many bytes."""
+    return tail >= _size(state)
+
+
+def memory_bytes(state: LearnerState | None) -> int:
+    """What a state takes in memory."""
+    return OBJECT_BYTES + (0 if state is None else _size(state))
+
+
+def _size(state: LearnerState) -> int:
+    return state_bytes(state.sums.dim, discounted=bool(state.half_life_s))
+
+
+def restored(identity: LearnerId, stored: StoredLearner) -> LearnerState | None:
+    """The state of a learner, None if there is none. Raises ValueError when it cannot be read."""
+    state = None if stored.checkpoint is None else bytes_to_state(stored.checkpoint)
+    return continued(identity, state, stored.tail)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A state, and the last entry of its tail: while that is in the tail, only later ones are folded."""
+
+    state: LearnerState | None
+    last: str
+
+
+class LearnerReader:
+    """Reads learners that others write. Of a tail that grows it folds each entry once, if there is room."""
+
+    def __init__(self, store: LearnerStates, *, capacity_bytes: int) -> None:
+        self._store = store
+        self._read: BoundedCache[tuple[int, LearnerId], _Read] = BoundedCache(capacity_bytes)
+
+    async def read(self, partition: int, identity: LearnerId) -> LearnerState | None:
+        """The learner as the store has it now; a long tail is folded in a thread."""
+        before = self._read.get((partition, identity))
+        known = {} if before is None else {identity: before.last}
+        (stored,) = await self._store.stored(partition, [identity], known)
+
+        def work() -> LearnerState | None:
+            if before is not None and stored.continues:
+                return continued(identity, before.state, stored.tail)
+            return restored(identity, stored)
+
+        state = work() if is_short(stored.tail) else await asyncio.to_thread(work)
+        if stored.tail:
+            read = _Read(state, stored.tail[-1].entry_id)
+            self._read.put((partition, identity), read, memory_bytes(state))
+        elif not stored.continues:
+            self._read.drop((partition, identity))
+        return state

@@ -1,0 +1,118 @@
+"""What a reward costs on disk: the growth of the data folder, and how fast rewards come in.
+
+    python -m load_tests.bytes_per_reward [--dims 16 64 256 1024] [--rewards N] [--bursts] [--json FILE]
+
+Rewards are sent one after the other, each when the one before it is applied, to one global learner of a
+service with the embedded store: so many that the learner gets two checkpoints. ``--bursts``: one request of
+10,000 observations of one learner, and 100,000 keys with one observation each, until all are applied.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.measurement import report
+from examples.client import Client
+from examples.service import SHORTLIST, running
+
+ARMS, SEED = 50, 1
+DIMS = (16, 64, 256, 1_024)
+CHECKPOINTS = 2
+BATCH = 1_000
+BURST, KEYS, BURST_DIM = 10_000, 100_000, 16
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print, and write the figures."""
+    parser = argparse.ArgumentParser(prog="python -m load_tests.bytes_per_reward", description=__doc__)
+    parser.add_argument("--dims", type=int, nargs="*", default=DIMS)
+    parser.add_argument("--rewards", type=int, help="to send, at each dimension")
+    parser.add_argument("--bursts", action="store_true", help="also send many at once")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions and all figures")
+    parsed = parser.parse_args(arguments)
+    rows = [one_by_one(dim, parsed.rewards) for dim in parsed.dims]
+    if parsed.bursts:
+        rows += [burst("global", BURST), burst("per_key", KEYS)]
+    result = report("bytes_per_reward", rows, seed=SEED)
+    if parsed.json is not None:
+        parsed.json.write_text(json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+def one_by_one(dim: int, rewards: int | None) -> dict[str, Any]:
+    """Bytes a reward, and rewards a second."""
+    count = rewards or max(500, CHECKPOINTS * dim)
+    with _service(dim, "global") as (client, folder):
+        tokens: list[str] = []
+        while len(tokens) < count:
+            wanted: dict[str, Any] = {"requests": [{}] * min(BATCH, count - len(tokens))}
+            answer = client.call("POST", "/v1/bandits/b/choose/batch", wanted)
+            tokens += [choice["decision"] for choice in answer["results"]]
+        before, began = _size(folder), time.perf_counter()
+        for token in tokens:
+            body = {"rewards": [{"decision": token, "value": 0.5}]}
+            client.call("POST", "/v1/rewards?wait=applied", body)
+        seconds, grown = time.perf_counter() - began, _size(folder) - before
+    return _row("one by one", dim, count, grown, seconds)
+
+
+def burst(scope: str, count: int) -> dict[str, Any]:
+    """Observations in requests of 10,000, of one learner or each of a key of its own."""
+    rng = np.random.default_rng(SEED)
+    with _service(BURST_DIM, scope) as (client, folder):
+        before, began = _size(folder), time.perf_counter()
+        for first in range(0, count, BURST):
+            items: list[dict[str, Any]] = [
+                {"id": f"{number}", "arm": f"a{rng.integers(ARMS)}", "value": 0.5}
+                for number in range(first, min(first + BURST, count))
+            ]
+            if scope == "per_key":
+                items = [{**item, "key": f"key-{item['id']}"} for item in items]
+            client.call("POST", "/v1/bandits/b/observations?wait=applied", {"observations": items})
+        seconds, grown = time.perf_counter() - began, _size(folder) - before
+    return _row(f"burst, {scope}", BURST_DIM, count, grown, seconds)
+
+
+def _row(what: str, dim: int, count: int, grown: int, seconds: float) -> dict[str, Any]:
+    return {
+        "what": what,
+        "dim": dim,
+        "rewards": count,
+        "bytes_per_reward": round(grown / count),
+        "per_s": round(count / seconds, 1),
+    }
+
+
+@contextmanager
+def _service(dim: int, scope: str) -> Iterator[tuple[Client, Path]]:
+    """A client of a new service with one bandit ``b``, and its data folder."""
+    rng = np.random.default_rng(SEED)
+    with tempfile.TemporaryDirectory(prefix="shortlist-") as scratch:
+        folder = Path(scratch, "data")
+        command = ["-c", SHORTLIST, "serve", "--port", "0", "--log-level", "info", "--data-dir", str(folder)]
+        with running(command, log=Path(scratch, "service.log")) as server:
+            client = Client(server.host, server.port)
+            client.call("PUT", "/v1/catalogues/c", {"dim": dim})
+            arms = [{"id": f"a{n}", "features": rng.normal(size=dim).tolist()} for n in range(ARMS)]
+            client.call("PUT", "/v1/catalogues/c/arms", {"arms": arms})
+            client.call("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts", "scope": scope})
+            yield client, folder
+            client.close()
+
+
+def _size(folder: Path) -> int:
+    """Bytes of all files: every answer waits until they are written."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
