@@ -34,7 +34,7 @@ async def test_dead_letters_are_kept_with_their_reason_and_replayed_once(store: 
     ]
     assert await store.replay_dead(0, letters) == ["missing", "missing"]
     assert await store.backlog(0) == 2, "a repetition puts nothing back"
-    await store.trim_log(0, 2**45, pool="_pool")
+    await store.trim_log(0, 2**45, pooled="_pool")
     assert len(await store.read_log(0, "0-0", 10)) == 2
 
 

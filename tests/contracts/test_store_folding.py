@@ -128,10 +128,10 @@ async def test_the_backlog_is_what_lies_above_the_watermark(store: Store):
 
 async def test_nothing_above_the_watermark_is_trimmed(store: Store):
     ids = await fill(store, 10)
-    await store.trim_log(0, FUTURE_MS, pool="_pool")
+    await store.trim_log(0, FUTURE_MS, pooled="_pool")
     assert len(await log_of(store)) == 10
     await store.apply(0, expected="0-0", watermark=ids[6], states={})
-    await store.trim_log(0, FUTURE_MS, pool="_pool")
+    await store.trim_log(0, FUTURE_MS, pooled="_pool")
     assert [e.entry_id for e in await log_of(store)] == ids[7:]
     assert await store.backlog(0) == 3
 
@@ -145,9 +145,9 @@ async def test_nothing_young_is_trimmed(store: Store):
 
     [young] = await until(a_later_millisecond, what="the server's clock moves on")
     await store.apply(0, expected="0-0", watermark=young, states={})
-    await store.trim_log(0, order(old[0])[0], pool="_pool")
+    await store.trim_log(0, order(old[0])[0], pooled="_pool")
     assert (await log_of(store))[0].entry_id == old[0]
-    await store.trim_log(0, order(young)[0], pool="_pool")
+    await store.trim_log(0, order(young)[0], pooled="_pool")
     assert [e.entry_id for e in await log_of(store)] == [young]
     assert (await store.watermark(0), await store.backlog(0)) == (young, 0)
 
@@ -155,7 +155,7 @@ async def test_nothing_young_is_trimmed(store: Store):
 async def test_a_log_that_was_trimmed_empty_goes_on_where_it_was(store: Store):
     ids = await fill(store, 5)
     await store.apply(0, expected="0-0", watermark=ids[-1], states={})
-    await store.trim_log(0, FUTURE_MS, pool="_pool")
+    await store.trim_log(0, FUTURE_MS, pooled="_pool")
     assert (await log_of(store), await store.backlog(0)) == ([], 0)
     more = await fill(store, 2, tag="more")
     assert order(ids[-1]) < order(more[0]) < order(more[1])
@@ -204,7 +204,7 @@ async def fold(store, partition=0, count=3):
 async def trim(store, partition=0, before_ms=FUTURE_MS):
     """Drop what is old: learners that need some of it get a checkpoint."""
     while True:
-        trimmed = await store.trim_log(partition, before_ms, pool="_pool")
+        trimmed = await store.trim_log(partition, before_ms, pooled="_pool")
         watermark = await store.watermark(partition)
         if trimmed.held:
             whole = dict(zip(trimmed.held, await states(store, partition, trimmed.held), strict=True))
@@ -355,21 +355,21 @@ async def test_no_entry_that_is_in_a_tail_is_trimmed(store: Store):
     ids = await fill(store, 6)
     ann, pool = (UID, ANN), (UID, "_pool")
     await store.apply(0, expected="0-0", watermark=ids[4], states={}, tails={ann: ids[2:3], pool: ids[3:5]})
-    trimmed = await store.trim_log(0, FUTURE_MS, pool="_pool")
+    trimmed = await store.trim_log(0, FUTURE_MS, pooled="_pool")
     assert ([e.entry_id for e in await log_of(store)], set(trimmed.held)) == (ids[2:], {ann, pool})
     await store.apply(0, expected=ids[4], watermark=ids[4], states={ann: b"1"})
-    trimmed = await store.trim_log(0, FUTURE_MS, pool="_pool")
+    trimmed = await store.trim_log(0, FUTURE_MS, pooled="_pool")
     assert ([e.entry_id for e in await log_of(store)], set(trimmed.held)) == (ids[3:], {pool})
     assert [e.entry_id for e in (await store.stored(0, [pool]))[0].tail] == ids[3:5]
     await store.apply(0, expected=ids[4], watermark=ids[4], states={pool: b"2"})
-    assert not (await store.trim_log(0, FUTURE_MS, pool="_pool")).held
+    assert not (await store.trim_log(0, FUTURE_MS, pooled="_pool")).held
     assert [e.entry_id for e in await log_of(store)] == ids[5:]
 
 
 async def test_a_long_log_is_trimmed_in_steps(store: Store):
     ids = await fill(store, 700)
     await store.apply(0, expected="0-0", watermark=ids[-1], states={}, tails={(UID, ANN): [ids[600]]})
-    steps = [await store.trim_log(0, FUTURE_MS, pool="_pool") for _ in range(4)]
+    steps = [await store.trim_log(0, FUTURE_MS, pooled="_pool") for _ in range(4)]
     assert [step.more for step in steps] == [True, True, False, False]
     assert [len(step.held) for step in steps] == [0, 0, 1, 1]  # what is before it goes in the third
     assert (await log_of(store))[0].entry_id == ids[600]
@@ -382,7 +382,7 @@ async def test_tails_of_a_deleted_bandit_are_gone_for_good(store: Store):
     assert await store.stored(0, [ann]) == [StoredLearner()]
     await store.apply(0, expected=ids[0], watermark=ids[1], states={}, tails={ann: ids[1:2]})
     assert await store.stored(0, [ann]) == [StoredLearner()]
-    assert not (await store.trim_log(0, FUTURE_MS, pool="_pool")).held
+    assert not (await store.trim_log(0, FUTURE_MS, pooled="_pool")).held
 
 
 async def test_an_entry_that_the_log_has_lost_is_noticed(store: Store, store_server):

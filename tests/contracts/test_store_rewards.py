@@ -46,7 +46,7 @@ async def test_an_empty_log(store: Store):
     assert await store.watermark(0) == "0-0"
     assert await store.backlog(0) == 0
     assert list(await store.append_rewards(0, [])) == []
-    await store.trim_log(0, 2**45, pool="_pool")
+    await store.trim_log(0, 2**45, pooled="_pool")
 
 
 async def test_entries_come_back_in_order_and_bit_for_bit(store: Store):
@@ -83,7 +83,7 @@ async def test_whoever_waits_for_the_entry_of_a_duplicate_waits_for_its_first_co
     [later] = await store.append_rewards(0, [reward("x")])
     assert order(one.entry_id) <= order(later.entry_id) == order(two.entry_id)
     await store.apply(0, expected="0-0", watermark=two.entry_id, states={})
-    await store.trim_log(0, 2**45, pool="_pool")
+    await store.trim_log(0, 2**45, pooled="_pool")
     [after_trimming] = await store.append_rewards(0, [reward("x")])
     assert after_trimming.entry_id == two.entry_id, "which the watermark has reached"
 

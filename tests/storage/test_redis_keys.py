@@ -137,7 +137,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.replay_dead(0, await store.dead_letters(0))
     await store.due(0, 1, 1)
     await store.read_campaign("slates", "home", uid="", position=0, count=1)
-    await store.trim_log(0, 1, pool="_pool")
+    await store.trim_log(0, 1, pooled="_pool")
     await store.stored(0, [ANN])
     await store.all_stored(0, [UID])
     await store.delete_bandit("b", UID, catalogue="films")

@@ -13,8 +13,9 @@ from app.algorithms.linear import ridge
 from app.services.bandits.bandits import Bandit
 from app.services.formats.records import POOLED, LearnerState, state_to_bytes
 from app.services.learning import pooled_prior as module
+from app.services.learning.checkpoints import LearnerReader
 from app.services.learning.pooled_prior import Pooled, PooledPriors
-from app.storage.protocol import LearnerId
+from app.storage.protocol import LearnerId, StoredLearner
 
 pytestmark = pytest.mark.anyio
 
@@ -28,10 +29,10 @@ class OneState:
         self._data = state_to_bytes(state)
         self.read: list[tuple[int, str]] = []
 
-    async def states(self, partition: int, learners: list[LearnerId]) -> list[bytes]:
+    async def stored(self, partition: int, learners: list[LearnerId], known: object) -> list[StoredLearner]:
         assert [learner.name for learner in learners] == [POOLED]
         self.read.append((partition, learners[0].bandit_uid))
-        return [self._data]
+        return [StoredLearner(self._data)]
 
 
 async def test_pooled_priors_keep_within_their_memory_and_the_newest_stay(world: World):
@@ -40,7 +41,8 @@ async def test_pooled_priors_keep_within_their_memory_and_the_newest_stay(world:
     size = Pooled(state, 0.0).bytes
     assert size >= state.sums.total.nbytes + state.sums.error.nbytes
     store: Any = OneState(state)
-    priors = PooledPriors(store, capacity_bytes=3 * size)
+    reader = LearnerReader(store, capacity_bytes=size)
+    priors = PooledPriors(reader, store.partitions, capacity_bytes=3 * size)
 
     async def ask(number: int) -> Bandit:
         asked = replace(bandit, uid=f"uid-{number}")
@@ -69,7 +71,7 @@ async def test_one_that_cannot_be_read_is_read_again(world: World, monkeypatch: 
     assert first.theta.any()
     bob = bandit.learner_for("bob").partition(world.store.partitions)
     await world.choose(bandit, "ann")
-    world.store.refuse.add("states")
+    world.store.refuse.add("stored")
     await world.choose(bandit, "ann")
     await asyncio.sleep(0)
     world.store.refuse.clear()
