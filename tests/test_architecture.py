@@ -101,6 +101,7 @@ ARROWS = {
         "errors",
     },
     "workers": {
+        "services/bounded",
         "services/catalogues",
         "services/formats",
         "services/learning",

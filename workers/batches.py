@@ -13,7 +13,7 @@ from app.storage.protocol import DeadLetter, LearnerId, LogEntry, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
 
-MOST_NUMBERS = 1 << 22  # in the states of one batch, 32 MiB: at least one state, whatever its dimension
+MOST_NUMBERS = 1 << 22  # in the states of all batches at hand, 32 MiB: at least one, whatever its dimension
 
 States = Mapping[LearnerId, LearnerState | None]
 
@@ -61,6 +61,12 @@ def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
             numbers += needed
     if entries:
         yield entries[start:]
+
+
+def numbers_of(entries: Sequence[LogEntry]) -> int:
+    """How many numbers the states of a batch have, about."""
+    dims = {entry.learner: len(entry.payload) // 8 for entry in entries}
+    return sum(dim**2 for dim in dims.values())
 
 
 def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:

@@ -17,7 +17,8 @@ from app.storage.protocol import LearnerId, LearnerStates, RewardLog, StoredLear
 
 log = logging.getLogger("shortlist.worker")
 
-AT_ONCE = 16  # learners that are in memory together
+AT_ONCE = 64  # learners that are read together, at most
+AT_ONCE_BYTES = 8 << 20  # and the bytes of their states: at least one, whatever its size
 
 
 class TrimmedStore(RewardLog, LearnerStates, Protocol):
@@ -30,47 +31,58 @@ class LogTrimmer:
     def __init__(self, store: TrimmedStore, *, reward_log_s: int) -> None:
         self._store = store
         self._reward_log_s = reward_log_s
-        self._left: list[int] = []
         self._before_ms = 0
+        self._partitions: list[int] = []  # what is left to do, the last of them now
+        self._held: list[LearnerId] = []  # learners of that partition that need a checkpoint
+        self._count = 1  # of them that are done together
+        self._freed = True
 
     @property
     def is_busy(self) -> bool:
         """Whether steps are left of what was begun."""
-        return bool(self._left)
+        return bool(self._partitions)
 
     def begin(self, partitions: Iterable[int]) -> None:
         """Drop in the next steps what is too old now."""
-        self._left = list(partitions)
+        self._partitions, self._held = list(partitions), []
         self._before_ms = time.time_ns() // 1_000_000 - 1_000 * self._reward_log_s
 
     async def step(self) -> None:
-        """Trim some entries of a partition, if anything is left to do. Raises Unavailable."""
-        if not self._left:
+        """Trim some entries of a partition, or write checkpoints of some learners. Raises Unavailable."""
+        if not self._partitions:
             return
-        partition = self._left[-1]
+        partition = self._partitions[-1]
+        goes_on = await (self._free(partition) if self._held else self._trim(partition))
+        if not goes_on:
+            self._partitions.pop()
+            self._held = []
+
+    async def _trim(self, partition: int) -> bool:
+        """False when nothing is left to do."""
         trimmed = await self._store.trim_log(partition, self._before_ms, pooled=POOLED)
-        freed = await self._free(partition, trimmed.held)
-        if not freed or not (trimmed.held or trimmed.more):
-            self._left.remove(partition)
+        self._held, self._count, self._freed = sorted(trimmed.held), 1, False
+        return bool(trimmed.held) or trimmed.more
 
-    async def _free(self, partition: int, learners: Sequence[LearnerId]) -> bool:
-        """Write checkpoints. False when there was none to write, or somebody applied rewards meanwhile."""
-        for start in range(0, len(learners), AT_ONCE):
-            some = learners[start : start + AT_ONCE]
-            watermark = await self._store.watermark(partition)
-            stored = await self._store.stored(partition, some)
-            found = await asyncio.to_thread(_checkpoints, some, stored)
-            if not found or not await self._store.apply(
-                partition, expected=watermark, watermark=watermark, states=found
-            ):
-                return False
-        return True
+    async def _free(self, partition: int) -> bool:
+        """False when no checkpoint could be written, or somebody applied rewards meanwhile."""
+        uid = self._held[0].bandit_uid
+        some = [learner for learner in self._held[: self._count] if learner.bandit_uid == uid]
+        self._held = self._held[len(some) :]
+        watermark = await self._store.watermark(partition)
+        stored = await self._store.stored(partition, some)
+        found = await asyncio.to_thread(_checkpoints, some, stored)
+        if not await self._store.apply(partition, expected=watermark, watermark=watermark, states=found):
+            return False
+        if found:  # they are all of one size
+            self._freed = True
+            self._count = max(1, min(AT_ONCE, AT_ONCE_BYTES // max(map(len, found.values()))))
+        if self._held and self._held[0].bandit_uid != uid:
+            self._count = 1
+        return bool(self._held) or self._freed
 
 
-def _checkpoints(
-    learners: Sequence[LearnerId], stored: Sequence[StoredLearner]
-) -> dict[LearnerId, bytes | None]:
-    found: dict[LearnerId, bytes | None] = {}
+def _checkpoints(learners: Sequence[LearnerId], stored: Sequence[StoredLearner]) -> dict[LearnerId, bytes]:
+    found: dict[LearnerId, bytes] = {}
     for identity, each in zip(learners, stored, strict=True):
         try:
             state = restored(identity, each) if each.tail else None

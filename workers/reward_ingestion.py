@@ -24,12 +24,13 @@ from itertools import chain
 from typing import Protocol
 
 from app.errors import Unavailable
+from app.services.bounded.budget import Budget
 from app.services.bounded.cache import BoundedCache
-from app.services.learning.checkpoints import memory_bytes
+from app.services.learning.checkpoints import state_memory_bytes
 from app.services.learning.fold import is_short, learners_of
 from app.services.learning.workers import WAIT_S
 from app.storage.protocol import LearnerId, LearnerStates, LogEntry, RewardLog, StoredLearner, entry_order
-from workers.batches import Before, Folded, Kept, States, batches, fold_stored
+from workers.batches import MOST_NUMBERS, Before, Folded, Kept, States, batches, fold_stored, numbers_of
 from workers.log_trimming import LogTrimmer
 from workers.waiters import Waiters
 
@@ -89,6 +90,7 @@ class RewardWorker:
         self._owns = owns
         self._awake = asyncio.Event()
         self._folding = asyncio.Lock()
+        self._memory = Budget(MOST_NUMBERS)  # of the batches at hand, in numbers
         self._due = set(range(store.partitions))
         self._watermarks: dict[int, str] = {}
         self._waiters = Waiters()
@@ -116,7 +118,7 @@ class RewardWorker:
         while not self._stopping:
             try:
                 await self.drain()
-                if time.monotonic() - trimmed > TRIM_EVERY_S:
+                if not self._trimmer.is_busy and time.monotonic() - trimmed > TRIM_EVERY_S:
                     trimmed = time.monotonic()
                     self._trimmer.begin(filter(self._owns, range(self._store.partitions)))
                 await self._trimmer.step()
@@ -158,6 +160,10 @@ class RewardWorker:
 
     async def _apply(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> bool:
         """False if the watermark is not ``watermark`` any more: nothing was applied."""
+        async with self._memory.taken(numbers_of(entries)):
+            return await self._apply_within(partition, watermark, entries)
+
+    async def _apply_within(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> bool:
         before = await self._before(partition, learners_of(entries))
         done = await self._fold(before, entries)
         last = entries[-1].entry_id
@@ -187,7 +193,8 @@ class RewardWorker:
 
     def _keep(self, partition: int, learners: Mapping[LearnerId, Kept]) -> None:
         for learner, kept in learners.items():
-            self._kept.put((partition, learner), (self._laps[partition], kept), memory_bytes(kept.state))
+            size = state_memory_bytes(learner.name, kept.state)
+            self._kept.put((partition, learner), (self._laps[partition], kept), size)
 
     async def _read(self, partition: int) -> tuple[str, Sequence[LogEntry]]:
         """The watermark, and the entries after it: read together, if this worker was the last to set it."""

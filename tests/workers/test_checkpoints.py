@@ -19,7 +19,7 @@ from app.services.formats.records import (
     pack,
     vector_to_bytes,
 )
-from app.services.learning.checkpoints import ENTRY_BYTES, LearnerReader, is_due, memory_bytes, restored
+from app.services.learning.checkpoints import ENTRY_BYTES, LearnerReader, is_due, restored
 from app.services.learning.fold import fold
 from app.services.learning.forgetting import FORGET
 from app.storage import redis_keys
@@ -248,11 +248,9 @@ async def test_rewards_that_come_while_the_log_is_trimmed_lose_nothing(one: Redi
     assert {name: data for name, data in (await held(one)).items() if data} == meant
 
 
-def test_memory_is_counted_with_the_numbers():
+def test_a_checkpoint_is_due_when_the_tail_is_as_large():
     state = fold({}, [entry_of(100)])[LearnerId(UID, "x")]
     assert isinstance(state, LearnerState)
-    assert memory_bytes(state) >= state.sums.total.nbytes + state.sums.error.nbytes
-    assert memory_bytes(None) > 0
     assert not is_due(state, 8 * 100 * 103)
     assert is_due(state, 8 * 100 * 103 + 24)
 

@@ -32,8 +32,8 @@ _BLOCK_ROWS = 4096
 _BLOCK_TERMS = 1 << 14
 _SHORT = 256
 _BLOCK = 256  # a factorisation of so many dimensions takes a millisecond or two
-_WIDE_DIM = 128  # from here on one learner after the other is added to, in parts that fit a processor's cache
-_WIDE_TERMS, _WIDE_ROWS = 1 << 13, 16
+_WIDE_DIM = 128  # from here on one learner fills a processor's cache, and the places of a triangle take long
+_PART_TERMS, _PART_ROWS = 1 << 13, 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,9 +67,12 @@ class RidgeSums:
     def lower_gram(self) -> Matrix:
         """The gram with zeros above the diagonal. Shape: (d, d), a new array."""
         dim = self.dim
-        lower = np.zeros(dim * dim)
-        lower[_triangle(dim)] = self.total[:-dim]
-        return lower.reshape(dim, dim)
+        lower = np.zeros((dim, dim))
+        if dim < _WIDE_DIM:
+            lower.reshape(-1)[_triangle(dim)] = self.total[:-dim]
+        else:
+            lower[np.tri(dim, dtype=np.bool_)] = self.total[:-dim]
+        return lower
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,18 +96,32 @@ def empty(dim: int) -> RidgeSums:
     return RidgeSums(np.zeros(size), np.zeros(size), 0)
 
 
-def add(sums: RidgeSums, features: Matrix, values: Vector, first: NDArray[np.bool_]) -> RidgeSums:
+def add(
+    sums: RidgeSums,
+    features: Matrix,
+    values: Vector,
+    first: NDArray[np.bool_],
+    factors: Vector | None = None,
+) -> RidgeSums:
     """Return the sums after more rewards, one row after the other.
 
     A row with ``first`` false is a further reward for a decision already counted: it adds r x to the
     moment and nothing else. Every entry is a compensated sum (Kahan) in row order, so the result is the
     same to the bit however a log is cut into batches, and its error does not grow with the number of rows.
 
-    Shapes: features (n, d), values (n,), first (n,).
-    Cost: n d (d + 3) / 2 multiply-adds, five array operations a row.
+    ``factors``: the sums are multiplied by the n-th before row n is added; None: all are 1.
+    Shapes: features (n, d), values (n,), first (n,), factors (n,).
+    Cost: n d (d + 3) / 2 multiply-adds, five array operations a row, or seven with factors.
     Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
     """
-    return add_each([sums], np.zeros(len(values), dtype=np.int64), features, values, first)[0]
+    if factors is None:
+        return add_each([sums], np.zeros(len(values), dtype=np.int64), features, values, first)[0]
+    count = len(features)
+    checks.shape("features", features, (None, sums.dim))
+    checks.shape("values", values, (count,))
+    checks.shape("first", first, (count,))
+    checks.shape("factors", factors, (count,))
+    return _add_by_parts(sums, features, values, first, factors)
 
 
 def add_each(
@@ -113,7 +130,7 @@ def add_each(
     """Return the sums of several learners after more rewards; row i is for ``sums[owners[i]]``.
 
     As ``add`` does for each by itself, to the bit, but the n-th rows of all learners are added together,
-    unless a learner is so large that it fills a processor's cache alone.
+    unless each is so large that it fills a processor's cache alone.
     Shapes: owners (n,), features (n, d), values (n,), first (n,).
     Cost: n d (d + 3) / 2 multiply-adds, five array operations for each row of the learner with most.
     Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
@@ -128,7 +145,7 @@ def add_each(
         added = []
         for owner, before in enumerate(sums):
             own = owners == owner
-            added.append(_add_wide(before, features[own], values[own], first[own]))
+            added.append(_add_by_parts(before, features[own], values[own], first[own], np.ones(own.sum())))
         return added
     # In turn n the n-th row of every learner is added. Learners with more rows come first, so the learners of
     # a turn are always the first few, and a turn is one slice.
@@ -157,36 +174,46 @@ def add_each(
     ]
 
 
-def _add_wide(before: RidgeSums, features: Matrix, values: Vector, first: NDArray[np.bool_]) -> RidgeSums:
-    """As ``add_each`` does for one learner, to the bit: each part of the sums takes all rows at once."""
+def _add_by_parts(
+    before: RidgeSums, features: Matrix, values: Vector, first: NDArray[np.bool_], factors: Vector
+) -> RidgeSums:
+    """Add the rows to one learner, all rows to one part of its sums after the other."""
     dim = before.dim
     total, error = before.total.copy(), before.error.copy()
     left = np.ascontiguousarray(features, dtype=np.float64)
     right = left if first.all() else left * first[:, None]
-    space = np.empty((_WIDE_ROWS, _WIDE_TERMS + dim))
+    steps = factors.tolist()
+    space = np.empty((_PART_ROWS, min(_PART_TERMS + dim, _packed(dim))))
     with np.errstate(over="ignore", invalid="ignore"):
         start = 0
         while start < dim:
             stop = start + 1
-            while stop < dim and _packed(stop + 1) - _packed(start) <= _WIDE_TERMS:
+            while stop < dim and _packed(stop + 1) - _packed(start) <= _PART_TERMS:
                 stop += 1
             part = slice(_packed(start), _packed(stop))
-            for row in range(0, len(left), _WIDE_ROWS):
-                some = slice(row, row + _WIDE_ROWS)
+            for row in range(0, len(left), _PART_ROWS):
+                some = slice(row, row + _PART_ROWS)
                 terms = space[: len(left[some]), : part.stop - part.start]
                 for i in range(start, stop):
                     at = _packed(i) - part.start
                     np.multiply(left[some, i : i + 1], right[some, : i + 1], out=terms[:, at : at + i + 1])
-                for term in terms:
-                    _compensated(total[part], error[part], term)
+                _add_rows(total[part], error[part], terms, steps[some])
             start = stop
-        for term in left * values[:, None]:
-            _compensated(total[-dim:], error[-dim:], term)
+        _add_rows(total[-dim:], error[-dim:], left * values[:, None], steps)
     if not np.isfinite(total).all():
         checks.finite("features", features)
         checks.finite("values", values)
         checks.finite("features and values", total)
     return RidgeSums(total, error, before.observations + int(np.count_nonzero(first)))
+
+
+def _add_rows(total: Vector, error: Vector, terms: Matrix, factors: Sequence[float]) -> None:
+    """Multiply ``total - error`` by a factor and add a row of ``terms``, one after the other, in place."""
+    for term, factor in zip(terms, factors, strict=True):
+        if factor != 1.0:
+            np.multiply(total, factor, out=total)
+            np.multiply(error, factor, out=error)
+        _compensated(total, error, term)
 
 
 def _packed(row: int) -> int:

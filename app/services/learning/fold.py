@@ -218,16 +218,19 @@ def _added(
 
 
 def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
-    """One after the other. The newest decision sets the time of the state, and what is older weighs less."""
-    for item in items:
-        terms = item[1].terms or NO_TERMS
-        time_ms = max(state.time_ms, terms.decided_ms)
-        sums = scaled(state.sums, weight(time_ms - state.time_ms, terms.half_life_s))
-        features, values, first, _ = _rows([item])
-        root = math.sqrt(weight(time_ms - terms.decided_ms, terms.half_life_s))
-        sums = ridge.add(sums, root * features, root * values, first)
-        state = LearnerState(state.version + 1, sums, time_ms, terms.half_life_s)
-    return state
+    """The newest decision sets the time of the state, and what is older weighs less."""
+    features, values, first, places = _rows(items)
+    factors, roots = np.ones(len(places)), np.ones(len(items))
+    time_ms, half_life_s = state.time_ms, state.half_life_s
+    for place, row in enumerate(np.unique(places, return_index=True)[1].tolist()):
+        terms = items[place][1].terms or NO_TERMS
+        before_ms, half_life_s = time_ms, terms.half_life_s
+        time_ms = max(time_ms, terms.decided_ms)
+        factors[row] = weight(time_ms - before_ms, half_life_s)
+        roots[place] = math.sqrt(weight(time_ms - terms.decided_ms, half_life_s))
+    root = roots[places]
+    sums = ridge.add(state.sums, root[:, None] * features, root * values, first, factors)
+    return LearnerState(state.version + len(items), sums, time_ms, half_life_s)
 
 
 def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Rows]:

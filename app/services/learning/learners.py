@@ -23,11 +23,10 @@ from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.formats.records import LearnerState
-from app.services.learning.checkpoints import LearnerReader
+from app.services.learning.checkpoints import LearnerReader, memory_bytes
 from app.services.learning.pooled_prior import PATIENCE_S, PooledPriors
 from app.storage.protocol import LearnerChanges, LearnerId, LearnerStates, entry_order
 
-ENTRY_BYTES = 600
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
 
 
@@ -39,16 +38,20 @@ class Learner:
     """
 
     version: int
-    bytes: int
     state: LearnerState | None
     posterior: Posterior | None = None
     outdated: bool = False
 
     @classmethod
     def of(cls, state: LearnerState | None) -> Learner:
-        if state is None:
-            return cls(0, ENTRY_BYTES, None)
-        return cls(state.version, _bytes(state.sums.dim), state)
+        return cls(0 if state is None else state.version, state)
+
+    @property
+    def dim(self) -> int | None:
+        """None: without rewards."""
+        if self.state is not None:
+            return self.state.sums.dim
+        return None if self.posterior is None else len(self.posterior.theta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,6 @@ class PriorId:
     dim: int
     ridge: float
     bandit_uid: str | None = None
-
-
-def _bytes(dim: int) -> int:
-    """Of sums, two triangles and two vectors, or of the posterior that takes their place: a little less."""
-    return ENTRY_BYTES + 8 * dim * (dim + 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +89,18 @@ class LearnerReport:
 
 
 class Learners:
-    """All learners. ``capacity_bytes`` bounds their memory; pooled priors have a quarter more."""
+    """All learners. ``capacity_bytes`` bounds their memory, save that of the learner that was used last.
+
+    Three quarters are for learners as they serve, and an eighth each for tails that grow and pooled priors.
+    """
 
     def __init__(self, store: LearnerStates, *, capacity_bytes: int) -> None:
         self._store = store
         self._synced: dict[int, str] = {}  # partition -> watermark up to which nothing here is outdated
         self._newest: dict[int, int] = {}  # partition -> number of the newest entry of its log that is known
-        self._reader = LearnerReader(store, capacity_bytes=capacity_bytes // 4)
-        self._pooled_priors = PooledPriors(self._reader, store.partitions, capacity_bytes=capacity_bytes // 4)
-        self._cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes)
+        self._reader = LearnerReader(store, capacity_bytes=capacity_bytes // 8)
+        self._pooled_priors = PooledPriors(self._reader, store.partitions, capacity_bytes=capacity_bytes // 8)
+        self._cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes // 4 * 3)
         self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
 
     def __len__(self) -> int:
@@ -208,7 +209,7 @@ class Learners:
         if version:
             sums = await self._sums(bandit, LearnerState(0, sums))
         posterior = await _factored(sums, strength)
-        self._keep(identity, Learner(version, _bytes(dim), None, posterior))
+        self._keep(identity, Learner(version, None, posterior))
         return posterior
 
     def _read(self, identity: LearnerId) -> asyncio.Task[Learner]:
@@ -238,7 +239,8 @@ class Learners:
         return await self._reader.read(identity.partition(self._store.partitions), identity)
 
     def _keep(self, identity: LearnerId | PriorId, learner: Learner) -> None:
-        self._cache.put(identity, learner, learner.bytes)
+        name = identity.name if isinstance(identity, LearnerId) else ""
+        self._cache.put(identity, learner, memory_bytes(name, learner.dim))
 
 
 async def _factored(sums: RidgeSums, strength: float) -> Posterior:

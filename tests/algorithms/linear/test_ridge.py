@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.algorithms.linear import ridge
+from app.algorithms.linear.sum_algebra import scaled
 from app.errors import InvalidParameter, InvalidShape, NonFinite
 
 
@@ -302,8 +303,31 @@ def test_large_and_small_learners_are_added_to_alike_to_the_bit(monkeypatch, dim
     found = []
     for wide, terms in ((10**9, 1), (1, 64), (1, 1 << 13)):
         monkeypatch.setattr(ridge, "_WIDE_DIM", wide)
-        monkeypatch.setattr(ridge, "_WIDE_TERMS", terms)
+        monkeypatch.setattr(ridge, "_PART_TERMS", terms)
         once = ridge.add_each([ridge.empty(dim)] * 4, *words)
         twice = ridge.add_each(once, *words)
         found.append([(s.total.tobytes(), s.error.tobytes(), s.observations) for s in twice])
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("dim", [1, 5, 40, 200])
+def test_factors_are_those_of_scaled_sums_to_the_bit(dim):
+    """However many rows are added at once; a factor of 1 changes nothing."""
+    rng = np.random.default_rng(8)
+    rows = 30
+    features, values = rng.normal(size=(rows, dim)), rng.normal(size=rows)
+    first, factors = rng.random(rows) < 0.7, np.where(rng.random(rows) < 0.4, 1.0, rng.random(rows))
+    at_once = ridge.add(ridge.empty(dim), features, values, first, factors)
+    one_by_one = ridge.empty(dim)
+    for n in range(rows):
+        row = slice(n, n + 1)
+        one_by_one = ridge.add(scaled(one_by_one, factors[n]), features[row], values[row], first[row])
+    assert at_once.total.tobytes() == one_by_one.total.tobytes()
+    assert at_once.error.tobytes() == one_by_one.error.tobytes()
+    assert at_once.observations == one_by_one.observations
+
+
+def test_factors_must_be_as_many_as_the_rows():
+    words = np.ones((3, 2)), np.ones(3), np.ones(3, dtype=bool)
+    with pytest.raises(InvalidShape):
+        ridge.add(ridge.empty(2), *words, np.ones(2))

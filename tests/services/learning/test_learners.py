@@ -1,6 +1,8 @@
 """The cache of learners: bounded, never behind the worker, and right again after an eviction."""
 
 import asyncio
+import gc
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,19 @@ from waiting import until
 from world import World
 
 from app.algorithms.linear import ridge
-from app.services.formats.records import LearnerState
+from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning import learners as module
-from app.services.learning.learners import Learner, Learners
+from app.services.learning.checkpoints import memory_bytes
+from app.services.learning.learners import Learners
+from app.storage.protocol import LearnerId
 
 pytestmark = pytest.mark.anyio
 
 
 def used(learners: Learners) -> int:
-    return sum(learner.bytes for key in learners._cache if (learner := learners._cache.peek(key)))
+    """What the cached learners take, counted anew."""
+    held = [(key, learners._cache.peek(key)) for key in learners._cache]
+    return sum(memory_bytes(getattr(key, "name", ""), learner.dim) for key, learner in held if learner)
 
 
 def state(version: int, dim: int = 2) -> LearnerState:
@@ -32,7 +38,7 @@ async def test_memory_is_bounded_and_evicted_learners_come_back_right(world: Wor
     """Room for about ten of sixty learners: every one answers with all it has learned, again and again."""
     bandit = await world.bandit()
     learners = world.service.learners
-    learners._cache._capacity = 10 * Learner.of(state(1)).bytes
+    learners._cache._capacity = 10 * memory_bytes("u59", 2)
     keys = [f"u{i}" for i in range(60)]
     for round_ in range(3):
         for number, key in enumerate(keys):
@@ -53,6 +59,7 @@ async def test_the_bytes_are_those_of_the_arrays(world: World):
     await world.observe(bandit, "o")
     learner = await world.service.learners.get(bandit.learner_for("ann"))
     for _ in range(2):
+        counted = memory_bytes("ann", learner.dim)
         arrays = [
             value
             for holder in (learner.state and learner.state.sums, learner.posterior)
@@ -61,7 +68,7 @@ async def test_the_bytes_are_those_of_the_arrays(world: World):
             if isinstance(value, np.ndarray)
         ]
         held = sum(array.nbytes for array in arrays)
-        assert held <= learner.bytes <= 1.2 * held + 1_000
+        assert held <= counted <= 1.2 * held + 1_200
         await world.choose(bandit)
 
 
@@ -191,3 +198,34 @@ async def test_many_keys_over_http_in_a_megabyte(store_url: str, tmp_path: Path)
         for i in (0, 999, 1_999):
             theta = (await api.learner("b", f"u{i}"))["theta"]
             np.testing.assert_allclose(theta, 0.5 * np.eye(16)[i % 16], rtol=1e-12)
+
+
+def taken() -> int:
+    """Bytes that Python and numpy hold since measuring began."""
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+@pytest.mark.parametrize(("dim", "rewarded"), [(2, False), (2, True), (16, True), (64, True)])
+async def test_the_posterior_cache_takes_no_more_than_it_may(world: World, dim: int, rewarded: bool):
+    """As states and as posteriors, with tails that grow and pooled priors beside."""
+    capacity, data = 3 << 18, state_to_bytes(state(3, dim))
+    await world.catalogue("wide", dim=dim)
+    bandit = await world.bandit("wide", "wide", prior="pooled")
+    learners = Learners(world.store, capacity_bytes=capacity)  # type: ignore[arg-type]
+    await learners.posterior(bandit, await learners.get(LearnerId(bandit.uid, "first")))
+    tracemalloc.start()
+    try:
+        before = taken()
+        for number in range(3 * capacity // (2 * (len(data) if rewarded else 0) + 800)):
+            learner = LearnerId(bandit.uid, f"{number:060d}")
+            found = await learners.get(learner)
+            if rewarded:
+                learners.applied(0, "", "", {learner: bytes_to_state(data)})
+                found = await learners.get(learner)
+                if number % 2:
+                    await learners.posterior(bandit, found)
+        del found, learner
+        assert 0.4 * capacity < taken() - before <= capacity
+    finally:
+        tracemalloc.stop()

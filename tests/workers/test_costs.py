@@ -1,0 +1,182 @@
+"""What rewards cost: bytes in the append-only file of a server, and memory of whoever keeps learners."""
+
+import asyncio
+import gc
+import tracemalloc
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from store_clients import connect
+from test_reward_ingestion import TTL_MS, UID, worker
+
+from app.algorithms.linear import ridge
+from app.services.formats.records import (
+    LearnerState,
+    RewardPayload,
+    RewardTerms,
+    pack,
+    state_bytes,
+    state_to_bytes,
+    vector_to_bytes,
+)
+from app.services.learning.checkpoints import (
+    ENTRY_BYTES,
+    FOLD_TERMS,
+    LearnerReader,
+    is_due,
+    restored,
+)
+from app.storage.embedded_server import EmbeddedServer
+from app.storage.protocol import LearnerId, LogEntry, RewardWrite, StoredLearner
+from app.storage.redis_store import RedisStore
+from workers.batches import Kept
+
+pytestmark = pytest.mark.anyio
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def own(tmp_path: Path) -> AsyncIterator[RedisStore]:
+    """A store with one partition on a server that nobody else uses."""
+    with EmbeddedServer(tmp_path) as server:
+        store = RedisStore(server.url, partitions=1)
+        store.url = server.url  # type: ignore[attr-defined]
+        await store.open()
+        yield store
+        await store.close()
+
+
+async def written_bytes(store: Any) -> int:
+    """The size of the append-only file: all that was written, as long as it was not rewritten."""
+    async with connect(store.url) as client:
+        facts = await client.info("persistence")
+    assert facts["aof_base_size"] < 1_000
+    return int(facts["aof_current_size"])
+
+
+@pytest.mark.parametrize(
+    ("dim", "rewards", "most"),
+    [
+        (16, 100, 1_200),
+        (64, 250, 3_000),
+        (256, 500, 6_000),
+        pytest.param(1_024, 800, 20_000, marks=pytest.mark.slow),
+    ],
+)
+async def test_a_reward_costs_what_a_reward_is(own: RedisStore, dim: int, rewards: int, most: int):
+    """Single rewards of one learner, each applied before the next; at least one checkpoint is among them."""
+    mine, rng = worker(own), np.random.default_rng(3)
+    mine._kept._capacity = 64 * MIB
+    learner, state = LearnerId(UID, "_global"), state_bytes(dim, discounted=False)
+    before = await written_bytes(own)
+    for number in range(rewards):
+        data = pack(RewardPayload(vector_to_bytes(rng.normal(size=dim)), 1.0))
+        await own.append_rewards(0, [RewardWrite(learner, f"n{number}", None, 2**42, TTL_MS, data)])
+        mine.wake(0)
+        await mine.drain()
+    grown = await written_bytes(own) - before
+    assert grown > rewards * 8 * dim + state
+    assert grown / rewards < most
+
+
+@pytest.mark.parametrize("half_life_s", [0.0, 3_600.0])
+@pytest.mark.parametrize("dim", [722, 1_024, 1_446, 4_096])
+def test_the_fold_of_a_tail_is_bounded(dim: int, half_life_s: float):
+    """In bytes by the size of the state, and in what is added to it."""
+    state, entry = LearnerState(1, ridge.empty(dim), 0, half_life_s), 8 * dim + ENTRY_BYTES
+    longest = next(count for count in range(1, 10_000) if is_due(state, count * entry))
+    assert (longest - 1) * entry < state_bytes(dim, discounted=bool(half_life_s))
+    assert (longest - 1) * dim * (dim + 3) / 2 < FOLD_TERMS
+    assert (dim < 1_000) == (longest * entry >= state_bytes(dim, discounted=False))
+
+
+def taken(before: int) -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0] - before
+
+
+def encoded_state(dim: int, half_life_s: float = 0.0) -> bytes:
+    rows = np.random.default_rng(0).normal(size=(3, dim))
+    sums = ridge.add(ridge.empty(dim), rows, np.ones(3), np.ones(3, dtype=bool))
+    return state_to_bytes(LearnerState(3, sums, 0, half_life_s))
+
+
+def name_of(number: int) -> str:
+    return f"{number:060d}"
+
+
+@pytest.mark.parametrize("dim", [2, 16, 64])
+async def test_the_worker_keeps_no_more_in_memory_than_it_may(own: RedisStore, dim: int):
+    """Measured: arrays, objects, names and the dictionary that holds them."""
+    capacity, data = MIB, encoded_state(dim)
+    mine = worker(own)
+    mine._kept._capacity = capacity
+    tracemalloc.start()
+    try:
+        before = taken(0)
+        for number in range(3 * capacity // (2 * len(data) + 1_800)):
+            learner = LearnerId("".join(UID), name_of(number))
+            kept = Kept(restored(learner, StoredLearner(data)), 1_000 + number)
+            mine._keep(0, {learner: kept})
+        del kept, learner
+        assert 0.6 * capacity < taken(before) <= capacity
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dim", [2, 16, 64])
+async def test_a_reader_keeps_no_more_in_memory_than_it_may(dim: int):
+    capacity, data = MIB, encoded_state(dim)
+    payload = pack(RewardPayload(vector_to_bytes(np.ones(dim)), 1.0, RewardTerms()))
+
+    numbers = iter(range(10**9))
+
+    class Growing:
+        async def stored(self, partition: int, learners: Any, known: Any) -> list[StoredLearner]:
+            entry = LogEntry(f"1-{next(numbers)}", learners[0], True, payload)
+            return [StoredLearner(data, (entry,))]
+
+    store: Any = Growing()
+    reader = LearnerReader(store, capacity_bytes=capacity)
+    await reader.read(0, LearnerId(UID, "first"))
+    tracemalloc.start()
+    try:
+        before = taken(0)
+        for number in range(3 * capacity // (2 * len(data) + 1_800)):
+            await reader.read(0, LearnerId(UID, name_of(number)))
+        assert 0.6 * capacity < taken(before) <= capacity
+    finally:
+        tracemalloc.stop()
+
+
+async def test_batches_of_large_learners_are_not_in_memory_together(own: RedisStore):
+    """Several partitions are worked on side by side, but not beyond what all may take together."""
+    mine, at_once, most = worker(own), 0, 0
+
+    async def stored(partition: int, learners: Any, known: Any = None) -> Any:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        at_once -= 1
+        return [StoredLearner() for _ in learners]
+
+    async def apply(partition: int, **words: Any) -> bool:
+        return True
+
+    own.stored, own.apply = stored, apply  # type: ignore[method-assign,assignment]
+
+    def batch(dim: int) -> list[Any]:
+        data = pack(RewardPayload(vector_to_bytes(np.ones(dim)), 1.0))
+        return [LogEntry("1-1", LearnerId(UID, "x"), True, data)]
+
+    await asyncio.gather(*(mine._apply(0, "0-0", batch(1_446)) for _ in range(6)))
+    assert most == 2
+    most = 0
+    await asyncio.gather(*(mine._apply(0, "0-0", batch(16)) for _ in range(6)))
+    assert most == 6
