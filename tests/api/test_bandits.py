@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from api_client import Api, Json, running
 
+from app.services.bandits import bandits
+
 pytestmark = pytest.mark.anyio
 
 FULL: Json = {
@@ -186,3 +188,45 @@ async def test_making_and_deleting_at_once_leaves_what_is_stored(store_url: str,
 async def everything(api: Api) -> dict[str, Any]:
     catalogues = [item["id"] for item in await api.listed("/v1/catalogues")]
     return {"catalogues": catalogues, "bandits": await api.listed("/v1/bandits")}
+
+
+@pytest.mark.parametrize(
+    ("dim", "change", "size", "field"),
+    [
+        (1_446, {}, None, ""),
+        (1_447, {}, "16,785,224", "catalogue"),
+        (1_446, {"shift_rewards": True}, "16,785,224", "catalogue"),
+        (4_096, {"half_life_s": 60}, "134,316,072", "catalogue"),
+        (722, {"scope": "per_key", "half_life_s": 60}, None, ""),
+        (723, {"scope": "per_key"}, "4,199,208", "scope"),
+        (1_447, {"scope": "per_key"}, "16,785,224", "catalogue"),
+    ],
+)
+async def test_learners_that_would_be_too_large_are_refused_with_their_size(
+    api: Api, dim: int, change: Json, size: str | None, field: str
+):
+    await api.catalogue("wide", {}, dim=dim)
+    body: Json = {"catalogue": "wide", "policy": "linear_ts", **change}
+    if size is None:
+        await api.ok("PUT", "/v1/bandits/b", body, 201)
+        return
+    problem = await api.refused("PUT", "/v1/bandits/b", body, loc=["body", field])
+    most = "4,194,304" if change.get("scope") == "per_key" else "16,777,216"
+    assert f"takes {size} bytes" in problem["detail"]
+    assert f"at most {most}" in problem["detail"]
+    assert await api.listed("/v1/bandits") == []
+
+
+async def test_a_bandit_with_larger_learners_that_exists_goes_on(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It was made when the limit was another one."""
+    async with running(store_url, tmp_path / "1") as api:
+        await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(4)})
+        await api.ok("PUT", "/v1/bandits/b", FULL, 201)
+    monkeypatch.setattr(bandits, "MAX_LEARNER_BYTES", 100)
+    async with running(store_url, tmp_path / "2", empty=False) as api:
+        await api.ok("PUT", "/v1/bandits/b", FULL, 200)
+        await api.refused("PUT", "/v1/bandits/other", FULL)
+        assert (await api.observe("b", {"id": "o", "arm": "a1", "value": 1.0}))["accepted"] == 1
+        assert (await api.learner("b"))["version"] == 1
