@@ -86,13 +86,14 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
             leave_out(entry, reason)
     sound = [entry for entry in entries if entry.learner not in broken]
     states = fold({learner: each.state for learner, each in kept.items()}, sound, leave_out)
+    read = {learner for learner, each in before.items() if isinstance(each, StoredLearner)}
     added = _added([entry for entry in sound if entry.entry_id not in dead])
     checkpoints: dict[LearnerId, bytes | None] = {}
     tails: dict[LearnerId, Sequence[str]] = {}
     for learner, state in states.items():
         new = added.get(learner, ())
         tail = tail_bytes(new) + (kept[learner].tail if learner in kept else 0)
-        if state is None or not new or learner not in kept or is_due(state, tail):
+        if state is None or not new or learner not in kept or is_due(state, tail, was_read=learner in read):
             checkpoints[learner] = None if state is None else state_to_bytes(state)
             kept[learner] = Kept(state)
         else:
@@ -131,4 +132,4 @@ def _restored(before: Before) -> tuple[dict[LearnerId, Kept], dict[LearnerId, st
 
 
 def _kept(learner: LearnerId, stored: StoredLearner) -> Kept:
-    return Kept(restored(learner, stored), tail_bytes(stored.tail))
+    return Kept(restored(learner, stored), tail_bytes(stored.tail) if stored.tail else 0)

@@ -31,7 +31,7 @@ class RedisLearnerStates(RedisPart):
         names = [keys.log(partition), *_of_bandits(partition, numbers)]
         found = await self._redis.script("stored", names, arguments, bulk=len(learners) > 1)
         return [
-            StoredLearner(checkpoint, _entries(tail), bool(continues))
+            StoredLearner(checkpoint, _entries(tail) if tail else (), bool(continues))
             for checkpoint, continues, tail in found
         ]
 

@@ -86,7 +86,7 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
         assert encoded({name: await reader.read(0, name) for name in meant}) == meant
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "is_due", lambda state, tail: next(choices))
+        patch.setattr(batches, "is_due", lambda state, tail, was_read: next(choices))
         for number, (step, who, seed) in enumerate([*steps, ("work", 0, None)]):
             last = log[-1].entry_id if log else "0-0"
             if step == "reward":
@@ -195,7 +195,7 @@ async def test_of_a_tail_that_grows_a_reader_reads_each_entry_once(one: RedisSto
 
     one.stored = counted  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "is_due", lambda state, tail: False)
+        patch.setattr(batches, "is_due", lambda state, tail, was_read: False)
         for number in range(6):
             await reward(one, "x", number, number)
             mine.wake(0)
@@ -209,7 +209,7 @@ async def test_of_a_tail_that_grows_a_reader_reads_each_entry_once(one: RedisSto
 async def test_a_tail_that_has_lost_an_entry_is_not_served(one: RedisStore, caplog: pytest.LogCaptureFixture):
     """A reader refuses it, the worker makes its rewards dead letters, and nothing of it is trimmed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "is_due", lambda state, tail: False)
+        patch.setattr(batches, "is_due", lambda state, tail, was_read: False)
         for number in range(3):
             await reward(one, "x", number, number)
             await worker(one).drain()
@@ -230,7 +230,7 @@ async def test_rewards_that_come_while_the_log_is_trimmed_lose_nothing(one: Redi
     """A checkpoint that somebody overtakes is not written."""
     lossy: Any = LossyStore(one)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "is_due", lambda state, tail: False)
+        patch.setattr(batches, "is_due", lambda state, tail, was_read: False)
         for number in range(5):
             await reward(one, "x", number, number)
             await worker(one).drain()

@@ -22,6 +22,7 @@ from app.storage.protocol import LearnerId, LearnerStates, LogEntry, StoredLearn
 
 ENTRY_BYTES = 150  # that an entry takes in a tail besides its payload
 FOLD_TERMS = 420_000_000  # numbers that the entries of a tail add to a state: about 1.5 s
+SMALL_BYTES = 12_000  # a smaller state, d up to 37, is written in less time than a tail is read and folded
 KEY_BYTES = 400  # that an entry of a cache takes in memory besides the name of its learner
 OBJECT_BYTES = 600  # that a state or a posterior takes in memory besides its numbers
 
@@ -31,10 +32,14 @@ def tail_bytes(tail: Sequence[LogEntry]) -> int:
     return sum(len(entry.payload) + ENTRY_BYTES for entry in tail)
 
 
-def is_due(state: LearnerState, tail: int) -> bool:
-    """Whether to write the whole state, rather than let the tail grow to so many bytes."""
+def is_due(state: LearnerState, tail: int, *, was_read: bool = False) -> bool:
+    """Whether to write the whole state, rather than let the tail grow to so many bytes.
+
+    ``was_read``: the worker had to read the learner, as it did not keep it in memory. So it may next time.
+    """
     dim = state.sums.dim
-    if tail >= state_bytes(dim, discounted=bool(state.half_life_s)):
+    size = state_bytes(dim, discounted=bool(state.half_life_s))
+    if tail >= size or (was_read and size <= SMALL_BYTES):
         return True
     entries = tail / (8 * dim + ENTRY_BYTES)
     return entries * dim * (dim + 3) / 2 >= FOLD_TERMS
@@ -56,7 +61,7 @@ def state_memory_bytes(name: str, state: LearnerState | None) -> int:
 def restored(identity: LearnerId, stored: StoredLearner) -> LearnerState | None:
     """The state of a learner, None if there is none. Raises ValueError when it cannot be read."""
     state = None if stored.checkpoint is None else bytes_to_state(stored.checkpoint)
-    return continued(identity, state, stored.tail)
+    return continued(identity, state, stored.tail) if stored.tail else state
 
 
 @dataclass(frozen=True, slots=True)

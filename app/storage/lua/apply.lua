@@ -30,14 +30,14 @@ for s = a, #ARGV, 4 do
   local k, learner, kind = 4 + 2 * tonumber(ARGV[s]), ARGV[s + 1], ARGV[s + 2]
   local uid = string.sub(KEYS[k], -16)
   if not deleted[k] then
-    local stem = tail_stem(learner)
     if kind == 't' then
+      local stem = tail_stem(learner)
       for id in string.gmatch(ARGV[s + 3], '%S+') do
         redis.call('ZADD', KEYS[k + 1], 0, tail_member(stem, id))
       end
     else
       if has_tails[k] then
-        redis.call('ZREMRANGEBYLEX', KEYS[k + 1], tail_range(stem))
+        redis.call('ZREMRANGEBYLEX', KEYS[k + 1], tail_range(tail_stem(learner)))
       end
       if kind == '1' then
         redis.call('HSET', KEYS[k], learner, ARGV[s + 3])
