@@ -75,10 +75,10 @@ class Settings(BaseSettings):
         86_400, description="How long applied entries stay in the reward log."
     )
     posterior_cache_mb: Annotated[int, Field(ge=1)] = Field(
-        256, description="Memory for the posteriors of recently used learners."
+        256, description="Memory for the learners that a process serves: states, posteriors, pooled priors."
     )
     worker_cache_mb: Annotated[int, Field(ge=1)] = Field(
-        64, description="Memory for the states of learners that the worker folded rewards into."
+        64, description="Memory for the states of learners that a worker keeps to fold rewards into."
     )
     campaign_cache_mb: Annotated[int, Field(ge=1)] = Field(
         64, description="Memory for recently used campaigns, of each kind."

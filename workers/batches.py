@@ -37,7 +37,7 @@ class Folded:
     ``checkpoints``  those of them that are written whole; None: removed
     ``tails``        of the others, the entries that are put at the end of their tails
     ``dead``         the entries that were left out
-    ``kept``         the learners of the batch, changed or not, as they are afterwards
+    ``kept``         the learners of the batch as they are afterwards, save small ones that are new
     """
 
     states: States
@@ -99,6 +99,9 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
         else:
             tails[learner] = [entry.entry_id for entry in new]
             kept[learner] = Kept(state, tail)
+    for learner, each in before.items():  # many keys are rewarded once, and then not for long
+        if learner in checkpoints and isinstance(each, StoredLearner) and not (each.checkpoint or each.tail):
+            kept.pop(learner, None)
     letters = [dead[entry.entry_id] for entry in entries if entry.entry_id in dead]
     return Folded(states, checkpoints, tails, letters, kept)
 

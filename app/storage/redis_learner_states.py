@@ -29,11 +29,11 @@ class RedisLearnerStates(RedisPart):
         for learner in learners:
             arguments += (numbers[learner[0]], learner[1], (known or {}).get(learner, ""))
         names = [keys.log(partition), *_of_bandits(partition, numbers)]
-        found = await self._redis.script("stored", names, arguments, bulk=len(learners) > 1)
-        return [
-            StoredLearner(checkpoint, _entries(tail) if tail else (), bool(continues))
-            for checkpoint, continues, tail in found
-        ]
+        checkpoints, *tails = await self._redis.script("stored", names, arguments, bulk=len(learners) > 1)
+        found = list(map(StoredLearner, checkpoints))
+        for place, continues, tail in tails:
+            found[place] = StoredLearner(checkpoints[place], _entries(tail), bool(continues))
+        return found
 
     async def all_stored(
         self, partition: int, uids: Sequence[str]

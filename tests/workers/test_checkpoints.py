@@ -124,6 +124,7 @@ async def test_a_worker_reads_no_state_twice_until_it_is_overtaken(one: RedisSto
         each.wake(0)
         await each.drain()
 
+    await work(mine, 9)  # what is new and small is not kept
     await work(mine, 0)
     asked = lossy.calls["stored"]
     reads = []
