@@ -23,6 +23,7 @@ from app.storage.protocol import LearnerId, LearnerStates, LogEntry, StoredLearn
 ENTRY_BYTES = 150  # that an entry takes in a tail besides its payload
 FOLD_TERMS = 420_000_000  # numbers that the entries of a tail add to a state: about 1.5 s
 SMALL_BYTES = 12_000  # a smaller state, d up to 37, is written in less time than a tail is read and folded
+LARGE_CHECKPOINT = 1 << 19  # bytes that take half a millisecond to decode
 KEY_BYTES = 400  # that an entry of a cache takes in memory besides the name of its learner
 OBJECT_BYTES = 600  # that a state or a posterior takes in memory besides its numbers
 
@@ -80,7 +81,7 @@ class LearnerReader:
         self._read: BoundedCache[tuple[int, LearnerId], _Read] = BoundedCache(capacity_bytes)
 
     async def read(self, partition: int, identity: LearnerId) -> LearnerState | None:
-        """The learner as the store has it now; a long tail is folded in a thread."""
+        """The learner as the store has it now; what is long to read or to fold is so in a thread."""
         before = self._read.get((partition, identity))
         known = {} if before is None else {identity: before.last}
         (stored,) = await self._store.stored(partition, [identity], known)
@@ -90,7 +91,8 @@ class LearnerReader:
                 return continued(identity, before.state, stored.tail)
             return restored(identity, stored)
 
-        state = work() if is_short(stored.tail) else await asyncio.to_thread(work)
+        is_small = len(stored.checkpoint or b"") < LARGE_CHECKPOINT and is_short(stored.tail)
+        state = work() if is_small else await asyncio.to_thread(work)
         if stored.tail:
             read = _Read(state, stored.tail[-1].entry_id)
             self._read.put((partition, identity), read, state_memory_bytes(identity.name, state))
