@@ -174,7 +174,10 @@ class LiveIndex:
         if self._job is not None:
             return None
         compaction = self._compaction_is_due()
-        if compaction or self._plan_is_due():
+        attributes = None
+        if not compaction and self._attributes.is_wasteful:
+            attributes = self._attributes.begin_compaction()
+        if compaction or attributes is not None or self._plan_is_due():
             self._job = Maintenance(
                 self._table.view(),
                 self._options,
@@ -184,6 +187,7 @@ class LiveIndex:
                 seed=self._seed,
                 recent=tuple(self._recent),
                 threads=self._threads,
+                attributes=attributes,
             )
         return self._job
 
@@ -195,7 +199,9 @@ class LiveIndex:
         if job is not self._job:
             return
         self._job = None
-        if job.table is not None:
+        if job.attributes is not None:
+            self._attributes.finish_compaction(job.attributes)
+        elif job.table is not None:
             self._swap_table(job.table, job)
         elif job.plan is not None:
             self._plan, self._structure, self._changes = job.plan, job.structure, 0

@@ -14,6 +14,7 @@ import numpy as np
 
 from app.algorithms import checks
 from app.algorithms.types import Rows, Vector
+from app.filters.attributes import Compaction
 from app.indexes import graph_file
 from app.indexes.hnsw import HnswGraph
 from app.indexes.planner import GraphOptions, Plan, plan
@@ -59,6 +60,7 @@ class Maintenance:
     compaction; ``plan`` and ``structure`` otherwise; ``seconds`` it took.
 
     ``seed`` fixes probes and graph. ``recent``: queries served lately, each (d,). ``threads``: of a build.
+    ``attributes``: if given, their compaction is all that is done.
     With one thread the graph is a function of the arms, the options, the seed and ``recent``.
     """
 
@@ -73,8 +75,10 @@ class Maintenance:
         seed: int,
         recent: Sequence[Vector],
         threads: int,
+        attributes: Compaction | None = None,
     ) -> None:
         self.view = view
+        self.attributes = attributes
         self.table: ArmTable | None = None
         self.plan: Plan | None = None
         self.structure: Structure | None = None
@@ -95,7 +99,9 @@ class Maintenance:
         started = time.monotonic()
         try:
             self._check()
-            if self._compaction:
+            if self.attributes is not None:
+                self.attributes.run()
+            elif self._compaction:
                 self.table = ArmTable.compacted(self.view, check=self._check)
             else:
                 self._measure_and_build()

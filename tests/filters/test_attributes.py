@@ -410,3 +410,37 @@ def test_strings_and_fields_that_nobody_uses_are_freed():
         names = table.view().names
         assert len(names.values.names) <= 1_000
         assert len(names.fields.names) <= 2
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "appended", "moved", "not run"])
+def test_a_compaction_beside_what_goes_on_changes_no_answer(monkeypatch: pytest.MonkeyPatch, meanwhile: str):
+    monkeypatch.setattr("app.filters.attributes._SMALL_TABLE", 0)
+    documents = documents_of(300, seed=5)
+    table = table_of(documents, [100] * 3)
+    for seed in (6, 7):
+        documents = documents_of(300, seed=seed)
+        table.append(np.arange(300), documents)
+    before = table.view()
+    assert table.is_wasteful
+    work = table.begin_compaction()
+    if meanwhile != "not run":
+        work.run()
+    if meanwhile == "appended":
+        newer = documents_of(150, seed=8)
+        table.append(np.arange(200, 350), newer)
+        documents = [*documents[:200], *newer]
+    if meanwhile == "moved":
+        table.moved(np.arange(300)[::-1])
+        documents = documents[::-1]
+    table.finish_compaction(work)
+    after = table.view()
+    is_taken_over = meanwhile in {"nothing", "appended"}
+    assert (after.generation > before.generation) == is_taken_over
+    assert table.is_wasteful != is_taken_over
+    for document in WANTED:
+        wanted = parse(document)
+        expected = [wanted.matches(*document) for document in documents]
+        assert answers(after, wanted, len(documents)) == expected
+    assert [set(values) for values in after.values_of("title", np.arange(len(documents)))] == [
+        labelled(document, "title") for document in documents
+    ]
