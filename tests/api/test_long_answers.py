@@ -11,7 +11,7 @@ from app.api import arms, imports, strict_json
 from app.api.strict_json import SENT_AT_ONCE, reply_with
 from app.services.catalogues import catalogues
 from app.services.choosing import choosing
-from app.services.learning import decisions, learners, rewards
+from app.services.learning import checkpoints, decisions, learners, rewards
 
 pytestmark = pytest.mark.anyio
 
@@ -135,7 +135,8 @@ async def test_learners_of_large_dimension_are_read_in_threads(api: Api, monkeyp
     path = "/v1/bandits/b/observations?wait=applied"
     await api.ok("POST", path, {"observations": [{"id": "o", "arm": "a", "value": 1}]})
     monkeypatch.setattr(learners, "LARGE_DIM", 2)
-    threads, read, made = [], learners.bytes_to_state, learners.LearnerReport._precision
+    monkeypatch.setattr(checkpoints, "LARGE_CHECKPOINT", 0)
+    threads, read, made = [], checkpoints.restored, learners.LearnerReport._precision
 
     def seen(function: Any) -> Any:
         def call(*arguments: Any) -> Any:
@@ -144,7 +145,8 @@ async def test_learners_of_large_dimension_are_read_in_threads(api: Api, monkeyp
 
         return call
 
-    monkeypatch.setattr(learners, "bytes_to_state", seen(read))
+    monkeypatch.setattr(checkpoints, "restored", seen(read))
+    monkeypatch.setattr(checkpoints, "continued", seen(checkpoints.continued))
     monkeypatch.setattr(learners.LearnerReport, "_precision", seen(made))
     answer = await api.ok("GET", "/v1/bandits/b/learners/_global?include=precision")
     assert answer["precision"] == [[2.0, 2.0, 3.0], [2.0, 5.0, 6.0], [3.0, 6.0, 10.0]]
