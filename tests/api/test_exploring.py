@@ -54,6 +54,21 @@ async def test_with_a_filter_the_centres_are_those_of_the_arms_that_it_lets_in(a
     assert [await shown(api, "cyd") for _ in CENTERS] == [[center] for center in CENTERS]
 
 
+async def test_centres_come_before_better_arms_within_the_rules_too(api: Api):
+    """The first two centres share a maker: the second gives its turn to the policy."""
+    await build(api)
+    arms = [
+        {"id": arm, "features": row.tolist(), "metadata": {"maker": "one" if arm in CENTERS[:2] else arm}}
+        for arm, row in ARMS.items()
+    ]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
+    rules = {"at_most": [{"field": "maker", "count": 1}]}
+    for seed in range(10):
+        ids = await shown(api, f"key-{seed}", k=3, seed=seed, rules=rules)
+        assert {CENTERS[0], CENTERS[2]} <= set(ids)
+        assert len(set(ids) - {CENTERS[1]}) == 3
+
+
 @pytest.mark.parametrize("k", [2, 3, 5, 7, 40])
 async def test_several_arms_at_once_take_several_turns(api: Api, k: int):
     await build(api)

@@ -62,12 +62,14 @@ async def _choose(tools: Tools, ask: Ask, way: Solver) -> Selection:
     moment = await (await Moment.now(tools.learners, bandit, ask.learner)).among(tools.filtered, ask)
     view = moment.view
     solver = way.over(tools, bandit, view)
-    if bandit.record.explore is not None:
+    if bandit.record.explore is None:
+        solver = ask.limited(view, solver)
+    else:
         solver = await tools.warm_up.before(solver, ask, moment)
     draw = partial(
         algorithm.choose,
         moment.posterior,
-        ask.limited(view, solver),
+        solver,
         k=ask.k,
         exploration=bandit.exploration,
         rng=ask.rng,

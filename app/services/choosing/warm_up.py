@@ -24,6 +24,7 @@ from app.indexes.snapshot import merged
 from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment
+from app.services.choosing.rules import LimitedSolver, Limits
 from app.storage.protocol import WarmUpTurns
 
 MOST_READS = 100_000_000
@@ -48,20 +49,28 @@ class _Centers:
 
 @dataclass(frozen=True, slots=True)
 class CentersFirst:
-    """The solver of a warm-up: first the eligible ``centers``, then the best arms of ``solver``."""
+    """The solver of a warm-up: first the eligible ``centers``, then the best arms of ``solver``.
+
+    Both within the ``limits`` of the rules: centres count first, however low they score.
+    """
 
     view: LearnerView
     solver: MipsSolver
     centers: Rows
+    limits: Limits | None = None
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        rows = self.centers[~np.isin(self.centers, exclude)][:k]
+        rows, solver = self.centers[~np.isin(self.centers, exclude)][:k], self.solver
+        if self.limits is not None:
+            limits = self.limits.copy()
+            rows = rows[limits.take_allowed(rows, k)]
+            solver = LimitedSolver(self.view, solver, limits)
         if not len(rows):
-            return self.solver.search(query, k, exclude)
+            return solver.search(query, k, exclude)
         shown = TopK(rows, self.view.features_of(rows) @ query, exact=False)
         rest = TopK(NO_ROWS, np.empty(0), exact=False)
         if len(rows) < k:
-            rest = self.solver.search(query, k - len(rows), np.union1d(exclude, rows))
+            rest = solver.search(query, k - len(rows), np.union1d(exclude, rows))
         return merged(shown, rest, k)
 
 
@@ -75,22 +84,23 @@ class WarmUp:
         self._making: dict[_Identity, asyncio.Task[_Centers]] = {}
 
     async def before(self, solver: MipsSolver, ask: Ask, moment: Moment) -> MipsSolver:
-        """A solver that shows the centres whose turn it is, and then what ``solver`` finds.
+        """A solver that shows the centres whose turn it is, and then what ``solver`` finds, within the rules.
 
-        ``solver`` itself when the learner knows enough. The same claim takes the same turns.
+        ``solver`` within the rules when the learner knows enough. The same claim takes the same turns.
         Raises Unavailable.
         """
         bandit, view = ask.bandit, moment.view
         rule = bandit.record.explore
         if rule is None or moment.learner_version >= rule.centers:
-            return solver
+            return ask.limited(view, solver)
         wanted = "" if ask.wanted is None else ask.wanted.key
         identity = bandit.catalogue.uid, rule.centers, wanted
         ids = (await self._centers(identity, bandit.catalogue.version, view)).ids
         start = await self._store.take_turns(
             ask.learner, count=ask.k, most=len(ids), claim=ask.claim or "", ttl_ms=self._ttl_ms
         )
-        return CentersFirst(view, solver, view.rows_of(ids[start : start + ask.k]))
+        centers = view.rows_of(ids[start : start + ask.k])
+        return CentersFirst(view, solver, centers, ask.limits(view))
 
     async def _centers(self, identity: _Identity, version: int, view: LearnerView) -> _Centers:
         """The centres, made now if there are none, and beside this call if they are old."""
