@@ -41,6 +41,7 @@ RECENT = 128
 GROWTH = 1.2
 REST = 20.0  # times what planning took
 KNOWN_BYTES = 2_000
+SHOWN_CHARS = 4_096  # of a filter's key
 TEXT_COPIES = 3  # of what a filter says: as given, read, and as its key
 COPY_SHARE, GRAPH_SHARE = 0.25, 0.5  # of the memory for filters, for one of them
 _SEED = 0x66696C74
@@ -132,8 +133,9 @@ class FilteredViews:
         return known
 
     def in_use(self, catalogue: Catalogue, most: int) -> Sequence[FilterStatus]:
-        """The filters of a catalogue that were asked most often."""
-        held = [self._known.peek(key) for key in self._known if key[0] == catalogue.uid]
+        """The filters of a catalogue that were asked most often; those too long to be read are left out."""
+        short = (key for key in self._known if key[0] == catalogue.uid and len(key[1]) <= SHOWN_CHARS)
+        held = [self._known.peek(key) for key in short]
         found = sorted((known for known in held if known is not None), key=lambda known: -known.uses)
         return [_status(catalogue.index.snapshot(), known) for known in found[:most]]
 

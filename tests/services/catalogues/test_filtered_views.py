@@ -33,11 +33,13 @@ def of_arms(count: int) -> Catalogue:
     return catalogue
 
 
-def test_long_filters_count_for_what_they_take() -> None:
+def test_long_filters_count_for_what_they_take_and_are_not_shown() -> None:
     catalogue, views = of_arms(10), FilteredViews(capacity_bytes=1 << 20)
     for name in "abc":
         asyncio.run(views.of(catalogue, parse({name: {"$in": [f"{i:08000}" for i in range(50)]}})))
-    assert len(views.in_use(catalogue, 10)) == 1
+    assert 1 << 20 < views.bytes < 2 << 20  # the newest alone
+    asyncio.run(views.of(catalogue, parse({"odd": True})))
+    assert [status.filter for status in views.in_use(catalogue, 10)] == [{"odd": True}]
 
 
 def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
