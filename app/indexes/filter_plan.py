@@ -69,12 +69,12 @@ class FilterPlan:
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """``copy_bytes``: the most that a copy may take; ``graph_bytes``: the most that a graph of its own may
-    take, 0: none is wanted yet. ``make`` builds a graph over some rows of a snapshot.
+    take, 0: none is wanted yet. ``make`` builds a graph over some rows of a snapshot; None: too large.
     """
 
     copy_bytes: int
     graph_bytes: int
-    make: Callable[[Snapshot, Rows], HnswGraph]
+    make: Callable[[Snapshot, Rows], HnswGraph | None]
 
 
 def plan_filter(
@@ -155,7 +155,7 @@ class _Trials:
     def of_own_graph(self, options: PlanOptions) -> FilterPlan | None:
         """A graph over the arms that are let in, with the smallest ef that is GOOD."""
         graph = options.make(self.snapshot, self.eligible.rows)
-        if graph.memory_bytes > options.graph_bytes:
+        if graph is None or graph.memory_bytes > options.graph_bytes:
             return None
         way = OwnGraph(graph, self.eligible, ask=GRAPH_SHORTLIST)
         for ef in LADDER:

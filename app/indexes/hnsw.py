@@ -172,9 +172,8 @@ class HnswGraph:
 
     @property
     def memory_bytes(self) -> int:
-        per_arm = 4 * (2 * self._m + 1) + 4 * _padded(self._index.dim) + 8 + 96
         overlays = self._substitutes.memory_bytes + self._head.memory_bytes
-        return len(self._rows) * (per_arm + 12) + self._labels.nbytes + overlays
+        return len(self._rows) * arm_bytes(self._index.dim, self._m) + self._labels.nbytes + overlays
 
     def with_head(self, view: ArmView) -> None:
         """Scan the longest arms in every search, for a graph of ``build``: its first arms are the longest."""
@@ -294,3 +293,8 @@ def _not_in(rows: Rows, exclude: Rows) -> NDArray[np.bool_]:
 
 def _padded(dim: int) -> int:
     return -(-dim // _SIMD_FLOATS) * _SIMD_FLOATS
+
+
+def arm_bytes(dim: int, m: int) -> int:
+    """Memory that a graph takes for each arm, besides its label: features, links and what numbers them."""
+    return 4 * (2 * m + 1) + 4 * _padded(dim) + 8 + 96 + 12

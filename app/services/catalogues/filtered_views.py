@@ -24,7 +24,7 @@ from app.indexes.eligible_rows import EligibleRows, eligible_rows, work
 from app.indexes.filter_plan import FilterPlan, PlanOptions, plan_filter
 from app.indexes.filtered_search import exact_reads
 from app.indexes.filtered_snapshot import FilteredSnapshot
-from app.indexes.hnsw import HnswGraph
+from app.indexes.hnsw import HnswGraph, arm_bytes
 from app.indexes.live import IndexOptions, Snapshot
 from app.indexes.scan_cost import measured_scan_cost
 from app.services.bounded.cache import BoundedCache
@@ -163,7 +163,7 @@ class FilteredViews:
                 wants_graph = known.uses >= GRAPH_AFTER
                 options = PlanOptions(
                     copy_bytes=int(COPY_SHARE * self._capacity),
-                    graph_bytes=int(GRAPH_SHARE * self._capacity) if wants_graph else 0,
+                    graph_bytes=self._graph_bytes if wants_graph else 0,
                     make=partial(self._graph, IndexOptions(**catalogue.record.index)),  # type: ignore[arg-type]  # checked when made
                 )
                 rng = np.random.default_rng((_SEED, int(catalogue.uid[:8], 16)))
@@ -189,7 +189,14 @@ class FilteredViews:
         if self._known.peek(key) is known:
             self._known.put(key, known, known.memory_bytes)
 
-    def _graph(self, options: IndexOptions, snapshot: Snapshot, rows: Rows) -> HnswGraph:
+    @property
+    def _graph_bytes(self) -> int:
+        return int(GRAPH_SHARE * self._capacity)
+
+    def _graph(self, options: IndexOptions, snapshot: Snapshot, rows: Rows) -> HnswGraph | None:
+        """None, before the long work of building it, for a graph that there is no memory for."""
+        if len(rows) * arm_bytes(snapshot.view.dim, options.m) > self._graph_bytes:
+            return None
         return HnswGraph.build(
             snapshot.view,
             rows,

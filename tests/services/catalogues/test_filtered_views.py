@@ -10,6 +10,8 @@ import numpy as np
 from waiting import wait_until
 
 from app.filters.filter import parse
+from app.indexes import filter_plan
+from app.indexes.hnsw import HnswGraph, arm_bytes
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.catalogues import filtered_views
 from app.services.catalogues.catalogues import Catalogue
@@ -40,6 +42,29 @@ def test_long_filters_count_for_what_they_take_and_are_not_shown() -> None:
     assert 1 << 20 < views.bytes < 2 << 20  # the newest alone
     asyncio.run(views.of(catalogue, parse({"odd": True})))
     assert [status.filter for status in views.in_use(catalogue, 10)] == [{"odd": True}]
+
+
+def test_a_graph_that_there_is_no_memory_for_is_not_built(monkeypatch) -> None:
+    """Building one of 500,000 arms takes minutes, in every plan."""
+    monkeypatch.setattr(filtered_views, "LEAST_PLANNED", 0)
+    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
+    built: list[int] = []
+    original = HnswGraph.build
+
+    def build(view, rows, **options):
+        built.append(len(rows))
+        return original(view, rows, **options)
+
+    monkeypatch.setattr(HnswGraph, "build", build)
+    for capacity, expected in ((2 * 250 * arm_bytes(DIM, 16), []), (1 << 24, [500])):
+        asyncio.run(asked_often(of_arms(1_000), FilteredViews(capacity_bytes=capacity)))
+        assert built == expected
+
+
+async def asked_often(catalogue: Catalogue, views: FilteredViews) -> None:
+    for _ in range(filtered_views.GRAPH_AFTER):
+        await views.of(catalogue, parse({"odd": True}))
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
 
 
 def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
