@@ -153,7 +153,7 @@ class AttributeView:
     blocks: Sequence[Block] = field(repr=False)
     firsts: Sequence[int] = field(repr=False)
     latest: NDArray[np.int32] = field(repr=False)
-    earlier: Mapping[int, int] = field(repr=False)
+    earlier: Earlier = field(repr=False)
 
     @property
     def entries(self) -> int:
@@ -212,7 +212,7 @@ class AttributeView:
     def _entry(self, row: int) -> int:
         entry = int(self.latest[row]) if 0 <= row < len(self.latest) else -1
         while entry >= self.entries:
-            entry = self.earlier.get(entry, -1)
+            entry = self.earlier.of(entry)
         return entry
 
     def _block_of(self, entry: int) -> int:
@@ -335,6 +335,21 @@ def _float_order(symbol: str, bound: float) -> tuple[Callable[[Any, Any], Any], 
     return ORDERS[("$lt" if below else "$gt") + ("e" if inclusive else "")], np.float64(nearest)
 
 
+class Earlier:
+    """For every entry the one that it replaced, -1 for none. Views share it; it takes memory once one did."""
+
+    def __init__(self) -> None:
+        self.entries = np.empty(0, dtype=np.int32)
+
+    def note(self, entries: NDArray[np.int32], replaced: NDArray[np.int32]) -> None:
+        """Shapes: (n,), (n,)."""
+        self.entries = _grown(self.entries, int(entries.max()) + 1, used=len(self.entries))
+        self.entries[entries] = replaced
+
+    def of(self, entry: int) -> int:
+        return int(self.entries[entry]) if entry < len(self.entries) else -1
+
+
 class AttributeTable:
     """See the module. One thread changes it; the views may be read from all."""
 
@@ -352,8 +367,8 @@ class AttributeTable:
         """Memory of the arrays, and about that of everything else."""
         names = self._names.fields.memory_bytes + self._names.values.memory_bytes
         arrays = self._rows.nbytes + self._latest.nbytes
-        earlier = sys.getsizeof(self._earlier) + 2 * _NAME_BYTES * len(self._earlier)
-        return names + arrays + earlier + sum(block.memory_bytes for block in self._blocks)
+        arrays += self._earlier.entries.nbytes
+        return names + arrays + sum(block.memory_bytes for block in self._blocks)
 
     def view(self) -> AttributeView:
         if self._view is None:
@@ -442,30 +457,27 @@ class AttributeTable:
     def _clear_rows(self) -> None:
         """No row has an entry. Earlier views keep the arrays that they have."""
         self._latest = np.full(0, -1, dtype=np.int32)
-        self._earlier: dict[int, int] = {}
+        self._earlier = Earlier()
         self._live = 0
 
     def _set_rows(self, rows: Rows, entries: NDArray[np.int32]) -> None:
         """These are the latest entries of these rows."""
         self._rows[entries] = rows
         self._latest = _grown(self._latest, int(rows.max(initial=-1)) + 1, used=len(self._latest))
-        before = self._latest[rows]
+        before = self._latest[rows].copy()
+        order = np.argsort(rows, kind="stable")
+        repeated = rows[order[1:]] == rows[order[:-1]]
+        replaced, later = (
+            order[:-1][repeated],
+            order[1:][repeated],
+        )  # of rows named several times in this call
+        before[later] = entries[replaced]
         self._live += int(np.count_nonzero(before < 0))
-        self._latest[rows] = entries
-        if (before >= 0).any() or (self._latest[rows] != entries).any():
-            self._replace(rows, before, entries)
-
-    def _replace(self, rows: Rows, before: NDArray[np.int32], entries: NDArray[np.int32]) -> None:
-        """Note what each entry replaces, since some do."""
-        latest: dict[int, int] = {}
-        for row, old, entry in zip(rows.tolist(), before.tolist(), entries.tolist(), strict=True):
-            replaced = latest.get(row, old)
-            if replaced >= 0:
-                self._earlier[entry] = replaced
-            if old < 0 and row in latest:
-                self._live -= 1  # it was counted twice
-            latest[row] = entry
-        self._latest[list(latest)] = list(latest.values())
+        if (before >= 0).any():
+            self._earlier.note(entries, before)  # first: other threads follow it from the latest one
+        last = np.ones(len(rows), dtype=np.bool_)
+        last[replaced] = False
+        self._latest[rows[last]] = entries[last]
 
     @property
     def is_wasteful(self) -> bool:
