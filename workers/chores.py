@@ -65,7 +65,7 @@ class Chores:
             await asyncio.sleep(EVERY_S)
 
     async def finish_deletions(self) -> None:
-        """Remove what is left of deleted catalogues and bandits."""
+        """Remove the remains of deleted catalogues and bandits."""
         for uid, kind in (await self._store.deletions()).items():
             if kind == "bandit":
                 await self._forgetting.erase_bandit(uid)

@@ -26,13 +26,13 @@ class TrimmedStore(RewardLog, LearnerStates, Protocol):
 
 
 class LogTrimmer:
-    """Trims in small steps, between which whoever calls can do other work."""
+    """Trims in small steps, between which the caller can do other work."""
 
     def __init__(self, store: TrimmedStore, *, reward_log_s: int) -> None:
         self._store = store
         self._reward_log_s = reward_log_s
         self._before_ms = 0
-        self._partitions: list[int] = []  # what is left to do, the last of them now
+        self._partitions: list[int] = []  # those that are to be trimmed, the last of them now
         self._held: list[LearnerId] = []  # learners of that partition that need a checkpoint
         self._count = 1  # of them that are done together
         self._freed = True

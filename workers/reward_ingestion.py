@@ -232,5 +232,5 @@ class RewardWorker:
             self._due.update(range(self._store.partitions))
 
     def reached(self, partition: int, watermark: str) -> None:
-        """Whoever waits for an entry up to there need not wait any longer, whoever applied it."""
+        """Calls that wait for an entry up to there return, whichever worker applied it."""
         self._waiters.reached(partition, watermark)

@@ -23,7 +23,7 @@ class Waiters:
             return False
 
     def reached(self, partition: int, watermark: str) -> None:
-        """The watermark of the partition is here now: whoever waits for an entry up to it waits no longer."""
+        """The watermark of the partition is here now: calls that wait for an entry up to it return."""
         if partition not in self._waiting:
             return
         order = entry_order(watermark)

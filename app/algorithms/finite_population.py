@@ -25,7 +25,7 @@ from app.algorithms import checks
 from app.algorithms.types import Vector
 
 KAPPA = 7.0 / 3.0 + 3.0 / math.sqrt(2.0)
-# Their Theorem 4.3 is a union of so many events, each of which fails with probability exp(-l).
+# Their Theorem 4.3 is a union of this many events, each of which fails with probability exp(-l).
 _EVENTS = 5.0
 
 

@@ -284,7 +284,7 @@ class _Cut:
         raise TooLarge(message, loc=where)
 
     def _ends(self, data: bytes, start: int, stop: int) -> Iterator[int]:
-        """Where the piece may end: before so many bytes if it can be, else after its first item."""
+        """Where the piece may end: before this many bytes if it can be, else after its first item."""
         if stop - start <= PIECE:
             yield stop
             return

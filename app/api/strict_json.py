@@ -37,9 +37,9 @@ JSON = "application/json"
 FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 # Up to this many bytes a body is parsed on the event loop, which takes a few milliseconds at most.
 LARGE = 2**16
-# Bodies of up to so many bytes are not kept waiting by larger ones.
+# Bodies of up to this many bytes are not kept waiting by larger ones.
 VERY_LARGE = 2**21
-# Lists of up to so many items are encoded in one go.
+# Lists of up to this many items are encoded in one go.
 FEW = 16
 SENT_AT_ONCE = 2**17
 # In the scope of a request: how many bytes its body may have. The gateway refuses more.

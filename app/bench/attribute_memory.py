@@ -61,7 +61,7 @@ def row(quick: bool) -> dict[str, Any]:
 
 
 def documents(count: int, rng: np.random.Generator) -> Sequence[Document]:
-    """Tags and metadata of so many arms."""
+    """Tags and metadata of this many arms."""
     columns = {
         "stock": rng.random(count) < 0.9,
         "cents": rng.integers(100, HIGHEST_PRICE_CENTS, count),

@@ -41,7 +41,7 @@ from app.indexes.snapshot import Snapshot
 PROBES = 400
 TIMED = 30
 TIMED_EXACT = 100
-# A way that takes no longer than so many numbers take to scan is quick enough.
+# A way that takes no longer than this many numbers take to scan is quick enough.
 QUICK_NUMBERS = 500_000
 ASKED = 30
 GRAPH_SHORTLIST = 30

@@ -32,7 +32,7 @@ from app.indexes.snapshot import Snapshot
 from app.indexes.structure import Kind
 from app.indexes.table import ArmView
 
-# A row that is gathered takes about as long as so many rows of a scan (measured: 6 to 8).
+# A row that is gathered takes about as long as this many rows of a scan (measured: 6 to 8).
 GATHER_ROWS = 7
 _SHORT = 256
 # A graph that is asked for so large a share of its arms takes longer than comparing all.

@@ -1,4 +1,4 @@
-"""A snapshot of the arms that a filter lets in: to whoever searches it there are no others."""
+"""A snapshot of the arms that a filter lets in: for its searches there are no others."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ Notation
     ef          length of the candidate list that the graph was tuned to
     load        expected number of dead arms among the ef nearest of a query
     reserve     number of longest arms that can die before arms outside of the graph begin to win
-    missing     how many more than that have died: so many substitutes are scanned
+    missing     how many more than that have died: as many substitutes are scanned
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Labels = NDArray[np.int64]
 
-# A search may come across so many arms, dead ones included, in multiples of ef. Beyond that ef is lowered.
+# A search may come across this many arms, dead ones included, in multiples of ef. Beyond that ef is lowered.
 _MOST_PASSED = 1.5
 
 
@@ -34,7 +34,7 @@ class GraphWear:
         self.appearances: NDArray[np.float32] = np.zeros(arms, dtype=np.float32)
 
     def with_reserve(self, reserve: int, substitutes: int) -> None:
-        """Count the labels of so many substitutes as well."""
+        """Count the labels of this many substitutes as well."""
         self.reserve, self.substitutes = reserve, substitutes
         self.gone = np.append(self.gone, np.zeros(substitutes, dtype=np.bool_))
 
@@ -66,7 +66,7 @@ class GraphWear:
 
     @property
     def lowered_ef(self) -> int:
-        """The ef to search with: hnswlib goes on to so many living arms, however many dead it passes."""
+        """The ef to search with: hnswlib goes on to that many living arms, whatever dead ones it passes."""
         return max(1, min(self.ef, int(_MOST_PASSED * self.ef * (1.0 - self.load_share))))
 
     @property

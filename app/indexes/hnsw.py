@@ -5,7 +5,7 @@ Notation
     label       position in the order of insertion, norms descending; never reused within a graph
     ef          length of the candidate list of a search: quality against time
     reserve     number of longest arms that can die before arms outside of the core begin to win
-    missing     how many more than that have died: so many substitutes are scanned
+    missing     how many more than that have died: as many substitutes are scanned
     head        the longest arms of the core, scanned by every search
     overlay     arms that are scanned exactly in addition to the graph: the head, substitutes, fresh arms
 

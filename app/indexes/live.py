@@ -34,7 +34,7 @@ __all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance", "Snapshot"
 
 _RECENT_QUERIES = 256
 
-# A table is compacted when so many of its rows are dead, and this share of them.
+# A table is compacted when this many of its rows are dead, and this share of them.
 _LEAST_DEAD = 1_024
 _DEAD_SHARE = 0.2
 

@@ -45,12 +45,12 @@ USUAL = ReadCosts(
     check=2_000_000.0,
     large=2.0**24,
 )
-# On that machine the search that is timed here takes so many units.
+# On that machine the search that is timed here takes this many units.
 _USUAL_SEARCH = 1_600_000.0
 # How many times more, or less, than usual an overhead can be, and a read.
 MOST_OVERHEAD, MOST_READ = 3.0, 2.0
 
-# A search that takes less time than so many seconds is planned by its reads alone.
+# A search that takes less time than this many seconds is planned by its reads alone.
 _SHORT_S = 2e-3
 # What is scanned, 48 MB; arms of which some are read in every round; arms that are searched.
 _SCANNED = (3_072, 4_096)
@@ -60,7 +60,7 @@ _SEED = 0
 
 
 class MeasuredCosts:
-    """``measure`` at the first call, from whatever thread; the same costs ever after."""
+    """``measure`` at the first call, from any thread; the same costs ever after."""
 
     def __init__(self, measuring: Callable[[], ReadCosts] | None = None) -> None:
         self._measuring = measuring or measure

@@ -41,10 +41,10 @@ _SMALL_NUMBERS = 500_000
 _PROBES = 1_000
 _TIMED = 25
 _TIMED_EXACT = 200
-# Blocks are built if they promise to read at most this share, and kept if they are so many times as fast.
+# Blocks are built if they promise to read at most this share, and kept if they are this many times as fast.
 _MOST_READ = 0.6
 _LEAST_EXACT_SPEEDUP = 1.1
-# A norm-pruned search takes so many times as long as a scan for every number it reads (measured: 1.3 to 1.8).
+# A norm-pruned search takes this many times as long as a scan for every number read (measured: 1.3 to 1.8).
 _PRUNED_COST = 1.5
 
 _CORE_QUANTILE = 0.02
@@ -89,7 +89,7 @@ class GraphOptions:
 class _Exact:
     """The best exact search: its plan, its index if it has one, and its work.
 
-    ``numbers``: a scan of so many numbers takes about as long.
+    ``numbers``: a scan of this many numbers takes about as long.
     """
 
     plan: Plan

@@ -33,7 +33,7 @@ Search = Callable[[Vector], TopK]
 _CHUNK_ROWS = 8_192
 _ENOUGH_RECENT = 64
 _SAME_SCORE = 1e-6
-# In a turn the index answers so many queries, and the exact search so many.
+# In a turn the index answers this many queries, and the exact search this many.
 _TURN, _EXACT_TURN = 40, 5
 _FINE_S = 1e-5
 

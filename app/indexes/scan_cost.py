@@ -24,7 +24,7 @@ class ScanCost:
     number_us: float
 
     def us(self, numbers: int) -> float:
-        """Time of a scan that reads so many numbers: arms times dimension."""
+        """Time of a scan that reads this many numbers: arms times dimension."""
         return self.call_us + self.number_us * numbers
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from app.errors import QuotaReached, StoreFull
 from app.storage.protocol.holdings import KINDS, Kind
 
-KEPT_BACK = 16  # one of so many parts of a bound
+KEPT_BACK = 16  # one of this many parts of a bound
 UNBOUNDED = 1 << 50
 
 

@@ -31,7 +31,7 @@ from app.errors import InvalidParameter
 _BLOCK_ROWS = 4096
 _BLOCK_TERMS = 1 << 14
 _SHORT = 256
-_BLOCK = 256  # a factorisation of so many dimensions takes a millisecond or two
+_BLOCK = 256  # a factorisation of this many dimensions takes a millisecond or two
 _WIDE_DIM = 128  # from here on one learner fills a processor's cache, and the places of a triangle take long
 _PART_TERMS, _PART_ROWS = 1 << 13, 16
 
@@ -295,7 +295,7 @@ def _factored(precision: Matrix) -> tuple[Matrix, Matrix]:
     """The lower Cholesky factor of a matrix, given as its lower triangle, and the inverse of the factor.
 
     scipy's LAPACK keeps the interpreter's lock, numpy does not. So large matrices are factored by numpy:
-    whoever calls this in a thread does not keep others waiting. Shapes: (d, d) -> (d, d), (d, d).
+    a thread that calls this does not keep others waiting. Shapes: (d, d) -> (d, d), (d, d).
     """
     if len(precision) <= _BLOCK:
         factor, failed = lapack.dpotrf(precision, lower=1, clean=1)

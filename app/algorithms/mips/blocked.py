@@ -8,16 +8,16 @@ Notation
     grain       coordinates are read in multiples of this many
 
 The first t coordinates in a uniformly random order are a sample of t coordinates without replacement. So one
-permutation serves all queries, if it is drawn before any query is seen and kept secret from whoever chooses
+permutation serves all queries, if it is drawn before any query is seen and kept secret from those who choose
 queries and arms. Draw it again (``build``) when somebody may have learned it: every answer that depends on it
 tells a little, and arms or queries made from such answers are no longer independent of it. Under one
 permutation every answer is right with probability 1 - delta, but not independently of the other answers.
 
 z is kept in float32, in blocks of permuted coordinates. Each block is contiguous, arm after arm, and as wide
-as all blocks before it, up to a limit. So whoever reads twice as far each time reads long runs of memory: a
-sample of the coordinates of all arms is read at the speed of a scan, where picking random coordinates out of
-whole arms would be slower than reading everything. The squares of the first coordinates are kept too, so that
-second moments are products like any other.
+as all blocks before it, up to a limit. A search that reads twice as far each time reads long runs of memory:
+a sample of the coordinates of all arms is read at the speed of a scan, where picking random coordinates out
+of whole arms would be slower than reading everything. The squares of the first coordinates are kept too, so
+that second moments are products like any other.
 
 Memory: 4 n N bytes, 4 n N / grain for sums of squares, and n N / 8 for squares. ``vectors`` and ``working``
 are references.
@@ -43,7 +43,7 @@ SQUARED = 1.0 / 32.0
 # A grain has at most _GRAIN coordinates, and there are at least _GRAINS of them.
 _GRAIN = 128
 _GRAINS = 64
-# The first block holds at least so many numbers. Picked arms are copied so many numbers at a time: 256 KB.
+# The first block holds at least this many numbers. Picked arms are copied in runs of this many: 256 KB.
 _FIRST_ENTRIES = _ENTRIES = 2**16
 # Picked arms are copied in runs of at least as many coordinates.
 _SHORTEST_RUN = 32

@@ -33,7 +33,7 @@ LARGEST = 1e9
 # At least what underflows when a product is computed in float32: coordinates are below 2^30, and the largest
 # number of the query is scaled to at most 1.
 TINY = 2.0**-118
-# ``chunks`` yields about so many numbers at a time, 512 KB in float64.
+# ``chunks`` yields about this many numbers at a time, 512 KB in float64.
 _ENTRIES = 2**16
 # 2^-exponent is finite in float64 for exponents from here on.
 _LEAST_EXPONENT = -1_000

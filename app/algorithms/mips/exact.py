@@ -109,7 +109,7 @@ def error_bound(dim: int, largest_norm: float, query_norm: float, dtype: np.dtyp
 
 
 def error_line(dim: int, largest_norm: float, dtype: np.dtype[Any]) -> tuple[float, float]:
-    """(slope, offset) of e = slope * |q| + offset; ``tiny`` covers whatever underflows."""
+    """(slope, offset) of e = slope * |q| + offset; ``tiny`` covers what underflows."""
     info = np.finfo(dtype)
     unit = (dim + 4) * float(info.eps) / 2.0
     tiny = 2 * dim * float(info.tiny)

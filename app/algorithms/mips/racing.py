@@ -48,7 +48,7 @@ ALL_READ = "no arm could be told apart before everything was read"
 LEAST_DIM = 256
 # Checks are after these shares of the coordinates, the last after all of them.
 _SHARES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
-# The second check is after at least so many times as many coordinates as the first.
+# The second check is after at least this many times as many coordinates as the first.
 _SECOND = 1.5
 # Squares are summed in at most this share of a scan's reads.
 _SQUARED_SHARE = 1.0 / 30.0

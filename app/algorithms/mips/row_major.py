@@ -5,7 +5,7 @@ coordinate takes several times as long as in a scan, or over ``blocked`` arms. S
 before it saves time.
 
 Notation: as in ``columns``. Without columns the rewards are f_j less the middle of the range that was given.
-Whatever is read is compared with that range.
+All that is read is compared with that range.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RowMajorRewards:
         self._rng = rng
         self._range = None if value_range is None else column_values.term_range(value_range, objective)
         self._base = self._bases(columns)
-        # Whatever lies outside the range is summed too.
+        # What lies outside the range is summed too.
         peak = float(np.abs(self._base).max()) + 2.0 * self.bounds.largest
         self.noise = (self.dim + 8) * _UNIT * peak
         self.sum_noise = self.whole_noise = self.noise * self.dim

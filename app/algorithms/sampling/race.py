@@ -150,7 +150,7 @@ def draw(
 
     Every draw has its own Gumbel variables and its own random order, so the draws are independent. Once all
     sums are known every draw is free, so they are computed when the draws to come would read more than D N.
-    ``least``: a race reads at least so many factors of every arm.
+    ``least``: a race reads at least this many factors of every arm.
     """
     most, reads, rows = factors.exhaustive_reads, 0, list[int]()
     while len(rows) < draws:

@@ -32,10 +32,10 @@ from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import InvalidParameter
 
 MOST_G_ARMS = 200
-# The support of g has so many slates an arm, and its period so many pulls a slate.
+# The support of g has this many slates an arm, and its period this many pulls a slate.
 _SUPPORT = 12
 _PERIOD = 10
-# The relaxation ends this close to the optimum, relatively, or after so many steps.
+# The relaxation ends this close to the optimum, relatively, or after this many steps.
 _TOLERANCE = 0.02
 _MOST_STEPS = 100
 # 2^64 over the golden ratio: numbers that follow each other are hashed from far apart.

@@ -28,7 +28,7 @@ from app.errors import InvalidParameter
 Method = Literal["saqm", "sa_foa", "icb", "exhaustive"]
 Allocation = Literal["uniform", "g"]
 
-# The first look is taken after so many results an arm, each further one after so many times as many results.
+# The first look is taken after this many results an arm, each further one after this many times more.
 _FIRST_LOOK = 2
 _GROWTH = 1.1
 

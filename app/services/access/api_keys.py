@@ -6,7 +6,7 @@ nobody can guess. An entry is ``name:scope,scope:digest``; two entries of one na
 Scopes
     choose      ask for choices, and for the pulls of campaigns
     reward      send rewards for decisions, and activate them
-    observe     send observations and the results of campaigns: they are believed, whoever they are about
+    observe     send observations and the results of campaigns: they are believed, for any key
     read        everything that changes nothing: reading, one-shot questions, metrics
     admin       everything
 """

@@ -1,6 +1,6 @@
 """Campaigns: a service asks for measurements that others make, until its answer is certain.
 
-The store holds a record of what the campaign was made with, and a log of events: "so many pulls were asked
+The store holds a record of what the campaign was made with, and a log of events: "n pulls were asked
 for", "these results came". The state of a campaign is the fold of its log by a pure ask/tell algorithm.
 Nothing else has to be stored, and any process continues a campaign bit for bit, after a crash at any point.
 

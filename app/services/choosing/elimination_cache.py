@@ -1,6 +1,6 @@
 """The elimination states of learners in memory, and exact passes over the arms beside the event loop.
 
-A state is a cache: whatever is lost is made again from the posterior and the catalogue (docs/guarantees.md).
+A state is a cache: what is lost is made again from the posterior and the catalogue (docs/guarantees.md).
 Short passes are made at once; long ones in a thread, at most ``PASSES`` at a time, while choices go on from
 the last state. Only a learner that has no state at all waits for one. Learners without rewards share the
 prior's state, and those with fewer rewards than dimensions begin with it.

@@ -28,7 +28,7 @@ from app.services.choosing.rules import LimitedSolver, Limits
 from app.storage.protocol import WarmUpTurns
 
 MOST_READS = 100_000_000
-LEAST_COUNTED = 10  # the copy of the arms costs about as much as so many centres
+LEAST_COUNTED = 10  # the copy of the arms costs about as much as this many centres
 REFRESH_S = 1.0
 REST = 20.0
 CENTERS_BYTES = 4 << 20

@@ -84,7 +84,7 @@ class Health:
     """Answers about one process and its store.
 
     ``max_backlog``: with more rewards waiting the process is not ready. ``worker``: whether it applies
-    rewards. ``ready`` is set by whoever starts and stops the services.
+    rewards. ``ready`` is set by what starts and stops the services.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def tail_bytes(tail: Sequence[LogEntry]) -> int:
 
 
 def is_due(state: LearnerState, tail: int, *, was_read: bool = False) -> bool:
-    """Whether to write the whole state, rather than let the tail grow to so many bytes.
+    """Whether to write the whole state, rather than let the tail grow to this many bytes.
 
     ``was_read``: the worker had to read the learner, as it did not keep it in memory. So it may next time.
     """

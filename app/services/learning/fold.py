@@ -67,7 +67,7 @@ def fold(
     """Return the states after ``entries`` of the learners that they change.
 
     An entry without features forgets the learner, also in the pooled prior. One that cannot be folded is
-    left out, whatever is wrong with it.
+    left out, for any mistake in it.
 
     ``states``      before, at least of all ``learners_of`` the entries; None: without rewards
     ``entries``     of one partition, in the order of the log
@@ -181,7 +181,7 @@ def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut
     """All learners together; if that fails each by itself, and then each of its items."""
     try:
         now.update(_added(now, group))
-    except Exception as error:  # whatever is wrong with an entry, the others are folded
+    except Exception as error:  # an entry may be wrong in any way; the others are folded
         parts = _parts(group)
         for part in parts:
             _add(now, part, leave_out)

@@ -1,4 +1,4 @@
-"""Forgetting: all that is kept of a learner goes, whoever asks for it.
+"""Forgetting: all that is kept of a learner goes, by whichever way.
 
 There are three reasons to forget: somebody deletes a learner (``forget``), a learner was idle for too long
 (``expire``), or its bandit was deleted (``erase_bandit``). The list of what is kept, by the keys of the store
@@ -67,7 +67,7 @@ class ForgettingStore(LearnerTraces, Partitioned, Protocol):
 class Forgetting:
     """Forgets learners. Every step is safe to repeat, and any number of processes may do it at the same time.
 
-    ``workers``       whoever folds the reward log
+    ``workers``       the processes that fold the reward log
     ``memories``      in this process
     ``token_ttl_ms``  how long a decision can be rewarded
     """
@@ -112,7 +112,7 @@ class Forgetting:
         return await self._store.erase(learner, entry_id)
 
     async def erase_bandit(self, uid: str) -> None:
-        """Erase what is left of all learners of a deleted bandit."""
+        """Erase the remains of all learners of a deleted bandit."""
         await self._store.erase_bandit(uid)
 
     def dropped(self, learners: Sequence[LearnerId] | None) -> None:

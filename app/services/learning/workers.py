@@ -1,4 +1,4 @@
-"""Whoever folds the reward log, as seen by those who append to it. See ``workers.sharing``."""
+"""The processes that fold the reward log, as seen by those that append to it. See ``workers.sharing``."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Due:
 
 
 class DueWork(Partitioned, Protocol):
-    """Work for whoever comes: any number of processes may do it at the same time."""
+    """Work for all processes: any number of them may do it at the same time."""
 
     async def due(self, partition: int, now_ms: int, count: int) -> Due:
         """At most about ``count`` of each kind."""

@@ -1,7 +1,7 @@
 """The states of learners, which the folded part of the reward log determines.
 
 A learner is stored as a checkpoint, its whole state at some entry, and a tail: the entries of the log that
-were folded since. Whoever folds the tail into the checkpoint has the state, bit for bit.
+were folded since. A reader that folds the tail into the checkpoint has the state, bit for bit.
 """
 
 from __future__ import annotations

@@ -52,4 +52,4 @@ class RegistryStore(Protocol):
         ...
 
     async def erase_catalogue(self, uid: str) -> None:
-        """Remove what is left of a deleted catalogue. In steps; ``deletions`` names it until it is gone."""
+        """Remove the remains of a deleted catalogue. In steps; ``deletions`` names it until it is gone."""

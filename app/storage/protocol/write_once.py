@@ -1,4 +1,4 @@
-"""Values that are written once: whoever comes first decides, and all agree."""
+"""Values that are written once: the first writer decides, and all agree."""
 
 from __future__ import annotations
 
