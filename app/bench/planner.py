@@ -3,15 +3,16 @@
 Notation
     K, d        100,000 Gaussian arms of dimension 32
     seed        of the arms, the probes and the graph of one build; `--seed` repeats a build
-    neighbour   what was busy from before the build to the end: nothing; another process, which keeps one core
-                and the memory busy; a thread, which holds the interpreter lock as the event loop does
+    neighbour   what was busy while the planner measured: nothing; another process, which keeps one core and the
+                memory busy; a thread, which holds the interpreter lock as the event loop does
     recall      as the planner reports it
     checked     recall on 2,000 other queries
     scan_us     typical processor time of a scan, timed in turn with
     us          that of a search of what was chosen
 
-BLAS and the build have one thread: a build of the same seed then makes the same graph. Which ef serves also
-depends on the measured ratio of times.
+A graph is built once for a seed and kept in a file. Next to every neighbour a new index loads it, measures and
+decides anew. BLAS and the build have one thread: a build of the same seed then makes the same graph. Which ef
+serves also depends on the measured ratio of times.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from multiprocessing.synchronize import Event
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from app.algorithms.types import Matrix
 from app.indexes.exact import scan
 from app.indexes.live import LiveIndex
 from app.indexes.probes import compare, solve
@@ -44,14 +48,13 @@ _CHECK_SALT = 0x63686563
 
 
 def run(quick: bool, seed: int | None = None) -> dict[str, Any]:
-    """Build 20 times (quick: 3) next to each neighbour, or once with ``seed``; print and return the rows."""
+    """Build 20 graphs (quick: 3), or that of ``seed``; print and return a row for each and each neighbour."""
     count = QUICK_BUILDS if quick else BUILDS
     seeds = range(SEED, SEED + count) if seed is None else range(seed, seed + 1)
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
-        for name, neighbour in NEIGHBOURS.items():
-            with neighbour():
-                rows += [build(each, neighbour=name) for each in progress(seeds, f"builds, busy: {name}")]
+        for each in progress(seeds, "builds"):
+            rows += decisions(each)
     result = report("planner", rows, seed=seeds[0])
     for name in NEIGHBOURS:
         kinds = [row["kind"] for row in rows if row["neighbour"] == name]
@@ -59,33 +62,49 @@ def run(quick: bool, seed: int | None = None) -> dict[str, Any]:
     return result
 
 
-def build(seed: int, *, neighbour: str) -> dict[str, Any]:
-    """Fill an index, let it choose, and check what it says."""
+def decisions(seed: int) -> list[dict[str, Any]]:
+    """What the planner decides for one graph next to each neighbour; each is shown as soon as it is known."""
     features = np.random.default_rng(seed).standard_normal((ARMS, DIM))
-    index = LiveIndex(DIM, seed=seed, threads=1)
+    rows = []
+    with TemporaryDirectory() as folder:
+        for name, neighbour in NEIGHBOURS.items():
+            with neighbour():
+                index = decided(features, seed, Path(folder, "graph"))
+                row = {"seed": seed, "neighbour": name, **checked(index, seed)}
+            shown = {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
+            print(json.dumps(shown), file=sys.stderr, flush=True)
+            rows.append(row)
+    return rows
+
+
+def decided(features: Matrix, seed: int, cache: Path) -> LiveIndex:
+    """An index over ``features`` (K, d) that has measured and chosen; its graph is read from ``cache``."""
+    index = LiveIndex(DIM, seed=seed, threads=1, cache=cache)
     index.upsert([str(row) for row in range(ARMS)], features, range(ARMS))
     while (job := index.begin_maintenance()) is not None:
         job.run()
         index.finish_maintenance(job)
+    return index
+
+
+def checked(index: LiveIndex, seed: int) -> dict[str, Any]:
+    """What the index says of itself, and what a search of it is like on other queries."""
     status, snapshot = index.status(), index.snapshot()
     queries = np.random.default_rng((seed, _CHECK_SALT)).standard_normal((CHECKED, DIM))
-    checked = compare(
+    trial = compare(
         lambda query: snapshot.search(query, 1),
         lambda query: scan(snapshot.view, query, 1),
         solve(snapshot.view, queries),
     )
     return {
-        "seed": status.seed,
-        "neighbour": neighbour,
         "kind": status.kind,
         "ef": status.ef_search,
         "recall": status.recall_at_1,
-        "checked": checked.quality.recall_at_1,
-        "ratio_mean": checked.quality.ratio_mean,
-        "scan_us": checked.exact_us,
-        "us": checked.us,
-        "speedup": checked.speedup,
-        "build_s": status.build_s,
+        "checked": trial.quality.recall_at_1,
+        "ratio_mean": trial.quality.ratio_mean,
+        "scan_us": trial.exact_us,
+        "us": trial.us,
+        "speedup": trial.speedup,
     }
 
 
