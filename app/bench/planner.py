@@ -3,16 +3,16 @@
 Notation
     K, d        100,000 Gaussian arms of dimension 32
     seed        of the arms, the probes and the graph of one build; `--seed` repeats a build
-    neighbour   what was busy while the planner measured: nothing; another process, which keeps one core and the
-                memory busy; a thread, which holds the interpreter lock as the event loop does
+    neighbour   what was busy while the planner measured: nothing; another process, which keeps one core and
+                the memory busy; a thread, which holds the interpreter lock as the event loop does
     recall      as the planner reports it
     checked     recall on 2,000 other queries
     scan_us     typical processor time of a scan, timed in turn with
     us          that of a search of what was chosen
 
-A graph is built once for a seed and kept in a file. Next to every neighbour a new index loads it, measures and
-decides anew. BLAS and the build have one thread: a build of the same seed then makes the same graph. Which ef
-serves also depends on the measured ratio of times.
+A graph is built once for a seed and kept in a file. Next to every neighbour a new index loads it, measures
+and decides anew. BLAS and the build have one thread: a build of the same seed then makes the same graph.
+Which ef serves also depends on the measured ratio of times.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from multiprocessing.synchronize import Event
 from typing import Any
 
 import numpy as np
@@ -71,8 +71,8 @@ def decisions(seed: int) -> list[dict[str, Any]]:
             with neighbour():
                 index = decided(features, seed, Path(folder, "graph"))
                 row = {"seed": seed, "neighbour": name, **checked(index, seed)}
-            shown = {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
-            print(json.dumps(shown), file=sys.stderr, flush=True)
+            short = {key: round(value, 4) for key, value in row.items() if isinstance(value, float)}
+            print(json.dumps(row | short), file=sys.stderr, flush=True)
             rows.append(row)
     return rows
 

@@ -31,7 +31,7 @@ async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
                 try:
                     await store.put_event(learner, f"{n}-{step}", b"x" * (step % 400), ttl_ms=600_000)
                     await store.log_decision(
-                        DecisionId(learner, f"{n}-{step}"), b"y" * (step % 300), due_ms=1
+                        DecisionId(learner, f"{n}-{step}"), b"y" * (step % 300), due_ms=1, expires_ms=2**45
                     )
                 except Unavailable:
                     return

@@ -221,7 +221,7 @@ async def test_the_posterior_cache_takes_no_more_than_it_may(world: World, dim: 
             learner = LearnerId(bandit.uid, f"{number:060d}")
             found = await learners.get(learner)
             if rewarded:
-                learners.applied(0, "", "", {learner: bytes_to_state(data)})
+                learners.applied(0, "0-0", "0-1", {learner: bytes_to_state(data)})
                 found = await learners.get(learner)
                 if number % 2:
                     await learners.posterior(bandit, found)
