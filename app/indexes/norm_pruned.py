@@ -31,7 +31,7 @@ _ROUND_UP = 1.0 + 1e-9
 class NormBlocks:
     """The rows of a view that were alive when it was built, in blocks of descending norm.
 
-    Deaths neither spoil its answers nor slow it down.
+    Deaths neither spoil its answers nor slow it down. ``rows`` (n,): these living rows alone.
     """
 
     kind: ClassVar[Literal["norm_pruned"]] = "norm_pruned"
@@ -41,8 +41,8 @@ class NormBlocks:
     reserve_used: ClassVar[float] = 0.0
     is_worn_out: ClassVar[bool] = False
 
-    def __init__(self, view: ArmView) -> None:
-        live = view.live_rows
+    def __init__(self, view: ArmView, rows: Rows | None = None) -> None:
+        live = view.live_rows if rows is None else rows
         order = np.argsort(-view.norms[live], kind="stable")
         self.covered = view.rows
         self.dead = 0

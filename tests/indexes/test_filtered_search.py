@@ -17,6 +17,7 @@ from app.indexes.eligible_rows import EligibleRows, eligible_rows
 from app.indexes.filter_plan import PlanOptions, plan_filter
 from app.indexes.filtered_search import (
     CatalogueGraph,
+    OwnBlocks,
     OwnCopy,
     OwnGraph,
     Way,
@@ -136,12 +137,14 @@ class Shop(RuleBasedStateMachine):
         self.index.finish_maintenance(job)
         assert self.index.snapshot().view.table != view.table
 
-    @rule(wanted=st.sampled_from(FILTERS), kind=st.sampled_from(["copy", "graph", "own_graph"]))
+    @rule(wanted=st.sampled_from(FILTERS), kind=st.sampled_from(["copy", "blocks", "graph", "own_graph"]))
     def build(self, wanted: Filter, kind: str) -> None:
         snapshot = self.index.snapshot()
         eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes)
         if kind == "copy":
             self.ways.append((wanted, OwnCopy(snapshot.view, eligible)))
+        elif kind == "blocks":
+            self.ways.append((wanted, OwnBlocks(snapshot.view, eligible)))
         elif kind == "graph":
             self.ways.append((wanted, CatalogueGraph(snapshot.view.table, 1_000)))
         elif eligible.count:
@@ -226,7 +229,7 @@ def test_whatever_is_planned_finds_the_best(share: float):
 def test_without_memory_for_a_copy_there_is_none():
     _, snapshot = shop(4_000)
     _, plan = planned(snapshot, parse({"even": True}), options(copies=0))
-    assert not isinstance(plan.way, OwnCopy)  # type: ignore[attr-defined]
+    assert not isinstance(plan.way, OwnCopy | OwnBlocks)  # type: ignore[attr-defined]
 
 
 def test_a_graph_that_finds_too_few_leaves_the_search_to_an_exact_one(monkeypatch: pytest.MonkeyPatch):
@@ -257,12 +260,12 @@ def test_an_answer_of_a_graph_is_not_called_exact():
     assert view.search_exact(np.ones(8), 1, NO_ROWS).exact
 
 
-@pytest.mark.parametrize("kind", ["copy", "own_graph"])
+@pytest.mark.parametrize("kind", ["copy", "blocks", "own_graph"])
 def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
     index, snapshot = shop(300)
     wanted = parse({"even": True})
     before = eligible_rows(wanted, snapshot.view, snapshot.attributes)
-    way: Way = OwnCopy(snapshot.view, before)
+    way: Way = OwnBlocks(snapshot.view, before) if kind == "blocks" else OwnCopy(snapshot.view, before)
     if kind == "own_graph":
         way = OwnGraph(built(before.rows, snapshot), before, ask=150)
     query = np.random.default_rng(4).normal(size=8)
