@@ -64,7 +64,7 @@ def stop(service: Service) -> None:
     assert service.wait() == 0
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=pytest.mark.slow)])
 async def test_a_cut_log_is_refused_and_accepted_as_a_loss(tmp_path: Path, processes: str):
     with serving(tmp_path) as service:
         async with service.client() as http:
@@ -144,6 +144,7 @@ async def test_an_external_store_that_was_emptied_is_refused(tmp_path: Path, sto
             assert "it is another one" in (await loss(http))["what"]
 
 
+@pytest.mark.slow
 async def test_an_older_copy_of_an_external_store_is_refused(tmp_path: Path):
     """Also at replicas that have data directories of their own; a new one takes the store as it is."""
     with (

@@ -297,7 +297,7 @@ WRITER = """
 
 
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_service_killed_at_any_moment_is_never_refused(tmp_path, kills):
     """Under writes, notes every 5 ms and one rewrite after the other; acknowledged writes are all there."""
     rng = random.Random(kills)
