@@ -122,6 +122,9 @@ class Settings(BaseSettings):
     max_activations_mb: Annotated[int, Field(ge=1)] = Field(
         512, description="Memory of the store for activated decisions. Beyond: 503."
     )
+    max_dedupe_mb: Annotated[int, Field(ge=1)] = Field(
+        4_096, description="Memory of the store for dedupe keys of rewards and observations. Beyond: 503."
+    )
     max_campaigns_mb: Annotated[int, Field(ge=1)] = Field(
         1_024, description="Memory of the store for campaigns and their results. Beyond: 429."
     )

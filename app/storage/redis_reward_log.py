@@ -20,14 +20,17 @@ class RedisRewardLog(RedisPart):
         if not rewards:
             return []
         names = [keys.log(partition), keys.watermark(partition)]
-        names += [keys.refused(partition), keys.seen_ends(partition)]
-        arguments = list[Argument]()
+        names += [keys.refused(partition), keys.seen_ends(partition), keys.ledger(partition)]
+        arguments: list[Argument] = [self._room.of("dedupe", partition)]
         for reward in rewards:
             names += _reward_keys(partition, reward)
             arguments += (*reward.learner, "" if reward.decision_key is None else "1")
             arguments += (reward.issued_ms, optional(reward.known_entry), optional(reward.expires_ms))
             arguments += (optional(reward.ttl_ms), reward.payload)
-        return [_appended(answer) for answer in await self._redis.script("append_rewards", names, arguments)]
+        held, answers = await self._redis.script("append_rewards", names, arguments)
+        if held:
+            self._room.taken("dedupe", partition, held)
+        return [_appended(answer) for answer in answers]
 
     async def read_log(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
         check_positive("count", count)

@@ -107,6 +107,7 @@ class RedisWaitingDecisions(RedisPart):
         names = [keys.log(partition), keys.watermark(partition)]
         names += [keys.refused(partition), keys.seen_ends(partition), keys.due(partition)]
         names += [keys.forgotten_until(partition), keys.seen_until(partition), keys.forgotten(partition)]
+        names.append(keys.ledger(partition))
         return int(await self._redis.script("drop_expired", names, [margin_ms, count]))
 
     async def count_dedupe_keys(self, partition: int) -> int:

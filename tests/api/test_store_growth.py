@@ -11,12 +11,13 @@ from api_client import Api, assert_problem, running
 from redis.asyncio import Redis
 
 from app.storage.embedded_server import EmbeddedServer
+from app.storage.protocol import KINDS
 from app.storage.redis_client import RedisClient
 
 pytestmark = pytest.mark.anyio
 
 MB = 1 << 20
-BOUNDED = {f"max_{kind}_mb": 1 for kind in ("events", "turns", "waiting", "activations", "campaigns")}
+BOUNDED = {f"max_{kind}_mb": 1 for kind in KINDS}
 
 
 @pytest.fixture
@@ -105,6 +106,42 @@ async def test_activations_are_bounded(small: Api) -> None:
     again = await small.ok("POST", "/v1/decisions/activate", {"decisions": active[:1_000]})
     assert again["duplicate"] == 1_000
     assert (await small.reward({"decision": active[0], "value": 1}))["accepted"] == 1
+
+
+async def test_dedupe_keys_of_rewards_and_observations_are_bounded(small: Api) -> None:
+    await small.bandit("b", "c", reward={"aggregate": "sum"})
+    await small.bandit("per-key", "c", scope="per_key")
+    sent: list[dict[str, Any]] = []
+    for _ in range(20):
+        choices = await small.ok("POST", "/v1/bandits/b/choose/batch", {"requests": [{}] * 500})
+        items = [
+            {"decision": choice["decision"], "value": 1, "reward_id": "click"}
+            for choice in choices["results"]
+        ]
+        answer = await ask(small, "/v1/rewards", {"rewards": items})
+        if answer.status_code >= 300:
+            break
+        assert answer.json()["accepted"] == 500
+        sent += items
+    assert len(sent) >= 1_000, answer.text[:500]
+    assert_full(answer, "SHORTLIST_MAX_DEDUPE_MB")
+    now, most = await held(small, "dedupe")
+    assert MB * 7 / 10 < now <= most == MB
+    for _ in range(2):
+        receipt = (await ask(small, "/v1/rewards", {"rewards": sent[:1_000]})).json()
+        assert (receipt["accepted"], receipt["duplicate"]) == (0, 1_000)
+    first = {"id": "first", "key": "ann", "arm": "arm-1", "value": 1}
+    await small.observe("per-key", first)
+    for batch in range(20):
+        observed = [{**first, "id": f"{batch}-{n}"} for n in range(500)]
+        answer = await ask(small, "/v1/bandits/per-key/observations", {"observations": observed})
+        if answer.status_code >= 300:
+            break
+    assert_full(answer, "SHORTLIST_MAX_DEDUPE_MB")
+    assert (await small.observe("per-key", first))["duplicate"] == 1
+    learner = await small.ok("GET", "/v1/bandits/b/learners/_global")
+    assert learner["observations"] == len(sent), "what was refused was not learned"
+    await small.choose("b", event_id="goes-on")
 
 
 async def test_turns_of_warm_ups_are_bounded_and_warm_keys_go_on(small: Api) -> None:

@@ -14,7 +14,7 @@ from store_clients import connect, flush
 
 from app.errors import QuotaReached, StoreFull
 from app.storage import redis_keys
-from app.storage.protocol import DecisionId, DefaultWrite, Kind, LearnerId, Store
+from app.storage.protocol import DecisionId, DefaultWrite, Kind, LearnerId, RewardWrite, Store
 from app.storage.redis_store import RedisStore
 
 pytestmark = pytest.mark.anyio
@@ -25,9 +25,10 @@ PERIOD_MS = 600_000  # of the ledger
 PARTITIONS = 4
 FEW = 10_000  # bytes: room for some of every kind
 ANN = learner_in(0, PARTITIONS, "ann")
-KINDS: tuple[Kind, ...] = ("events", "turns", "waiting", "activations")  # campaigns: below
+KINDS: tuple[Kind, ...] = ("events", "turns", "waiting", "activations", "dedupe")  # campaigns: below
+THINGS = (*KINDS, "reward")  # dedupe keys are of observations, and of rewards
 LIVES = {"issued_ms": 10, "expires_ms": FAR_MS, "ttl_ms": TTL_MS, "due_ms": 1}
-EXPIRING: tuple[Kind, ...] = ("events", "turns", "activations")
+EXPIRING: tuple[Kind, ...] = ("events", "turns", "activations", "dedupe")
 
 
 @asynccontextmanager
@@ -49,9 +50,30 @@ async def url(store_server: str) -> str:
     return store_server
 
 
-async def leave(store: Store, kind: Kind, n: int, learner: LearnerId = ANN) -> Any:
+def kind_of(thing: str) -> Kind:
+    return "dedupe" if thing == "reward" else thing  # type: ignore[return-value]  # the others are kinds
+
+
+def observation(name: str, learner: LearnerId = ANN) -> RewardWrite:
+    return RewardWrite(learner, f"o/{name}", None, 10, TTL_MS, b"payload")
+
+
+def reward(
+    name: str, learner: LearnerId = ANN, *, expires_ms: int = FAR_MS, first: bool = True
+) -> RewardWrite:
+    """Of the decision ``name``; with ``first`` it has a second dedupe key."""
+    return RewardWrite(
+        learner, f"r/{name}/a/id", f"{name}/a" if first else None, 10, None, b"p", expires_ms, 0
+    )
+
+
+async def leave(store: Store, kind: str, n: int, learner: LearnerId = ANN) -> Any:
     """The n-th of its kind: the same n is the same request."""
     decision = DecisionId(learner, f"decided-{n:04}")
+    if kind == "dedupe":
+        return await store.append_rewards(0, [observation(f"{n:04}", learner)])
+    if kind == "reward":
+        return await store.append_rewards(0, [reward(f"decided-{n:04}", learner, first=n % 2 == 0)])
     if kind == "events":
         return await store.put_event(learner, f"visit-{n:04}", b"choice %d" % n, ttl_ms=TTL_MS)
     if kind == "turns":
@@ -62,7 +84,7 @@ async def leave(store: Store, kind: Kind, n: int, learner: LearnerId = ANN) -> A
     return await store.activate(decision, record=None, **LIVES)
 
 
-async def filled(store: Store, kind: Kind) -> int:
+async def filled(store: Store, kind: str) -> int:
     """How many of a kind had room."""
     for n in range(10_000):
         try:
@@ -97,15 +119,18 @@ async def pass_time(url: str, periods: int) -> None:
 
 
 def earlier(field: bytes, value: bytes, periods: int) -> tuple[bytes, bytes]:
+    if b"-until:" in field:
+        return field, value
     if field.endswith((b":first", b":last")):
         return field, b"%d" % (int(value) - periods)
     return re.sub(rb"\d+$", lambda found: b"%d" % (int(found[0]) - periods), field), value
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_beyond_the_bound_new_ones_are_refused_and_nothing_else_happens(url: str, kind: Kind) -> None:
+@pytest.mark.parametrize("thing", THINGS)
+async def test_beyond_the_bound_new_ones_are_refused_and_nothing_else_happens(url: str, thing: str) -> None:
+    kind = kind_of(thing)
     async with bounded(url, **{kind: FEW}) as store, bounded(url, **{kind: FEW}) as other:
-        fit = await filled(store, kind)
+        fit = await filled(store, thing)
         assert 10 < fit < 150
         held = (await store.holdings())[kind]
         assert FEW * 9 // 10 - 1_000 < held <= FEW
@@ -114,10 +139,10 @@ async def test_beyond_the_bound_new_ones_are_refused_and_nothing_else_happens(ur
         for process in (store, other):
             for n in (fit, fit + 1):
                 with pytest.raises(StoreFull, match=f"SHORTLIST_MAX_{kind.upper()}_MB"):
-                    await leave(process, kind, n)
+                    await leave(process, thing, n)
         assert await content(url) == before
         for n in range(fit):
-            await leave(other, kind, n)
+            await leave(other, thing, n)
         assert await content(url) == before, "what was promised is there, and can be asked for again"
         for another in KINDS:
             if another != kind:
@@ -207,13 +232,14 @@ async def test_waiting_decisions_of_a_store_that_did_not_count_are_counted(url: 
         assert (await store.holdings())["waiting"] == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_of_many_processes_at_once_exactly_as_many_have_room_as_fit(url: str, kind: Kind) -> None:
+@pytest.mark.parametrize("thing", THINGS)
+async def test_of_many_processes_at_once_exactly_as_many_have_room_as_fit(url: str, thing: str) -> None:
+    kind = kind_of(thing)
     async with bounded(url, **{kind: FEW}) as one, bounded(url, **{kind: FEW}) as two:
 
         async def attempt(store: Store, n: int) -> bool:
             try:
-                await leave(store, kind, n)
+                await leave(store, thing, n)
             except StoreFull:
                 return False
             return True
@@ -246,7 +272,7 @@ async def test_the_bound_is_for_all_partitions_together(url: str) -> None:
                     await leave(process, "events", 1_000, learner)
 
 
-SIZES: dict[Kind, Callable[[Store, int], Awaitable[object]]] = {
+SIZES: dict[str, Callable[[Store, int], Awaitable[object]]] = {
     "events": lambda store, n: store.put_event(
         LearnerId(ANN.bandit_uid, f"u{n % 200}"), f"visit-{n}", b"x" * (n * 7), ttl_ms=TTL_MS
     ),
@@ -255,19 +281,143 @@ SIZES: dict[Kind, Callable[[Store, int], Awaitable[object]]] = {
         DecisionId(ANN, f"d{n}"), b"x" * (n * 7), due_ms=n, expires_ms=FAR_MS
     ),
     "activations": lambda store, n: leave(store, "activations", n),
+    "dedupe": lambda store, n: store.append_rewards(0, [observation(f"{n}-" + "x" * (n % 120))]),
+    "reward": lambda store, n: store.append_rewards(0, [reward(f"{n}-" + "x" * (n % 120))]),
 }
+OURS = re.compile(rb":(event|events|turns|decisions|due|active|seen|seen-until|seen-ends)(:|$)")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_no_less_is_counted_than_the_server_says_that_it_takes(url: str, kind: Kind) -> None:
+@pytest.mark.parametrize("thing", THINGS)
+async def test_no_less_is_counted_than_the_server_says_that_it_takes(url: str, thing: str) -> None:
     async with bounded(url) as store, connect(url) as client:
         for n in range(400):
-            await SIZES[kind](store, n)
-        counted = (await store.holdings())[kind]
-        keys = [key async for key in client.scan_iter()]
-        ours = [key for key in keys if re.search(rb":(event|events|turns|decisions|due|active)(:|$)", key)]
+            await SIZES[thing](store, n)
+        counted = (await store.holdings())[kind_of(thing)]
+        ours = [key async for key in client.scan_iter() if OURS.search(key)]
         taken = sum([await client.memory_usage(key, samples=0) for key in ours])
         assert taken <= counted <= 4 * taken
+
+
+async def statuses(store: Store, *rewards: RewardWrite) -> list[str]:
+    return [outcome.status for outcome in await store.append_rewards(0, rewards)]
+
+
+async def test_there_is_room_for_rewards_again_when_what_expired_is_dropped(url: str) -> None:
+    """The bytes of each hash go with it; a default counts for the same one."""
+    soon, later = 10 * PERIOD_MS, FAR_MS
+    async with bounded(url) as store:
+        for n in range(3):
+            await statuses(store, reward(f"s{n}", expires_ms=soon))
+        first = (await store.holdings())["dedupe"]
+        await statuses(
+            store, reward("l0", expires_ms=later), observation("o"), reward("l1", expires_ms=later)
+        )
+        second = (await store.holdings())["dedupe"] - first
+        assert first > 0 < second
+        assert await store.drop_expired(0, margin_ms=0, count=10) == 1
+        assert (await store.holdings())["dedupe"] == second
+        assert await store.drop_expired(0, margin_ms=0, count=10) == 0
+        assert (await store.holdings())["dedupe"] == second
+        assert await store.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
+        await pass_time(url, TTL_MS // PERIOD_MS + 1)
+        assert (await store.holdings())["dedupe"] == 0
+        async with connect(url) as client:
+            assert await client.hgetall(redis_keys.ledger(0)) == {b"dedupe": b"0"}  # type: ignore[misc]
+            assert not await client.exists(redis_keys.seen_ends(0))
+    async with bounded(url, dedupe=FEW) as store:
+        known = int((await store.read_log(0, "0-0", 100))[-1].entry_id.partition("-")[2])
+
+        async def fill(name: str) -> int:
+            for n in range(1_000):
+                write = RewardWrite(ANN, f"{name}{n:04}", None, 10, None, b"p", soon, known)
+                try:
+                    known_statuses.update(await statuses(store, write))
+                except StoreFull:
+                    return n
+            raise AssertionError("there is no bound")
+
+        known_statuses: set[str] = set()
+        fit = await fill("a")
+        assert fit > 10
+        known += fit
+        assert await store.drop_expired(0, margin_ms=0, count=10) == 1
+        assert await fill("b") == fit
+        assert known_statuses == {"accepted"}
+
+
+async def test_a_call_of_many_rewards_is_refused_as_a_whole_and_what_was_promised_goes_on(url: str) -> None:
+    forgotten = LearnerId(ANN.bandit_uid, learner_in(0, PARTITIONS, "gone").name)
+    async with bounded(url, dedupe=FEW) as store:
+        assert await statuses(store, reward("old", expires_ms=1)) == ["accepted"]
+        assert await store.drop_expired(0, margin_ms=0, count=10) == 1
+        await store.append_forget(forgotten, payload=b"F", now_ms=20, ttl_ms=TTL_MS)
+        fit = await filled(store, "reward")
+        assert await filled(store, "dedupe") < 3
+        taken = [reward("decided-0000"), reward("decided-0001", first=False), reward("decided-0000")]
+        refused = [reward("old", expires_ms=1), reward("x", forgotten)]
+        before = await content(url)
+        for new in (reward("new"), observation("new")):
+            with pytest.raises(StoreFull):
+                await store.append_rewards(0, [*taken, *refused, new])
+        assert await content(url) == before
+        told = ["duplicate"] * 3 + ["expired", "forgotten"]
+        assert await statuses(store, *taken, *refused) == told
+        assert await content(url) == before
+        assert fit > 10
+
+
+async def test_what_comes_twice_in_a_call_needs_room_once(url: str) -> None:
+    async with bounded(url) as store:
+        await statuses(store, reward("a"), observation("a"))
+        one = (await store.holdings())["dedupe"]
+        await statuses(store, *[reward("a"), observation("a")] * 3)
+        assert (await store.holdings())["dedupe"] == one
+        await statuses(store, *[reward("b"), observation("b")] * 50)
+        assert (await store.holdings())["dedupe"] == 2 * one
+    bound = 2 * one * 16 // 15 + 1
+    many = [reward("c"), observation("c")] * 50
+    for bytes_more, outcome in ((0, None), (one * 17 // 16, ["accepted"] * 2 + ["duplicate"] * 98)):
+        async with bounded(url, dedupe=bound + bytes_more) as store:
+            if outcome is None:
+                with pytest.raises(StoreFull):
+                    await store.append_rewards(0, many)
+            else:
+                assert await statuses(store, *many) == outcome
+                assert (await store.holdings())["dedupe"] == 3 * one
+
+
+async def test_defaults_are_counted_and_never_refused(url: str) -> None:
+    async with bounded(url, dedupe=FEW) as store:
+        one, two = (DecisionId(ANN, f"decided-{n:04}") for n in (7, 8))
+        for decision in (one, two):
+            await store.log_decision(decision, b"record", due_ms=1, expires_ms=FAR_MS)
+        await filled(store, "dedupe")
+        before = (await store.holdings())["dedupe"]
+        for _ in range(2):
+            for decision in (one, two):
+                write = DefaultWrite(decision, f"{decision.id}/a", 10, FAR_MS, b"default")
+                await store.append_defaults(0, [decision], [write])
+        defaults = (await store.holdings())["dedupe"] - before
+        assert defaults > 200
+        with pytest.raises(StoreFull):
+            await store.append_rewards(0, [reward(one.id)])
+        await pass_time(url, TTL_MS // PERIOD_MS + 1)
+        assert (await store.holdings())["dedupe"] == defaults
+        await store.append_rewards(0, [reward(one.id)])
+        *_, entry = await store.read_log(0, "0-0", 1_000)
+        assert entry.replaces
+        assert await store.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
+        assert (await store.holdings())["dedupe"] == 0
+
+
+async def test_dedupe_keys_of_a_deleted_bandit_count_until_they_would_have_been_dropped(url: str) -> None:
+    async with bounded(url) as store:
+        await statuses(store, reward("a"), reward("b"))
+        held = (await store.holdings())["dedupe"]
+        await store.erase_bandit(ANN.bandit_uid)
+        assert (await store.holdings())["dedupe"] == held
+        assert await store.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
+        assert (await store.holdings())["dedupe"] == 0
 
 
 RECORD = ANN.bandit_uid.encode() + b"made so"

@@ -10,13 +10,14 @@ from waiting import until
 
 from app.errors import Unavailable
 from app.storage.embedded_server import EmbeddedServer
-from app.storage.protocol import DecisionId, LearnerId
+from app.storage.protocol import DecisionId, LearnerId, RewardWrite
 from app.storage.redis_store import RedisStore
 
 pytestmark = pytest.mark.anyio
 
 UID = "0123456789abcdef"
 EVENT, WAITING = 400, 250  # as put_event.lua and waiting.lua say
+FIELD, KEY = 80, 165  # as dedupe_keys.lua says
 
 
 async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
@@ -33,6 +34,11 @@ async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
                     await store.log_decision(
                         DecisionId(learner, f"{n}-{step}"), b"y" * (step % 300), due_ms=1, expires_ms=2**45
                     )
+                    rewards = [
+                        RewardWrite(learner, f"r/{n}-{step}", f"{n}-{step}", 1, None, b"p", 2**41 + step, 0),
+                        RewardWrite(learner, f"o/{n}-{step}", None, 1, 600_000, b"p"),
+                    ]
+                    await store.append_rewards(learner.partition(4), rewards)
                 except Unavailable:
                     return
                 done.append(step)
@@ -61,11 +67,16 @@ async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
 
 async def recounted(client):
     """What the ledgers must say: the sum over everything that is there."""
-    events, waiting = 0, 0
+    events, waiting, dedupe = 0, 0, 0
     async for key in client.scan_iter(match="*:event:*"):
         name = key.rpartition(b"/")[2]
         events += EVENT + len(key) + len(name) + 9 * await client.strlen(key) // 8
     async for key in client.scan_iter(match="*:decisions"):
         for member, record in (await client.hgetall(key)).items():
             waiting += WAITING + 2 * len(member) + 9 * len(record) // 8
-    return {"events": events, "turns": 0, "waiting": waiting, "activations": 0, "campaigns": 0}
+    async for key in client.scan_iter(match="*:seen:*"):
+        dedupe += KEY + 9 * len(key) // 8
+    async for key in client.scan_iter(match="*:seen-until:*"):
+        dedupe += sum([FIELD + 9 * len(field) // 8 for field in await client.hkeys(key)])
+    held = {"events": events, "turns": 0, "waiting": waiting, "activations": 0, "dedupe": dedupe}
+    return {**held, "campaigns": 0}

@@ -5,7 +5,8 @@
 -- Result id of the last entry that was appended, or nil
 -- Effect in one step: of the decisions that are still logged, every arm without a reward whose learner was not
 --        forgotten gets its default; its seen-first key says so ('d'). Then the decisions are removed, so that
---        repeated, or done by another worker at the same time, it changes nothing.
+--        repeated, or done by another worker at the same time, it changes nothing. Dedupe keys are counted, and
+--        never refused: a decision that waits is owed its default.
 local log, decisions, due, ends = KEYS[1], KEYS[3], KEYS[4], KEYS[6]
 local next = next_id(log, KEYS[2])
 local last = false
@@ -21,11 +22,14 @@ for i = 1, (#ARGV - 1 - decided) / 6 do
   if
     logged[member]
     and not is_forgotten(forgotten, issued, known)
-    and take(ends, seen_until, first, 'd', known)
+    and take(KEYS[5], ends, seen_until, first, 'd', known)
   then
     last = next()
     redis.call('XADD', log, last, 'b', bandit, 'l', learner, 'f', '1', 'p', payload)
   end
+end
+if last then
+  count_taken(KEYS[5], tonumber(redis.call('HGET', KEYS[5], 'dedupe') or '0'))
 end
 for member, _ in pairs(logged) do
   wait_no_longer(KEYS[5], decisions, due, member)

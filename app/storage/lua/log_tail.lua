@@ -1,6 +1,6 @@
 -- Put before every script that appends to the log of a partition.
--- next_id(log, watermark) -> function that gives the entry ids which follow the newest entry, and the id of the
---   newest: the time never runs backwards, and the second part counts the entries without a gap.
+-- next_id(log, watermark) -> function that gives the entry ids which follow the newest entry, the id of the
+--   newest, and the ms of now: the time in ids never runs backwards, and the second part counts the entries without a gap.
 -- When trimming has emptied the log, the watermark is its newest entry: nothing above it is ever trimmed.
 local function next_id(log, watermark)
   local newest = redis.call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
@@ -12,5 +12,5 @@ local function next_id(log, watermark)
   return function()
     n = n + 1
     return string.format('%.0f-%.0f', ms, n)
-  end, tail
+  end, tail, now
 end

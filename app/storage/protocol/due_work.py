@@ -37,7 +37,8 @@ class DueWork(Partitioned, Protocol):
     ) -> str | None:
         """Append the defaults that these decisions of a partition still owe, and remove them from the logged.
 
-        Returns the last entry id, if any. Of several calls for one decision only one appends.
+        Returns the last entry id, if any. Of several calls for one decision only one appends. Their dedupe
+        keys are counted, and never refused: a decision that waits is owed its default.
         """
         ...
 

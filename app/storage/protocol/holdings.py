@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, Protocol
 
-Kind = Literal["events", "turns", "waiting", "activations", "campaigns"]
+Kind = Literal["events", "turns", "waiting", "activations", "dedupe", "campaigns"]
 
 # What each kind is, as an error says it. The bound of a kind is the setting SHORTLIST_MAX_<KIND>_MB.
 KINDS: Mapping[Kind, str] = MappingProxyType(
@@ -15,6 +15,7 @@ KINDS: Mapping[Kind, str] = MappingProxyType(
         "turns": "turns of warm-ups",
         "waiting": "decisions that wait for rewards",
         "activations": "activated decisions",
+        "dedupe": "dedupe keys of rewards and observations",
         "campaigns": "campaigns and results of campaigns",
     }
 )

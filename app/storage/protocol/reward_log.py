@@ -112,7 +112,8 @@ class RewardLog(Partitioned, Protocol):
     async def append_rewards(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
         """Append those that are neither duplicates nor expired nor of a forgotten learner.
 
-        Raises Invalid: neither ``ttl_ms`` nor ``expires_ms``, or a decision key without the latter.
+        Raises Invalid: neither ``ttl_ms`` nor ``expires_ms``, or a decision key without the latter. Raises
+        StoreFull, and none is appended: there is no room for the dedupe keys of all that are new.
         """
         ...
 
