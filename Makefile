@@ -37,8 +37,8 @@ serve: install
 CLUSTER_TESTS := tests/api tests/services tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
 CLUSTER_FEW   := tests/api/test_rewards.py tests/api/test_bandits.py tests/workers/test_reward_ingestion.py
 
-# So many processes run test files side by side, each with a store of its own; 0: one file after the other.
-JOBS ?= 2
+# This many processes run test files side by side, each with a store of its own; 0: one file after the other.
+JOBS ?= 3
 
 test: $(VENV)/.installed-test lint
 	$(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder

@@ -90,7 +90,7 @@ class NormBlocks:
         working = scaled.astype(dtype, copy=False)
         error = error_bound(view.dim, self._largest, query_norm, dtype)
         masked = self._masked_places(view, exclude)
-        approximate = np.empty(len(self._rows), dtype=dtype)
+        approximate = np.zeros(len(self._rows), dtype=dtype)  # BLAS may look at what is there
         kth, done = -np.inf, 0
         for start, stop, norm, block in self._blocks:
             if norm * query_norm * _ROUND_UP < kth - error:
