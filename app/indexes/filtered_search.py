@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.algorithms.mips.exact import best, candidates, error_line, ranked, unit_scale
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
@@ -32,11 +31,10 @@ from app.indexes.hnsw import HnswGraph
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.snapshot import Snapshot, merged
 from app.indexes.structure import Kind
-from app.indexes.table import ArmView
+from app.indexes.table import ArmView, not_in
 
 # A row that is gathered takes about as long as this many rows of a scan (measured: 6 to 8).
 GATHER_ROWS = 7
-_SHORT = 256
 # A graph that is asked for so large a share of its arms takes longer than comparing all.
 MOST_ASKED = 0.05
 
@@ -90,16 +88,6 @@ def mask(view: ArmView, eligible: EligibleRows, query: Vector, k: int, exclude: 
         approximate[exclude] = -np.inf
     slope, offset = view.error_line
     return best(approximate, slope * query_norm + offset, k, view.features, query)
-
-
-def not_in(rows: Rows, others: Rows) -> NDArray[np.bool_]:
-    """True where a row is none of the ``others``."""
-    if len(others) > _SHORT:
-        return ~np.isin(rows, others)
-    differs: NDArray[np.bool_] = np.ones(len(rows), dtype=np.bool_)
-    for other in others.tolist():
-        differs &= rows != other
-    return differs
 
 
 def _contenders(view: ArmView, rows: Rows, query: Vector, k: int) -> Rows:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.eligible_rows import EligibleRows
-from app.indexes.filtered_search import Way, not_in, search_exactly
+from app.indexes.filtered_search import Way, search_exactly
 from app.indexes.snapshot import Snapshot
 from app.indexes.structure import Kind
+from app.indexes.table import not_in
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,12 +41,11 @@ from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.exact import contenders
 from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.graph_wear import GraphWear
-from app.indexes.table import ArmView, places_of
+from app.indexes.table import ArmView, not_in, places_of
 
 _SIMD_FLOATS = 16
 _SERIAL_ARMS = 4_000
 _CHUNK = 20_000
-_SHORT = 256
 _HEAD_NUMBERS = 32_768
 # hnswlib computes the distance 1 - x.q in float32. Features are scaled up, so that the 1 costs no digits.
 _LARGEST_NORM_EXPONENT = 30
@@ -236,7 +235,7 @@ class HnswGraph:
         if any_dead:
             rows = rows[(rows >= 0) & view.is_alive(rows)]
         if len(exclude):
-            rows = rows[_not_in(rows, exclude)]
+            rows = rows[not_in(rows, exclude)]
         if k > 1:
             rows = np.unique(rows)  # the head is in the graph as well
         if len(rows) < k:
@@ -281,14 +280,6 @@ class HnswGraph:
         for label in self.wear.bury(labels).tolist():
             self._index.mark_deleted(label)
         self._index.set_ef(self.wear.lowered_ef)
-
-
-def _not_in(rows: Rows, exclude: Rows) -> NDArray[np.bool_]:
-    """As ~np.isin, which takes longer than the search when ``exclude`` is short."""
-    if len(exclude) > _SHORT:
-        return ~np.isin(rows, exclude)
-    differs: NDArray[np.bool_] = (rows[:, None] != exclude).all(axis=1)
-    return differs
 
 
 def _padded(dim: int) -> int:

@@ -33,6 +33,7 @@ _FLOAT32_NORM = 2.0**60
 _CHUNK = 8_192
 _ID_BYTES = 200
 _CACHE_LINE = 64
+_MOST_PAIRS = 1 << 16  # compared one by one
 _DIMENSION_MAJOR = 64
 _FLOAT32 = np.dtype(np.float32)
 _NUMBERS = count()
@@ -290,3 +291,11 @@ def aligned_empty(rows: int, dim: int, dtype: np.dtype[Any] = _FLOAT32) -> Worki
     if dim <= _DIMENSION_MAJOR:
         return flat.reshape(dim, padded).T[:rows]
     return flat.reshape(padded, dim)[:rows]
+
+
+def not_in(rows: Rows, others: Rows) -> NDArray[np.bool_]:
+    """True where a row is none of the ``others``. For a few rows ``np.isin`` takes longer than a search."""
+    if len(rows) * len(others) > _MOST_PAIRS:
+        return ~np.isin(rows, others)
+    differs: NDArray[np.bool_] = (rows[:, None] != others).all(axis=1)
+    return differs

@@ -60,6 +60,10 @@ class Limits:
     at_most: Sequence[AtMost]
     attributes: AttributeView
     taken: Counter[tuple[str, Labelled]] = field(default_factory=Counter)
+    _most: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._most = {rule.field: rule.count for rule in self.at_most}
 
     def take(self, rows: Rows) -> None:
         """Count ``rows`` without asking."""
@@ -82,12 +86,10 @@ class Limits:
 
     def full(self) -> Iterator[tuple[str, Labelled]]:
         """Field and value of every limit that is reached."""
-        most = {rule.field: rule.count for rule in self.at_most}
-        return (entry for entry, count in self.taken.items() if count >= most[entry[0]])
+        return (entry for entry, count in self.taken.items() if count >= self._most[entry[0]])
 
     def _allows(self, values: Sequence[tuple[str, Labelled]]) -> bool:
-        most = {rule.field: rule.count for rule in self.at_most}
-        return all(self.taken[entry] < most[entry[0]] for entry in values)
+        return all(self.taken[entry] < self._most[entry[0]] for entry in values)
 
     def _values(self, rows: Rows) -> Sequence[list[tuple[str, Labelled]]]:
         """(field, value) of each of ``rows``."""
