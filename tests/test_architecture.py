@@ -152,6 +152,7 @@ ARROWS = {
         "experiments",
         "measurement",
         "services/catalogues",
+        "services/choosing",
         "services/formats",
         "filters",
         "algorithms",

@@ -97,6 +97,7 @@ class BanditBody(StrictModel):
     half_life_s: Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None = None
     idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
     temperature: Temperature | None = None
+    gamma: Annotated[float, Field(ge=0, le=1e9)] | None = None
     explore: ExploreBody | None = None
     filter: FilterBody | None = None
     shift_rewards: bool = False
@@ -127,6 +128,7 @@ class BanditView(BaseModel):
     half_life_s: float | None
     idle_ttl_s: float | None
     temperature: float | None
+    gamma: float | None
     explore: dict[str, Any] | None
     shift_rewards: bool
     solver: str

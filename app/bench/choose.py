@@ -4,6 +4,8 @@ Notation
     K, d        arms, dimension
     scan        what an expert would write: the argmax of one float32 BLAS product
     ratio       score of the arm found / score of the best arm
+    auto, igw   Sub-TS by the index of the planner, and inverse-gap weighting: it draws from the 30 best
+                arms and a cover of 30, so its ratio shows how it explores
 
 Methods take turns, some queries each, so that all see the machine in one state. BLAS has one thread, for a
 service answers one request a core; ``scan_all_cores`` shows what the scan does with all of them. Graphs are
@@ -29,6 +31,8 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
 from app.measurement import report
 from app.progress import progress
+from app.services.choosing import igw
+from app.services.choosing.covers import center_ids
 
 Data = Literal["gaussian", "lognormal", "unit"]
 Search = Callable[[Vector], int]
@@ -43,6 +47,7 @@ CASES: tuple[tuple[int, int, Data], ...] = (
 SEED = 7
 LOGNORMAL_SIGMA = 0.75
 EXPLORATION = 1.0
+CANDIDATES, GAMMA = 30, 100.0
 BLOCK = 50
 
 
@@ -133,6 +138,7 @@ def _methods(features: Matrix) -> list[Method]:
         Method("norm_pruned", pruned, blocks_s, blocks.memory_bytes / 2**20),
         _served("hnsw", hnsw),
         _served("auto", auto),
+        _drawn("igw", auto),
         Method("scan_all_cores", scan, 0.0, scan_mb, threads=None),
     ]
 
@@ -153,6 +159,20 @@ def _served(name: str, index: LiveIndex) -> Method:
         return int(snapshot.search(query, 1).rows[0])
 
     return Method(name, search, status.build_s, status.memory_bytes / 2**20)
+
+
+def _drawn(name: str, index: LiveIndex) -> Method:
+    status, snapshot, rng = index.status(), index.snapshot(), np.random.default_rng(SEED)
+    started = time.perf_counter()
+    cover = center_ids(snapshot, CANDIDATES)
+    cover_s = time.perf_counter() - started
+
+    def search(query: Vector) -> int:
+        rows = snapshot.rows_of(cover)
+        found = igw.draw(snapshot, query, rows, k=1, count=CANDIDATES, gamma=GAMMA, rng=rng).found
+        return int(found.rows[0])
+
+    return Method(name, search, status.build_s + cover_s, status.memory_bytes / 2**20)
 
 
 def _draws(posterior: Posterior, count: int, rng: np.random.Generator) -> Matrix:

@@ -21,6 +21,7 @@ from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.catalogues import Catalogues
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.choosing.choosing import Choosing
+from app.services.choosing.covers import Covers
 from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
@@ -111,9 +112,10 @@ class Service:
         self.independent = self._closed_at_stop(
             IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
         )
-        warm_up = WarmUp(store, ttl_ms=token_ttl_ms)
+        covers = Covers()
+        warm_up = WarmUp(store, covers, ttl_ms=token_ttl_ms)
         self.filtered = self._closed_at_stop(FilteredViews(capacity_bytes=settings.filter_cache_mb << 20))
-        tools = Tools(self.learners, self.filtered, self.independent, self.elimination, warm_up)
+        tools = Tools(self.learners, self.filtered, self.independent, self.elimination, warm_up, covers)
         self.choosing = Choosing(
             store,
             tools,

@@ -19,7 +19,7 @@ from app.algorithms.kcenter.ds_ts import ds_ts
 from app.algorithms.kcenter.ds_ucb import ds_ucb
 from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.kcenter.random_sampling import random_sampling
-from app.algorithms.linear import linear_elimination, linear_ts, softmax, sub_elim, sub_ts
+from app.algorithms.linear import igw, linear_elimination, linear_ts, softmax, sub_elim, sub_ts
 from app.algorithms.mips.adaptive import adaptive
 from app.algorithms.mips.bounded_me import bounded_me
 from app.algorithms.mips.exact import exact
@@ -52,6 +52,7 @@ BOUNDED_PULLS = "Liu et al. 2019"
 FULL_BANDIT = "Kuroki et al. 2020"
 NOISY_DISTANCES = "Jali et al."
 DISCRETE_SAMPLING = "Chen and Ghahramani 2016"
+REGRESSION_ORACLES = "Foster and Rakhlin 2020"
 
 ALGORITHMS = (
     Algorithm("linear_ts", "policy", SUBLINEAR, "section 6.1", "proven", linear_ts.choose),
@@ -59,6 +60,7 @@ ALGORITHMS = (
     Algorithm("sub_elim", "policy", SUBLINEAR, "Algorithms 2 and 3", "proven", sub_elim.play),
     Algorithm("linear_elim", "policy", SUBLINEAR, "section 5", "proven", linear_elimination.choose),
     Algorithm("softmax", "policy", DISCRETE_SAMPLING, "Equation 2", "exact", softmax.choose),
+    Algorithm("igw", "policy", REGRESSION_ORACLES, "Algorithm 1", "proven", igw.choose),
     Algorithm("adaptive", "mips", SUBLINEAR, "Algorithms 1 and 4", "proven", adaptive),
     Algorithm("exact", "mips", SUBLINEAR, "section 7, baselines", "exact", exact),
     Algorithm("exact", "sampling", DISCRETE_SAMPLING, "Equation 2", "exact", gumbel_max),

@@ -67,6 +67,10 @@ def boltzmann(algorithm, arms, k, seed):
     return algorithm.run(arms.sum(axis=1), k=k, temperature=1.0, rng=np.random.default_rng(seed)).places
 
 
+def inverse_gap(algorithm, arms, k, seed):
+    return algorithm.run(arms.sum(axis=1), k=k, gamma=5.0, rng=np.random.default_rng(seed)).places
+
+
 def staged_elimination(algorithm, arms, k, seed):
     """With a radius this large every arm lives."""
     known, rng = posterior(DIM), np.random.default_rng(seed)
@@ -183,6 +187,7 @@ CASES = {
     ("policy", "sub_elim"): Case(staged_elimination),
     ("policy", "linear_elim"): Case(linear_elimination),
     ("policy", "softmax"): Case(boltzmann, follows_arms=False),
+    ("policy", "igw"): Case(inverse_gap, follows_arms=False),
     ("mips", "exact"): Case(search),
     ("mips", "adaptive"): Case(adaptive_search),
     ("sampling", "exact"): Case(draws(), follows_arms=False, repeats=True),

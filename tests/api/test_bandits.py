@@ -16,7 +16,7 @@ FULL: Json = {
     "horizon": 20_000, "shortlist": 30, "eta": None,
     "reward": {"min": None, "max": None, "aggregate": "first", "wait_s": None, "default": None},
     "prior": "plain", "prior_strength": 0.3, "half_life_s": None, "idle_ttl_s": None,
-    "temperature": None, "explore": None,
+    "temperature": None, "gamma": None, "explore": None,
     "shift_rewards": False, "solver": "shortlist", "filter": None,
 }  # fmt: skip
 
@@ -42,7 +42,10 @@ async def test_a_bandit_is_made_once(world: Api):
         "explore": {"centers": 2},
         "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True},
     }  # fmt: skip
-    assert changes.keys() == FULL.keys() - {"temperature"}  # of policy softmax, which has its own tests
+    assert changes.keys() == FULL.keys() - {
+        "temperature",
+        "gamma",
+    }  # of softmax and igw, which have their own tests
     for name, value in changes.items():
         keyed = {"scope": "per_key"} if name == "prior" else {}
         changed = {**FULL, **keyed, name: value}

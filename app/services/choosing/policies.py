@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from app.services.choosing import elimination, thompson
+from app.services.choosing.igw import igw
 from app.services.choosing.policy import Policy
 from app.services.choosing.softmax import softmax
 from app.services.formats.records import BanditRecord
@@ -65,6 +66,14 @@ _ROWS = (
         theory_delta=_delta_of_a_round,
         options=ANY_PRIOR | {"temperature"},
         defaults={"temperature": 1.0},
+        propensities=True,
+    ),
+    Policy(
+        "igw",
+        igw,
+        theory_delta=_delta_of_a_round,
+        options=ANY_PRIOR | {"gamma"},
+        defaults={"gamma": 100.0},
         propensities=True,
     ),
 )

@@ -13,6 +13,7 @@ from app.services.bandits.bandits import Bandit
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.choosing.ask import Ask, Selection
+from app.services.choosing.covers import Covers
 from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.elimination_state import Sets
 from app.services.choosing.warm_up import WarmUp
@@ -23,6 +24,7 @@ from app.storage.protocol import LearnerId
 # The options of a bandit that only some policies have, and what each is where nobody asked for it.
 SPECIAL_OPTIONS: Mapping[str, object] = {
     "temperature": None,
+    "gamma": None,
     "explore": None,
     "solver": "shortlist",
     "prior": "plain",
@@ -39,6 +41,7 @@ class Tools:
     independent: IndependentSolvers
     elimination: EliminationCache
     warm_up: WarmUp
+    covers: Covers
 
 
 def _nothing(record: BanditRecord) -> Sequence[tuple[str, str]]:  # noqa: ARG001 - of every record

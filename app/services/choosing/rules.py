@@ -21,6 +21,8 @@ from app.services.catalogues.learner_view import LearnerView
 
 MORE = 4
 
+Values = Sequence[tuple[str, Labelled]]  # field and value, of the fields that are limited
+
 
 @dataclass(frozen=True, slots=True)
 class Pin:
@@ -67,17 +69,17 @@ class Limits:
 
     def take(self, rows: Rows) -> None:
         """Count ``rows`` without asking."""
-        for values in self._values(rows):
-            self.taken.update(values)
+        for values in self.values(rows):
+            self.count(values)
 
     def take_allowed(self, rows: Rows, most: int) -> list[int]:
         """Take ``rows`` in their order, each if it is allowed, at most ``most``; returns their places."""
         places: list[int] = []
-        for place, values in enumerate(self._values(rows)):
+        for place, values in enumerate(self.values(rows)):
             if len(places) == most:
                 break
-            if self._allows(values):
-                self.taken.update(values)
+            if self.allows(values):
+                self.count(values)
                 places.append(place)
         return places
 
@@ -88,10 +90,15 @@ class Limits:
         """Field and value of every limit that is reached."""
         return (entry for entry, count in self.taken.items() if count >= self._most[entry[0]])
 
-    def _allows(self, values: Sequence[tuple[str, Labelled]]) -> bool:
+    def count(self, values: Values) -> None:
+        """Count an arm of these values."""
+        self.taken.update(values)
+
+    def allows(self, values: Values) -> bool:
+        """Whether an arm of these values may be taken next."""
         return all(self.taken[entry] < self._most[entry[0]] for entry in values)
 
-    def _values(self, rows: Rows) -> Sequence[list[tuple[str, Labelled]]]:
+    def values(self, rows: Rows) -> Sequence[Values]:
         """(field, value) of each of ``rows``."""
         columns = [(rule.field, self.attributes.values_of(rule.field, rows)) for rule in self.at_most]
         return [

@@ -76,6 +76,7 @@ class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shift_rewards: bool = False
     solver: Literal["shortlist", "adaptive"] = "shortlist"
     filter: dict[str, Any] | None = None
+    gamma: float | None = None
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):

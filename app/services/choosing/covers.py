@@ -1,0 +1,99 @@
+"""Covers: k arms that cover the arms of a view, by greedy k-center, the longest arm first.
+
+A cover is a function of the version of the catalogue, of k and of the filter, so every process makes the same
+one. It is made when it is first asked for, and again in the background after the catalogue has changed; until
+then the old one serves. Of many arms it is that of an even sample.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.algorithms.kcenter.naive_greedy import naive_greedy
+from app.algorithms.types import Matrix
+from app.indexes.snapshot import Snapshot
+from app.services.bounded.cache import BoundedCache
+from app.services.catalogues.learner_view import LearnerView
+from app.services.choosing.ask import Ask
+
+MOST_READS = 100_000_000
+MOST_FILTERED_READS = 4_000_000  # a few milliseconds: any choice may come with a filter that is new
+LEAST_COUNTED = 10  # the copy of the arms costs about as much as this many centres
+REFRESH_S = 1.0
+REST = 20.0  # times what making took
+COVERS_BYTES = 4 << 20
+ID_BYTES = 200
+
+_Identity = tuple[str, int, str]  # catalogue, number of centres, filter
+
+
+@dataclass(slots=True)
+class _Cover:
+    """Ids of the centres of one version of a catalogue, and when they are worth making again."""
+
+    version: int
+    ids: list[str]
+    rest_until: float
+
+
+class Covers:
+    """The covers of all catalogues and filters, within ``COVERS_BYTES``. For the event loop."""
+
+    def __init__(self) -> None:
+        self._known: BoundedCache[_Identity, _Cover] = BoundedCache(COVERS_BYTES)
+        self._making: dict[_Identity, asyncio.Task[_Cover]] = {}
+
+    async def of(self, ask: Ask, view: LearnerView, count: int) -> Sequence[str]:
+        """Ids of ``count`` arms that cover those of ``view``, the arms that the ask wants.
+
+        Awaits nothing but for the first of a catalogue and a filter. Some may be gone by now.
+        """
+        bandit, wanted = ask.bandit, "" if ask.wanted is None else ask.wanted.key
+        identity = bandit.catalogue.uid, count, wanted
+        known = self._known.get(identity)
+        if known is None or not known.ids:
+            return (await asyncio.shield(self._make(identity, bandit.catalogue.version, view.plain))).ids
+        if known.version != bandit.catalogue.version and time.monotonic() >= known.rest_until:
+            self._make(identity, bandit.catalogue.version, view.plain)
+        return known.ids
+
+    def _make(self, identity: _Identity, version: int, view: Snapshot) -> asyncio.Task[_Cover]:
+        making = self._making.get(identity)
+        if making is None:
+            making = asyncio.create_task(self._made(identity, version, view))
+            self._making[identity] = making
+        return making
+
+    async def _made(self, identity: _Identity, version: int, view: Snapshot) -> _Cover:
+        try:
+            started = time.monotonic()
+            ids = await asyncio.to_thread(center_ids, view, identity[1])
+            took = time.monotonic() - started
+            made = _Cover(version, ids, time.monotonic() + max(REFRESH_S, REST * took))
+            self._known.put(identity, made, ID_BYTES * (1 + len(ids)) + len(identity[2]))
+            return made
+        finally:
+            del self._making[identity]
+
+
+def center_ids(view: Snapshot, k: int) -> list[str]:
+    """Ids of ``k`` centres, the longest arm first: among the first choices it is what rewards tell most of.
+
+    Cost: n d k reads; of an even sample of the n arms when that is more than ``MOST_READS``, or with a filter
+    more than ``MOST_FILTERED_READS``.
+    """
+    rows = view.eligible()
+    most = MOST_FILTERED_READS if view.is_filtered else MOST_READS
+    step = -(-len(rows) * view.view.dim * max(k, LEAST_COUNTED) // most)
+    rows = rows[:: max(step, 1)]
+    if not len(rows):
+        return []
+    points: Matrix = view.features_of(rows)
+    first = int(np.argmax(np.linalg.norm(points, axis=1)))
+    found = naive_greedy(points, k=min(k, len(rows)), first=first, rng=np.random.default_rng(0))
+    return [view.id_of(row) for row in rows[found.centers].tolist()]

@@ -1,0 +1,139 @@
+"""Inverse-gap weighting: arms are drawn from few candidates, so that propensities are exact after one search.
+
+The candidates are C, the arms of highest estimate, and S, a cover of all eligible arms (``covers``): as many
+of each as the bandit's ``shortlist``, C at least k. No other arm can be drawn. Estimates, gaps and gamma are
+in the unit of rewards, also when these are shifted.
+
+Processes may hold covers of different versions of a catalogue for a moment. They need not agree: a propensity
+is that among the candidates which the draw was made from.
+
+Notation
+    n           number of candidates, at most 2 ``shortlist``
+    theta^      estimate of the learner
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from app.algorithms.linear import igw as algorithm
+from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from app.indexes.snapshot import Snapshot
+from app.indexes.table import not_in
+from app.services.bandits.shifted import observed_theta
+from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.policy import Tools
+from app.services.choosing.rules import MORE, Limits
+from app.services.choosing.thompson import LONG_RANKING, LONG_SEARCH_US
+
+LONG_DRAW = 100_000  # candidates, summed over the places of a list: some milliseconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """What can be drawn. ``is_all``: there is no other eligible arm. Shapes: rows (n,), estimates (n,)."""
+
+    rows: Rows
+    estimates: Vector
+    exact: bool
+    is_all: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """Arms in the order they were drawn, with x.theta^ as scores. Shapes: propensities (m,)."""
+
+    found: TopK
+    propensities: Vector
+
+
+async def igw(tools: Tools, ask: Ask) -> Selection:
+    """Draw k arms by inverse-gap weighting, each without those before it.
+
+    Cost: one search of the index for max(k, ``shortlist``) arms, and O(k n).
+    """
+    moment = await (await Moment.now(tools.learners, ask.bandit, ask.learner)).among(tools.filtered, ask)
+    record, theta, offset = ask.bandit.record, moment.posterior.theta, 0.0
+    if record.shift_rewards:
+        theta, offset = observed_theta(theta)
+    view, count = moment.view.plain, max(ask.k, record.shortlist)
+    cover = NO_ROWS
+    if view.size > count:
+        cover = view.rows_of(await tools.covers.of(ask, view, record.shortlist))
+    compute = partial(
+        draw,
+        view,
+        theta,
+        cover,
+        k=ask.k,
+        count=count,
+        gamma=0.0 if record.gamma is None else record.gamma,
+        rng=ask.rng,
+        exclude=ask.excluded(view),
+        limits=ask.limits(view),
+    )
+    is_long = view.expected_us > LONG_SEARCH_US or ask.k * (count + record.shortlist) > LONG_DRAW
+    is_long = is_long or (bool(ask.rules.at_most) and view.size > LONG_RANKING)
+    drawn = await asyncio.to_thread(compute) if is_long else compute()
+    found = TopK(drawn.found.rows, drawn.found.scores + offset, drawn.found.exact)
+    return Selection(found, moment, drawn.propensities.tolist())
+
+
+def draw(
+    view: Snapshot,
+    theta: Vector,
+    cover: Rows,
+    *,
+    k: int,
+    count: int,
+    gamma: float,
+    rng: np.random.Generator,
+    exclude: Rows = NO_ROWS,
+    limits: Limits | None = None,
+) -> Drawn:
+    """Draw min(k, eligible) arms from the ``count`` >= k arms of highest estimate and from ``cover``.
+
+    With ``limits`` a candidate that they no longer allow cannot be drawn, and the others have its share. When
+    none is left, the index is asked for more: which arms those are follows from the arms drawn before, so
+    propensities stay exact. There may be fewer than k arms.
+    """
+    pool = candidates(view, theta, cover, count=count, exclude=exclude)
+    if limits is None:
+        drawn = algorithm.choose(pool.estimates, k=k, gamma=gamma, rng=rng)
+        found = TopK(pool.rows[drawn.places], pool.estimates[drawn.places], pool.exact)
+        return Drawn(found, drawn.propensities)
+    rows: list[int] = []
+    scores: list[float] = []
+    propensities: list[float] = []
+    values = limits.values(pool.rows)
+    while len(rows) < k:
+        left = [p for p, row in enumerate(pool.rows.tolist()) if row not in rows and limits.allows(values[p])]
+        if left:
+            one = algorithm.choose(pool.estimates[left], k=1, gamma=gamma, rng=rng)
+            place = left[int(one.places[0])]
+            limits.count(values[place])
+            rows.append(int(pool.rows[place]))
+            scores.append(float(pool.estimates[place]))
+            propensities.append(float(one.propensities[0]))
+        elif pool.is_all:
+            break
+        else:
+            count *= MORE
+            pool = candidates(view, theta, cover, count=count, exclude=exclude)
+            values = limits.values(pool.rows)
+    found = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), pool.exact)
+    return Drawn(found, np.array(propensities, dtype=np.float64))
+
+
+def candidates(view: Snapshot, theta: Vector, cover: Rows, *, count: int, exclude: Rows) -> Candidates:
+    """The ``count`` arms of highest estimate, best first, then the others of ``cover``."""
+    # DEVIATION (Alg. 1, line 4): only these can be drawn, not every arm; see "What is not covered".
+    found = view.search(theta, count, exclude)
+    others = cover[not_in(cover, np.concatenate((found.rows, exclude)))]
+    rows = np.concatenate((found.rows, others))
+    estimates = np.concatenate((found.scores, view.features_of(others) @ theta))
+    return Candidates(rows, estimates, found.exact, count >= view.size)

@@ -1,0 +1,215 @@
+"""Policy igw: what can be drawn, and that its propensities are exact with all that a choice can ask for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from api_client import Api, Json, running
+
+pytestmark = pytest.mark.anyio
+
+GAMMA, SHORTLIST = 8.0, 4
+FEATURES = np.random.default_rng(8).normal(size=(40, 3))
+ARMS = {f"a{number}": row for number, row in enumerate(FEATURES)}
+
+
+async def build(api: Api, name: str, **rest: object) -> dict[str, float]:
+    """A bandit that has learned something; returns the estimate of every arm."""
+    await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": 3}, 201)
+    arms = [
+        {"id": arm, "features": row.tolist(), "metadata": {"even": number % 2 == 0, "part": number % 4}}
+        for number, (arm, row) in enumerate(ARMS.items())
+    ]
+    await api.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": arms})
+    await api.bandit(name, name, **{"policy": "igw", "gamma": GAMMA, "shortlist": SHORTLIST, **rest})
+    who = {"key": "ann"} if rest.get("scope") == "per_key" else {}
+    theta = np.array([0.5, -0.3, 0.2])
+    for arm in ("a0", "a1", "a2", "a3"):
+        await api.observe(name, {"id": arm, "arm": arm, "value": float(ARMS[arm] @ theta), **who})
+    learner = await api.learner(name, who.get("key", "_global"))
+    return {
+        arm: float(row @ np.array(learner["theta"])) + learner.get("offset", 0.0) for arm, row in ARMS.items()
+    }
+
+
+async def many(api: Api, name: str, count: int, **request: object) -> list[Json]:
+    body = {"requests": [{**request, "seed": seed} for seed in range(count)]}
+    answers: list[Json] = (await api.ok("POST", f"/v1/bandits/{name}/choose/batch", body))["results"]
+    return answers
+
+
+def propensities(estimates: dict[str, float], order: list[str], candidates: set[str]) -> list[float]:
+    """Of each arm of a list, given those before it."""
+    left, found = dict.fromkeys(sorted(candidates), 0.0), []
+    for arm in order:
+        best = max(left, key=lambda other: estimates[other])
+        weights = {other: 1 / (len(left) + GAMMA * (estimates[best] - estimates[other])) for other in left}
+        weights[best] = 1 - sum(weight for other, weight in weights.items() if other != best)
+        found.append(weights[arm])
+        del left[arm]
+    return found
+
+
+ASKS: list[Json] = [
+    {},
+    {"k": 3},
+    {"k": 3, "exclude": ["a3", "a8"]},
+    {"k": 3, "filter": {"even": True}},
+    {"k": 2, "filter": {"part": 1}, "exclude": ["a5"]},
+    {"k": 2, "filter": {"even": {"$exists": True}}},
+]
+
+
+@pytest.mark.parametrize("ask", ASKS, ids=str)
+@pytest.mark.parametrize("rest", [{}, {"shift_rewards": True}, {"half_life_s": 1e6}], ids=str)
+async def test_propensities_are_those_of_the_best_arms_and_a_cover(shared: Api, ask: Json, rest: Json):
+    name = f"drawn-{ASKS.index(ask)}-{'-'.join(rest)}"
+    estimates = await build(shared, name, **rest)
+    answers = await many(shared, name, 400, **ask)
+    seen = {arm["id"] for answer in answers for arm in answer["arms"]}
+    wanted = ask.get("filter", {})
+    eligible = [
+        arm
+        for number, arm in enumerate(ARMS)
+        if arm not in ask.get("exclude", ())
+        and wanted.get("even") in (None, number % 2 == 0, {"$exists": True})
+        and wanted.get("part") in (None, number % 4)
+    ]
+    best = sorted(eligible, key=lambda arm: -estimates[arm])[:SHORTLIST]
+    assert set(best) <= seen <= set(eligible)
+    assert SHORTLIST < len(seen) <= 2 * SHORTLIST
+    for answer in answers:
+        order = [arm["id"] for arm in answer["arms"]]
+        assert len(set(order)) == ask.get("k", 1)
+        assert answer["exact"]
+        expected = propensities(estimates, order, seen)
+        assert [arm["propensity"] for arm in answer["arms"]] == pytest.approx(expected, rel=1e-6)
+        for arm in answer["arms"]:
+            assert arm["score"] == pytest.approx(estimates[arm["id"]], abs=1e-9)
+    first = Counter(answer["arms"][0]["id"] for answer in answers)
+    for arm in seen:
+        (p,) = propensities(estimates, [arm], seen)
+        assert abs(first[arm] - 400 * p) < 5.0 * np.sqrt(400 * p)
+
+
+async def test_keys_with_a_pooled_prior_draw_by_their_own_estimates(shared: Api):
+    await build(shared, "pooled", scope="per_key", prior="pooled")
+    for key in ("ann", "bob"):
+        answers = await many(shared, "pooled", 200, key=key)
+        estimates = {arm["id"]: arm["score"] for answer in answers for arm in answer["arms"]}
+        for answer in answers:
+            (arm,) = answer["arms"]
+            (p,) = propensities(estimates, [arm["id"]], set(estimates))
+            assert arm["propensity"] == pytest.approx(p)
+
+
+async def test_few_eligible_arms_are_all_candidates(shared: Api):
+    estimates = await build(shared, "few")
+    wanted = {"filter": {"part": 2}, "exclude": [f"a{number}" for number in range(2, 30, 4)]}
+    left = {"a30", "a34", "a38"}
+    for answer in await many(shared, "few", 50, k=5, **wanted):
+        order = [arm["id"] for arm in answer["arms"]]
+        assert set(order) == left
+        expected = propensities(estimates, order, left)
+        assert [arm["propensity"] for arm in answer["arms"]] == pytest.approx(expected)
+        assert answer["eligible"] == 10
+    for filter_ in ({"part": 9}, {"part": 2, "even": False}):
+        await shared.refused(
+            "POST", "/v1/bandits/few/choose", {"filter": filter_}, status=409, code="no_arms"
+        )
+
+
+async def test_more_arms_than_the_shortlist(shared: Api):
+    await build(shared, "long")
+    for k in (10, 40, 60):
+        (answer,) = await many(shared, "long", 1, k=k)
+        assert len({arm["id"] for arm in answer["arms"]}) == min(k, 40)
+        assert all(0 < arm["propensity"] <= 1 for arm in answer["arms"])
+    assert answer["arms"][-1]["propensity"] == 1.0
+
+
+async def test_pins_stand_and_limits_hold(shared: Api):
+    await build(shared, "rules")
+    rules = {"pin": [{"arm": "a7", "place": 2}], "at_most": [{"field": "part", "count": 1}]}
+    for answer in await many(shared, "rules", 100, k=4, rules=rules):
+        arms = answer["arms"]
+        assert len({int(arm["id"][1:]) % 4 for arm in arms}) == len(arms) == 4
+        assert (arms[1]["id"], arms[1]["pinned"], arms[1]["propensity"]) == ("a7", True, 1.0)
+    only = {"pin": [{"arm": "a7", "place": 1}]}
+    (arm,) = (await shared.choose("rules", rules=only))["arms"]
+    assert arm["id"] == "a7"
+
+
+async def test_without_gamma_all_candidates_are_alike_and_a_large_one_is_greedy(shared: Api):
+    estimates = await build(shared, "uniform", gamma=0)
+    seen = {answer["arms"][0]["propensity"] for answer in await many(shared, "uniform", 50)}
+    assert len(seen) == 1
+    assert 1 / (2 * SHORTLIST) <= seen.pop() < 1 / SHORTLIST
+    await shared.bandit("greedy", "uniform", policy="igw", gamma=1e9)
+    for arm in ("a0", "a1", "a2", "a3"):
+        await shared.observe("greedy", {"id": arm, "arm": arm, "value": estimates[arm]})
+    theta = np.array((await shared.learner("greedy"))["theta"])
+    best = sorted(ARMS, key=lambda arm: -float(ARMS[arm] @ theta))[:3]
+    for answer in await many(shared, "greedy", 20, k=3):
+        assert [arm["id"] for arm in answer["arms"]] == best
+
+
+async def test_a_new_arm_is_a_candidate_when_it_is_among_the_best(shared: Api):
+    estimates = await build(shared, "grown")
+    theta = np.array((await shared.learner("grown"))["theta"])
+    far = theta / np.linalg.norm(theta) * 5.0
+    await shared.put_arms("grown", {"far": far})
+    found = Counter(answer["arms"][0]["id"] for answer in await many(shared, "grown", 100))
+    assert found.most_common(1)[0][0] == "far"
+    await shared.ok("DELETE", "/v1/catalogues/grown/arms/far", status=204)
+    found = Counter(answer["arms"][0]["id"] for answer in await many(shared, "grown", 100))
+    assert "far" not in found
+    assert found.most_common(1)[0][0] == max(estimates, key=lambda arm: estimates[arm])
+
+
+async def test_two_processes_and_a_restart_draw_alike(store_url: str, tmp_path: Path):
+    ask = {"k": 3, "filter": {"even": True}}
+    async with (
+        running(store_url, tmp_path / "one") as one,
+        running(store_url, tmp_path / "two", empty=False) as two,
+    ):
+        await build(one, "b")
+        here = [answer["arms"] for answer in await many(one, "b", 100, **ask)]
+        version = (await one.learner("b"))["version"]
+        while (await two.choose("b"))["learner_version"] < version:
+            await two.ok("GET", "/readyz")
+        assert [answer["arms"] for answer in await many(two, "b", 100, **ask)] == here
+    async with running(store_url, tmp_path / "one", empty=False) as again:
+        assert [answer["arms"] for answer in await many(again, "b", 100, **ask)] == here
+
+
+async def test_an_event_keeps_its_arms_and_its_propensities_and_is_rewarded(shared: Api):
+    await build(shared, "events")
+    first = await shared.choose("events", k=2, event_id="e")
+    await shared.observe("events", {"id": "later", "arm": "a9", "value": 50.0})
+    assert await shared.choose("events", k=4, event_id="e") == first
+    receipt = await shared.reward(
+        {"decision": first["decision"], "arm": first["arms"][0]["id"], "value": 1.0}
+    )
+    assert receipt["accepted"] == 1
+
+
+async def test_gamma_is_kept_and_belongs_to_igw(shared: Api):
+    await shared.catalogue("kept", ARMS)
+    path, body = "/v1/bandits/kept", {"catalogue": "kept", "policy": "igw"}
+    assert (await shared.ok("PUT", path, body, 201))["gamma"] == 100.0
+    assert (await shared.ok("PUT", path, {**body, "gamma": 100}, 200))["gamma"] == 100.0
+    assert (await shared.ok("GET", path))["gamma"] == 100.0
+    await shared.refused("PUT", path, {**body, "gamma": 2.0}, status=409, code="conflict")
+    for bad in (-1, 1e10, "1", True, [1]):
+        await shared.refused("PUT", path, {**body, "gamma": bad}, loc=["body", "gamma"])
+    for policy in ("sub_ts", "softmax", "sub_elim"):
+        other = {"catalogue": "kept", "policy": policy, "gamma": 1}
+        await shared.refused("PUT", "/v1/bandits/other-kept", other, loc=["body", "gamma"])
+    for option in ({"temperature": 1.0}, {"explore": {"centers": 3}}, {"solver": "adaptive"}):
+        await shared.refused(
+            "PUT", "/v1/bandits/other-kept", {**body, **option}, loc=["body", next(iter(option))]
+        )
