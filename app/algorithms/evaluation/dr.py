@@ -1,0 +1,38 @@
+"""The doubly robust estimator: what a model predicts, corrected where rewards were seen.
+
+For notation see ``logged``. With v_ij = w_i(j-1) and w_i0 = 1, the value of place j is the mean of
+
+    v_ij expected_ij + w_ij (r_ij - predicted_ij)
+
+It is unbiased if the propensities are right, whatever the model predicts, and varies the less the better the
+model is. A model that has learned from the very rewards that it corrects biases it by a little, which
+vanishes as decisions outnumber what the model has to learn.
+
+Source: Dudik, Langford, Li, "Doubly Robust Policy Evaluation and Learning" (2011), Equation 1; for places as
+steps, Jiang and Li, "Doubly Robust Off-policy Value Evaluation for Reinforcement Learning" (2016), with a
+model of each step's own reward.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.algorithms.evaluation.estimates import Estimates, of_means
+from app.algorithms.evaluation.logged import Logged
+from app.algorithms.evaluation.moments import Moments
+from app.algorithms.types import Matrix
+from app.errors import InvalidParameter
+
+
+def summands(logged: Logged) -> Matrix:
+    """Return what the value is the mean of. Shapes: (m, k). Raises: InvalidParameter (no predictions)."""
+    if logged.predicted is None or logged.expected is None:
+        raise InvalidParameter("predicted must be given: dr needs a model", loc=("predicted",))
+    before = np.hstack((np.ones((logged.decisions, 1)), logged.weights[:, :-1]))
+    found: Matrix = before * logged.expected + logged.weights * (logged.rewards - logged.predicted)
+    return found
+
+
+def estimate(moments: Moments, *, level: float) -> Estimates:
+    """The value of the target, from the moments of ``summands``. Raises: InvalidParameter (level)."""
+    return of_means(moments, level=level)

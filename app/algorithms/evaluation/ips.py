@@ -1,0 +1,25 @@
+"""Inverse propensity scoring: the rewards that were seen, each divided by how likely it was to be seen.
+
+For notation see ``logged``. The value of place j is the mean of w_ij r_ij. It is unbiased if every arm that
+the target draws could have been drawn, and its variance grows with the squares of the weights.
+
+Source: Horvitz and Thompson, "A Generalization of Sampling Without Replacement From a Finite Universe"
+(1952).
+"""
+
+from __future__ import annotations
+
+from app.algorithms.evaluation.estimates import Estimates, of_means
+from app.algorithms.evaluation.logged import Logged
+from app.algorithms.evaluation.moments import Moments
+from app.algorithms.types import Matrix
+
+
+def summands(logged: Logged) -> Matrix:
+    """Return w r. Shapes: (m, k)."""
+    return logged.weights * logged.rewards
+
+
+def estimate(moments: Moments, *, level: float) -> Estimates:
+    """The value of the target, from the moments of ``summands``. Raises: InvalidParameter (level)."""
+    return of_means(moments, level=level)

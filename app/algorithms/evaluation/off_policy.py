@@ -1,0 +1,101 @@
+"""Off-policy evaluation of a log that is read in pieces, by one or more estimators.
+
+    state = start(["ips", "dr"], places=1)
+    for piece in log:
+        state = add(state, piece)
+    estimates = state.estimates("ips", level=0.95)
+
+A state takes O(k^2) memory for k places, however many decisions it has seen. States of parts of a log can be
+``joined``. A new estimator is one file and one row of ``ESTIMATORS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.algorithms import checks
+from app.algorithms.evaluation import dr, ips, moments, snips, support
+from app.algorithms.evaluation.estimates import Estimates, of_means
+from app.algorithms.evaluation.logged import MAX_PLACES, Logged
+from app.algorithms.evaluation.moments import Moments
+from app.algorithms.evaluation.support import Support
+from app.algorithms.types import Matrix
+from app.errors import InvalidParameter, InvalidShape
+
+
+class _FromMoments(Protocol):
+    def __call__(self, moments: Moments, *, level: float) -> Estimates: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """A row of ``ESTIMATORS``.
+
+    ``summands``      what it needs the moments of, (m, columns for each place * k)
+    ``estimate``      the value of the target, from these moments
+    ``columns``       columns of the summands for each place
+    ``needs_model``   whether decisions must come with predictions
+    """
+
+    summands: Callable[[Logged], Matrix]
+    estimate: _FromMoments
+    columns: int = 1
+    needs_model: bool = False
+
+
+ESTIMATORS: Mapping[str, Estimator] = {
+    "ips": Estimator(ips.summands, ips.estimate),
+    "snips": Estimator(snips.summands, snips.estimate, columns=2),
+    "dr": Estimator(dr.summands, dr.estimate, needs_model=True),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """What was seen of a log. ``earned``: moments of the rewards as they were logged, (k,)."""
+
+    places: int
+    moments: Mapping[str, Moments]
+    support: Support
+    earned: Moments
+
+    def estimates(self, name: str, *, level: float = 0.95) -> Estimates:
+        """The value of the target by one of the estimators. Raises: InvalidParameter (level)."""
+        return ESTIMATORS[name].estimate(self.moments[name], level=level)
+
+    def logged(self, *, level: float = 0.95) -> Estimates:
+        """The value of what was logged. Raises: InvalidParameter (level)."""
+        return of_means(self.earned, level=level)
+
+
+def start(estimators: Sequence[str], *, places: int) -> State:
+    """The state before the first decision. ``places``: length of the longest list.
+
+    Raises: InvalidParameter (an unknown estimator, places not in 1..``MAX_PLACES``).
+    """
+    checks.in_range("places", places, least=1, most=MAX_PLACES)
+    unknown = [name for name in estimators if name not in ESTIMATORS]
+    if unknown:
+        raise InvalidParameter(f"estimators must be among {', '.join(ESTIMATORS)}", loc=("estimators",))
+    empty = {name: moments.nothing(ESTIMATORS[name].columns * places) for name in estimators}
+    return State(places, empty, support.nothing(places), moments.nothing(places))
+
+
+def add(state: State, logged: Logged) -> State:
+    """The state after some more decisions. Cost: O(m k^2).
+
+    Raises: InvalidShape (another number of places), InvalidParameter (no predictions for ``dr``).
+    """
+    if logged.places != state.places:
+        raise InvalidShape(f"propensities must have {state.places} columns", loc=("propensities",))
+    pieces = {name: moments.of(ESTIMATORS[name].summands(logged)) for name in state.moments}
+    return joined(state, State(state.places, pieces, support.of(logged), moments.of(logged.rewards)))
+
+
+def joined(one: State, other: State) -> State:
+    """The state of the decisions of both, which have the same places and estimators."""
+    both = {name: moments.joined(kept, other.moments[name]) for name, kept in one.moments.items()}
+    earned = moments.joined(one.earned, other.earned)
+    return State(one.places, both, support.joined(one.support, other.support), earned)

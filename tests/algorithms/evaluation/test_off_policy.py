@@ -1,0 +1,200 @@
+"""Estimators of another policy's value: against other code, plain loops, and simulated logs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from app.algorithms.evaluation import moments, off_policy
+from app.algorithms.evaluation.logged import MAX_PLACES, Logged
+from app.algorithms.evaluation.off_policy import ESTIMATORS, State
+from app.errors import Invalid, InvalidParameter, InvalidShape, NonFinite
+
+ALL = tuple(ESTIMATORS)
+
+
+def some(decisions: int, places: int, seed: int = 0) -> Logged:
+    rng = np.random.default_rng(seed)
+    shape = (decisions, places)
+    targets = np.where(rng.random(shape) < 0.2, 0.0, rng.random(shape))
+    return Logged(
+        rng.uniform(0.05, 1.0, shape),
+        targets,
+        rng.normal(size=shape),
+        rng.normal(size=shape),
+        rng.random(shape),
+    )
+
+
+def part(logged: Logged, rows: slice) -> Logged:
+    assert logged.predicted is not None
+    assert logged.expected is not None
+    return Logged(
+        logged.propensities[rows],
+        logged.targets[rows],
+        logged.rewards[rows],
+        logged.predicted[rows],
+        logged.expected[rows],
+    )
+
+
+def read(logged: Logged, estimators: tuple[str, ...] = ALL) -> State:
+    return off_policy.add(off_policy.start(estimators, places=logged.places), logged)
+
+
+def test_ips_and_snips_are_those_of_vw_estimators():
+    reason = "the extra oracles is not installed (vw-estimators)"
+    vw_ips = pytest.importorskip("estimators.bandits.ips", reason=reason)
+    vw_snips = pytest.importorskip("estimators.bandits.snips", reason=reason)
+    vw_normal = pytest.importorskip("estimators.bandits.gaussian", reason=reason)
+    for seed in range(5):
+        logged = some(3_000, 1, seed)
+        theirs = vw_ips.Estimator(), vw_snips.Estimator(), vw_normal.Interval()
+        rows = np.column_stack((logged.propensities, logged.rewards, logged.targets))
+        for p, r, t in rows.tolist():
+            for estimator in theirs:
+                estimator.add_example(p, r, t)
+        state = read(logged)
+        for name, estimator in zip(("ips", "snips"), theirs, strict=False):
+            assert state.estimates(name).whole.value == pytest.approx(estimator.get(), rel=1e-9, abs=1e-9)
+        assert state.estimates("ips").whole.interval == pytest.approx(theirs[2].get(0.05), rel=1e-9)
+
+
+@pytest.mark.parametrize("places", [1, 3])
+def test_every_value_is_that_of_a_plain_loop(places: int):
+    logged = some(400, places, 7)
+    ips, dr, weighted, weights = (np.zeros((400, places)) for _ in range(4))
+    for i in range(400):
+        w = 1.0
+        for j in range(places):
+            before = w
+            w *= logged.targets[i, j] / logged.propensities[i, j]
+            ips[i, j] = w * logged.rewards[i, j]
+            dr[i, j] = before * logged.expected[i, j] + w * (logged.rewards[i, j] - logged.predicted[i, j])
+            weighted[i, j], weights[i, j] = w * logged.rewards[i, j], w
+    state = read(logged)
+    for name, rows in (("ips", ips), ("dr", dr)):
+        found = state.estimates(name)
+        assert [place.value for place in found.places] == pytest.approx(rows.mean(axis=0))
+        for estimate, column in [
+            (found.whole, rows.sum(axis=1)),
+            *zip(found.places, rows.T, strict=True),
+        ]:
+            assert estimate.value == pytest.approx(column.mean(), rel=1e-9)
+            half = stats.norm.ppf(0.975) * stats.sem(column)
+            assert estimate.interval == pytest.approx((column.mean() - half, column.mean() + half))
+    ratios = weighted.sum(axis=0) / weights.sum(axis=0)
+    found = state.estimates("snips")
+    assert [place.value for place in found.places] == pytest.approx(ratios, rel=1e-9)
+    assert found.whole.value == pytest.approx(ratios.sum(), rel=1e-9)
+    residuals = (weighted - ratios * weights) / weights.mean(axis=0)
+    half = stats.norm.ppf(0.975) * stats.sem(residuals.sum(axis=1))
+    low, high = found.whole.interval
+    assert (high - low) / 2 == pytest.approx(half, rel=1e-6)
+    support = state.support
+    assert support.effective_sample_size == pytest.approx(weights.sum(axis=0) ** 2 / (weights**2).sum(axis=0))
+    assert support.unused_share == pytest.approx((weights == 0).mean(axis=0))
+    assert support.missing_share == pytest.approx(np.maximum(1 - weights.mean(axis=0), 0))
+    assert support.largest == pytest.approx(weights.max(axis=0))
+    assert state.logged().whole.value == pytest.approx(logged.rewards.sum(axis=1).mean())
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(1, 3))
+def test_a_log_in_pieces_is_the_log(sizes: list[int], places: int):
+    logged = some(sum(sizes), places, sum(sizes))
+    state = off_policy.start(ALL, places=places)
+    start = 0
+    halves = [state, state]
+    for number, size in enumerate(sizes):
+        piece = part(logged, slice(start, start + size))
+        state = off_policy.add(state, piece)
+        halves[number % 2] = off_policy.add(halves[number % 2], piece)
+        start += size
+    for found in (state, off_policy.joined(*halves)):
+        for name in ALL:
+            at_once = read(logged).moments[name]
+            assert found.moments[name].count == at_once.count
+            np.testing.assert_allclose(found.moments[name].mean, at_once.mean, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(found.moments[name].scatter, at_once.scatter, rtol=1e-6, atol=1e-9)
+
+
+def test_a_small_variance_beside_a_large_mean_is_not_lost():
+    rows = 1e9 + np.random.default_rng(0).normal(size=(10_000, 1))
+    whole = moments.of(rows)
+    pieces = moments.nothing(1)
+    for start in range(0, 10_000, 100):
+        pieces = moments.joined(pieces, moments.of(rows[start : start + 100]))
+    assert pieces.scatter[0, 0] == pytest.approx(rows.var() * 10_000, rel=1e-6)
+    assert whole.scatter[0, 0] == pytest.approx(pieces.scatter[0, 0], rel=1e-6)
+
+
+def test_nothing_or_little_has_no_value_or_no_interval():
+    empty = off_policy.start(ALL, places=2)
+    one = read(part(some(9, 2), slice(0, 1)))
+    for name in ALL:
+        assert empty.estimates(name).whole.value is None
+        assert [place.interval for place in empty.estimates(name).places] == [None, None]
+        assert one.estimates(name).whole.interval is None
+    never = Logged(*(np.full((5, 1), value) for value in (0.5, 0.0, 1.0)))
+    state = read(never, ("ips", "snips"))
+    assert state.estimates("ips").whole.value == 0.0
+    assert state.estimates("snips").whole.value is None
+    assert state.support.unused_share.tolist() == state.support.missing_share.tolist() == [1.0]
+    assert state.support.effective_sample_size.tolist() == [0.0]
+
+
+def test_the_target_that_logged_has_the_logged_value():
+    logged = some(100, 2)
+    same = Logged(logged.propensities, logged.propensities, logged.rewards)
+    state = read(same, ("ips", "snips"))
+    for name in state.moments:
+        assert state.estimates(name).whole.value == pytest.approx(state.logged().whole.value)
+    assert state.support.effective_sample_size == pytest.approx([100, 100])
+
+
+def column(value: float) -> np.ndarray:
+    return np.full((3, 1), value)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "name"),
+    [
+        ({"propensities": column(0.0)}, InvalidParameter, "propensities"),
+        ({"propensities": column(1.1)}, InvalidParameter, "propensities"),
+        ({"propensities": column(np.nan)}, NonFinite, "propensities"),
+        ({"propensities": np.ones(3)}, InvalidShape, "propensities"),
+        ({"propensities": np.ones((3, MAX_PLACES + 1))}, InvalidShape, "propensities"),
+        ({"propensities": np.ones((3, 0))}, InvalidShape, "propensities"),
+        ({"propensities": column(1e-200)}, InvalidParameter, "targets"),
+        ({"propensities": column(5e-324)}, InvalidParameter, "targets"),
+        ({"targets": column(-0.1)}, InvalidParameter, "targets"),
+        ({"targets": np.ones((2, 1))}, InvalidShape, "targets"),
+        ({"rewards": column(np.inf)}, NonFinite, "rewards"),
+        ({"predicted": column(1.0)}, InvalidParameter, "expected"),
+        ({"predicted": column(1.0), "expected": column(np.nan)}, NonFinite, "expected"),
+    ],
+)
+def test_bad_decisions_are_named(change, error, name):
+    given_ = {"propensities": column(0.5), "targets": column(0.5), "rewards": column(1.0), **change}
+    with pytest.raises(error) as raised:
+        Logged(**given_)
+    assert [place for place, _ in raised.value.errors] == [(name,)]
+
+
+def test_what_cannot_be_evaluated_is_refused():
+    with pytest.raises(InvalidParameter, match="ips, snips, dr"):
+        off_policy.start(["ips", "magic"], places=1)
+    for places in (0, MAX_PLACES + 1):
+        with pytest.raises(InvalidParameter, match="places"):
+            off_policy.start(ALL, places=places)
+    bare = Logged(column(0.5), column(0.5), column(1.0))
+    with pytest.raises(InvalidParameter, match="predicted"):
+        read(bare)
+    with pytest.raises(InvalidShape):
+        off_policy.add(off_policy.start(["ips"], places=2), bare)
+    for level in (0.0, 1.0):
+        with pytest.raises(Invalid):
+            read(bare, ("ips",)).estimates("ips", level=level)
