@@ -1,0 +1,149 @@
+"""500 experiments that are looked at after every decision: how many ever find a difference that is not there.
+
+A sequence of level 0.95 may fail in 5 % of them; it is rejected beyond the binomial quantile at 1e-4.
+Intervals that are made for one look must be rejected by the same test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from app.algorithms.evaluation import asymptotic_confidence_sequence as asymptotic
+from app.algorithms.evaluation import confidence_sequence as bounded
+from app.algorithms.evaluation.asymptotic_confidence_sequence import LEAST, Unbounded
+
+EXPERIMENTS, DECISIONS, ALPHA, SHARE = 500, 2_000, 0.05, 0.3
+MOST = int(stats.binom.ppf(1 - 1e-4, EXPERIMENTS, ALPHA))
+
+Rewards = Callable[[np.random.Generator], np.ndarray]
+
+
+def coins(rng: np.random.Generator) -> np.ndarray:
+    return (rng.random(DECISIONS) < 0.3).astype(float)
+
+
+def rare(rng: np.random.Generator) -> np.ndarray:
+    return (rng.random(DECISIONS) < 0.02).astype(float)
+
+
+def drifting(rng: np.random.Generator) -> np.ndarray:
+    """The means of both groups rise alike, as of a policy that learns."""
+    return (rng.random(DECISIONS) < np.linspace(0.1, 0.8, DECISIONS)).astype(float)
+
+
+def normal(rng: np.random.Generator) -> np.ndarray:
+    return 50.0 + 20.0 * rng.normal(size=DECISIONS)
+
+
+def skewed(rng: np.random.Generator) -> np.ndarray:
+    return rng.exponential(size=DECISIONS)
+
+
+class Paths:
+    """Two groups of one experiment, after every decision. Shapes: all (2, DECISIONS)."""
+
+    def __init__(self, rewards: np.ndarray, rng: np.random.Generator) -> None:
+        second = rng.random(DECISIONS) < SHARE
+        self.values = [rewards[~second], rewards[second]]
+        member = np.array([~second, second])
+        self.counts = member.cumsum(axis=1)
+        self.totals = (member * rewards).cumsum(axis=1)
+        guesses = (0.5 + self.totals - member * rewards) / np.maximum(self.counts, 1)
+        self.spreads = (member * np.square(rewards - guesses)).cumsum(axis=1)
+        self.squares = (member * rewards**2).cumsum(axis=1)
+
+    @property
+    def apart(self) -> np.ndarray:
+        means = self.totals / np.maximum(self.counts, 1)
+        return means[0] - means[1]
+
+
+def experiments(rewards: Rewards, seed: int) -> list[Paths]:
+    rng = np.random.default_rng(seed)
+    return [Paths(rewards(rng), rng) for _ in range(EXPERIMENTS)]
+
+
+def always_valid(paths: Paths) -> np.ndarray:
+    """Half the width of the difference's interval at every look: infinite while a group is empty."""
+    halves = [
+        bounded.radius(np.maximum(paths.counts[group], 1.0), paths.spreads[group], alpha=ALPHA / 2)
+        for group in (0, 1)
+    ]
+    return np.where((paths.counts > 0).all(axis=0), halves[0] + halves[1], np.inf)
+
+
+def variance_of_difference(paths: Paths) -> np.ndarray:
+    n = np.maximum(paths.counts, 2)
+    scatter = np.maximum(paths.squares - paths.totals**2 / n, 0.0)
+    return (scatter / (n * (n - 1.0))).sum(axis=0)
+
+
+def of_one_look(paths: Paths) -> np.ndarray:
+    """The broken variant: the 95 % interval for a number of decisions that was fixed beforehand."""
+    half = stats.norm.ppf(1 - ALPHA / 2) * np.sqrt(variance_of_difference(paths))
+    return np.where((paths.counts >= LEAST).all(axis=0), half, np.inf)
+
+
+def for_many(paths: Paths) -> np.ndarray:
+    variances = variance_of_difference(paths)
+    half = [asymptotic.radius(t + 1, variance, alpha=ALPHA) for t, variance in enumerate(variances.tolist())]
+    return np.where((paths.counts >= LEAST).all(axis=0), half, np.inf)
+
+
+def fooled(all_paths: list[Paths], radius: Callable[[Paths], np.ndarray]) -> int:
+    return sum(bool((np.abs(paths.apart) > radius(paths)).any()) for paths in all_paths)
+
+
+@pytest.mark.parametrize("rewards", [coins, rare, drifting])
+def test_bounded_rewards_hardly_ever_show_a_difference_that_is_not_there(rewards: Rewards):
+    found = experiments(rewards, seed=1)
+    assert fooled(found, always_valid) <= MOST
+    if rewards is coins:
+        assert fooled(found, of_one_look) > MOST
+
+
+@pytest.mark.parametrize("rewards", [normal, skewed])
+def test_many_unbounded_rewards_hardly_ever_show_one(rewards: Rewards):
+    found = experiments(rewards, seed=2)
+    assert fooled(found, for_many) <= MOST
+    assert fooled(found, of_one_look) > MOST
+
+
+def test_the_mean_of_one_group_is_held_at_all_times_also_when_it_drifts():
+    means = np.linspace(0.1, 0.8, DECISIONS)
+    running = means.cumsum() / np.arange(1, DECISIONS + 1)
+    failures, rng = 0, np.random.default_rng(3)
+    counts = np.arange(1.0, DECISIONS + 1)
+    for _ in range(EXPERIMENTS):
+        values = (rng.random(DECISIONS) < means).astype(float)
+        totals = values.cumsum()
+        spreads = np.square(values - (0.5 + totals - values) / counts).cumsum()
+        half = bounded.radius(counts, spreads, alpha=ALPHA)
+        failures += bool((np.abs(totals / counts - running) > half).any())
+    assert failures <= MOST
+
+
+def test_the_paths_of_these_tests_are_those_of_the_groups():
+    paths = experiments(coins, seed=4)[0]
+    groups = [bounded.add(bounded.start(0, 1), values) for values in paths.values]
+    low, high = bounded.difference(*groups)
+    assert (high + low) / 2 == pytest.approx(paths.apart[-1])
+    assert (high - low) / 2 == pytest.approx(always_valid(paths)[-1])
+    many = [asymptotic.add(Unbounded(), values) for values in paths.values]
+    low, high = asymptotic.difference(*many) or (math.nan, math.nan)
+    assert (high - low) / 2 == pytest.approx(for_many(paths)[-1])
+
+
+def test_a_difference_that_is_there_is_found():
+    rng = np.random.default_rng(5)
+    groups = [bounded.add(bounded.start(0, 1), (rng.random(5_000) < p).astype(float)) for p in (0.4, 0.3)]
+    low, high = bounded.difference(*groups)
+    assert 0.0 < low < 0.1 < high
+    many = [asymptotic.add(Unbounded(), p + rng.normal(size=2_000)) for p in (0.4, 0.1)]
+    low, high = asymptotic.difference(*many) or (math.nan, math.nan)
+    assert 0.0 < low < 0.3 < high
