@@ -221,8 +221,9 @@ def _bench(parsed: argparse.Namespace) -> int:
     if parsed.seed is not None and "seed" not in signature(run).parameters:
         raise ShortlistError(f"--seed: the seeds of {parsed.name} are fixed")
     options = {} if parsed.seed is None else {"seed": parsed.seed}
-    _write(parsed.json, run(parsed.quick, **options))
-    return 0
+    found = run(parsed.quick, **options)
+    _write(parsed.json, found)
+    return int(found.get("failed", False))
 
 
 def _reproduce(parsed: argparse.Namespace) -> int:

@@ -17,8 +17,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,9 @@ def _is_float(value: int) -> bool:
         return False
 
 
+# For an integer x, x > b and x <= b hold as with the floor of b; the other two orders as with its ceiling.
+_OF_FLOOR = frozenset({ORDERS["$gt"], ORDERS["$lte"]})
+
 Step = Callable[[Block], Mask]
 """A part of a filter, ready for the blocks of one view: which entries of the block (size,) fulfil it."""
 
@@ -144,11 +148,13 @@ class AttributeView:
     entries     how many there are
     rows        (entries,) the row of each; -1 for one that is gone. Of several entries of one row the last
                 holds: ``answer[rows[known]] = mask[known]`` with ``known = rows >= 0`` sees to that
+    straight    of the first so many entries, each is of the row of its own number
     A row without an entry is an arm without fields: ``filter.matches((), {})`` answers for it.
     """
 
     generation: int
     rows: NDArray[np.int32]
+    straight: int
     names: Names = field(repr=False)
     blocks: Sequence[Block] = field(repr=False)
     firsts: Sequence[int] = field(repr=False)
@@ -241,7 +247,7 @@ class AttributeView:
             for stored, test in tests.items()
             if (path := self.names.path(name, stored)) is not None
         ]
-        return partial(_some, [partial(_tested, path, test) for path, test in paths])
+        return partial(_tested, paths)
 
     def _work(self, expression: Expression, blocks: Sequence[Block]) -> int:
         match expression:
@@ -272,8 +278,9 @@ class AttributeView:
                     yield stored, column
 
 
-def _tested(path: int, test: Test | None, block: Block) -> Mask:
-    return block.with_test(path, test)
+def _tested(tests: Sequence[tuple[int, Test | None]], block: Block) -> Mask:
+    masks = [block.with_test(path, test) for path, test in tests if block.has(path)]
+    return reduce(np.logical_or, masks) if masks else np.zeros(block.size, dtype=np.bool_)
 
 
 def _every(steps: Sequence[Step], block: Block) -> Mask:
@@ -301,8 +308,12 @@ def _member_tests(names: Names, members: Sequence[Value]) -> dict[Stored, Test]:
 
 
 def _equals_one(wanted: NDArray[np.float64], numbers: Numbers) -> Mask:
-    found: Mask = numbers == wanted[0] if len(wanted) == 1 else among(numbers, wanted)
-    return found
+    if len(wanted) > 1:
+        return among(numbers, wanted)
+    number = float(wanted[0])
+    # Where both are integers no number of the column is converted, which would take most of the time.
+    same: Mask = numbers == (int(number) if _are_integers(numbers) and number.is_integer() else number)
+    return same
 
 
 def _order_tests(names: Names, symbol: str, bound: Value) -> dict[Stored, Test]:
@@ -320,8 +331,17 @@ def _ordered_codes(
 
 
 def _ordered(order: Callable[[Any, Any], Any], bound: np.float64, numbers: Numbers) -> Mask:
-    found: Mask = order(numbers, bound)
+    """The numbers that stand in this order to the bound; integers are compared with one, not converted."""
+    if _are_integers(numbers):
+        rounded = floor if order in _OF_FLOOR else ceil
+        found: Mask = order(numbers, rounded(bound))
+    else:
+        found = order(numbers, bound)
     return found
+
+
+def _are_integers(numbers: Numbers) -> bool:
+    return numbers.dtype.kind in "iu"
 
 
 def _float_order(symbol: str, bound: float) -> tuple[Callable[[Any, Any], Any], np.float64]:
@@ -357,7 +377,7 @@ class AttributeTable:
         self._generation = self._moves = 0
         self._names = Names()
         self._blocks: list[Block] = []
-        self._entries = 0
+        self._entries = self._straight = 0
         self._rows = np.empty(0, dtype=np.int32)
         self._clear_rows()
         self._view: AttributeView | None = None
@@ -377,6 +397,7 @@ class AttributeTable:
             self._view = AttributeView(
                 generation=self._generation,
                 rows=rows,
+                straight=self._straight,
                 names=self._names,
                 blocks=tuple(self._blocks),
                 firsts=tuple(accumulate((block.size for block in self._blocks[:-1]), initial=0)),
@@ -417,6 +438,7 @@ class AttributeTable:
         self._rows = np.full(len(self._rows), -1, dtype=np.int32)
         self._clear_rows()
         self._set_rows(there[kept], entries[kept])
+        self._straight = _straight(self._rows[: self._entries], 0)
         self._moves += 1
         self._view = None
         self._compact_if_worth()
@@ -452,6 +474,8 @@ class AttributeTable:
         self._set_rows(rows, np.arange(first, last, dtype=np.int32))
         self._blocks = pushed(self._blocks, block)
         self._entries = last
+        if self._straight == first:
+            self._straight += _straight(self._rows[first:last], first)
         self._view = None
 
     def _clear_rows(self) -> None:
@@ -570,6 +594,12 @@ def _renumbered(numbers: NDArray[Any], old: Numbering, new: Numbering) -> NDArra
     distinct, places = np.unique(numbers, return_inverse=True)
     found = [new.number(old.names[number]) for number in distinct.astype(np.int64).tolist()]
     return np.array(found, dtype=np.int64)[places]
+
+
+def _straight(rows: Rows32, first: int) -> int:
+    """How many of these rows, from the beginning, are first, first + 1, and so on."""
+    bent = np.flatnonzero(rows != np.arange(first, first + len(rows)))
+    return int(bent[0]) if len(bent) else len(rows)
 
 
 def _grown(array: NDArray[np.int32], least: int, *, used: int) -> NDArray[np.int32]:

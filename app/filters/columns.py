@@ -283,6 +283,10 @@ class Block:
         arrays = self.paths.nbytes + self.places.nbytes + self.numbers.nbytes
         return _BLOCK_BYTES + arrays + sum(column.memory_bytes for column in self.columns.values())
 
+    def has(self, path: int) -> bool:
+        """Whether it has a number of this path."""
+        return path in self.columns or (len(self.paths) > 0 and len(self.column(path)) > 0)
+
     def with_test(self, path: int, test: Test | None) -> Mask:
         """Which entries (size,) have a number of this path that fulfils the test, if there is one."""
         column = self.column(path)

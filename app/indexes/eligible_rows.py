@@ -6,8 +6,9 @@ true but for what was appended since, and only that is looked at.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count as counting
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,25 @@ from app.filters.attributes import AttributeView
 from app.filters.filter import Filter
 from app.indexes.table import ArmView
 
+_NUMBERS = counting()
+_BITS_OF_MINUS_INF = np.uint32(0xFF800000)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """Rows that a filter lets in that it did not before, and rows that it no longer lets in. Both ascend."""
+
+    came: Rows
+    went: Rows
+
 
 @dataclass(frozen=True, eq=False)
 class EligibleRows:
     """The living rows that a filter lets in, at one moment. It never changes.
 
     Shapes: mask (K,), True for those rows. ``count`` is their number. ``table``, ``generation``, ``entries``
-    and ``dead`` say which view of the arms and of their attributes this is of.
+    and ``dead`` say which view of the arms and of their attributes this is of. ``step`` is what changed since
+    the one of number ``follows``, if it was made from that one.
     """
 
     table: int
@@ -32,6 +45,9 @@ class EligibleRows:
     dead: int
     mask: NDArray[np.bool_]
     count: int
+    follows: int = -1
+    step: Change | None = None
+    number: int = field(default_factory=lambda: next(_NUMBERS))
 
     @cached_property
     def rows(self) -> Rows:
@@ -39,19 +55,52 @@ class EligibleRows:
         return np.flatnonzero(self.mask)
 
     @cached_property
-    def barred(self) -> NDArray[np.bool_]:
-        """True for rows that are not let in or not alive (K,)."""
-        return ~self.mask
+    def penalty(self) -> NDArray[np.float32]:
+        """0 for rows that are let in, -inf for others (K,): adding it takes less time than a masked write."""
+        return penalty(self.mask)
 
-    @property
-    def memory_bytes(self) -> int:
-        """Memory of all arrays, also of those that are not made yet."""
-        return 2 * self.mask.nbytes + 8 * self.count
+    def memory_bytes(self, *, scanned: bool) -> int:
+        """Memory of the arrays, also of those not made yet. ``scanned``: it has a penalty, else rows."""
+        return self.mask.nbytes + (4 * len(self.mask) if scanned else 8 * self.count)
 
     def is_of(self, view: ArmView, attributes: AttributeView) -> bool:
         """Whether nothing has changed since."""
         seen = (self.table, self.generation, self.entries, self.dead, len(self.mask))
         return seen == (view.table, attributes.generation, attributes.entries, len(view.dead), view.rows)
+
+    def since(self, before: EligibleRows) -> Change:
+        """What changed since an earlier moment of the same table. Cost: K, or nothing if made from it."""
+        if before is self:
+            return _NOTHING
+        if self.step is not None and self.follows == before.number:
+            return self.step
+        known = len(before.mask)
+        differs = np.flatnonzero(self.mask[:known] != before.mask)
+        later = np.flatnonzero(self.mask[known:]) + known
+        is_in = self.mask[differs]
+        return Change(np.concatenate((differs[is_in], later)), differs[~is_in])
+
+
+def penalty(mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """0 where the mask is True, -inf elsewhere."""
+    bits = np.multiply((~mask).view(np.uint8), _BITS_OF_MINUS_INF, dtype=np.uint32)
+    return bits.view(np.float32)
+
+
+def renumbered(before: EligibleRows, view: ArmView) -> EligibleRows | None:
+    """The same rows by their numbers in this view, if its table took the place of theirs; some are gone.
+
+    For ``since`` alone: nothing is known of what came since. Cost: K.
+    """
+    if view.renumbered is None or view.renumbered.table != before.table:
+        return None
+    rows = view.renumbered.places[before.rows]
+    mask = np.zeros(view.rows, dtype=np.bool_)
+    mask[rows[rows >= 0]] = True
+    return EligibleRows(view.table, -1, 0, 0, mask, int(np.count_nonzero(mask)))
+
+
+_NOTHING = Change(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 def eligible_rows(
@@ -69,20 +118,50 @@ def eligible_rows(
     if before is not None:
         entries, dead, known = before.entries, before.dead, len(before.mask)
         mask[:known] = before.mask
-    mask[known:] = wanted.matches((), {})  # of arms without any attribute
+    if known < view.rows:
+        mask[known:] = wanted.matches((), {})  # of arms without any attribute
     if entries < attributes.entries:
-        rows = attributes.rows[entries:]
-        here = (rows >= 0) & (rows < view.rows)
-        mask[rows[here]] = attributes.evaluate(wanted, entries)[here]  # of a row named twice the last counts
+        _write(mask, attributes, entries, attributes.evaluate(wanted, entries))
     mask[view.dead[dead:]] = False
-    count = int(np.count_nonzero(mask))
-    return EligibleRows(view.table, attributes.generation, attributes.entries, len(view.dead), mask, count)
+    seen = view.table, attributes.generation, attributes.entries, len(view.dead)
+    if before is None:
+        return EligibleRows(*seen, mask, int(np.count_nonzero(mask)))
+    step = _step(before, mask, attributes.rows[entries:], view.dead[dead:])
+    count = before.count + len(step.came) - len(step.went)
+    return EligibleRows(*seen, mask, count, before.number, step)
 
 
 def work(wanted: Filter, view: ArmView, attributes: AttributeView, before: EligibleRows | None) -> int:
     """About how many values ``eligible_rows`` reads."""
     before = _usable(before, view, attributes)
     return attributes.work(wanted, before.entries if before is not None else 0)
+
+
+def _write(
+    mask: NDArray[np.bool_], attributes: AttributeView, first: int, answers: NDArray[np.bool_]
+) -> None:
+    """Write what was found for the entries from ``first`` on to their rows."""
+    straight = min(attributes.straight, len(mask))
+    if straight > first:
+        mask[first:straight] = answers[: straight - first]
+        answers, first = answers[straight - first :], straight
+    if len(answers):
+        rows = attributes.rows[first:]
+        here = (rows >= 0) & (rows < len(mask))
+        mask[rows[here]] = answers[here]  # of a row named twice the last counts
+
+
+def _step(before: EligibleRows, mask: NDArray[np.bool_], described: NDArray[np.int32], died: Rows) -> Change:
+    """What changed, when only rows that were described, that died and that are new can have changed."""
+    known = len(before.mask)
+    touched: Rows = np.concatenate((described, died))
+    touched = touched[(touched >= 0) & (touched < known)]
+    touched = touched[before.mask[touched] != mask[touched]]
+    if len(touched) > 1:
+        touched = np.unique(touched)  # a row may have been described and have died
+    is_in = mask[touched]
+    later = np.flatnonzero(mask[known:]) + known
+    return Change(np.concatenate((touched[is_in], later)), touched[~is_in])
 
 
 def _usable(before: EligibleRows | None, view: ArmView, attributes: AttributeView) -> EligibleRows | None:

@@ -11,29 +11,32 @@ Notation
     4. A filter that is asked often, and is not served by 3, gets a graph of its own, if that is GOOD.
     5. A graph serves if its speedup is at least 1.25.
 
+A plan outlives the arms that it was measured on: what was built is made anew when it is worn
+(``renew``), and the recall of a graph is measured again each time. A graph whose recall is not FAIR any
+more (.95 by at least one standard error, mean ratio .998) serves no longer.
+
 Where nobody has measured yet, ``search_exactly`` serves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
-from app.indexes.ef_choice import GOOD, LADDER, LEAST_SPEEDUP, reaches
+from app.algorithms.types import NO_ROWS, Matrix, TopK, Vector
+from app.indexes.ef_choice import GOOD, LADDER, LEAST_SPEEDUP, is_fair, reaches
 from app.indexes.eligible_rows import EligibleRows
-from app.indexes.filtered_search import (
+from app.indexes.filtered_search import gather, mask, search_exactly
+from app.indexes.filtered_ways import (
     MOST_ASKED,
     CatalogueGraph,
+    MakeGraph,
     OwnBlocks,
     OwnCopy,
     OwnGraph,
     Way,
-    gather,
-    mask,
-    search_exactly,
 )
 from app.indexes.hnsw import HnswGraph
 from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time_in_turn, typical_us
@@ -47,24 +50,27 @@ TIMED_EXACT = 100
 QUICK_NUMBERS = 500_000
 ASKED = 30
 GRAPH_SHORTLIST = 30
+_SAME_NORM = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class FilterPlan:
     """What serves a filter, and what was measured of it. Times are in microseconds.
 
-    ``way`` None: ``search_exactly``. ``count``, ``whole``: how many arms the filter let in when it was
-    measured, and the snapshot then. ``wants_graph``: a graph of its own might be faster, and was not tried.
+    ``way`` None: ``search_exactly``. ``count``: how many arms the filter let in. ``graph``: number of the
+    graph of the catalogue then, None without one. ``wants_graph``: a graph of its own might be faster, and
+    was not tried. ``is_refuted``: its recall was measured again, and was too low.
     """
 
     way: Way | None
     count: int
-    whole: Snapshot
+    graph: int | None
     us: float
     exact_us: float
     recall_at_1: float = 1.0
     ratio_mean: float = 1.0
     wants_graph: bool = False
+    is_refuted: bool = False
     reason: str = "every arm that is let in is compared"
 
 
@@ -76,7 +82,7 @@ class PlanOptions:
 
     copy_bytes: int
     graph_bytes: int
-    make: Callable[[Snapshot, Rows], HnswGraph | None]
+    make: MakeGraph
 
 
 def plan_filter(
@@ -92,7 +98,7 @@ def plan_filter(
     ``recent``: queries that this filter was asked with; half of the probes are taken from them.
     """
     if not eligible.count:
-        return FilterPlan(None, 0, snapshot, 0.0, 0.0)
+        return FilterPlan(None, 0, graph_number(snapshot), 0.0, 0.0)
     queries, _ = make_queries(snapshot.view.dim, PROBES, recent, rng)
     plain = _fastest_exact(snapshot, eligible, options, queries)
     if eligible.count * snapshot.view.dim <= QUICK_NUMBERS:
@@ -106,22 +112,58 @@ def plan_filter(
     return trials.of_own_graph(options) or plain
 
 
+def renew(
+    plan: FilterPlan,
+    snapshot: Snapshot,
+    eligible: EligibleRows,
+    *,
+    recent: Sequence[Vector],
+    rng: np.random.Generator,
+) -> FilterPlan:
+    """Make what serves anew, as it was planned, and measure the recall of a graph again. For any thread."""
+    plain = replace(plan, way=None, us=plan.exact_us, recall_at_1=1.0, ratio_mean=1.0)
+    way = plan.way.renewed(snapshot, eligible) if plan.way is not None and eligible.count else None
+    if way is None or not eligible.count:
+        return replace(plain, is_refuted=True, reason="what served cannot be made anew")
+    if way.kind != "hnsw":
+        return replace(plan, way=way, graph=graph_number(snapshot))
+    queries, _ = make_queries(snapshot.view.dim, PROBES, recent, rng)
+    probes = solve(snapshot.view, queries, among=eligible.mask)
+    trial = compare(_searching(way, snapshot, eligible), _searching(None, snapshot, eligible), probes)
+    if not is_fair(trial.quality):
+        found = f"recall {trial.quality.recall_at_1:.3f}, mean ratio {trial.quality.ratio_mean:.4f}"
+        return replace(plain, is_refuted=True, us=trial.exact_us, reason=f"a graph had {found} by now")
+    return replace(
+        plan,
+        way=way,
+        graph=graph_number(snapshot),
+        us=trial.us,
+        recall_at_1=trial.quality.recall_at_1,
+        ratio_mean=trial.quality.ratio_mean,
+    )
+
+
+def graph_number(snapshot: Snapshot) -> int | None:
+    """The number of the graph of a catalogue, which stays the same when rows are numbered anew."""
+    return snapshot.structure.number if isinstance(snapshot.structure, HnswGraph) else None
+
+
 def _fastest_exact(
     snapshot: Snapshot, eligible: EligibleRows, options: PlanOptions, queries: Matrix
 ) -> FilterPlan:
     """The exact way that is fastest. A copy is kept only if it is clearly faster than what needs none."""
     view, some = snapshot.view, queries[:TIMED]
     gather_us = typical_us(lambda query: gather(view, eligible.rows, query, 1), some)
-    mask_us = typical_us(lambda query: mask(view, eligible, query, 1), some)
+    mask_us = typical_us(lambda query: mask(view, eligible, query, 1, NO_ROWS), some)
     us = min(gather_us, mask_us)
-    plain = FilterPlan(None, eligible.count, snapshot, us, us)
+    plain = FilterPlan(None, eligible.count, graph_number(snapshot), us, us)
     if eligible.count * view.dim * view.working.itemsize > options.copy_bytes:
         return plain
     best = plain
-    ways: Mapping[str, Callable[[ArmView, EligibleRows], Way]] = {
-        "is scanned": OwnCopy,
-        "is read by norm": OwnBlocks,
-    }
+    ways: dict[str, Callable[[ArmView, EligibleRows], Way]] = {"is scanned": OwnCopy}
+    norms = view.norms[eligible.rows]
+    if norms.min() < (1.0 - _SAME_NORM) * norms.max():  # else every search reads all blocks
+        ways["is read by norm"] = OwnBlocks
     for what, make in ways.items():
         way = make(view, eligible)  # one at a time: what does not serve is let go
         _, us, exact_us = time_in_turn(
@@ -151,7 +193,7 @@ class _Trials:
             return None
         ask = int(ASKED * self.snapshot.view.live / self.eligible.count)
         while ask <= MOST_ASKED * graph.arms:
-            way = CatalogueGraph(self.snapshot.view.table, ask)
+            way = CatalogueGraph(self.snapshot, self.eligible, ask)
             trial = self._of(way)
             if trial.speedup < LEAST_SPEEDUP:
                 return None
@@ -165,7 +207,7 @@ class _Trials:
         graph = options.make(self.snapshot, self.eligible.rows)
         if graph is None or graph.memory_bytes > options.graph_bytes:
             return None
-        way = OwnGraph(graph, self.eligible, ask=GRAPH_SHORTLIST)
+        way = OwnGraph(graph, self.eligible, ask=GRAPH_SHORTLIST, make=options.make)
         for ef in LADDER:
             graph.tuned(ef, shortlist=GRAPH_SHORTLIST, most=graph.arms)
             trial = self._of(way)
@@ -195,7 +237,7 @@ def _searching(way: Way | None, snapshot: Snapshot, eligible: EligibleRows) -> C
     """A search for the best arm by ``way``, and exactly where that finds too few."""
 
     def search(query: Vector) -> TopK:
-        found = way.search(snapshot, eligible, query, 1, NO_ROWS) if way is not None else None
+        found = way.search(snapshot, query, 1, NO_ROWS) if way is not None else None
         return found or search_exactly(snapshot.view, eligible, query, 1, NO_ROWS)
 
     return search

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.eligible_rows import EligibleRows
-from app.indexes.filtered_search import Way, search_exactly
+from app.indexes.filtered_search import search_exactly
+from app.indexes.filtered_ways import Way
 from app.indexes.snapshot import Snapshot
 from app.indexes.structure import Kind
 from app.indexes.table import not_in
@@ -17,7 +18,8 @@ from app.indexes.table import not_in
 class FilteredSnapshot(Snapshot):
     """As ``Snapshot``, of the arms of ``among`` alone. ``view`` still has all arms of the catalogue.
 
-    ``all_arms``: the snapshot of all arms. ``way``: how to search; None: every search is exact.
+    ``all_arms``: the snapshot of all arms. ``way``: how to search, at this moment; None: every
+    search is exact.
     ``expected_us`` is that of a search by ``way``, ``recent`` the queries of this filter.
     """
 
@@ -44,10 +46,12 @@ class FilteredSnapshot(Snapshot):
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         self._check(query, k)
         self.recent.append(query)
-        exclude = self._inside(exclude)
+        if len(exclude):
+            exclude = self._inside(exclude)
         if self.way is not None:
-            found = self.way.search(self.all_arms, self.among, query, min(k, self.size) or 1, exclude)
-            if found is not None and len(found.rows) >= min(k, self.size - len(exclude)):
+            count = self.among.count
+            found = self.way.search(self.all_arms, query, min(k, count) or 1, exclude)
+            if found is not None and len(found.rows) >= min(k, count - len(exclude)):
                 return found
         return search_exactly(self.view, self.among, query, k, exclude)
 

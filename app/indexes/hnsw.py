@@ -29,6 +29,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
+from itertools import count as counting
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -49,18 +50,21 @@ _CHUNK = 20_000
 _HEAD_NUMBERS = 32_768
 # hnswlib computes the distance 1 - x.q in float32. Features are scaled up, so that the 1 costs no digits.
 _LARGEST_NORM_EXPONENT = 30
+_NUMBERS = counting()
 
 
 class HnswGraph:
     """A graph over some rows of a view. Call ``tuned`` before searching it.
 
     ``rows`` (n,): the row of every label. ``covered``: rows of the view it was built over; later rows are
-    fresh. ``m``: links of an arm in the upper layers, twice as many in the lowest.
+    fresh. ``m``: links of an arm in the upper layers, twice as many in the lowest. ``number``: every graph
+    that is built or loaded has its own.
     """
 
     kind: ClassVar[Literal["hnsw"]] = "hnsw"
 
     def __init__(self, index: Any, rows: Rows, *, covered: int, m: int) -> None:
+        self.number = next(_NUMBERS)
         self._index = index
         self._rows = rows
         self._labels = places_of(rows, covered)
@@ -148,6 +152,11 @@ class HnswGraph:
     @property
     def dead(self) -> int:
         return self.wear.dead
+
+    @property
+    def ef(self) -> int:
+        """What it was tuned to."""
+        return self.wear.ef
 
     @property
     def missing(self) -> int:
@@ -263,9 +272,10 @@ class HnswGraph:
         self.wear.weigh([labels for labels in near if labels is not None])
 
     def bury(self, rows: Rows) -> None:
-        """Mark rows as deleted, each once. Searches in other threads may go on."""
+        """Mark rows as deleted, unless they are already. Searches in other threads may go on."""
         labels = self._labels[rows[rows < self.covered]].astype(np.int64)
-        self._bury_labels(labels[labels >= 0])
+        labels = labels[labels >= 0]
+        self._bury_labels(labels[~self.wear.gone[labels]])
 
     def moved(self, position: Rows, covered: int) -> HnswGraph:
         """The same graph after a compaction: row r is now ``position[r]``, -1 if it is gone."""

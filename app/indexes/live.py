@@ -245,7 +245,9 @@ class LiveIndex:
     def _swap_table(self, table: ArmTable, job: Maintenance) -> None:
         until = self._table.view()
         position = table.catch_up(job.view, until)
-        self._attributes.moved(_all_places(position, job.view, until))
+        places = _all_places(position, job.view, until)
+        table.replaces(until, places)
+        self._attributes.moved(places)
         if self._structure is not None:
             covered = int(job.view.live_rows.searchsorted(self._structure.covered))
             self._structure = self._structure.moved(position, covered)

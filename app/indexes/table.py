@@ -39,6 +39,14 @@ _FLOAT32 = np.dtype(np.float32)
 _NUMBERS = count()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Renumbering:
+    """How a compaction numbered the rows of ``table`` anew: row r became ``places[r]``, -1 if it was gone."""
+
+    table: int
+    places: NDArray[np.int32]
+
+
 @dataclass(frozen=True, eq=False)
 class ArmView:
     """The table at one moment; safe to read from any thread.
@@ -47,6 +55,7 @@ class ArmView:
     ``working`` is the float32 copy for scans, or ``features`` when their size leaves float32's range.
     ``died[row]`` is the row's place in ``dead`` or larger than any. ``largest_norm`` bounds all norms.
     Views of one ``table`` number their arms alike, and a later one's ``dead`` begins with an earlier one's.
+    ``renumbered``: the table that this one took the place of.
     """
 
     table: int
@@ -62,6 +71,7 @@ class ArmView:
     in_order: bool
     latest: dict[str, int]
     earlier: dict[int, int]
+    renumbered: Renumbering | None = None
 
     @property
     def rows(self) -> int:
@@ -132,6 +142,7 @@ class ArmTable:
         self._tombstones = 0
         self._largest_norm = 0.0
         self._in_order = True
+        self._renumbered: Renumbering | None = None
         self._view: ArmView | None = None
 
     @classmethod
@@ -160,7 +171,8 @@ class ArmTable:
     def memory_bytes(self) -> int:
         """Memory of the arrays, and about that of the ids."""
         arrays = (self._features, self._working, self._norms, self._revisions, self._died, self._dead)
-        return sum(array.nbytes for array in arrays) + _ID_BYTES * len(self._ids)
+        renumbered = self._renumbered.places.nbytes if self._renumbered is not None else 0
+        return sum(array.nbytes for array in arrays) + renumbered + _ID_BYTES * len(self._ids)
 
     def row_of(self, arm_id: str) -> int | None:
         row = self._latest.get(arm_id)
@@ -223,6 +235,11 @@ class ArmTable:
         self.append([until.ids[row] for row in rows.tolist()], until.features[rows], until.revisions[rows])
         return places
 
+    def replaces(self, other: ArmView, places: Rows) -> None:
+        """Say that it takes the place of another table, and where the rows of that one are now."""
+        self._renumbered = Renumbering(other.table, places.astype(np.int32))
+        self._view = None
+
     def _note(self, first: int, last: int) -> None:
         """Keep what is known of all rows true after rows [first, last) were written."""
         self._largest_norm = max(self._largest_norm, float(self._norms[first:last].max(initial=0.0)))
@@ -246,6 +263,7 @@ class ArmTable:
             in_order=self._in_order,
             latest=self._latest,
             earlier=self._earlier,
+            renumbered=self._renumbered,
         )
 
     def _reserve(self, rows: int) -> None:

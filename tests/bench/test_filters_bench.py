@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from app.algorithms.types import TopK
-from app.bench import attribute_memory, filter_churn, filters, served_filters
-from app.filters.filter import parse
+from app.bench import attribute_memory, filter_churn, filters, largest_filter, served_filters
+from app.filters.filter import MAX_CONDITIONS, parse
 from app.indexes.filtered_snapshot import FilteredSnapshot
 from app.indexes.hnsw import HnswGraph
 from app.services.catalogues import filtered_views
@@ -24,9 +24,10 @@ EVERYTHING = parse({})
 def small(monkeypatch):
     monkeypatch.setattr(filters, "QUICK_SIZES", (2_000,))
     monkeypatch.setattr(filters, "SHARES", (0.5, 0.01))
-    monkeypatch.setattr(filters, "QUICK_QUERIES", 60)
+    monkeypatch.setattr(filters, "QUERIES", {True: 60})
+    monkeypatch.setattr(largest_filter, "QUICK_ARMS", 2_000)
     monkeypatch.setattr(filters, "TURN", 15)
-    monkeypatch.setattr(filtered_views, "LEAST_PLANNED", 0)
+    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
     monkeypatch.setattr(attribute_memory, "QUICK_ARMS", 2_000)
     monkeypatch.setattr(filter_churn, "ARMS", 1_000)
     monkeypatch.setattr(filter_churn, "SHARES", (0.5, 0.05))
@@ -119,17 +120,39 @@ def test_ineligible_answers_show_while_arms_are_replaced(small, monkeypatch):
 def test_the_programs_in_numpy_find_the_best_eligible_arm(share):
     rng = np.random.default_rng(3)
     features, queries = rng.standard_normal((4_000, 8)), rng.standard_normal((20, 8))
-    let_in = np.zeros(4_000, dtype=np.bool_)
-    let_in[rng.permutation(4_000)[: int(4_000 * share)]] = True
+    column = rng.permutation(4_000).astype(float)
+    let_in = column < 4_000 * share
     scores = np.where(let_in, queries @ features.T, -np.inf)
-    working = features.astype(np.float32)
-    programs = (
-        filters.masked_scan(working, let_in),
-        filters.gathering(working, let_in),
-        filters.fastest(working, let_in, queries)[1],
-    )
-    for program in programs:
-        assert [program(query) for query in queries] == scores.argmax(axis=1).tolist()
+    ids = [f"a{row}" for row in range(4_000)]
+    plain = filters.Plain(features, features.astype(np.float32), ids)
+    known, new = filters.of_known(plain, let_in), filters.of_new(plain, column, 4_000 * share)
+    for program in (*known.values(), *new.values(), filters.fastest(known, queries)[1]):
+        for query, expected in zip(queries, scores, strict=True):
+            row, arm, score = program(query)
+            assert (row, arm) == (expected.argmax(), f"a{row}")
+            assert score == pytest.approx(expected[row])
+
+
+def test_the_largest_filter_is_as_large_as_allowed_and_right(monkeypatch):
+    wanted = largest_filter.largest()
+    assert wanted.conditions == MAX_CONDITIONS
+    monkeypatch.setattr(largest_filter, "QUICK_ARMS", 500)
+    row = largest_filter.row(quick=True)
+    rng = np.random.default_rng(largest_filter.SEED)
+    rng.standard_normal((500, largest_filter.DIM))
+    let_in = [wanted.matches(*document) for document in attribute_memory.documents(500, rng)]
+    assert (row["K"], row["eligible"]) == (500, sum(let_in))
+
+
+def test_a_missed_target_is_said_and_wrong_answers_fail(small, monkeypatch, capsys):
+    monkeypatch.setattr(filters, "NORMS", ("gaussian",))
+    monkeypatch.setattr(filters, "TARGETS", {**filters.TARGETS, "vs_numpy": ("most", 0.0)})
+    slow = filters.run(quick=True)
+    assert not slow["failed"]
+    assert "vs_numpy" in slow["rows"][0]["missed"]
+    assert "missed: search, 2000, gaussian, independent, 0.5, new: vs_numpy" in capsys.readouterr().out
+    monkeypatch.setattr(FilteredSnapshot, "search", lambda self, query, k: self.all_arms.search(query, k))
+    assert filters.run(quick=True)["failed"]
 
 
 @pytest.mark.parametrize("placement", filters.PLACEMENTS)
@@ -146,7 +169,7 @@ def test_placements_are_as_described(arms, placement):
 def test_answers_come_back_in_the_order_of_the_queries(monkeypatch):
     monkeypatch.setattr(filters, "TURN", 7)
     queries = np.arange(50.0)[:, None]
-    methods = [filters.Method(lambda query: int(query[0])) for _ in range(3)]
+    methods = [filters.Method(lambda query: (int(query[0]), "", 0.0)) for _ in range(3)]
     asyncio.run(filters.take_turns(methods, queries))
     for method in methods:
         assert method.rows == list(range(50))
@@ -162,7 +185,7 @@ def test_every_way_was_tried_when_the_plan_is_there(arms, monkeypatch):
         built.set()
         return original(*arguments, **options)
 
-    monkeypatch.setattr(filtered_views, "LEAST_PLANNED", 0)
+    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
     monkeypatch.setattr("app.indexes.filter_plan.QUICK_NUMBERS", 0)
     monkeypatch.setattr(HnswGraph, "build", build)
     searched(arms)

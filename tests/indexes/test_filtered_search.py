@@ -14,20 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.filters.filter import Filter, parse
 from app.indexes.eligible_rows import EligibleRows, eligible_rows
-from app.indexes.filter_plan import PlanOptions, plan_filter
-from app.indexes.filtered_search import (
-    CatalogueGraph,
-    OwnBlocks,
-    OwnCopy,
-    OwnGraph,
-    Way,
-    gather,
-    mask,
-)
+from app.indexes.filter_plan import FilterPlan, PlanOptions, plan_filter, renew
+from app.indexes.filtered_search import gather, mask
 from app.indexes.filtered_snapshot import FilteredSnapshot
+from app.indexes.filtered_ways import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph, Way
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
+from app.indexes.table import ArmView
 
 DIM = 3
 FILTERS = [
@@ -55,6 +49,10 @@ def built(view_rows: Rows, snapshot: Snapshot) -> HnswGraph:
     return graph
 
 
+def own_graph(graph: HnswGraph, eligible: EligibleRows) -> OwnGraph:
+    return OwnGraph(graph, eligible, ask=graph.arms, make=lambda snapshot, rows: built(rows, snapshot))
+
+
 def searched(way: Way | None, snapshot: Snapshot, eligible: EligibleRows) -> FilteredSnapshot:
     recent: deque[Vector] = deque(maxlen=4)
     return FilteredSnapshot(snapshot.view, None, 1.0, recent, snapshot.attributes, snapshot, eligible, way)
@@ -77,7 +75,7 @@ class Shop(RuleBasedStateMachine):
         self.followed: dict[Filter, EligibleRows] = {}
         self.ways: list[tuple[Filter, Way]] = []
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("app.indexes.filtered_search.MOST_ASKED", 1e9)
+        self.patch.setattr("app.indexes.filtered_ways.MOST_ASKED", 1e9)
 
     def teardown(self) -> None:
         self.patch.undo()
@@ -146,10 +144,10 @@ class Shop(RuleBasedStateMachine):
         elif kind == "blocks":
             self.ways.append((wanted, OwnBlocks(snapshot.view, eligible)))
         elif kind == "graph":
-            self.ways.append((wanted, CatalogueGraph(snapshot.view.table, 1_000)))
+            self.ways.append((wanted, CatalogueGraph(snapshot, eligible, 1_000)))
         elif eligible.count:
             graph = built(eligible.rows, snapshot)
-            self.ways.append((wanted, OwnGraph(graph, eligible, ask=graph.arms)))
+            self.ways.append((wanted, own_graph(graph, eligible)))
 
     @invariant()
     def every_way_finds_what_brute_force_finds(self) -> None:
@@ -163,16 +161,29 @@ class Shop(RuleBasedStateMachine):
             before = self.followed.get(wanted)
             followed = eligible_rows(wanted, snapshot.view, snapshot.attributes, before)
             self.followed[wanted] = followed
+            if before is not None and before.table == followed.table:
+                self._changed_as_said(before, followed)
             for found in (anew, followed):
                 assert found.rows.tolist() == expected.tolist()
                 assert found.count == len(expected)
             self._search(wanted, snapshot, followed, query)
 
+    def _changed_as_said(self, before: EligibleRows, now: EligibleRows) -> None:
+        change, were = now.since(before), set(before.rows.tolist())
+        assert sorted(change.came.tolist()) == sorted(set(now.rows.tolist()) - were)
+        assert sorted(change.went.tolist()) == sorted(were - set(now.rows.tolist()))
+
     def _search(self, wanted: Filter, snapshot: Snapshot, eligible: EligibleRows, query: Vector) -> None:
         rows, k = eligible.rows, 3
         exclude = rows[::4]
         left = rows[~np.isin(rows, exclude)]
-        own = [way for asked, way in self.ways if asked is wanted and way.serves(snapshot)]
+        own = []
+        for asked, way in [pair for pair in self.ways if pair[0] is wanted]:
+            self.ways.remove((asked, way))
+            followed = way.followed(snapshot, eligible)
+            assert followed is not None
+            own.append(followed)
+        self.ways += [(wanted, way) for way in own]
         for way in (None, *own):
             view = searched(way, snapshot, eligible)
             if isinstance(way, CatalogueGraph):  # short arms are not in it
@@ -185,7 +196,10 @@ class Shop(RuleBasedStateMachine):
             assert view.search(query, k, exclude).rows.tolist() == brute(snapshot, left, query, k)
             assert view.search_exact(query, 50).rows.tolist() == brute(snapshot, rows, query, 50)
             assert sorted(view.eligible(exclude).tolist()) == left.tolist()
-        for exact in (gather(snapshot.view, rows, query, k), mask(snapshot.view, eligible, query, k)):
+        for exact in (
+            gather(snapshot.view, rows, query, k),
+            mask(snapshot.view, eligible, query, k, NO_ROWS),
+        ):
             assert exact.rows.tolist() == brute(snapshot, rows, query, k)
 
 
@@ -207,6 +221,14 @@ def shop(arms: int, dim: int = 8) -> tuple[LiveIndex, Snapshot]:
 
 def options(*, copies: int = 1 << 30, graphs: int = 0) -> PlanOptions:
     return PlanOptions(copies, graphs, lambda snapshot, rows: built(rows, snapshot))
+
+
+def renewed(plan: FilterPlan, snapshot: Snapshot, eligible: EligibleRows) -> FilterPlan:
+    return renew(plan, snapshot, eligible, recent=[], rng=np.random.default_rng(3))
+
+
+def served_by(way: Way, eligible: EligibleRows) -> FilterPlan:
+    return FilterPlan(way, eligible.count, None, 1.0, 5.0)
 
 
 def planned(snapshot: Snapshot, wanted: Filter, given: PlanOptions) -> tuple[EligibleRows, object]:
@@ -243,7 +265,7 @@ def test_a_graph_that_finds_too_few_leaves_the_search_to_an_exact_one(monkeypatc
         return odd[:count]
 
     monkeypatch.setattr(HnswGraph, "nearest", too_few)
-    view = searched(CatalogueGraph(snapshot.view.table, 10), snapshot, eligible)
+    view = searched(CatalogueGraph(snapshot, eligible, 10), snapshot, eligible)
     query = np.random.default_rng(1).normal(size=8)
     found = view.search(query, 2)
     assert asked == [20]
@@ -254,7 +276,7 @@ def test_a_graph_that_finds_too_few_leaves_the_search_to_an_exact_one(monkeypatc
 def test_an_answer_of_a_graph_is_not_called_exact():
     _, snapshot = shop(2_000)
     eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
-    view = searched(CatalogueGraph(snapshot.view.table, 20), snapshot, eligible)
+    view = searched(CatalogueGraph(snapshot, eligible, 20), snapshot, eligible)
     found: TopK = view.search(np.ones(8), 1)
     assert not found.exact
     assert view.search_exact(np.ones(8), 1, NO_ROWS).exact
@@ -267,7 +289,7 @@ def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
     before = eligible_rows(wanted, snapshot.view, snapshot.attributes)
     way: Way = OwnBlocks(snapshot.view, before) if kind == "blocks" else OwnCopy(snapshot.view, before)
     if kind == "own_graph":
-        way = OwnGraph(built(before.rows, snapshot), before, ask=150)
+        way = own_graph(built(before.rows, snapshot), before)
     query = np.random.default_rng(4).normal(size=8)
     order = [snapshot.id_of(row) for row in brute(snapshot, snapshot.view.live_rows, query, 300)]
     even = [name for name in order if int(name[1:]) % 2 == 0]
@@ -276,9 +298,64 @@ def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
     index.remove(even[2:3])
     index.describe([odd], [([], {"even": True})])
     snapshot = index.snapshot()
-    view = searched(way, snapshot, eligible_rows(wanted, snapshot.view, snapshot.attributes, before))
+    eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes, before)
+    view = searched(way.followed(snapshot, eligible), snapshot, eligible)
     found = [view.id_of(row) for row in view.search(query, 4).rows.tolist()]
     expected = [name for name in order if name in {odd, *even[3:]}]
     assert found == expected[:4]
     out = snapshot.rows_of(expected[:1])
     assert [view.id_of(row) for row in view.search(query, 4, out).rows.tolist()] == expected[1:5]
+
+
+def test_blocks_by_norm_are_not_tried_where_all_norms_are_equal(monkeypatch: pytest.MonkeyPatch):
+    tried: list[int] = []
+    original = OwnBlocks.__init__
+
+    def noted(self: OwnBlocks, view: ArmView, eligible: EligibleRows) -> None:
+        tried.append(eligible.count)
+        original(self, view, eligible)
+
+    monkeypatch.setattr(OwnBlocks, "__init__", noted)
+    for is_unit in (True, False):
+        index = LiveIndex(8, IndexOptions(kind="exact"))
+        features = np.random.default_rng(3).normal(size=(600, 8))
+        if is_unit:
+            features /= np.linalg.norm(features, axis=1, keepdims=True)
+        index.upsert([f"a{number}" for number in range(600)], features, range(600))
+        planned(index.snapshot(), parse({}), options())
+        assert tried == ([] if is_unit else [600])
+
+
+def test_what_is_renewed_is_of_the_arms_of_now_and_measured_on_them():
+    index, snapshot = shop(600)
+    wanted = parse({"even": True})
+    before = eligible_rows(wanted, snapshot.view, snapshot.attributes)
+    plan = served_by(own_graph(built(before.rows, snapshot), before), before)
+    index.remove([f"a{number}" for number in range(0, 300, 2)])
+    snapshot = index.snapshot()
+    eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes, before)
+    again = renewed(plan, snapshot, eligible)
+    assert isinstance(again.way, OwnGraph)
+    assert (again.way.worn, again.recall_at_1, again.is_refuted) == (0.0, 1.0, False)
+    assert again.us != plan.us
+
+
+def test_a_graph_whose_recall_is_below_the_floor_serves_no_longer(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.indexes.filtered_ways.MOST_ASKED", 1.0)
+    _, snapshot = shop(2_000)
+    eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
+    plan = served_by(CatalogueGraph(snapshot, eligible, 200), eligible)
+    assert not renewed(plan, snapshot, eligible).is_refuted
+    monkeypatch.setattr(HnswGraph, "nearest", lambda graph, query, count: np.arange(graph.arms)[-count:])
+    refuted = renewed(plan, snapshot, eligible)
+    assert refuted.is_refuted
+    assert (refuted.way, refuted.recall_at_1) == (None, 1.0)
+    assert "recall" in refuted.reason
+
+
+def test_copies_of_a_plan_are_made_anew_without_measuring(monkeypatch: pytest.MonkeyPatch):
+    _, snapshot = shop(300)
+    eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
+    monkeypatch.setattr("app.indexes.filter_plan.compare", None)
+    again = renewed(served_by(OwnCopy(snapshot.view, eligible), eligible), snapshot, eligible)
+    assert isinstance(again.way, OwnCopy)

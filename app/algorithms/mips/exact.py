@@ -122,15 +122,14 @@ def best(approximate: Scores, error: float, k: int, vectors: Given, query: Vecto
     Shapes: approximate (K,); vectors (K, d); query (d,).
     Cost: about two passes over ``approximate``, and d reads for each row within 2 * error of the k-th best.
     """
-    rows = candidates(approximate, error, k)
-    if k == 1 and len(rows) == 1:
-        # The same operations as in row_scores, without its array of one row.
-        return TopK(rows, np.add.reduce(vectors[rows.item()] * query, keepdims=True), exact=True)
-    return ranked(rows, k, vectors, query)
+    return ranked(candidates(approximate, error, k), k, vectors, query)
 
 
 def ranked(rows: Rows, k: int, vectors: Given, query: Vector, *, exact: bool = True) -> TopK:
     """Return the best ``k`` of ``rows`` by their float64 scores, ties in row order."""
+    if k == 1 and len(rows) == 1:
+        # The same operations as in row_scores, without its array of one row.
+        return TopK(rows, np.add.reduce(vectors[rows.item()] * query, keepdims=True), exact=exact)
     scores = row_scores(vectors, rows, query)
     if k == 1 and len(rows):
         top = int(scores.argmax())

@@ -1,8 +1,9 @@
 """The arms that filters let in, of all catalogues: found once, kept up to date, searched the best way.
 
 A filter that was asked before costs nothing until its catalogue changes, and then as much as the change is
-large. After a few questions the ways to search are measured in a thread (``indexes.filter_plan``), and the
-best one serves from then on. Until then every arm that is let in is compared.
+large. A few arms are copied side by side when a filter is asked the second time. For more, the ways to search
+are measured in a thread after a few questions (``indexes.filter_plan``), and the best one serves from then
+on. Until then every arm that is let in is compared.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -21,9 +22,10 @@ import numpy as np
 from app.algorithms.types import Rows, Vector
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import EligibleRows, eligible_rows, work
-from app.indexes.filter_plan import FilterPlan, PlanOptions, plan_filter
-from app.indexes.filtered_search import exact_reads
+from app.indexes.filter_plan import FilterPlan, PlanOptions, graph_number, plan_filter, renew
+from app.indexes.filtered_search import exact_reads, is_gathered
 from app.indexes.filtered_snapshot import FilteredSnapshot
+from app.indexes.filtered_ways import CatalogueGraph, MakeGraph, OwnCopy, Way
 from app.indexes.hnsw import HnswGraph, arm_bytes
 from app.indexes.live import IndexOptions, Snapshot
 from app.indexes.scan_cost import measured_scan_cost
@@ -36,16 +38,28 @@ LONG_EVALUATION = 300_000  # values: about a millisecond
 EVALUATIONS = 2
 PLAN_AFTER = 4  # questions
 GRAPH_AFTER = 64
-LEAST_PLANNED = 20_000  # numbers: what is scanned in so little time needs no plan
+LOOK_EVERY = 4  # questions: after these, whether anything is to be measured or made anew
+SMALL_NUMBERS = (
+    65_536  # so few are scanned in some microseconds: a copy is made at once, and nothing measured
+)
 RECENT = 128
 GROWTH = 1.2
 REST = 20.0  # times what planning took
+WORN = 0.25  # share of what was built that came or went since: it is made anew
+WORN_OUT = 1.0  # the same of a graph: a search of it takes as long as an exact one
+RENEWAL_REST = 2.0  # times what making it anew took
 KNOWN_BYTES = 2_000
 SHOWN_CHARS = 4_096  # of a filter's key
 TEXT_COPIES = 3  # of what a filter says: as given, read, and as its key
 COPY_SHARE, GRAPH_SHARE = 0.25, 0.5  # of the memory for filters, for one of them
 _SEED = 0x66696C74
+AFTER_FAILURE_S = 60.0
+SMALL = "few arms are let in: they were copied side by side"
 NONE_ELIGIBLE = "the filter lets in no arm of the catalogue"
+
+
+Draws = np.random.Generator
+Work = Callable[[Snapshot, EligibleRows, Draws], FilterPlan]
 
 
 class Stopped(Exception):
@@ -54,21 +68,29 @@ class Stopped(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """What is known of one filter over one catalogue. ``uses``: how often it was asked."""
+    """What is known of one filter over one catalogue. ``uses``: how often it was asked.
+
+    ``way`` serves ``view``, the arms as they were when it was asked last; None: to be made. ``way`` may be
+    there without a ``plan``, and may have been lost since the plan was made.
+    """
 
     wanted: Filter
     eligible: EligibleRows
     plan: FilterPlan | None = None
+    way: Way | None = None
+    view: FilteredSnapshot | None = None
     uses: int = 0
-    is_planning: bool = False
-    rest_until: float = 0.0
+    is_busy: bool = False
+    plan_from: float = 0.0
+    renew_from: float = 0.0
     recent: deque[Vector] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     @property
     def memory_bytes(self) -> int:
-        way = self.plan.way if self.plan is not None else None
         said = KNOWN_BYTES + TEXT_COPIES * len(self.wanted.key)
-        return said + self.eligible.memory_bytes + (way.memory_bytes if way is not None else 0)
+        is_scanned = self.view is not None and not is_gathered(self.view.view, self.eligible)
+        held = self.eligible.memory_bytes(scanned=is_scanned)
+        return said + held + (self.way.memory_bytes if self.way is not None else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +132,18 @@ class FilteredViews:
         if wanted is None:
             return snapshot
         known = self._known.get((catalogue.uid, wanted.key))
-        if known is None or not known.eligible.is_of(snapshot.view, snapshot.attributes):
-            known = await self._followed(catalogue.uid, wanted, snapshot, known)
+        view = known.view if known is not None else None
+        if known is None or view is None or view.all_arms is not snapshot or known.uses == 1:
+            known, view = await self._followed(catalogue.uid, wanted, snapshot, known)
         known.uses += 1
-        self._plan_if_due(catalogue, snapshot, known)
-        return _filtered(snapshot, known)
+        if not known.uses % LOOK_EVERY:
+            self._look(catalogue, snapshot, known)
+        return view
 
-    async def _followed(self, uid: str, wanted: Filter, snapshot: Snapshot, known: _Known | None) -> _Known:
-        """What is known of a filter at this snapshot."""
+    async def _followed(
+        self, uid: str, wanted: Filter, snapshot: Snapshot, known: _Known | None
+    ) -> tuple[_Known, FilteredSnapshot]:
+        """What is known of a filter at this snapshot, and the view of it."""
         before = known.eligible if known is not None else None
         find = partial(eligible_rows, wanted, snapshot.view, snapshot.attributes, before)
         if work(wanted, snapshot.view, snapshot.attributes, before) <= LONG_EVALUATION:
@@ -128,9 +154,9 @@ class FilteredViews:
             known = self._known.peek((uid, wanted.key))  # somebody else may have asked meanwhile
         if known is None:
             known = _Known(wanted, eligible)
-        known.eligible = eligible
+        view = known.view = _followed(known, snapshot, eligible)
         self._known.put((uid, wanted.key), known, known.memory_bytes)
-        return known
+        return known, view
 
     def in_use(self, catalogue: Catalogue, most: int) -> Sequence[FilterStatus]:
         """The filters of a catalogue that were asked most often; those too long to be read are left out."""
@@ -144,50 +170,63 @@ class FilteredViews:
         for task in self._tasks:
             task.cancel()
 
-    def _plan_if_due(self, catalogue: Catalogue, snapshot: Snapshot, known: _Known) -> None:
-        if known.is_planning or known.uses < PLAN_AFTER or time.monotonic() < known.rest_until:
+    def _look(self, catalogue: Catalogue, snapshot: Snapshot, known: _Known) -> None:
+        """Begin to measure, or to make anew, what needs it."""
+        if known.is_busy or known.uses < PLAN_AFTER or _is_small(snapshot, known.eligible):
             return
-        if known.plan is not None and not _is_stale(known.plan, snapshot, known):
+        now = time.monotonic()
+        work: Work
+        if now >= known.plan_from and (known.plan is None or _is_stale(known.plan, snapshot, known)):
+            work = partial(self._planned, known, self._maker(catalogue))
+        elif known.plan is not None and now >= known.renew_from and _is_worn(known.plan, snapshot, known):
+            work = partial(_renewed, known, known.plan)
+        else:
             return
-        if exact_reads(snapshot.view, known.eligible) < LEAST_PLANNED:
-            return
-        known.is_planning = True
-        task = asyncio.create_task(self._plan(catalogue, known))
+        known.is_busy = True
+        task = asyncio.create_task(self._work(catalogue, known, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _plan(self, catalogue: Catalogue, known: _Known) -> None:
+    async def _work(self, catalogue: Catalogue, known: _Known, work: Work) -> None:
+        """Do it in a thread, one such work at a time, and serve by the plan that comes out."""
         try:
             async with self._planning:
-                started = time.monotonic()
-                wants_graph = known.uses >= GRAPH_AFTER
-                options = PlanOptions(
-                    copy_bytes=int(COPY_SHARE * self._capacity),
-                    graph_bytes=self._graph_bytes if wants_graph else 0,
-                    make=partial(self._graph, IndexOptions(**catalogue.record.index)),  # type: ignore[arg-type]  # checked when made
-                )
-                rng = np.random.default_rng((_SEED, int(catalogue.uid[:8], 16)))
-                make = partial(
-                    _planned,
-                    known.wanted,
-                    catalogue.index.snapshot(),
-                    known.eligible,
-                    options,
-                    recent=tuple(known.recent),
-                    rng=rng,
-                )
-                known.plan = await asyncio.to_thread(make)
-                known.rest_until = time.monotonic() + REST * (time.monotonic() - started)
+                snapshot, before = catalogue.index.snapshot(), known.eligible
+                draws = np.random.default_rng((_SEED, int(catalogue.uid[:8], 16)))
+
+                def run() -> FilterPlan:
+                    eligible = eligible_rows(known.wanted, snapshot.view, snapshot.attributes, before)
+                    return work(snapshot, eligible, draws)
+
+                known.plan = await asyncio.to_thread(run)
         except Stopped:
             return
-        except Exception:  # exact searches go on serving
+        except Exception:  # what served goes on serving
             log.exception("planning a filter of %s failed", catalogue.name)
-            known.rest_until = time.monotonic() + 60.0
+            known.plan_from = known.renew_from = time.monotonic() + AFTER_FAILURE_S
+            return
         finally:
-            known.is_planning = False
+            known.is_busy = False
+        known.way, known.view = known.plan.way, None
         key = catalogue.uid, known.wanted.key
         if self._known.peek(key) is known:
             self._known.put(key, known, known.memory_bytes)
+
+    def _planned(
+        self, known: _Known, make: MakeGraph, snapshot: Snapshot, eligible: EligibleRows, draws: Draws
+    ) -> FilterPlan:
+        started = time.monotonic()
+        options = PlanOptions(
+            copy_bytes=int(COPY_SHARE * self._capacity),
+            graph_bytes=self._graph_bytes if known.uses >= GRAPH_AFTER else 0,
+            make=make,
+        )
+        plan = plan_filter(snapshot, eligible, options, recent=tuple(known.recent), rng=draws)
+        known.plan_from = time.monotonic() + REST * (time.monotonic() - started)
+        return plan
+
+    def _maker(self, catalogue: Catalogue) -> MakeGraph:
+        return partial(self._graph, IndexOptions(**catalogue.record.index))  # type: ignore[arg-type]  # checked when made
 
     @property
     def _graph_bytes(self) -> int:
@@ -212,52 +251,78 @@ class FilteredViews:
             raise Stopped
 
 
-def _planned(
-    wanted: Filter,
-    snapshot: Snapshot,
-    before: EligibleRows,
-    options: PlanOptions,
-    *,
-    recent: Sequence[Vector],
-    rng: np.random.Generator,
+def _followed(known: _Known, snapshot: Snapshot, eligible: EligibleRows) -> FilteredSnapshot:
+    """The view of this snapshot; ``known`` follows."""
+    way = known.way.followed(snapshot, eligible) if known.way is not None else None
+    if _is_small(snapshot, eligible) and (way is None or way.worn > WORN):
+        way = OwnCopy(snapshot.view, eligible) if known.uses else None  # asked once, it may be asked no more
+    if known.plan is not None and way is not None:
+        known.plan = replace(known.plan, way=way)  # lets go of the earlier one
+    known.eligible, known.way = eligible, way
+    is_worn_out = way is not None and way.kind == "hnsw" and way.worn > WORN_OUT
+    return FilteredSnapshot(
+        snapshot.view,
+        None,
+        _expected_us(known, snapshot),
+        known.recent,
+        snapshot.attributes,
+        snapshot,
+        eligible,
+        None if is_worn_out else way,
+    )
+
+
+def _renewed(
+    known: _Known, plan: FilterPlan, snapshot: Snapshot, eligible: EligibleRows, draws: Draws
 ) -> FilterPlan:
-    """A plan for the arms that are let in at this snapshot. ``before``: those of an earlier moment."""
-    eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes, before)
-    return plan_filter(snapshot, eligible, options, recent=recent, rng=rng)
+    started = time.monotonic()
+    plan = renew(plan, snapshot, eligible, recent=tuple(known.recent), rng=draws)
+    known.renew_from = time.monotonic() + RENEWAL_REST * (time.monotonic() - started)
+    return plan
+
+
+def _expected_us(known: _Known, snapshot: Snapshot) -> float:
+    if known.plan is not None and known.way is not None:
+        return known.plan.us
+    if known.way is not None:
+        return measured_scan_cost().us(known.eligible.count * snapshot.view.dim)
+    return measured_scan_cost().us(exact_reads(snapshot.view, known.eligible))
+
+
+def _is_small(snapshot: Snapshot, eligible: EligibleRows) -> bool:
+    return eligible.count * snapshot.view.dim <= SMALL_NUMBERS
 
 
 def _is_stale(plan: FilterPlan, snapshot: Snapshot, known: _Known) -> bool:
-    """Whether what was measured is no longer so, or a graph of its own is worth trying by now."""
-    if plan.wants_graph and known.uses >= GRAPH_AFTER:
+    """Whether another way may be better by now: all of them are to be measured."""
+    if plan.is_refuted or (plan.wants_graph and known.uses >= GRAPH_AFTER):
         return True
-    if plan.whole.view.table != snapshot.view.table or plan.whole.structure is not snapshot.structure:
+    if (plan.graph is None) != (graph_number(snapshot) is None):
         return True
     count = known.eligible.count
     return not plan.count / GROWTH <= count <= plan.count * GROWTH
 
 
-def _filtered(snapshot: Snapshot, known: _Known) -> FilteredSnapshot:
-    plan, eligible = known.plan, known.eligible
-    way = plan.way if plan is not None and plan.way is not None and plan.way.serves(snapshot) else None
-    if way is not None and plan is not None:
-        us = plan.us
-    else:
-        us = measured_scan_cost().us(exact_reads(snapshot.view, eligible))
-    return FilteredSnapshot(
-        snapshot.view, None, us, known.recent, snapshot.attributes, snapshot, eligible, way
-    )
+def _is_worn(plan: FilterPlan, snapshot: Snapshot, known: _Known) -> bool:
+    """Whether what serves is to be made anew, or its recall to be measured again."""
+    if plan.way is None:
+        return False
+    if known.way is None or known.way.worn > WORN:
+        return True
+    return isinstance(known.way, CatalogueGraph) and plan.graph != graph_number(snapshot)
 
 
 def _status(snapshot: Snapshot, known: _Known) -> FilterStatus:
-    view, plan = _filtered(snapshot, known), known.plan
-    served = plan if plan is not None and view.way is not None else None
+    plan, way = known.plan, known.way
+    served = plan if plan is not None and way is not None else None
+    reason = SMALL if way is not None else "not measured yet"
     return FilterStatus(
         filter=known.wanted.document,
         eligible=known.eligible.count,
-        way=view.way.name if view.way is not None else "exact",
+        way=way.name if way is not None else "exact",
         uses=known.uses,
         recall_at_1=served.recall_at_1 if served else 1.0,
         ratio_mean=served.ratio_mean if served else 1.0,
-        expected_us=view.expected_us,
-        reason=plan.reason if plan is not None else "not measured yet",
+        expected_us=_expected_us(known, snapshot),
+        reason=plan.reason if plan is not None else reason,
     )

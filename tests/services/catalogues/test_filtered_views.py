@@ -7,15 +7,18 @@ import threading
 from dataclasses import asdict
 
 import numpy as np
+import pytest
 from waiting import wait_until
 
-from app.filters.filter import parse
+from app.filters.filter import Filter, parse
 from app.indexes import filter_plan
+from app.indexes.filter_plan import FilterPlan, graph_number
+from app.indexes.filtered_ways import CatalogueGraph
 from app.indexes.hnsw import HnswGraph, arm_bytes
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.catalogues import filtered_views
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_views import PLAN_AFTER, FilteredViews
+from app.services.catalogues.filtered_views import PLAN_AFTER, FilteredViews, FilterStatus
 from app.services.formats.records import CatalogueRecord
 
 DIM = 4
@@ -46,7 +49,7 @@ def test_long_filters_count_for_what_they_take_and_are_not_shown() -> None:
 
 def test_a_graph_that_there_is_no_memory_for_is_not_built(monkeypatch) -> None:
     """Building one of 500,000 arms takes minutes, in every plan."""
-    monkeypatch.setattr(filtered_views, "LEAST_PLANNED", 0)
+    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
     monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     built: list[int] = []
     original = HnswGraph.build
@@ -73,7 +76,7 @@ def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
 
 
 async def plan_two(monkeypatch) -> None:
-    monkeypatch.setattr(filtered_views, "LEAST_PLANNED", 0)
+    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
     begun, go_on = threading.Event(), threading.Event()
     original, planned = filtered_views.plan_filter, []
 
@@ -98,3 +101,125 @@ async def plan_two(monkeypatch) -> None:
     await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
     assert planned == [True, True]
     assert {status.reason for status in views.in_use(catalogue, 2)} != {"not measured yet"}
+
+
+def ask(views: FilteredViews, catalogue: Catalogue, wanted: Filter, times: int = 1) -> FilterStatus:
+    """Ask this often, wait for what is begun then, and show the filter."""
+
+    async def asked() -> None:
+        for _ in range(times):
+            (await views.of(catalogue, wanted)).search(np.ones(DIM), 1)
+        working = asyncio.all_tasks() - {asyncio.current_task()}
+        if working:
+            await asyncio.wait(working)
+
+    asyncio.run(asked())
+    return next(status for status in views.in_use(catalogue, 10) if status.filter == wanted.document)
+
+
+def compact(catalogue: Catalogue, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("app.indexes.live._LEAST_DEAD", 0)
+        patch.setattr("app.indexes.live._DEAD_SHARE", 0.0)
+        job = catalogue.index.begin_maintenance()
+    table = catalogue.index.snapshot().view.table
+    job.run()
+    catalogue.index.finish_maintenance(job)
+    assert catalogue.index.snapshot().view.table != table
+
+
+def test_few_arms_are_copied_when_they_are_asked_for_the_second_time() -> None:
+    catalogue, views, odd = of_arms(100), FilteredViews(capacity_bytes=1 << 20), parse({"odd": True})
+    assert ask(views, catalogue, odd).way == "exact"
+    status = ask(views, catalogue, odd)
+    assert (status.way, status.reason, status.recall_at_1) == ("copy", filtered_views.SMALL, 1.0)
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_copy_goes_on_when_the_table_is_compacted(small, monkeypatch) -> None:
+    catalogue, views, odd = of_arms(1_000), FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+    if not small:
+        monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+        monkeypatch.setattr(filter_plan, "LEAST_SPEEDUP", 0.0)  # a copy serves, however slow
+    assert ask(views, catalogue, odd, 8).way in {"copy", "blocks"}
+    catalogue.index.remove([str(arm) for arm in range(400)])
+    upsert(catalogue, 1_000, 1_100)
+    with monkeypatch.context() as patch:
+        patch.setattr(filtered_views, "plan_filter", None)
+        patch.setattr(filtered_views, "renew", None)
+        compact(catalogue, monkeypatch)
+        ask(views, catalogue, odd)
+    status = ask(views, catalogue, odd)
+    assert status.way in {"copy", "blocks"}
+    assert status.eligible == 350
+    view = asyncio.run(views.of(catalogue, odd))
+    for query in np.random.default_rng(1).standard_normal((20, DIM)):
+        assert view.search(query, 3).rows.tolist() == view.search_exact(query, 3).rows.tolist()
+
+
+def test_what_is_worn_is_made_anew_without_another_plan(monkeypatch) -> None:
+    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(filter_plan, "LEAST_SPEEDUP", 0.0)
+    catalogue, views, odd = of_arms(1_000), FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+    ask(views, catalogue, odd, 8)
+    renewed = []
+    original = filtered_views.renew
+
+    def renew(plan, snapshot, eligible, **rest):
+        renewed.append((plan.way.worn, eligible.count))
+        return original(plan, snapshot, eligible, **rest)
+
+    monkeypatch.setattr(filtered_views, "renew", renew)
+    monkeypatch.setattr(filtered_views, "plan_filter", None)
+    upsert(catalogue, 0, 400)  # of the same revisions: nothing is new
+    catalogue.index.remove([str(arm) for arm in range(400)])
+    upsert(catalogue, 1_000, 1_400)
+    ask(views, catalogue, odd, 8)
+    ((worn, count),) = renewed
+    assert worn > filtered_views.WORN
+    assert count == 500
+    ask(views, catalogue, odd, 8)
+    assert len(renewed) == 1
+
+
+def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monkeypatch) -> None:
+    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr("app.indexes.filtered_ways.MOST_ASKED", 1.0)
+    options = IndexOptions(kind="hnsw")
+    index = LiveIndex(DIM, options, threads=1)
+    catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), index)
+    upsert(catalogue, 0, 2_000)
+    maintained(catalogue)
+    views, odd = FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+
+    def by_graph(snapshot, eligible, options, **rest):
+        way = CatalogueGraph(snapshot, eligible, 200)
+        return FilterPlan(way, eligible.count, graph_number(snapshot), 1.0, 5.0, recall_at_1=0.991)
+
+    monkeypatch.setattr(filtered_views, "plan_filter", by_graph)
+    status = ask(views, catalogue, odd, 8)
+    status = ask(views, catalogue, odd, 8)
+    assert (status.way, status.recall_at_1) == ("graph", 0.991)
+    upsert(catalogue, 2_000, 2_200)
+    index._rest_until = 0.0
+    monkeypatch.setattr("app.indexes.live._CHANGED_SHARE", 0.0)
+    maintained(catalogue)
+    ask(views, catalogue, odd, 8)
+    status = ask(views, catalogue, odd)
+    assert (status.way, status.recall_at_1) == ("graph", 1.0)
+    monkeypatch.setattr(HnswGraph, "nearest", lambda graph, query, count: np.arange(graph.arms)[-count:])
+    index._rest_until = 0.0
+    upsert(catalogue, 2_200, 2_300)
+    maintained(catalogue)
+    monkeypatch.setattr(filtered_views, "RENEWAL_REST", 0.0)
+    next(iter(views._known._held.values()))[0].renew_from = 0.0
+    ask(views, catalogue, odd, 8)
+    assert ask(views, catalogue, odd).way == "exact"
+
+
+def maintained(catalogue: Catalogue) -> None:
+    job = catalogue.index.begin_maintenance()
+    assert job is not None
+    job.run()
+    catalogue.index.finish_maintenance(job)
+    assert catalogue.index.snapshot().kind == "hnsw"
