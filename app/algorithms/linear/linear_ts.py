@@ -34,7 +34,7 @@ def draw(posterior: Posterior, *, exploration: float, rng: np.random.Generator) 
     """
     if not 0.0 <= exploration < np.inf:
         raise InvalidParameter("exploration must be >= 0", loc=("exploration",))
-    noise = posterior.root @ rng.standard_normal(len(posterior.theta))
+    noise = posterior.noise(rng)
     noise *= exploration
     noise += posterior.theta
     return noise

@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,17 +76,36 @@ class RidgeSums:
         return lower
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Posterior:
+class Posterior(Protocol):
     """The estimate and a root of V^-1 after some rewards; all arrays are read-only.
 
     ``ridge`` is the one in V, which may be larger than what was asked for: see ``posterior``.
-    Shapes: theta (d,), root (d, d).
+    Shapes: theta (d,), root (d, r) with r >= d.
     """
+
+    @property
+    def theta(self) -> Vector: ...
+    @property
+    def root(self) -> Matrix: ...
+    @property
+    def ridge(self) -> float: ...
+
+    def noise(self, rng: np.random.Generator) -> Vector:
+        """A draw from N(0, V^-1). Shape: -> (d,). Cost: r normal draws."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factored:
+    """A ``Posterior`` whose root is square. Shapes: theta (d,), root (d, d)."""
 
     theta: Vector
     root: Matrix
     ridge: float
+
+    def noise(self, rng: np.random.Generator) -> Vector:
+        """Return root xi, xi standard normal. Shape: -> (d,). Cost: d normal draws, d^2 multiply-adds."""
+        return self.root @ rng.standard_normal(len(self.theta))
 
 
 def empty(dim: int) -> RidgeSums:
@@ -353,7 +373,7 @@ def learned(before: Posterior, features: Vector, value: float) -> Posterior:
 def _read_only(theta: Vector, root: Matrix, ridge: float) -> Posterior:
     theta.setflags(write=False)
     root.setflags(write=False)
-    return Posterior(theta, root, ridge)
+    return Factored(theta, root, ridge)
 
 
 def rounding_floor(gram: Matrix) -> float:
