@@ -17,9 +17,11 @@ from pydantic import (
     model_validator,
 )
 
+from app.api.contexts import ContextRuleBody, rule
 from app.api.fields import Identifier, Page, PageLimit, Temperature, Value
 from app.api.filters import FilterBody, wanted
 from app.api.limits import (
+    MAX_DIM,
     MAX_EXPLORE_CENTERS,
     MAX_HALF_LIFE_S,
     MAX_IDLE_TTL_S,
@@ -44,6 +46,16 @@ def _theory_or_number(value: Any, validate: ValidatorFunctionWrapHandler) -> Any
         raise ValueError('must be a number from 0 to 1000000, or "theory"') from None
 
 
+def _all_or_number(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return validate(value)
+    except ValidationError:
+        raise ValueError(f'must be a whole number from 1 to {MAX_DIM}, or "all"') from None
+
+
+Interactions = Annotated[
+    Annotated[int, Field(ge=1, le=MAX_DIM)] | Literal["all"], WrapValidator(_all_or_number)
+]
 Exploration = Annotated[
     Annotated[float, Field(ge=0, le=1e6)] | Literal["theory"], WrapValidator(_theory_or_number)
 ]
@@ -80,6 +92,8 @@ class ExploreBody(StrictModel):
 class BanditBody(StrictModel):
     """``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
     sub_ts searches; ``adaptive`` is the paper's ladder, its ratio ``eta`` (horizon^-1/2 if absent).
+    ``context``: what every choice is told besides. ``interactions``: how many directions of the arms it acts
+    on, all if absent.
     """
 
     catalogue: Identifier
@@ -102,6 +116,8 @@ class BanditBody(StrictModel):
     filter: FilterBody | None = None
     shift_rewards: bool = False
     solver: Literal["shortlist", "adaptive"] = "shortlist"
+    context: ContextRuleBody | None = None
+    interactions: Interactions | None = None
 
     @field_validator("prior")
     @classmethod
@@ -133,15 +149,23 @@ class BanditView(BaseModel):
     shift_rewards: bool
     solver: str
     filter: dict[str, Any] | None
+    context: dict[str, Any] | None = None
+    interactions: int | str | None = None
 
 
 @router.put("/{bandit}", response_model=BanditView)
 async def create(bandit: Identifier, body: BanditBody, bandits: BanditsDep) -> Response:
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
-    settings = body.model_dump(exclude={"reward", "explore"})
+    settings = body.model_dump(exclude={"reward", "explore", "context", "interactions"})
     explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
     wanted(body.filter)  # raises Invalid
-    record = BanditRecord(**settings, reward=RewardRule(**body.reward.model_dump()), explore=explore)
+    record = BanditRecord(
+        **settings,
+        reward=RewardRule(**body.reward.model_dump()),
+        explore=explore,
+        context=rule(body.context),
+        interactions=msgspec.UNSET if body.interactions is None else body.interactions,
+    )
     made, new = await bandits.create(bandit, record)
     return reply(_view(made), 201 if new else 200)
 
@@ -171,5 +195,5 @@ async def delete(bandit: str, bandits: BanditsDep) -> Response:
 
 
 def _view(bandit: Bandit) -> BanditView:
-    settings = msgspec.to_builtins(bandit.record)
+    settings = msgspec.to_builtins(msgspec.structs.replace(bandit.record, directions=msgspec.UNSET))
     return BanditView(id=bandit.name, **settings)

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
+from app.api.contexts import ContextBody
 from app.api.fields import Identifier, Seed
 from app.api.filters import FilterBody, RulesBody, rules, wanted
 from app.api.large_json import Items, Whole
@@ -24,6 +25,7 @@ router = APIRouter(prefix="/v1/bandits", tags=["choices"], route_class=JsonRoute
 class ChooseBody(StrictModel):
     """``baseline`` names a finished slate campaign, whose slate is served instead of a draw. ``filter``:
     which arms are eligible. ``rules``: arms that stand at given places, and how many may share a value.
+    ``context``: needed exactly when the bandit has one.
     """
 
     max_bytes: ClassVar[int] = MAX_IDS_BYTES
@@ -37,6 +39,7 @@ class ChooseBody(StrictModel):
     baseline: Identifier | None = None
     filter: FilterBody | None = None
     rules: RulesBody | None = None
+    context: ContextBody | None = None
 
 
 ChooseBody.in_pieces = Whole(ChooseBody)
@@ -113,4 +116,5 @@ async def _request(body: ChooseBody, slates: SlateCampaigns) -> ChooseRequest:
         arms,
         wanted(body.filter),
         rules(body.rules, body.k),
+        body.context,
     )

@@ -12,7 +12,7 @@ from app.api.fields import IDENTIFIER
 from app.api.services import BanditsDep, ChoosingDep, ForgettingDep, LearnersDep
 from app.api.strict_json import JsonRoute, reply, reply_with
 from app.services.bandits.bandits import Bandit
-from app.services.bandits.shifted import observed_theta
+from app.services.bandits.shifted import observed_theta, observed_weights
 from app.services.learning.learners import LearnerReport
 
 router = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
@@ -20,14 +20,28 @@ router = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute
 LearnerKey = Annotated[str, StringConstraints(pattern=f"^(_global|{IDENTIFIER})$")]
 
 
+class EncodingView(BaseModel):
+    """``dim`` is how many numbers a context becomes; ``columns`` what each of them means, if named."""
+
+    dim: int
+    columns: list[str] | None = None
+
+
 class LearnerView(BaseModel):
-    """x.theta predicts a reward; with ``shift_rewards`` x.theta + ``offset``, and precision is of d + 1."""
+    """x.theta predicts a reward; with ``shift_rewards`` x.theta + ``offset``, and precision is of d + 1.
+
+    Of a bandit with a context u, encoded as ``context`` tells: (P x)^T ``weights`` u more. P are
+    ``directions``, absent where all coordinates interact. Precision is of [x ; (P x) kron u].
+    """
 
     key: str
     version: int
     observations: int
     theta: list[float]
+    weights: list[list[float]] | None = None
+    context: EncodingView | None = None
     offset: float | None = None
+    directions: list[list[float]] | None = None
     precision: list[list[float]] | None = None
 
 
@@ -50,7 +64,7 @@ async def learner(
     key: LearnerKey,
     bandits: BanditsDep,
     learners: LearnersDep,
-    include: Annotated[Literal["precision"] | None, Query()] = None,
+    include: Annotated[Literal["precision", "directions"] | None, Query()] = None,
 ) -> Response:
     """A learner as stored now; a key that was never rewarded is at the prior, version 0."""
     owner = await bandits.get(bandit)
@@ -61,10 +75,14 @@ async def learner(
         "observations": report.observations,
         **_theta(owner, report),
     }
-    if include is None:
+    rows = None
+    if include == "precision":
+        rows = await report.precision()
+    elif include == "directions" and owner.context is not None:
+        rows = owner.context.directions
+    if include is None or rows is None:
         return reply(answer)
-    rows = await report.precision()
-    return await reply_with("precision", map(methodcaller("tolist"), rows), **answer)
+    return await reply_with(include, map(methodcaller("tolist"), rows), **answer)
 
 
 @router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
@@ -86,7 +104,14 @@ async def forget(bandit: str, key: LearnerKey, bandits: BanditsDep, forgetting: 
 
 def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:
     """What predicts rewards as users give them."""
-    if not bandit.record.shift_rewards:
-        return {"theta": report.theta.tolist()}
-    theta, offset = observed_theta(report.theta)
-    return {"theta": theta.tolist(), "offset": offset}
+    theta, shown = report.theta, dict[str, object]()
+    if bandit.context is not None:
+        encoding = bandit.context.encoding
+        theta, weights = bandit.context.weights(theta)
+        if bandit.record.shift_rewards:
+            weights = observed_weights(weights)
+        columns = {} if encoding.columns is None else {"columns": encoding.columns}
+        shown = {"weights": weights.tolist(), "context": {"dim": encoding.dim, **columns}}
+    if bandit.record.shift_rewards:
+        theta, shown["offset"] = observed_theta(theta)
+    return {"theta": theta.tolist(), **shown}

@@ -13,10 +13,23 @@ from app.services.bandits.bandits import (  # noqa: F401 - the service checks th
     MAX_KEY_LEARNER_BYTES,
     MAX_LEARNER_BYTES,
 )
+from app.services.bandits.context import (  # noqa: F401 - likewise
+    MAX_CONTEXT_KEY_LEARNER,
+    MAX_CONTEXT_LEARNER,
+)
+from app.services.bandits.encoding import (  # noqa: F401 - likewise
+    MAX_CONTEXT_DIM,
+    MAX_CONTEXT_FIELDS,
+    MAX_CONTEXT_NUMBER,
+    MAX_FIELD_NUMBER,
+    MAX_TEXT_CHARS,
+)
 from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - likewise
 from app.services.queries.centers import MAX_CENTER_READS, MAX_RANDOM_CENTER_READS  # noqa: F401 - likewise
 
 MAX_DIM = 4_096
+MAX_CATEGORY_CHARS = 256
+MAX_CONTEXT_BYTES = 2**16
 MAX_ARMS = 10_000
 MAX_K = 1_000
 MAX_EXCLUDE = 10_000

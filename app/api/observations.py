@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
+from app.api.contexts import ContextBody
 from app.api.fields import Identifier, Value
 from app.api.large_json import Items
 from app.api.limits import MAX_OBSERVATIONS_BYTES, MAX_REWARDS
@@ -23,6 +24,7 @@ class ObservationItem(StrictModel):
     arm: Identifier
     value: Value
     key: Identifier | None = None
+    context: ContextBody | None = None
 
 
 class ObservationsBody(StrictModel):
@@ -43,6 +45,6 @@ async def observe(
     wait: Annotated[Literal["applied"] | None, Query()] = None,
 ) -> Response:
     """Teach history, once per observation id."""
-    items = [Observation(item.id, item.arm, item.value, item.key) for item in body.observations]
+    items = [Observation(item.id, item.arm, item.value, item.key, item.context) for item in body.observations]
     receipt = await rewards.observe(await bandits.get(bandit), items)
     return await receipt_reply(rewards, receipt, wait)

@@ -29,6 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.algorithms import checks
 from app.algorithms.linear.ridge import Posterior
@@ -60,7 +61,7 @@ def directions(gram: Matrix, p: int) -> Matrix:
     return np.ascontiguousarray(found * signs[:, None])
 
 
-def phi(features: Matrix, directions: Matrix | None, contexts: Vector | Matrix) -> Matrix:
+def phi(features: Matrix, directions: Matrix | None, contexts: NDArray[np.floating]) -> Matrix:
     """Return [x ; (P x) kron u] of every row.
 
     ``directions`` is P, None: the identity. ``contexts`` is a context for each row, or one for all.
@@ -109,7 +110,7 @@ class Given:
         return _mapped(self.whole.noise(rng)[:, None], self.directions, self.context)[:, 0]
 
 
-def given(posterior: Posterior, directions: Matrix | None, context: Vector) -> Given:
+def given(posterior: Posterior, directions: Matrix | None, context: NDArray[np.floating]) -> Given:
     """Return the posterior of the query theta + P^T W u, from that of (theta, W).
 
     Every algorithm that takes a posterior then works on plain features. Nothing is random here; what is drawn
@@ -119,10 +120,10 @@ def given(posterior: Posterior, directions: Matrix | None, context: Vector) -> G
     Cost: p (d + m). Raises: InvalidShape.
     """
     checks.shape("context", context, (None,))
-    context = context.astype(np.float64)
-    theta = _mapped(posterior.theta[:, None], directions, context)[:, 0]
+    wide = context.astype(np.float64)
+    theta = _mapped(posterior.theta[:, None], directions, wide)[:, 0]
     theta.setflags(write=False)
-    return Given(posterior, theta, directions, context)
+    return Given(posterior, theta, directions, wide)
 
 
 def weights(theta: Vector, directions: Matrix | None, m: int) -> tuple[Vector, Matrix]:

@@ -8,14 +8,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
+from app.algorithms.linear.ridge import Posterior
+from app.algorithms.types import Vector
 from app.errors import Conflict, Invalid, NotFound
 from app.filters.filter import Filter, parse
 from app.indexes.snapshot import Snapshot
+from app.services.bandits import context as contexts
+from app.services.bandits.context import Context
+from app.services.bandits.encoding import Numbers32
 from app.services.bandits.shifted import ShiftedView
 from app.services.catalogues.catalogues import Catalogue, Catalogues
 from app.services.catalogues.learner_view import LearnerView
 from app.services.formats.pages import page_by_name
-from app.services.formats.records import BanditRecord, split_uid, state_bytes, with_uid
+from app.services.formats.records import BanditRecord, split_uid, state_bytes, vector_to_bytes, with_uid
 from app.storage.protocol import LearnerId, RegistryStore
 
 GLOBAL_LEARNER = "_global"
@@ -48,6 +55,7 @@ class Bandit:
     catalogue: Catalogue
     exploration: float
     wanted: Filter | None
+    context: Context | None = None
 
     @property
     def eta(self) -> float:
@@ -57,7 +65,7 @@ class Bandit:
     @property
     def learner_dim(self) -> int:
         """Dimension of what learners learn."""
-        return _learner_dim(self.record, self.catalogue)
+        return _learner_dim(self.record, self.catalogue, self.context)
 
     def wanting(self, wanted: Filter | None) -> Filter | None:
         """What an arm must be like to be chosen: what the bandit demands of all choices, and ``wanted``."""
@@ -72,6 +80,32 @@ class Bandit:
     def seen(self, snapshot: Snapshot) -> LearnerView:
         """A snapshot of the catalogue, as the learners see its arms."""
         return ShiftedView(snapshot) if self.record.shift_rewards else snapshot
+
+    def encoded(self, context: object) -> Numbers32 | None:
+        """The numbers of a context as it was sent; None of a bandit without. Raises Invalid.
+
+        ``context`` is needed exactly by a bandit that has one.
+        """
+        if self.context is None:
+            if context is not None:
+                raise Invalid("context is not used by this bandit", loc=("body", "context"))
+            return None
+        if context is None:
+            raise Invalid("context is required by this bandit", loc=("body", "context"))
+        return self.context.encoding.encode(context)
+
+    def given(self, posterior: Posterior, context: Numbers32 | None) -> Posterior:
+        """The posterior of what the arms are searched with, from that of a learner."""
+        if self.context is None or context is None:
+            return posterior
+        return self.context.given(posterior, context)
+
+    def lifted(self, features: Vector, context: Numbers32 | None) -> Vector:
+        """The features that a learner learns from, of an arm in a context; none: one of zeros.
+
+        With ``shift_rewards`` the fold transforms them further. Shapes: (d,) -> (D,).
+        """
+        return features if self.context is None else self.context.lifted(features, context)
 
     def learner_for(self, key: str | None) -> LearnerId:
         """The learner of a request. Raises Invalid when the key is missing, or not wanted."""
@@ -103,9 +137,15 @@ def _check_size(record: BanditRecord, dim: int) -> None:
         )
 
 
-def _learner_dim(record: BanditRecord, catalogue: Catalogue) -> int:
-    """One more than the catalogue's when rewards are shifted."""
-    return catalogue.dim + record.shift_rewards
+def _learner_dim(record: BanditRecord, catalogue: Catalogue, context: Context | None) -> int:
+    """The catalogue's, and more with a context; one more when rewards are shifted."""
+    more = 0 if context is None else context.more_numbers(catalogue.dim)
+    return catalogue.dim + more + record.shift_rewards
+
+
+def _asked(record: BanditRecord) -> BanditRecord:
+    """What a caller asks for: the same bandit, whatever arms the catalogue had when it was made."""
+    return msgspec.structs.replace(record, directions=msgspec.UNSET)
 
 
 class Bandits:
@@ -155,8 +195,16 @@ class Bandits:
                 f"wait_s must not be longer than a decision can be rewarded, {self._most_wait_s:g} s",
                 loc=("body", "reward", "wait_s"),
             )
-        record = self._policies[record.policy].completed(record)
-        await self._catalogues.get(record.catalogue)
+        record = contexts.completed(self._policies[record.policy].completed(record))
+        catalogue = await self._catalogues.get(record.catalogue)
+        contexts.check_size(record, catalogue.dim)
+        if isinstance(record.interactions, int):
+            if name not in self._served:
+                await self._refresh()
+            if name not in self._served:  # else its directions are those that it was made with
+                arms = catalogue.index.snapshot()
+                found = await asyncio.to_thread(contexts.directions_of, arms, record.interactions)
+                record = msgspec.structs.replace(record, directions=vector_to_bytes(found))
         async with self.changing:
             return await self._create(name, record)
 
@@ -164,13 +212,13 @@ class Bandits:
         catalogue = self._catalogues.served(record.catalogue)
         self._policies[record.policy].check_dim(catalogue.dim)
         if name not in self._served:  # one that a store has already goes on
-            _check_size(record, _learner_dim(record, catalogue))
+            _check_size(record, _learner_dim(record, catalogue, Context.of(record, catalogue.dim)))
         data = with_uid(secrets.token_hex(8), record)
         standing = await self._store.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:
             raise NotFound("the catalogue was deleted meanwhile")
         uid, existing = split_uid(standing, BanditRecord)
-        if existing != record:
+        if _asked(existing) != _asked(record):
             raise Conflict("a bandit of this name exists with another configuration")
         bandit = self._served.get(name)
         if bandit is None or bandit.uid != uid:
@@ -215,10 +263,11 @@ class Bandits:
             raise NotFound("no bandit of this name") from None
 
     def _made(self, name: str, uid: str, record: BanditRecord, catalogue: Catalogue) -> Bandit:
-        dim = _learner_dim(record, catalogue)
+        context = Context.of(record, catalogue.dim)
+        dim = _learner_dim(record, catalogue, context)
         exploration = self._policies[record.policy].exploration(record, dim)
         wanted = None if record.filter is None else parse(record.filter)
-        return Bandit(name, uid, record, catalogue, exploration, wanted)
+        return Bandit(name, uid, record, catalogue, exploration, wanted, context)
 
     def _drop(self, name: str) -> None:
         bandit = self._served.pop(name, None)

@@ -80,5 +80,10 @@ def observed_theta(theta: Vector) -> tuple[Vector, float]:
     return theta[:-1] * root, float(theta[-1] * root - 1.0)
 
 
+def observed_weights(weights: Matrix) -> Matrix:
+    """The weights of a context on the scale of observed rewards. Shapes: (p, m) -> (p, m)."""
+    return weights * math.sqrt(2.0)
+
+
 def _lifted(found: TopK, query: Vector) -> TopK:
     return TopK(found.rows, found.scores + query[-1] * _HALF_ROOT, found.exact)

@@ -31,8 +31,9 @@ class SlateWarmStart:
     async def append(self, campaign: SlateCampaign, bandit: Bandit, key: str | None) -> Receipt:
         """Append as many observations as the features have dimensions, or the campaign arms; each once.
 
-        They carry all that the totals say: see docs/papers/top-k-from-totals.md. Raises Conflict (the
-        campaign is still sampling), Invalid (key against scope, arms that the bandit's catalogue lacks).
+        They carry all that the totals say: see docs/papers/top-k-from-totals.md. Totals know of no context: a
+        bandit that has one learns from them as in a context of zeros. Raises Conflict (the campaign is still
+        sampling), Invalid (key against scope, arms that the bandit's catalogue lacks).
         """
         learner = bandit.learner_for(key)
         state = finished(campaign).state
@@ -46,7 +47,7 @@ class SlateWarmStart:
                 decision_key=None,
                 issued_ms=now_ms,
                 ttl_ms=self._ttl_ms,
-                payload=reward_payload(bandit.record, row, float(value), now_ms),
+                payload=reward_payload(bandit.record, bandit.lifted(row, None), float(value), now_ms),
                 known_entry=NOT_DECIDED,
             )
             for place, (row, value) in enumerate(zip(rows, values, strict=True))

@@ -11,6 +11,7 @@ from app.algorithms.linear.ridge import Posterior
 from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
+from app.services.bandits.encoding import Numbers32
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.rules import NO_RULES, LimitedSolver, Limits, Rules
@@ -29,6 +30,7 @@ class Ask:
     ``claim``     the same claim takes the same turns of a warm-up; None: every choice takes its own
     ``rng``       everything random is drawn from it
     ``arms``      ids of the arms to serve, in this order: of a baseline alone
+    ``context``   as it was encoded; None: the bandit has none
     """
 
     bandit: Bandit
@@ -40,6 +42,7 @@ class Ask:
     arms: Sequence[str] | None = None
     wanted: Filter | None = None
     rules: Rules = NO_RULES
+    context: Numbers32 | None = None
 
     def excluded(self, view: LearnerView) -> Rows:
         """The rows of ``exclude``, and of the arms that are pinned, each once."""
@@ -63,7 +66,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moment:
-    """A learner and a catalogue at the same moment: what it knows, and the arms as it sees them."""
+    """A learner and a catalogue at the same moment: what it knows, and the arms as it sees them.
+
+    ``posterior`` is the one for the context of the ask: of the query that the arms are searched with.
+    """
 
     posterior: Posterior
     view: LearnerView
@@ -71,11 +77,20 @@ class Moment:
     catalogue_version: int
 
     @classmethod
-    async def now(cls, learners: Learners, bandit: Bandit, identity: LearnerId) -> Moment:
+    async def now(
+        cls, learners: Learners, bandit: Bandit, identity: LearnerId, context: Numbers32 | None = None
+    ) -> Moment:
         """Awaits nothing for a learner in memory whose posterior was used before. Raises Unavailable."""
         learner = learners.cached(identity) or await learners.get(identity)
         posterior = learner.posterior or await learners.posterior(bandit, learner)
+        posterior = bandit.given(posterior, context)
         return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.version)
+
+    @classmethod
+    async def of(cls, learners: Learners, filtered: FilteredViews, ask: Ask) -> Moment:
+        """The moment of an ask: ``now``, of the arms that it wants."""
+        moment = await cls.now(learners, ask.bandit, ask.learner, ask.context)
+        return await moment.among(filtered, ask)
 
     async def among(self, filtered: FilteredViews, ask: Ask) -> Moment:
         """This moment, of the arms that the ask wants. Awaits nothing for a filter that was asked before."""

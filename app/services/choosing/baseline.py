@@ -12,7 +12,7 @@ from app.services.choosing.policy import Tools
 
 async def baseline(tools: Tools, ask: Ask) -> Selection:
     """Serve the arms of ``ask.arms`` that are in the catalogue and not excluded, at most k."""
-    moment = await (await Moment.now(tools.learners, ask.bandit, ask.learner)).among(tools.filtered, ask)
+    moment = await Moment.of(tools.learners, tools.filtered, ask)
     view = moment.view
     present = np.concatenate([NO_ROWS, *(view.rows_of([arm]) for arm in ask.arms or ())])
     rows = present[~np.isin(present, ask.excluded(view))]

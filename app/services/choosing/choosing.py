@@ -17,6 +17,7 @@ import numpy as np
 from app.errors import Invalid, NoArms, NotFound, within
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
+from app.services.bandits.encoding import Numbers32
 from app.services.bounded.turns import turn
 from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.baseline import baseline
@@ -26,6 +27,7 @@ from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
 from app.services.choosing.rules import NO_RULES, Rules
+from app.services.formats.records import context_to_bytes
 from app.services.learning.decisions import Decisions
 from app.services.learning.tokens import Decision, TokenSigner, new_decision_id
 from app.services.replicas.sync import Sync
@@ -43,6 +45,7 @@ class ChooseRequest:
     ``arms``       these, in this order, instead of a choice by the policy: a baseline
     ``wanted``     which arms are eligible, besides what the bandit demands of all
     ``rules``      arms that stand at given places, and how many may share a value
+    ``context``    as it was sent, where the bandit has one
     """
 
     key: str | None = None
@@ -54,6 +57,7 @@ class ChooseRequest:
     arms: Sequence[str] | None = None
     wanted: Filter | None = None
     rules: Rules = NO_RULES
+    context: object = None
 
 
 class Choosing:
@@ -80,7 +84,7 @@ class Choosing:
     async def choose(self, bandit: Bandit, request: ChooseRequest) -> Choice:
         """Choose, and wait for rewards where the bandit does.
 
-        Raises NoArms, Invalid (key against scope), Unavailable (a learner that is not in memory).
+        Raises NoArms, Invalid (key against scope, context), Unavailable (a learner that is not in memory).
         """
         choice = await self._choice(bandit, request)
         await self._wait_for_rewards(bandit, [choice])
@@ -106,18 +110,21 @@ class Choosing:
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> Choice:
         """A new choice, or the one that was made for this event before."""
         learner = bandit.learner_for(request.key)
+        context = bandit.encoded(request.context)
         if request.event_id is None:
-            return await self._new_choice(bandit, learner, request)
+            return await self._new_choice(bandit, learner, request, context)
         made = await self._store.get_event(learner, request.event_id)
         if made is None:
-            choice = await self._new_choice(bandit, learner, request)
+            choice = await self._new_choice(bandit, learner, request, context)
             record = record_of(choice)
             made = await self._store.put_event(learner, request.event_id, record, ttl_ms=self._token_ttl_ms)
             if made == record:
                 return choice
         return choice_of(made)
 
-    async def _new_choice(self, bandit: Bandit, learner: LearnerId, request: ChooseRequest) -> Choice:
+    async def _new_choice(
+        self, bandit: Bandit, learner: LearnerId, request: ChooseRequest, context: Numbers32 | None
+    ) -> Choice:
         """Select arms by the bandit's policy, and sign the decision."""
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         select = POLICIES[bandit.record.policy].choose if request.arms is None else baseline
@@ -132,6 +139,7 @@ class Choosing:
             request.arms,
             bandit.wanting(request.wanted),
             request.rules,
+            context,
         )
         if ask.rules.pins:
             await self._check_pins(ask)
@@ -173,6 +181,7 @@ class Choosing:
                 [view.revision_of(row) for row in rows],
                 deferred,
                 self._tools.learners.newest_entry(ask.learner),
+                None if ask.context is None else context_to_bytes(ask.context),
             )
         )
         columns = [ids, found.scores.tolist()]

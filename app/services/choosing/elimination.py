@@ -27,7 +27,7 @@ async def sub_elim_sets(tools: Tools, bandit: Bandit, learner: LearnerId) -> Set
 
 async def linear_elim(tools: Tools, ask: Ask) -> Selection:
     """Yang et al. 2022, section 5: the most uncertain living arm, by an exact pass. Cost: K d^2."""
-    moment = await (await Moment.now(tools.learners, ask.bandit, ask.learner)).among(tools.filtered, ask)
+    moment = await Moment.of(tools.learners, tools.filtered, ask)
     exclude, limits = ask.excluded(moment.view), ask.limits(moment.view)
     choose = partial(pick_exactly, moment, rules_of(ask.bandit), ask.k, exclude, limits)
     is_long = full_work(ask.bandit, moment.view) > INLINE_WORK

@@ -56,7 +56,7 @@ async def igw(tools: Tools, ask: Ask) -> Selection:
 
     Cost: one search of the index for max(k, ``shortlist``) arms, and O(k n).
     """
-    moment = await (await Moment.now(tools.learners, ask.bandit, ask.learner)).among(tools.filtered, ask)
+    moment = await Moment.of(tools.learners, tools.filtered, ask)
     record, theta, offset = ask.bandit.record, moment.posterior.theta, 0.0
     if record.shift_rewards:
         theta, offset = observed_theta(theta)

@@ -35,13 +35,13 @@ _ROWS = (
         "sub_ts",
         thompson.sub_ts,
         theory_delta=_delta_of_a_round,
-        options=ANY_PRIOR | {"explore", "solver"},
+        options=ANY_PRIOR | {"context", "explore", "solver"},
     ),
     Policy(
         "linear_ts",
         thompson.linear_ts,
         theory_delta=_delta_of_a_round,
-        options=ANY_PRIOR | {"explore"},
+        options=ANY_PRIOR | {"context", "explore"},
     ),
     # Elimination is for good, so it has no prior that changes and does not discount.
     Policy(
@@ -64,7 +64,7 @@ _ROWS = (
         "softmax",
         softmax,
         theory_delta=_delta_of_a_round,
-        options=ANY_PRIOR | {"temperature"},
+        options=ANY_PRIOR | {"context", "temperature"},
         defaults={"temperature": 1.0},
         propensities=True,
     ),
@@ -72,7 +72,7 @@ _ROWS = (
         "igw",
         igw,
         theory_delta=_delta_of_a_round,
-        options=ANY_PRIOR | {"gamma"},
+        options=ANY_PRIOR | {"context", "gamma"},
         defaults={"gamma": 100.0},
         propensities=True,
     ),

@@ -29,6 +29,11 @@ SPECIAL_OPTIONS: Mapping[str, object] = {
     "solver": "shortlist",
     "prior": "plain",
     "half_life_s": None,
+    "context": msgspec.UNSET,
+}
+# Why some policies do not have an option.
+REASONS: Mapping[str, str] = {
+    "context": "an arm that is eliminated in one context may be the best one in another",
 }
 
 
@@ -42,6 +47,11 @@ class Tools:
     elimination: EliminationCache
     warm_up: WarmUp
     covers: Covers
+
+
+def _refusal(option: str, policy: str) -> str:
+    reason = f": {REASONS[option]}" if option in REASONS else ""
+    return f"{option} does not go with the policy {policy}{reason}"
 
 
 def _nothing(record: BanditRecord) -> Sequence[tuple[str, str]]:  # noqa: ARG001 - of every record
@@ -76,7 +86,7 @@ class Policy:
     def completed(self, record: BanditRecord) -> BanditRecord:
         """The record with this policy's defaults. Raises Invalid, naming every field that it refuses."""
         found: list[tuple[Location, str]] = [
-            (("body", option), f"{option} does not go with the policy {self.name}")
+            (("body", option), _refusal(option, self.name))
             for option, absent in SPECIAL_OPTIONS.items()
             if option not in self.options and getattr(record, option) != absent
         ]

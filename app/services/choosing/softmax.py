@@ -38,7 +38,7 @@ async def softmax(tools: Tools, ask: Ask) -> Selection:
 
     Temperature and scores are in the scale of rewards, also when these are shifted.
     """
-    moment = await (await Moment.now(tools.learners, ask.bandit, ask.learner)).among(tools.filtered, ask)
+    moment = await Moment.of(tools.learners, tools.filtered, ask)
     record, theta, offset = ask.bandit.record, moment.posterior.theta, 0.0
     if record.shift_rewards:
         theta, offset = observed_theta(theta)

@@ -59,7 +59,7 @@ async def linear_ts(tools: Tools, ask: Ask) -> Selection:
 
 async def _choose(tools: Tools, ask: Ask, way: Solver) -> Selection:
     bandit = ask.bandit
-    moment = await (await Moment.now(tools.learners, bandit, ask.learner)).among(tools.filtered, ask)
+    moment = await Moment.of(tools.learners, tools.filtered, ask)
     view = moment.view
     solver = way.over(tools, bandit, view)
     if bandit.record.explore is None:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from app.algorithms.linear.ridge import RidgeSums
 from app.algorithms.types import Vector
@@ -54,8 +55,31 @@ class ExploreRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     centers: int
 
 
+class ContextField(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A named field of a context. Which parameters it has depends on its kind: see ``bandits.encoding``."""
+
+    name: str
+    kind: str
+    values: list[str] | None = None
+    period: float | None = None
+    mean: float | None = None
+    scale: float | None = None
+    size: int | None = None
+
+
+class ContextRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a context is: a vector of ``dim`` numbers, or named ``fields``."""
+
+    dim: int | None = None
+    fields: list[ContextField] | None = None
+
+
 class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a bandit is made with."""
+    """What a bandit is made with.
+
+    ``interactions``, ``directions``: set where ``context`` is. ``directions`` are those of the catalogue when
+    the bandit was made, float64 row by row; unset with interactions "all". What is unset is not stored.
+    """
 
     catalogue: str
     policy: str
@@ -77,6 +101,9 @@ class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     solver: Literal["shortlist", "adaptive"] = "shortlist"
     filter: dict[str, Any] | None = None
     gamma: float | None = None
+    context: ContextRule | msgspec.UnsetType = msgspec.UNSET
+    interactions: int | Literal["all"] | msgspec.UnsetType = msgspec.UNSET
+    directions: bytes | msgspec.UnsetType = msgspec.UNSET
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):
@@ -175,6 +202,14 @@ def split_uid(data: bytes, kind: type[T]) -> tuple[str, T]:
 
 def vector_to_bytes(vector: Vector) -> bytes:
     return np.ascontiguousarray(vector, dtype="<f8").tobytes()
+
+
+def context_to_bytes(context: NDArray[np.float32]) -> bytes:
+    return context.astype("<f4", copy=False).tobytes()
+
+
+def bytes_to_context(data: bytes) -> NDArray[np.float32]:
+    return np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)
 
 
 def bytes_to_vector(data: bytes) -> Vector:

@@ -118,16 +118,16 @@ class Decisions:
 
     async def _record(self, bandit: Bandit, decision: Decision, from_ms: int) -> tuple[bytes, int]:
         """The record to log, and when it is due. An arm whose features are gone is left out of it."""
-        rule = bandit.record.reward
+        rule, context = bandit.record.reward, decision.encoded_context
         arms, payloads = [], []
         for arm, revision in zip(decision.arms, decision.revisions, strict=True):
             await turn()
             features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
             if features is not None:
                 arms.append(arm)
-                payloads.append(
-                    reward_payload(bandit.record, features, rule.default or 0.0, decision.issued_ms)
-                )
+                lifted = bandit.lifted(features, context)
+                default = rule.default or 0.0
+                payloads.append(reward_payload(bandit.record, lifted, default, decision.issued_ms))
         record = LoggedDecision(
             decision.bandit_uid,
             decision.learner,

@@ -48,12 +48,16 @@ class Reward:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A reward that was not decided here: history. It counts once per ``id`` and learner."""
+    """A reward that was not decided here: history. It counts once per ``id`` and learner.
+
+    ``context``: as it was sent, where the bandit has one.
+    """
 
     id: str
     arm: str
     value: float
     key: str | None = None
+    context: object = None
 
 
 class Rejected(Exception):
@@ -95,6 +99,7 @@ class RewardEntries:
         features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
         if features is None:
             raise Rejected("unknown_arm")
+        lifted = bandit.lifted(features, decision.encoded_context)
         decision_key = f"{decision.id}/{arm}"
         is_sum = rule.aggregate == "sum"
         write = RewardWrite(
@@ -103,7 +108,7 @@ class RewardEntries:
             decision_key=decision_key if is_sum or rule.wait_s is not None else None,
             issued_ms=decision.issued_ms,
             ttl_ms=None,
-            payload=reward_payload(bandit.record, features, reward.value, decision.issued_ms),
+            payload=reward_payload(bandit.record, lifted, reward.value, decision.issued_ms),
             expires_ms=decision.expires_ms,
             known_entry=decision.known_entry,
         )
@@ -116,7 +121,11 @@ class RewardEntries:
     def of_observation(
         self, bandit: Bandit, observation: Observation, features: Vector | None, now_ms: int
     ) -> RewardWrite:
-        """The entry; ``features`` are the arm's, None when it is unknown. Raises Rejected."""
+        """The entry; ``features`` are the arm's, None when it is unknown.
+
+        Raises Rejected, and Invalid for the context.
+        """
+        context = bandit.encoded(observation.context)
         per_key = bandit.record.scope == "per_key"
         if per_key != (observation.key is not None):
             raise Rejected("key_required" if per_key else "key_not_used")
@@ -129,7 +138,9 @@ class RewardEntries:
             decision_key=None,
             issued_ms=now_ms,
             ttl_ms=self._observation_ttl_ms,
-            payload=reward_payload(bandit.record, features, observation.value, now_ms),
+            payload=reward_payload(
+                bandit.record, bandit.lifted(features, context), observation.value, now_ms
+            ),
             known_entry=NOT_DECIDED,
         )
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from app.errors import within
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.turns import turn
 from app.services.learning.decisions import hidden_of
@@ -84,7 +85,10 @@ class Rewards:
         return await self.append(writes, receipt)
 
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
-        """Append history to the log of one bandit, once per observation id."""
+        """Append history to the log of one bandit, once per observation id.
+
+        Raises Invalid, before anything is appended: a context that the bandit cannot take, or lacks.
+        """
         features = await self._entries.features_of(bandit, {item.arm for item in observations})
         now_ms = time.time_ns() // 1_000_000
         receipt = Receipt()
@@ -92,7 +96,8 @@ class Rewards:
         for position, item in enumerate(observations):
             await turn()
             try:
-                write = self._entries.of_observation(bandit, item, features.get(item.arm), now_ms)
+                with within(("body", "observations", position)):
+                    write = self._entries.of_observation(bandit, item, features.get(item.arm), now_ms)
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
             else:

@@ -10,16 +10,20 @@ import base64
 import binascii
 import hmac
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from app.errors import ShortlistError
+from app.services.formats.records import bytes_to_context
 from app.storage.protocol import DecisionId, LearnerId
 
 TAG_LENGTH = 16
 NUMBER_LENGTH = 4
+ALWAYS_WRITTEN = 9  # fields of a decision
 RejectCode = Literal["invalid_token", "expired"]
 
 
@@ -30,6 +34,9 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``revisions``   of the features of each arm, when it was chosen
     ``deferred``    it can be rewarded only after it was activated
     ``known_entry`` number of the newest entry of the reward log that was known, of the learner's partition
+    ``context``     as it was encoded, float32
+
+    Fields that are None at the end, after the first nine, are not written.
     """
 
     bandit_uid: str
@@ -41,11 +48,17 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     revisions: list[int]
     deferred: bool = False
     known_entry: int | None = None
+    context: bytes | None = None
 
     @property
     def identity(self) -> DecisionId:
         """Who decided, and which of its decisions it is."""
         return DecisionId(LearnerId(self.bandit_uid, self.learner), self.id)
+
+    @property
+    def encoded_context(self) -> NDArray[np.float32] | None:
+        """None: the bandit has no context."""
+        return None if self.context is None else bytes_to_context(self.context)
 
 
 _decode = msgspec.msgpack.Decoder(Decision).decode
@@ -95,7 +108,7 @@ class TokenSigner:
         self._secret = secrets[current]
 
     def sign(self, decision: Decision) -> str:
-        signed = self._number + self._encode(decision)
+        signed = self._number + self._encode(_written(decision))
         return text_of(signed + _tag(self._secret, signed))
 
     def verify(self, token: str, *, now_ms: int) -> Decision:
@@ -116,6 +129,14 @@ class TokenSigner:
         if decision.expires_ms <= now_ms:
             raise BadToken("expired")
         return decision
+
+
+def _written(decision: Decision) -> Sequence[object]:
+    fields = msgspec.structs.astuple(decision)
+    end = len(fields)
+    while end > ALWAYS_WRITTEN and fields[end - 1] is None:
+        end -= 1
+    return fields[:end]
 
 
 def _number(number: int) -> bytes:
