@@ -39,7 +39,7 @@ class ChooseBody(StrictModel):
     baseline: Identifier | None = None
     filter: FilterBody | None = None
     rules: RulesBody | None = None
-    context: ContextBody | None = None
+    context: ContextBody = None
 
 
 ChooseBody.in_pieces = Whole(ChooseBody)

@@ -59,7 +59,7 @@ def rule(body: ContextRuleBody | None) -> ContextRule | msgspec.UnsetType:
 
 
 def _is_context(value: Any) -> Any:
-    if isinstance(value, list | dict):
+    if value is None or isinstance(value, list | dict):
         return value
     raise ValueError("must be a list of numbers, or an object of named fields")
 
@@ -68,6 +68,7 @@ _SCHEMA = {
     "anyOf": [
         {"type": "array", "items": {"type": "number"}},
         {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}},
+        {"type": "null"},
     ]
 }
 # What is in it is checked by the bandit: its errors name the field.

@@ -24,7 +24,7 @@ class ObservationItem(StrictModel):
     arm: Identifier
     value: Value
     key: Identifier | None = None
-    context: ContextBody | None = None
+    context: ContextBody = None
 
 
 class ObservationsBody(StrictModel):
