@@ -1,10 +1,12 @@
 """What a reward costs on disk: the growth of the data folder, and how fast rewards come in.
 
-    python -m load_tests.bytes_per_reward [--dims 16 64 256 1024] [--rewards N] [--bursts] [--json FILE]
+    python -m load_tests.bytes_per_reward [--dims 16 64 256 1024] [--contexts 32,30,8 32,32,31] [--rewards N]
+        [--bursts] [--json FILE]
 
 Rewards are sent one after the other, each when the one before it is applied, to one global learner of a
-service with the embedded store: so many that the learner gets two checkpoints. ``--bursts``: one request of
-10,000 observations of one learner, and 100,000 keys with one observation each, until all are applied.
+service with the embedded store: so many that the learner gets two checkpoints. ``--contexts``: of bandits
+with a context, each as d,m,p; a learner has d + p m numbers. ``--bursts``: one request of 10,000 observations
+of one learner, and 100,000 keys with one observation each, until all are applied.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,11 +37,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and write the figures."""
     parser = argparse.ArgumentParser(prog="python -m load_tests.bytes_per_reward", description=__doc__)
     parser.add_argument("--dims", type=int, nargs="*", default=DIMS)
+    parser.add_argument("--contexts", type=_sizes, nargs="*", default=CONTEXTS, metavar="d,m,p")
     parser.add_argument("--rewards", type=int, help="to send, at each dimension")
     parser.add_argument("--bursts", action="store_true", help="also send many at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions and all figures")
     parsed = parser.parse_args(arguments)
-    rows = [one_by_one(dim, parsed.rewards) for dim in parsed.dims]
+    rows = [one_by_one(Sizes(dim), parsed.rewards) for dim in parsed.dims]
+    rows += [one_by_one(sizes, parsed.rewards) for sizes in parsed.contexts]
     if parsed.bursts:
         rows += [burst("global", BURST), burst("per_key", KEYS)]
     result = report("bytes_per_reward", rows, seed=SEED)
@@ -48,13 +52,36 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def one_by_one(dim: int, rewards: int | None) -> dict[str, Any]:
+class Sizes(NamedTuple):
+    """Dimension of the arms, numbers of the context, and how many directions of the arms interact with it."""
+
+    dim: int
+    context: int = 0
+    interactions: int = 0
+
+    @property
+    def learner(self) -> int:
+        return self.dim + self.context * self.interactions
+
+
+CONTEXTS = (Sizes(32, 30, 8), Sizes(32, 32, 31))
+
+
+def _sizes(text: str) -> Sizes:
+    return Sizes(*map(int, text.split(",")))
+
+
+def one_by_one(sizes: Sizes, rewards: int | None) -> dict[str, Any]:
     """Bytes a reward, and rewards a second."""
-    count = rewards or max(500, CHECKPOINTS * dim)
-    with _service(dim, "global") as (client, folder):
+    count = rewards or max(500, CHECKPOINTS * sizes.learner)
+    rng = np.random.default_rng(SEED)
+    with _service(sizes, "global") as (client, folder):
         tokens: list[str] = []
         while len(tokens) < count:
-            wanted: dict[str, Any] = {"requests": [{}] * min(BATCH, count - len(tokens))}
+            asks: list[dict[str, Any]] = [{}] * min(BATCH, count - len(tokens))
+            if sizes.context:
+                asks = [{"context": rng.normal(size=sizes.context).tolist()} for _ in asks]
+            wanted = {"requests": asks}
             answer = client.call("POST", "/v1/bandits/b/choose/batch", wanted)
             tokens += [choice["decision"] for choice in answer["results"]]
         before, began = _size(folder), time.perf_counter()
@@ -62,13 +89,13 @@ def one_by_one(dim: int, rewards: int | None) -> dict[str, Any]:
             body = {"rewards": [{"decision": token, "value": 0.5}]}
             client.call("POST", "/v1/rewards?wait=applied", body)
         seconds, grown = time.perf_counter() - began, _size(folder) - before
-    return _row("one by one", dim, count, grown, seconds)
+    return _row("one by one", sizes, count, grown, seconds)
 
 
 def burst(scope: str, count: int) -> dict[str, Any]:
     """Observations in requests of 10,000, of one learner or each of a key of its own."""
     rng = np.random.default_rng(SEED)
-    with _service(BURST_DIM, scope) as (client, folder):
+    with _service(Sizes(BURST_DIM), scope) as (client, folder):
         before, began = _size(folder), time.perf_counter()
         for first in range(0, count, BURST):
             items: list[dict[str, Any]] = [
@@ -79,13 +106,15 @@ def burst(scope: str, count: int) -> dict[str, Any]:
                 items = [{**item, "key": f"key-{item['id']}"} for item in items]
             client.call("POST", "/v1/bandits/b/observations?wait=applied", {"observations": items})
         seconds, grown = time.perf_counter() - began, _size(folder) - before
-    return _row(f"burst, {scope}", BURST_DIM, count, grown, seconds)
+    return _row(f"burst, {scope}", Sizes(BURST_DIM), count, grown, seconds)
 
 
-def _row(what: str, dim: int, count: int, grown: int, seconds: float) -> dict[str, Any]:
+def _row(what: str, sizes: Sizes, count: int, grown: int, seconds: float) -> dict[str, Any]:
+    context = {"context": sizes.context, "interactions": sizes.interactions, "learner_dim": sizes.learner}
     return {
         "what": what,
-        "dim": dim,
+        "dim": sizes.dim,
+        **(context if sizes.context else {}),
         "rewards": count,
         "bytes_per_reward": round(grown / count),
         "per_s": round(count / seconds, 1),
@@ -93,7 +122,7 @@ def _row(what: str, dim: int, count: int, grown: int, seconds: float) -> dict[st
 
 
 @contextmanager
-def _service(dim: int, scope: str) -> Iterator[tuple[Client, Path]]:
+def _service(sizes: Sizes, scope: str) -> Iterator[tuple[Client, Path]]:
     """A client of a new service with one bandit ``b``, and its data folder."""
     rng = np.random.default_rng(SEED)
     with tempfile.TemporaryDirectory(prefix="shortlist-") as scratch:
@@ -101,10 +130,13 @@ def _service(dim: int, scope: str) -> Iterator[tuple[Client, Path]]:
         command = ["-c", SHORTLIST, "serve", "--port", "0", "--log-level", "info", "--data-dir", str(folder)]
         with running(command, log=Path(scratch, "service.log")) as server:
             client = Client(server.host, server.port)
-            client.call("PUT", "/v1/catalogues/c", {"dim": dim})
-            arms = [{"id": f"a{n}", "features": rng.normal(size=dim).tolist()} for n in range(ARMS)]
+            client.call("PUT", "/v1/catalogues/c", {"dim": sizes.dim})
+            arms = [{"id": f"a{n}", "features": rng.normal(size=sizes.dim).tolist()} for n in range(ARMS)]
             client.call("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-            client.call("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts", "scope": scope})
+            bandit: dict[str, Any] = {"catalogue": "c", "policy": "sub_ts", "scope": scope}
+            if sizes.context:
+                bandit |= {"context": {"dim": sizes.context}, "interactions": sizes.interactions}
+            client.call("PUT", "/v1/bandits/b", bandit)
             yield client, folder
             client.close()
 

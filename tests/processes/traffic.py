@@ -7,6 +7,7 @@ acknowledged, so the sums are known exactly: values are integers and their sums 
 
 import asyncio
 from collections import defaultdict
+from typing import Any, ClassVar
 
 import httpx
 import numpy as np
@@ -18,11 +19,29 @@ LOST = (httpx.TransportError,)
 
 
 class Traffic:
-    """Clients, one per key, who choose and reward, and remember what must have been learned."""
+    """Clients, one per key, who choose and reward, and remember what must have been learned.
+
+    ``options`` are those of the bandit, ``dim`` is how many numbers a learner has.
+    """
+
+    options: ClassVar[dict[str, Any]] = {}
+    dim = 3
+
+    def request(self, key: str) -> dict[str, Any]:
+        """The body of the next choice."""
+        return {"key": key}
+
+    def learned_from(self, arm: str, request: dict[str, Any]) -> list[float]:
+        """The features that a reward of this arm teaches."""
+        return ARMS[arm]
+
+    def estimate(self, learner: dict[str, Any]) -> list[float]:
+        """What a learner shows, as ``dim`` numbers."""
+        return list(learner["theta"])
 
     def __init__(self) -> None:
         self.expected: dict[str, list[tuple[list[float], float]]] = defaultdict(list)
-        self.pending: dict[str, tuple[str, str, float]] = {}
+        self.pending: dict[str, tuple[str, list[float], float]] = {}
         self.numbers = iter(range(1, 10**9))
         self.statuses: set[int] = set()
         self.acknowledged = 0
@@ -32,15 +51,17 @@ class Traffic:
         """Choose if nothing is pending, then reward; False when there was no answer."""
         try:
             if key not in self.pending:
-                answer = await http.post("/v1/bandits/b/choose", json={"key": key})
+                request = self.request(key)
+                answer = await http.post("/v1/bandits/b/choose", json=request)
                 self.statuses.add(answer.status_code)
                 if answer.status_code != 200:
                     return False
                 choice = answer.json()
-                self.pending[key] = (choice["decision"], choice["arms"][0]["id"], float(next(self.numbers)))
+                row = self.learned_from(choice["arms"][0]["id"], request)
+                self.pending[key] = (choice["decision"], row, float(next(self.numbers)))
             else:
                 self.sent_again += 1
-            token, arm, value = self.pending[key]
+            token, row, value = self.pending[key]
             body = {"rewards": [{"decision": token, "value": value}]}
             answer = await http.post("/v1/rewards", json=body)
         except LOST:
@@ -51,7 +72,7 @@ class Traffic:
         receipt = answer.json()
         assert receipt["accepted"] + receipt["duplicate"] == 1, receipt
         del self.pending[key]
-        self.expected[key].append((ARMS[arm], value))
+        self.expected[key].append((row, value))
         self.acknowledged += 1
         return True
 
@@ -76,14 +97,15 @@ class Traffic:
             learner = (await http.get(f"/v1/bandits/b/learners/{key}?include=precision")).json()
             rows = self.expected[key]
             assert learner["observations"] == learner["version"] == len(rows), key
-            X, r = np.array([row for row, _ in rows]).reshape(-1, 3), np.array([value for _, value in rows])
+            X = np.array([row for row, _ in rows]).reshape(-1, self.dim)
+            r = np.array([value for _, value in rows])
             V = np.array(learner["precision"])
-            assert np.array_equal(V, np.eye(3) + X.T @ X), key
-            np.testing.assert_allclose(V @ learner["theta"], X.T @ r, rtol=1e-9, atol=1e-6)
+            assert np.array_equal(V, np.eye(self.dim) + X.T @ X), key
+            np.testing.assert_allclose(V @ self.estimate(learner), X.T @ r, rtol=1e-9, atol=1e-6)
 
     async def build(self, http: httpx.AsyncClient) -> None:
         arms = [{"id": name, "features": row} for name, row in ARMS.items()]
         (await http.put("/v1/catalogues/c", json={"dim": 3})).raise_for_status()
         (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
-        body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
+        body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", **self.options}
         (await http.put("/v1/bandits/b", json=body)).raise_for_status()

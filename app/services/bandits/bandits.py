@@ -199,14 +199,20 @@ class Bandits:
         catalogue = await self._catalogues.get(record.catalogue)
         contexts.check_size(record, catalogue.dim)
         if isinstance(record.interactions, int):
-            if name not in self._served:
-                await self._refresh()
-            if name not in self._served:  # else its directions are those that it was made with
-                arms = catalogue.index.snapshot()
-                found = await asyncio.to_thread(contexts.directions_of, arms, record.interactions)
-                record = msgspec.structs.replace(record, directions=vector_to_bytes(found))
+            record = await self._with_directions(name, record, record.interactions)
         async with self.changing:
             return await self._create(name, record)
+
+    async def _with_directions(self, name: str, record: BanditRecord, count: int) -> BanditRecord:
+        """The record with the directions that the bandit has, or would have if it were made now."""
+        catalogue = await self._catalogues.get_stocked(record.catalogue)
+        if name not in self._served:
+            await self._refresh()
+        standing = self._served.get(name)
+        if standing is not None and _asked(standing.record) == record:
+            return standing.record
+        found = await asyncio.to_thread(contexts.directions_of, catalogue.index.snapshot(), count)
+        return msgspec.structs.replace(record, directions=vector_to_bytes(found))
 
     async def _create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
         catalogue = self._catalogues.served(record.catalogue)

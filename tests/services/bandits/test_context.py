@@ -1,0 +1,118 @@
+"""What bandits with and without a context store: records, tokens and entries."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from world import World, bandit_record
+
+from app.errors import Invalid
+from app.services.bandits.context import directions_of
+from app.services.catalogues.catalogues import Arm
+from app.services.formats.records import (
+    BanditRecord,
+    ContextField,
+    ContextRule,
+    RewardPayload,
+    bytes_to_vector,
+    pack,
+    reward_payload,
+    unpack,
+)
+from app.services.learning.tokens import Decision, TokenSigner, raw_of
+
+pytestmark = pytest.mark.anyio
+
+# As it was signed before there were contexts.
+TOKEN = (
+    "AAAAB5mwMDEyMzQ1Njc4OWFiY2RlZqNhbm6wQUFBQUFBQUFBQUFBQUFBQc8AAAGLz-VoAM8AAAGLz-6PwJKhYaFikgMFwgxG-WPEbAj"
+    "WfEbHTBOLVXOk"
+)
+DECISION = Decision(
+    "0123456789abcdef", "ann", "A" * 16, 1_700_000_000_000, 1_700_000_600_000, ["a", "b"], [3, 5], False, 12
+)
+
+
+def signer() -> TokenSigner:
+    made = TokenSigner()
+    made.use({7: b"0123456789abcdef"}, current=7)
+    return made
+
+
+def test_a_token_without_a_context_has_the_bytes_that_it_always_had():
+    assert signer().sign(DECISION) == TOKEN
+    assert signer().verify(TOKEN, now_ms=0) == DECISION
+    assert DECISION.encoded_context is None
+
+
+def test_a_token_carries_its_context_bit_for_bit():
+    context = np.array([0.1, -3.5e-20, 1e6], dtype=np.float32)
+    decision = msgspec.structs.replace(DECISION, context=context.tobytes())
+    token = signer().sign(decision)
+    found = signer().verify(token, now_ms=0)
+    assert found == decision
+    assert found.encoded_context is not None
+    assert found.encoded_context.tobytes() == context.tobytes()
+    assert len(raw_of(token)) == len(raw_of(TOKEN)) + 2 + 12
+
+
+def test_a_record_without_a_context_does_not_mention_it():
+    record = bandit_record()
+    assert not set(msgspec.msgpack.decode(pack(record))) & {"context", "interactions", "directions"}
+    assert unpack(pack(record), BanditRecord) == record
+
+
+def test_a_record_with_a_context_is_read_as_it_was_written():
+    fields = [ContextField("device", "category", values=["a"]), ContextField("hour", "cycle", period=24.0)]
+    record = bandit_record(context=ContextRule(fields=fields), interactions=2, directions=b"x" * 16)
+    assert unpack(pack(record), BanditRecord) == record
+
+
+def test_an_entry_without_a_context_is_of_plain_features():
+    payload = reward_payload(bandit_record(prior="pooled"), np.array([1.0, 2.0]), 0.5, 17)
+    assert payload.hex() == (
+        "93c410000000000000f03f0000000000000040cb3fe000000000000095cb000000000000000011cb0000000000000000c3c2"
+    )
+
+
+async def test_an_entry_with_a_context_has_the_lifted_features(world: World):
+    bandit = await world.bandit(context=ContextRule(dim=2))
+    context = np.array([0.5, 3.0], dtype=np.float32)
+    lifted = bandit.lifted(np.array([1.0, 2.0]), context)
+    assert lifted.tolist() == [1.0, 2.0, 0.5, 3.0, 1.0, 6.0]
+    payload = unpack(reward_payload(bandit.record, lifted, 1.0, 0), RewardPayload)
+    assert bytes_to_vector(payload.features).tolist() == lifted.tolist()
+    assert bandit.lifted(np.array([1.0, 2.0]), None).tolist() == [1.0, 2.0, 0.0, 0.0, 0.0, 0.0]
+    assert bandit.learner_dim == 6
+
+
+async def test_directions_are_those_of_all_arms_and_stay(world: World):
+    await world.catalogue("d", dim=5, arms=1)
+    catalogue = await world.service.catalogues.get("d")
+    rows = np.random.default_rng(3).normal(size=(400, 5)) * [9.0, 1.0, 4.0, 0.1, 2.0]
+    arms = [Arm(f"r{n}", row) for n, row in enumerate(rows.tolist())]
+    await world.service.catalogues.upsert(catalogue, arms)
+    bandit = await world.bandit("b", "d", context=ContextRule(dim=2), interactions=2)
+    assert bandit.context is not None
+    found = bandit.context.directions
+    assert found is not None
+    np.testing.assert_allclose(found @ found.T, np.eye(2), atol=1e-12)
+    assert np.abs(found[0, 0]) > 0.9
+    assert np.abs(found[1, 2]) > 0.9
+    assert directions_of(catalogue.index.snapshot(), 2).tobytes() == found.tobytes()
+    await world.service.catalogues.upsert(catalogue, [Arm("far", [0.0, 0.0, 0.0, 1e4, 0.0])])
+    same = await world.bandit("b", "d", context=ContextRule(dim=2), interactions=2)
+    assert same.context is not None
+    assert same.context.directions is found
+    assert directions_of(catalogue.index.snapshot(), 2).tobytes() != found.tobytes()
+
+
+async def test_a_bandit_is_found_again_also_when_its_catalogue_is_empty_now(world: World):
+    bandit = await world.bandit("b", "c", context=ContextRule(dim=2), interactions=1)
+    catalogue = await world.service.catalogues.get("c")
+    await world.service.catalogues.remove(catalogue, [f"a{n}" for n in range(4)])
+    assert await world.bandit("b", "c", context=ContextRule(dim=2), interactions=1) is bandit
+    with pytest.raises(Invalid) as raised:
+        await world.bandit("new", "c", context=ContextRule(dim=2), interactions=1)
+    assert raised.value.errors[0][0] == ("body", "interactions")
