@@ -16,6 +16,7 @@ has kept in memory, and reads none. An entry that cannot be folded becomes a dea
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -37,6 +38,7 @@ from workers.waiters import Waiters
 log = logging.getLogger("shortlist.worker")
 
 BATCH = 500
+LAP_S = 0.025  # from one lap to the next: what comes meanwhile is folded and written together
 RETRY_S = 0.2
 TRIM_EVERY_S = 60.0
 
@@ -92,6 +94,8 @@ class RewardWorker:
         self._folding = asyncio.Lock()
         self._memory = Budget(MOST_NUMBERS)  # of the batches at hand, in numbers
         self._due = set(range(store.partitions))
+        self._lap_began = -LAP_S
+        self._hurry = asyncio.Event()
         self._watermarks: dict[int, str] = {}
         self._waiters = Waiters()
         self._stopping = False
@@ -105,11 +109,13 @@ class RewardWorker:
         """Finish the batch at hand, then return from ``run``."""
         self._stopping = True
         self._awake.set()
+        self._hurry.set()
 
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
         """True once the entry is applied; False when it is not within ``WAIT_S``."""
         if entry_order(self._watermarks.get(partition, "0-0")) >= entry_order(entry_id):
             return True
+        self._hurry.set()
         return await self._waiters.wait(partition, entry_id, WAIT_S)
 
     async def run(self) -> None:
@@ -132,10 +138,23 @@ class RewardWorker:
     async def drain(self) -> None:
         """Apply everything that is in the log of the partitions that are due, all of them side by side."""
         while self._due and not self._stopping:
+            await self._pace()
             due, self._due = set(filter(self._owns, self._due)), set()
             outcomes = await asyncio.gather(*map(self._try_to_advance, due), return_exceptions=True)
             for failure in filter(None, outcomes):
                 raise failure
+
+    async def _pace(self) -> None:
+        """Return when the next lap may begin: ``LAP_S`` after the last one began, at once if somebody waits.
+
+        A step costs the store and this process much more than one more entry in it.
+        """
+        rest_s = self._lap_began + LAP_S - time.monotonic()
+        if rest_s > 0 and not self._waiters.any:
+            self._hurry.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), rest_s)
+        self._lap_began = time.monotonic()
 
     async def _try_to_advance(self, partition: int) -> None:
         try:

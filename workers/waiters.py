@@ -13,6 +13,11 @@ class Waiters:
     def __init__(self) -> None:
         self._waiting: dict[int, list[tuple[tuple[int, int], asyncio.Future[bool]]]] = {}
 
+    @property
+    def any(self) -> bool:
+        """Whether there are some."""
+        return bool(self._waiting)
+
     async def wait(self, partition: int, entry_id: str, timeout_s: float) -> bool:
         """True once ``reached`` says so; False when it does not within ``timeout_s``."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

@@ -161,18 +161,29 @@ def tails(partition: int, bandit_uid: str = "") -> str:
 
 
 def seen(partition: int, learner: LearnerId, dedupe_key: str) -> str:
-    return f"{_partition(partition)}seen:{_delimited(learner)}:{dedupe_key}"
+    return _partition(partition) + seen_field(learner, dedupe_key)
+
+
+def seen_field(learner: LearnerId, dedupe_key: str) -> str:
+    return f"seen:{_delimited(learner)}:{dedupe_key}"
 
 
 def seen_first(partition: int, learner: LearnerId, decision_key: str) -> str:
-    return f"{_partition(partition)}seen-first:{_delimited(learner)}:{decision_key}"
+    return _partition(partition) + seen_first_field(learner, decision_key)
 
 
-def seen_until(partition: int, expires_ms: int | None = None) -> str:
-    """Of decisions that expire then; without it the stem that scripts complete."""
-    if expires_ms is None:
-        return f"{_partition(partition)}seen-until:"
-    return f"{_partition(partition)}seen-until:{-(-expires_ms // SEEN_PERIOD_MS) * SEEN_PERIOD_MS}"
+def seen_first_field(learner: LearnerId, decision_key: str) -> str:
+    return f"seen-first:{_delimited(learner)}:{decision_key}"
+
+
+def seen_until(partition: int, ends_ms: int | None = None) -> str:
+    """Of decisions of one period: see ``seen_ends_ms``; without it the stem that scripts complete."""
+    return f"{_partition(partition)}seen-until:{'' if ends_ms is None else ends_ms}"
+
+
+def seen_ends_ms(expires_ms: int) -> int:
+    """The end of the period of decisions that expire then."""
+    return -(-expires_ms // SEEN_PERIOD_MS) * SEEN_PERIOD_MS
 
 
 def seen_ends(partition: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from app.errors import Invalid
 from app.storage import redis_keys as keys
@@ -21,12 +21,15 @@ class RedisRewardLog(RedisPart):
             return []
         names = [keys.log(partition), keys.watermark(partition)]
         names += [keys.refused(partition), keys.seen_ends(partition), keys.ledger(partition)]
-        arguments: list[Argument] = [self._room.of("dedupe", partition)]
+        arguments: list[Argument] = [self._room.of("dedupe", partition), 0]
+        length = 0
         for reward in rewards:
-            names += _reward_keys(partition, reward)
-            arguments += (*reward.learner, "" if reward.decision_key is None else "1")
-            arguments += (reward.issued_ms, optional(reward.known_entry), optional(reward.expires_ms))
-            arguments += (optional(reward.ttl_ms), reward.payload)
+            home, dedupe = _dedupe_keys(partition, reward)
+            names += (home, keys.forgotten(partition, reward.learner))
+            arguments += (*reward.learner, reward.issued_ms, optional(reward.known_entry), reward.payload)
+            arguments += dedupe
+            length += len(home) + len(dedupe[2]) + len(dedupe[3])
+        arguments[1] = 4 * length  # bytes of UTF-8, at most
         held, answers = await self._redis.script("append_rewards", names, arguments)
         if held:
             self._room.taken("dedupe", partition, held)
@@ -67,19 +70,19 @@ class RedisRewardLog(RedisPart):
         return [answer.decode() for answer in await self._redis.script("replay_dead", names, ids)]
 
 
-def _reward_keys(partition: int, reward: RewardWrite) -> Iterable[str]:
-    learner = reward.learner
-    seen = keys.seen(partition, learner, reward.dedupe_key)
-    first = seen_until = seen
+def _dedupe_keys(partition: int, reward: RewardWrite) -> tuple[str, tuple[Argument, Argument, str, str]]:
+    """The key where the reward's dedupe keys are, or that is the only one; and what the script needs."""
     if reward.expires_ms is None:
         check_positive("ttl_ms", reward.ttl_ms or 0)
         if reward.decision_key is not None:
             raise Invalid("a decision expires", loc=("expires_ms",))
-    else:
-        seen_until = keys.seen_until(partition, reward.expires_ms)
-        if reward.decision_key is not None:
-            first = keys.seen_first(partition, learner, reward.decision_key)
-    return seen, first, keys.forgotten(partition, learner), seen_until
+        return keys.seen(partition, reward.learner, reward.dedupe_key), ("", reward.ttl_ms or 0, "", "")
+    ends_ms = keys.seen_ends_ms(reward.expires_ms)
+    name = keys.seen_field(reward.learner, reward.dedupe_key)
+    first = ""
+    if reward.decision_key is not None:
+        first = keys.seen_first_field(reward.learner, reward.decision_key)
+    return keys.seen_until(partition, ends_ms), (reward.expires_ms, ends_ms, name, first)
 
 
 def _appended(answer: bytes) -> Appended:

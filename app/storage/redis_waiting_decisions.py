@@ -95,11 +95,11 @@ class RedisWaitingDecisions(RedisPart):
         arguments: list[Argument] = [len(decisions), *(decision.member for decision in decisions)]
         for write in writes:
             learner = write.decision.learner
-            names.append(keys.seen_first(partition, learner, write.decision_key))
-            names.append(keys.forgotten(partition, learner))
-            names.append(keys.seen_until(partition, write.expires_ms))
+            ends_ms = keys.seen_ends_ms(write.expires_ms)
+            names += (keys.seen_until(partition, ends_ms), keys.forgotten(partition, learner))
             arguments += (write.decision.member, *learner)
             arguments += (write.issued_ms, optional(write.known_entry), write.payload)
+            arguments += (ends_ms, keys.seen_first_field(learner, write.decision_key))
         last: bytes | None = await self._redis.script("append_defaults", names, arguments)
         return last.decode() if last else None
 

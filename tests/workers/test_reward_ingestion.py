@@ -477,6 +477,28 @@ async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: RedisS
     await running
 
 
+async def test_what_comes_within_a_lap_is_applied_in_one_step(
+    one: RedisStore, monkeypatch: pytest.MonkeyPatch
+):
+    """And at once if somebody waits for it: no lap here would end by itself."""
+    going, steps = worker(one, poll_s=3_600), list[int]()
+    monkeypatch.setattr(going, "_applied", lambda step: steps.append(step.entries))
+    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)])
+    await going.drain()
+    monkeypatch.setattr(reward_ingestion, "LAP_S", 3_600)
+    running = asyncio.create_task(going.run())
+    for start in range(1, 8):
+        await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=start)
+        going.wake(0)
+    assert steps == [1]
+    *_, last = await one.read_log(0, "0-0", 10)
+    assert await going.wait_applied(0, last.entry_id) is True
+    assert steps == [1, 7]
+    going.wake(0)
+    going.stop()  # neither does a stop wait for the next lap
+    await asyncio.wait_for(running, 60)
+
+
 async def test_waiting_for_what_never_comes_ends_too(one: RedisStore, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reward_ingestion, "WAIT_S", 0.05)
     assert await worker(one).wait_applied(0, "99999999999999-1") is False

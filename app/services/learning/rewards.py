@@ -69,7 +69,8 @@ class Rewards:
         writes: list[tuple[int, RewardWrite]] = []
         deferred: dict[int, Decision] = {}
         for position, item in enumerate(rewards):
-            await turn()
+            if position:  # a single reward takes no turn of its own
+                await turn()
             try:
                 write, decision = await self._entries.of_reward(item, now_ms)
             except Rejected as refusal:
@@ -124,7 +125,8 @@ class Rewards:
         self, partition: int, items: Sequence[tuple[int, RewardWrite]], receipt: Receipt
     ) -> None:
         for start in range(0, len(items), APPEND_BATCH):
-            await turn()
+            if start:
+                await turn()
             batch = items[start : start + APPEND_BATCH]
             await self._touch([write for _, write in batch])
             outcomes = await self._store.append_rewards(partition, [write for _, write in batch])

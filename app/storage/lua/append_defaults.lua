@@ -1,10 +1,9 @@
--- KEYS   log, watermark, decisions, due, ledger, seen-ends, then for each default: seen-first, forgotten,
---        seen-until
+-- KEYS   log, watermark, decisions, due, ledger, seen-ends, then for each default: seen-until, forgotten
 -- ARGV   number of decisions, their members, then for each default: member, bandit uid, learner, issued_ms,
---        known entry or '', payload
+--        known entry or '', payload, the last of the ms in the name of seen-until, decision key
 -- Result id of the last entry that was appended, or nil
 -- Effect in one step: of the decisions that are still logged, every arm without a reward whose learner was not
---        forgotten gets its default; its seen-first key says so ('d'). Then the decisions are removed, so that
+--        forgotten gets its default; its decision key says so ('d'). Then the decisions are removed, so that
 --        repeated, or done by another worker at the same time, it changes nothing. Dedupe keys are counted, and
 --        never refused: a decision that waits is owed its default.
 local log, decisions, due, ends = KEYS[1], KEYS[3], KEYS[4], KEYS[6]
@@ -14,15 +13,14 @@ local logged, decided = {}, tonumber(ARGV[1])
 for a = 2, decided + 1 do
   logged[ARGV[a]] = redis.call('HEXISTS', decisions, ARGV[a]) == 1
 end
-for i = 1, (#ARGV - 1 - decided) / 6 do
-  local first, forgotten, seen_until = unpack(KEYS, 4 + 3 * i, 6 + 3 * i)
-  local a = 1 + decided + 6 * (i - 1)
-  local member, bandit, learner, issued, known, payload =
-    ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
+for i = 1, (#ARGV - 1 - decided) / 8 do
+  local home, forgotten = unpack(KEYS, 5 + 2 * i, 6 + 2 * i)
+  local a = 1 + decided + 8 * (i - 1)
+  local member, bandit, learner, issued, known, payload, last_ms, first = unpack(ARGV, a + 1, a + 8)
   if
     logged[member]
     and not is_forgotten(forgotten, issued, known)
-    and take(KEYS[5], ends, seen_until, first, 'd', known)
+    and take(log, KEYS[5], ends, home, last_ms, first, 'd', known)
   then
     last = next()
     redis.call('XADD', log, last, 'b', bandit, 'l', learner, 'f', '1', 'p', payload)

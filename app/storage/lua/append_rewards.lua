@@ -1,7 +1,8 @@
--- KEYS   log, watermark, refused, seen-ends, ledger; then for each reward: seen, seen-first (seen again without a
---        decision key), forgotten, seen-until (seen again for what does not expire)
--- ARGV   most bytes of dedupe keys; then for each reward: bandit uid, learner, '1' when it has a decision key
---        else '', issued_ms, known entry or '', expires_ms or '', ttl_ms or '', payload
+-- KEYS   log, watermark, refused, seen-ends, ledger; then for each reward: the hash of the dedupe keys of its
+--        decision (seen-until), or its dedupe key when it has no decision; forgotten
+-- ARGV   most bytes of dedupe keys, how long the names of those below are together; then for each reward: bandit
+--        uid, learner, issued_ms, known entry or '', payload; of a decision expires_ms, the last of the ms in the
+--        name of its hash, dedupe key, decision key or ''; without a decision '', ttl_ms, '', ''
 -- Result {bytes of dedupe keys that are held now, {for each reward its entry id, or 'duplicate ' and the id of the
 --        newest entry, or 'forgotten', or 'expired'}}, or {-1, {}} when there is no room for all that are new
 -- Effect in one step: every reward whose learner was not forgotten after its decision, whose decision is not
@@ -10,100 +11,86 @@
 --        its default was counted ('d') is marked as its replacement ('r'). Repeated, it changes nothing. Without
 --        room for all new dedupe keys nothing is done.
 local log, refused, ends, ledger = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
-local next, newest, now = next_id(log, KEYS[2])
+local next, newest, now, number = next_id(log, KEYS[2])
 local is_refused = refusals(refused)
-local rewards = (#ARGV - 1) / 8
 
-local function keys_of(i)
-  return unpack(KEYS, 2 + 4 * i, 5 + 4 * i)
+-- The field of the ledger for dedupe keys without a decision.
+local periods_of = {}
+local function part_for(ttl_ms)
+  local part = periods_of[ttl_ms] or field_of('dedupe', period_of(now + tonumber(ttl_ms)))
+  periods_of[ttl_ms] = part
+  return part
 end
 
-local function arguments_of(i)
-  return unpack(ARGV, 8 * i - 6, 8 * i + 1)
-end
-
--- More than the dedupe keys take if all are new.
-local function most_bytes()
-  local names = 0
-  for k = 6, #KEYS do
-    names = names + #KEYS[k]
-  end
-  return 2 * KEY * rewards + rounded_up(names)
-end
-
--- What the dedupe keys take that are new.
-local function new_bytes()
-  local new = {} -- bytes of each
-  for i = 1, rewards do
-    local seen, first, forgotten, seen_until = keys_of(i)
-    local _, _, has_decision, issued, known, expires = arguments_of(i)
-    local counts = not is_forgotten(forgotten, issued, known)
-    if counts and expires == '' and redis.call('EXISTS', seen) == 0 then
-      new[seen] = KEY + rounded_up(#seen)
-    elseif counts and expires ~= '' and not is_refused(expires, known) and not is_taken(seen_until, seen, known) then
-      new[seen_until .. seen] = FIELD + rounded_up(#field(seen))
-      if has_decision ~= '' and not is_taken(seen_until, first, known) then
-        new[seen_until .. first] = FIELD + rounded_up(#field(first))
+local part = ARGV[8] == '' and part_for(ARGV[9]) or part_of(ARGV[9]) -- what nearly always all of them add to
+local bytes, part_held = held(ledger, 'dedupe', now, part)
+before[part] = part_held or '0'
+local room, rewards = tonumber(ARGV[1]), (#ARGV - 2) / 9
+if bytes + 2 * KEY * rewards + rounded_up(tonumber(ARGV[2])) > room then -- if all were new
+  local new = {} -- bytes of each that is
+  for a = 3, #ARGV, 9 do
+    local k = 6 + 2 * (a - 3) / 9
+    local _, _, issued, known, _, expires, _, name, first = unpack(ARGV, a, a + 8)
+    local home, counts = KEYS[k], not is_forgotten(KEYS[k + 1], issued, known)
+    if counts and expires == '' and redis.call('EXISTS', home) == 0 then
+      new[home] = KEY + rounded_up(#home)
+    elseif counts and expires ~= '' and not is_refused(expires, known) and not is_taken(log, home, name, known) then
+      new[home .. name] = FIELD + rounded_up(#name)
+      if first ~= '' and not is_taken(log, home, first, known) then
+        new[home .. first] = FIELD + rounded_up(#first)
       end
     end
   end
-  local bytes = 0
+  local more = 0
   for _, each in pairs(new) do
-    bytes = bytes + each
+    more = more + each
   end
-  return bytes
-end
-
--- Of a store that was put back from a copy, a decision may know entries that are not in it. What it knows is
--- beyond all that is counted from now on, so drop_expired would not refuse it: it does from here on.
-local function expect(known)
-  if known ~= '' and tonumber(known) > tonumber(string.match(newest, '%d+$')) then
-    local before = redis.call('HGET', refused, 'known')
-    if not before or tonumber(before) < tonumber(known) then
-      redis.call('HSET', refused, 'known', known)
-    end
-  end
-end
-
-local part = ARGV[7] == '' and field_of('dedupe', period_of(now + tonumber(ARGV[8]))) or part_of(KEYS[9])
-local bytes, part_held = held(ledger, 'dedupe', now, part) -- what nearly always all of them add to
-before[part] = part_held or '0'
-local room = tonumber(ARGV[1])
-if bytes + most_bytes() > room then
-  local more = new_bytes()
   if more > 0 and bytes + more > room then
     return { -1, {} }
   end
 end
 
-local outcome = {}
+local outcome, k = {}, 4
 for i = 1, rewards do
-  local seen, first, forgotten, seen_until = keys_of(i)
-  local bandit, learner, has_decision, issued, known, expires, ttl, payload = arguments_of(i)
-  local kind = '1'
-  if is_forgotten(forgotten, issued, known) then
-    outcome[i] = 'forgotten'
+  k = k + 2
+  local home, a = KEYS[k], 9 * i - 6
+  local bandit, learner, issued, known, payload, expires, ends_ms, name, first = unpack(ARGV, a, a + 8)
+  local kind, status = '1', nil
+  if is_forgotten(KEYS[k + 1], issued, known) then
+    status = 'forgotten'
   elseif expires == '' then
-    if not take_for(seen, ttl, now) then
-      outcome[i] = 'duplicate ' .. newest
+    if redis.call('SET', home, '', 'NX', 'PX', ends_ms) then
+      local own = part_for(ends_ms)
+      taken[own] = (taken[own] or 0) + KEY + rounded_up(#home)
+    else
+      status = 'duplicate ' .. newest
     end
   elseif is_refused(expires, known) then
-    outcome[i] = value_of(seen_until, seen) and 'duplicate ' .. newest or 'expired'
-  elseif not take(ledger, ends, seen_until, seen, '', known) then
-    outcome[i] = 'duplicate ' .. newest
+    status = is_taken(log, home, name, '') and 'duplicate ' .. newest or 'expired'
+  elseif not take(log, ledger, ends, home, ends_ms, name, '', known) then
+    status = 'duplicate ' .. newest
   else
-    expect(known)
-    if has_decision ~= '' and not take(ledger, ends, seen_until, first, '', known) then
-      kind = value_of(seen_until, first) == 'd' and 'r' or '0'
+    -- Of a store that was put back from a copy, a decision may know entries that are not in it. What it knows is
+    -- beyond all that is counted from now on, so drop_expired would not refuse it: it does from here on.
+    if known ~= '' and tonumber(known) > number then
+      local bound = redis.call('HGET', refused, 'known')
+      if not bound or tonumber(bound) < tonumber(known) then
+        redis.call('HSET', refused, 'known', known)
+      end
+    end
+    if first ~= '' and not take(log, ledger, ends, home, ends_ms, first, '', known) then
+      local value = redis.call('HGET', home, first) or redis.call('GET', string.sub(log, 1, -4) .. first)
+      kind = value == 'd' and 'r' or '0'
       if kind == 'r' then
-        redis.call('HSET', seen_until, field(first), '')
+        redis.call('HSET', home, first, '')
       end
     end
   end
-  if not outcome[i] then
-    newest = next()
-    outcome[i] = newest
-    redis.call('XADD', log, newest, 'b', bandit, 'l', learner, 'f', kind, 'p', payload)
+  if not status then
+    status = next()
+    newest = status
+    redis.call('XADD', log, status, 'b', bandit, 'l', learner, 'f', kind, 'p', payload)
   end
+  outcome[i] = status
 end
 return { count_taken(ledger, bytes), outcome }

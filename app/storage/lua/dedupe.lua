@@ -8,8 +8,8 @@
 -- refusals(refused) -> function(expires_ms, known entry) that tells whether what is kept of a decision may be
 --   dropped already: its dedupe keys, or that its learner was forgotten.
 local function refusals(refused)
-  local expires, known, forgotten = unpack(redis.call('HMGET', refused, 'expires', 'known', 'forgotten'))
-  expires, known, forgotten = tonumber(expires or 0), tonumber(known or 0), tonumber(forgotten or 0)
+  local bounds = redis.call('HMGET', refused, 'expires', 'known', 'forgotten')
+  local expires, known, forgotten = tonumber(bounds[1] or 0), tonumber(bounds[2] or 0), tonumber(bounds[3] or 0)
   return function(expires_ms, known_entry)
     local is_old = tonumber(expires_ms) <= expires
     if known_entry == '' then
@@ -23,10 +23,11 @@ end
 -- Whether the learner was forgotten after a decision: by an entry that was not known when it was decided.
 -- Decisions until 0.1.0 are told by the clock.
 local function is_forgotten(forgotten, issued_ms, known_entry)
-  local until_ms, entry = string.match(redis.call('GET', forgotten) or '', '^(%d+) %d+%-(%d+)$')
-  if not until_ms then
+  local mark = redis.call('GET', forgotten)
+  if not mark then
     return false
   end
+  local until_ms, entry = string.match(mark, '^(%d+) %d+%-(%d+)$')
   if known_entry == '' then
     return tonumber(issued_ms) <= tonumber(until_ms)
   end

@@ -1,6 +1,7 @@
 -- Put before every script that appends to the log of a partition.
 -- next_id(log, watermark) -> function that gives the entry ids which follow the newest entry, the id of the
---   newest, and the ms of now: the time in ids never runs backwards, and the second part counts the entries without a gap.
+--   newest, the ms of now, the number of the newest: the time in ids never runs backwards, and the second part
+--   numbers the entries without a gap.
 -- When trimming has emptied the log, the watermark is its newest entry: nothing above it is ever trimmed.
 local function next_id(log, watermark)
   local newest = redis.call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
@@ -8,9 +9,11 @@ local function next_id(log, watermark)
   local ms, n = string.match(tail, '^(%d+)-(%d+)$')
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  ms, n = math.max(tonumber(ms), now), tonumber(n)
+  local stem = string.format('%.0f-', math.max(tonumber(ms), now))
+  n = tonumber(n)
+  local number = n
   return function()
     n = n + 1
-    return string.format('%.0f-%.0f', ms, n)
-  end, tail, now
+    return stem .. n -- exact up to 1e14
+  end, tail, now, number
 end
