@@ -3,12 +3,14 @@
     ShortlistError
     ├── NotFound             404  not_found           no such catalogue, arm, bandit or learner
     ├── Conflict             409  conflict            another thing of that name exists, or it is in use
-    │   └── NoArms           409  no_arms             fewer than one eligible arm
+    │   ├── NoArms           409  no_arms             fewer than one eligible arm
+    │   └── NotChangeable    409  not_changeable      a field that stays as it was made
     ├── Invalid              422  invalid             a field breaks its rule; nothing was changed
     │   ├── DimensionMismatch     dimension_mismatch  a vector of the wrong length
     │   ├── InvalidShape          invalid             an array of the wrong shape (algorithms)
     │   ├── InvalidParameter      invalid             a parameter outside its range (algorithms)
     │   └── NonFinite             invalid             NaN or infinity in an array (algorithms)
+    ├── PreconditionFailed   412  precondition_failed it is no longer what If-Match names
     ├── BadRequest           400  bad_request         a request that means two things at once
     ├── Unauthorized         401  unauthorized        an API key is needed, or this one is not known
     ├── Forbidden            403  forbidden           the key has not the scope, or the origin is not listed
@@ -25,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import ClassVar, Self
 
 Location = tuple[str | int, ...]
 
@@ -42,6 +44,13 @@ class ShortlistError(Exception):
         self.detail = detail
         self.errors: list[tuple[Location, str]] = [(loc, detail)] if loc else []
 
+    @classmethod
+    def many(cls, errors: Sequence[tuple[Location, str]]) -> Self:
+        """One error that names several fields."""
+        error = cls(errors[0][1] if len(errors) == 1 else f"{len(errors)} fields break their rules")
+        error.errors = list(errors)
+        return error
+
 
 class NotFound(ShortlistError):
     status, code, title = 404, "not_found", "Not found"
@@ -55,15 +64,16 @@ class NoArms(Conflict):
     code, title = "no_arms", "No eligible arm"
 
 
+class NotChangeable(Conflict):
+    code, title = "not_changeable", "It stays as it was made"
+
+
+class PreconditionFailed(ShortlistError):
+    status, code, title = 412, "precondition_failed", "Changed meanwhile"
+
+
 class Invalid(ShortlistError):
     status, code, title = 422, "invalid", "Invalid request"
-
-    @classmethod
-    def many(cls, errors: Sequence[tuple[Location, str]]) -> Invalid:
-        """One error that names several fields."""
-        error = cls(errors[0][1] if len(errors) == 1 else f"{len(errors)} fields are invalid")
-        error.errors = list(errors)
-        return error
 
 
 class DimensionMismatch(Invalid):

@@ -37,6 +37,7 @@ ARROWS = {
     },
     "services/bandits": {
         "filters",
+        "services/bounded",
         "services/catalogues",
         "services/formats",
         "algorithms",

@@ -18,7 +18,8 @@ from typing import Protocol
 from app.errors import Unavailable
 from app.services.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
 from app.services.learning.forgetting import Forgetting
-from app.storage.protocol import DueWork, RegistryStore
+from app.services.learning.idle_rules import IdleRules
+from app.storage.protocol import DueWork, LearnerId, LearnerTraces, RegistryStore
 
 log = logging.getLogger("shortlist.chores")
 
@@ -26,7 +27,7 @@ EVERY_S = 1.0
 BATCH = 200
 
 
-class ChoresStore(DueWork, RegistryStore, Protocol):
+class ChoresStore(DueWork, LearnerTraces, RegistryStore, Protocol):
     """What chores need of the store."""
 
 
@@ -47,6 +48,7 @@ class Chores:
     ) -> None:
         self._store = store
         self._forgetting = forgetting
+        self._idle_rules = IdleRules(store)
         self._wake = wake
         self._done = done
 
@@ -85,9 +87,17 @@ class Chores:
                     self._wake(partition)
                 self._done("waited_for", len(decisions))
             for learner in found.idle:
-                self._done("expired", await self._forgetting.expire(learner, now_ms))
+                await self._end_of_idle(learner, now_ms)
             for learner, entry_id in found.erase.items():
                 self._done("erased", await self._forgetting.erase(learner, entry_id))
             more = BATCH in (len(found.decisions), len(found.idle))
         while await self._store.drop_expired(partition, margin_ms=DEDUPE_MARGIN_MS, count=BATCH) >= BATCH:
             pass
+
+    async def _end_of_idle(self, learner: LearnerId, now_ms: int) -> None:
+        """Forget a learner whose time has come, unless its bandit gives it more by now."""
+        until_ms = await self._idle_rules.lives_until(learner.bandit_uid, now_ms)
+        if until_ms > now_ms:
+            await self._store.touch(learner, expires_ms=until_ms)
+        else:
+            self._done("expired", await self._forgetting.expire(learner, now_ms))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import (
     BaseModel,
     Field,
@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from app.api.contexts import ContextRuleBody, rule
+from app.api.etags import check, if_match
 from app.api.fields import Identifier, Page, PageLimit, Temperature, Value
 from app.api.filters import FilterBody, wanted
 from app.api.limits import (
@@ -29,11 +30,14 @@ from app.api.limits import (
     MAX_PRIOR_STRENGTH,
     MAX_WAIT_S,
 )
+from app.api.merge_patch import as_json, merged, patch_model
 from app.api.services import BanditsDep
-from app.api.strict_json import JsonRoute, StrictModel, reply
+from app.api.strict_json import JsonRoute, StrictModel, invalid, reply, reply_with
+from app.errors import NotChangeable
 from app.services.bandits.bandits import Bandit
-from app.services.choosing.policies import PolicyName
-from app.services.formats.records import BanditRecord, ExploreRule, RewardRule
+from app.services.bandits.versions import etag_of
+from app.services.choosing.policies import POLICIES, PolicyName
+from app.services.formats.records import CHANGES, BanditRecord, BanditVersion, ExploreRule, RewardRule
 
 router = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
 
@@ -127,7 +131,15 @@ class BanditBody(StrictModel):
         return prior
 
 
+if TYPE_CHECKING:
+    BanditPatch = StrictModel
+else:
+    BanditPatch = patch_model(BanditBody)
+
+
 class BanditView(BaseModel):
+    """``version`` counts from 1, when the bandit was made, and grows with every change."""
+
     id: str
     catalogue: str
     policy: str
@@ -151,23 +163,53 @@ class BanditView(BaseModel):
     filter: dict[str, Any] | None
     context: dict[str, Any] | None = None
     interactions: int | str | None = None
+    version: int
+
+
+class BanditVersionView(BanditView):
+    """``since_ms``: when it came to be so, in ms since 1970; null where that is not known."""
+
+    since_ms: int | None
+
+
+class BanditVersionsView(BaseModel):
+    items: list[BanditVersionView]
+    next: str | None
 
 
 @router.put("/{bandit}", response_model=BanditView)
 async def create(bandit: Identifier, body: BanditBody, bandits: BanditsDep) -> Response:
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
-    settings = body.model_dump(exclude={"reward", "explore", "context", "interactions"})
-    explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
-    wanted(body.filter)  # raises Invalid
-    record = BanditRecord(
-        **settings,
-        reward=RewardRule(**body.reward.model_dump()),
-        explore=explore,
-        context=rule(body.context),
-        interactions=msgspec.UNSET if body.interactions is None else body.interactions,
-    )
-    made, new = await bandits.create(bandit, record)
-    return reply(_view(made), 201 if new else 200)
+    made, new = await bandits.create(bandit, _record(body))
+    return _reply(made, 201 if new else 200)
+
+
+@router.patch("/{bandit}", response_model=BanditView)
+async def change(bandit: Identifier, body: BanditPatch, request: Request, bandits: BanditsDep) -> Response:
+    """Change a bandit by a JSON merge patch (RFC 7396); its learners are kept. null: back to the default.
+
+    With If-Match it is changed only if it is still what that ETag was given for, else 412.
+    """
+    patch, wanted_tags = as_json(body), if_match(request)
+
+    def changed(uid: str, version: BanditVersion) -> BanditRecord:
+        check(etag_of(uid, version.number), wanted_tags)
+        return _changed(version.record, patch)
+
+    return _reply(await bandits.change(bandit, changed))
+
+
+@router.get("/{bandit}/versions", response_model=BanditVersionsView)
+async def versions(
+    bandit: str,
+    bandits: BanditsDep,
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Response:
+    """What a bandit is and was, the newest version first."""
+    page, following = await bandits.history(await bandits.get(bandit), cursor, limit)
+    items = (BanditVersionView(**_fields(bandit, version), since_ms=version.since_ms) for version in page)
+    return await reply_with("items", (item.model_dump() for item in items), next=following)
 
 
 @router.get("", response_model=Page[BanditView])
@@ -182,9 +224,9 @@ async def list_all(
 
 
 @router.get("/{bandit}", response_model=BanditView)
-async def get(bandit: str, bandits: BanditsDep) -> BanditView:
-    """One bandit as it was made."""
-    return _view(await bandits.get(bandit))
+async def get(bandit: str, bandits: BanditsDep) -> Response:
+    """One bandit as it is now."""
+    return _reply(await bandits.get(bandit))
 
 
 @router.delete("/{bandit}", status_code=204)
@@ -194,6 +236,61 @@ async def delete(bandit: str, bandits: BanditsDep) -> Response:
     return Response(status_code=204)
 
 
+def _record(body: BanditBody) -> BanditRecord:
+    """The record of a body. Raises Invalid."""
+    settings = body.model_dump(exclude={"reward", "explore", "context", "interactions"})
+    explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
+    wanted(body.filter)
+    return BanditRecord(
+        **settings,
+        reward=RewardRule(**body.reward.model_dump()),
+        explore=explore,
+        context=rule(body.context),
+        interactions=msgspec.UNSET if body.interactions is None else body.interactions,
+    )
+
+
+def _changed(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
+    """The record after a patch. Raises NotChangeable, Invalid."""
+    now = _settings(record)
+    after = merged(now, patch)
+    fixed = [
+        (("body", name), f"{name} cannot be changed: {reason}")
+        for name, reason in CHANGES.items()
+        if reason is not None and name in patch and after.get(name, _default(name)) != now.get(name)
+    ]
+    if fixed:
+        raise NotChangeable.many(fixed)
+    if record.policy != after.get("policy"):
+        for name, value in POLICIES[record.policy].defaults.items():
+            if name not in patch and now[name] == value:
+                del after[name]  # nobody asked for it: the policy filled it in
+    try:
+        changed = _record(BanditBody.model_validate(after))
+    except ValidationError as error:
+        raise invalid(error, ("body",)) from None
+    return msgspec.structs.replace(changed, directions=record.directions)
+
+
+def _default(name: str) -> Any:
+    return BanditBody.model_fields[name].default
+
+
+def _reply(bandit: Bandit, status: int = 200) -> Response:
+    answer = reply(_view(bandit), status)
+    answer.headers["etag"] = bandit.etag
+    return answer
+
+
 def _view(bandit: Bandit) -> BanditView:
-    settings = msgspec.to_builtins(msgspec.structs.replace(bandit.record, directions=msgspec.UNSET))
-    return BanditView(id=bandit.name, **settings)
+    return BanditView(**_fields(bandit.name, bandit.version))
+
+
+def _fields(name: str, version: BanditVersion) -> dict[str, Any]:
+    return {"id": name, **_settings(version.record), "version": version.number}
+
+
+def _settings(record: BanditRecord) -> dict[str, Any]:
+    """A record as a body asks for it: its directions are nobody's choice."""
+    settings: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(record, directions=msgspec.UNSET))
+    return settings

@@ -76,6 +76,7 @@ class ChoiceView(BaseModel):
     exact: bool
     stale_s: float | None = None
     eligible: int | None = None
+    bandit_version: int | None = None
 
 
 class ChoicesView(BaseModel):

@@ -44,15 +44,17 @@ _PROBLEM: Document = {
 _MEANING = {
     "404": "There is no such thing.",
     "409": "Another one exists, it is in use, or there is nothing to choose from.",
+    "412": "It is no longer what If-Match names; nothing was changed.",
     "413": "The body, a line or a batch is too large.",
     "422": "A field breaks its rule; nothing was changed.",
-    "429": "Campaigns take as much memory of the store as they may: delete some.",
+    "429": "As much is held as may be: campaigns, until some are deleted, or versions of a bandit.",
     "503": "The store does not answer; safe to try again.",
 }
 _CAN_CONFLICT = {
     ("put", "/v1/catalogues/{catalogue}"),
     ("delete", "/v1/catalogues/{catalogue}"),
     ("put", "/v1/bandits/{bandit}"),
+    ("patch", "/v1/bandits/{bandit}"),
     ("post", "/v1/slates"),
     ("post", "/v1/slates/{campaign}/teach"),
     ("post", "/v1/bandits/{bandit}/choose"),
@@ -64,7 +66,7 @@ _CAN_GROW = {
     ("post", f"/v1/{kind}{step}")
     for kind in ("slates", "centers")
     for step in ("", "/{campaign}/ask", "/{campaign}/tell")
-}
+} | {("patch", "/v1/bandits/{bandit}")}
 # These have two statuses of success. FastAPI documents the first one; the second has the same answer.
 _TWINS = {
     ("put", "/v1/catalogues/{catalogue}"): ("200", "201"),
@@ -128,6 +130,8 @@ def _statuses(operation: Document, method: str, path: str) -> list[str]:
         found.append("404")
     if "requestBody" in operation:
         found.append("413")
+    if method == "patch":
+        found.append("412")
     if (method, path) in _CAN_GROW:
         found.append("429")
     if (method, path) in _CAN_CONFLICT:

@@ -24,6 +24,7 @@ from app.services.bandits.encoding import (  # noqa: F401 - likewise
     MAX_FIELD_NUMBER,
     MAX_TEXT_CHARS,
 )
+from app.services.bandits.versions import MAX_VERSIONS  # noqa: F401 - likewise
 from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - likewise
 from app.services.queries.centers import MAX_CENTER_READS, MAX_RANDOM_CENTER_READS  # noqa: F401 - likewise
 

@@ -66,6 +66,7 @@ SCRIPTS = {
     "append_rewards": ("log_tail", "dedupe", "ledger", "dedupe_keys", "append_rewards"),
     "apply": ("changes", "tails", "apply"),
     "backlog": ("backlog",),
+    "change_bandit": ("change_bandit",),
     "changed_arms": ("changes", "changed_arms"),
     "changed_learners": ("changes", "changed_learners"),
     "count_dedupe_keys": ("count_dedupe_keys",),

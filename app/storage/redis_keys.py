@@ -7,6 +7,7 @@
     {registry}:version                           string  number of changes of the two       for ever
     {registry}:deleted                           hash    uid -> "bandit" or "catalogue"     until it is gone
     {registry}:workers                           zset    name -> ms of its last lease       while one lives
+    {registry}:versions:<bandit uid>             hash    number of a version -> record      with the bandit
     {registry}:users:<catalogue name>            set     names of its bandits               while not empty
     {registry}:word:<name>                       string  a value written once               ttl_ms or for ever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all campaigns    while not empty
@@ -99,6 +100,10 @@ CAMPAIGN_BYTES = REGISTRY + "campaign-bytes"
 
 def users(catalogue: str) -> str:
     return f"{REGISTRY}users:{catalogue}"
+
+
+def versions(bandit_uid: str) -> str:
+    return f"{REGISTRY}versions:{bandit_uid}"
 
 
 def once(partition: int | None, name: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from app.storage import redis_keys as keys
-from app.storage.protocol import Registry
+from app.storage.protocol import BanditChange, Registry
 from app.storage.redis_client import RedisClient
 from app.storage.redis_part import RedisPart
 
@@ -42,9 +42,24 @@ class RedisRegistry(RedisPart):
         current: bytes | None = await self._redis.script("create_bandit", names, [catalogue, name, record])
         return current
 
+    async def change_bandit(
+        self, name: str, uid: str, change: BanditChange, *, expected: bytes, record: bytes
+    ) -> bytes | None:
+        names = [keys.BANDITS, keys.REGISTRY_VERSION, keys.versions(uid)]
+        kept = [part for pair in change.kept.items() for part in pair]
+        arguments = [name, expected, record, len(change.kept), *kept, *change.dropped]
+        current: bytes | None = await self._redis.script("change_bandit", names, arguments)
+        return current
+
+    async def bandit_versions(self, uid: str, versions: Sequence[int]) -> Sequence[bytes | None]:
+        if not versions:
+            return []
+        found: Sequence[bytes | None] = await self._redis.command("HMGET", keys.versions(uid), *versions)
+        return found
+
     async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
         """One round trip, and one per partition. The states go even if the name is gone, as above."""
-        names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION, keys.DELETED]
+        names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION, keys.DELETED, keys.versions(uid)]
         outcome = await self._redis.script("delete_bandit", names, [name, uid])
         if outcome != b"in_use":
             for partition in range(self.partitions):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from api_client import Api, Json
@@ -372,6 +372,48 @@ WRITES = (
     ),
 )
 IMPORT = Endpoint("POST", "/v1/catalogues/{catalogue}/import", "/v1/catalogues/c/import")
+CHANGE = Endpoint(
+    "PATCH",
+    "/v1/bandits/{bandit}",
+    "/v1/bandits/b",
+    {
+        "policy": "softmax",
+        "ridge": 2,
+        "exploration": 0.5,
+        "delta": 0.1,
+        "horizon": 1000,
+        "shortlist": 40,
+        "eta": 0.5,
+        "reward": {"min": -1, "max": 1, "aggregate": "sum", "wait_s": 60, "default": 0},
+        "prior_strength": 5,
+        "idle_ttl_s": 86400,
+        "temperature": 0.5,
+        "solver": "shortlist",
+        "scope": "global",
+    },
+    {
+        "policy": "word",
+        "ridge": "float",
+        "exploration": "exploration",
+        "delta": "float",
+        "horizon": "int",
+        "shortlist": "int",
+        "eta": "float",
+        "reward": "dict",
+        "reward.min": "float",
+        "reward.max": "float",
+        "reward.aggregate": "word",
+        "reward.wait_s": "float",
+        "reward.default": "float",
+        "prior_strength": "float",
+        "idle_ttl_s": "float",
+        "temperature": "float",
+        "solver": "word",
+        "scope": "word",
+    },
+)
+CHANGE = replace(CHANGE, nullable=frozenset(CHANGE.kinds) - {"policy"})
+WRITES = (*WRITES, CHANGE)
 READS = (
     Endpoint("GET", "/v1/catalogues", "/v1/catalogues"),
     Endpoint("GET", "/v1/catalogues/{catalogue}", "/v1/catalogues/c"),
@@ -379,6 +421,7 @@ READS = (
     Endpoint("GET", "/v1/catalogues/{catalogue}/arms/{arm}", "/v1/catalogues/c/arms/a0"),
     Endpoint("GET", "/v1/bandits", "/v1/bandits"),
     Endpoint("GET", "/v1/bandits/{bandit}", "/v1/bandits/b"),
+    Endpoint("GET", "/v1/bandits/{bandit}/versions", "/v1/bandits/b/versions"),
     Endpoint("GET", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/ann"),
     Endpoint("GET", "/v1/centers", "/v1/centers"),
     Endpoint("GET", "/v1/centers/{campaign}", "/v1/centers/s"),

@@ -30,7 +30,7 @@ async def world(api: Api) -> Api:
 
 async def test_a_bandit_is_made_once(world: Api):
     made = await world.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201)
-    assert made == {"id": "b", **FULL}
+    assert made == {"id": "b", **FULL, "version": 1}
     before = await world.stored()
     whole = {**FULL, "ridge": 1, "exploration": 1}
     for same in (FULL, whole, {"catalogue": "c", "policy": "sub_ts", "reward": {}}):

@@ -43,7 +43,8 @@ async def test_arms_are_distinct_and_the_best_first(api: Api, policy: str, k: in
     assert scores == sorted(scores, reverse=True)
     assert (choice["policy"], choice["exact"], choice["catalogue_version"]) == (policy, True, 1)
     assert choice["learner_version"] == 0
-    assert set(choice) == {"decision", "arms", "policy", "learner_version", "catalogue_version", "exact"}
+    versions = {"bandit_version", "learner_version", "catalogue_version"}
+    assert set(choice) == {"decision", "arms", "policy", "exact", *versions}
 
 
 @pytest.mark.parametrize("k", [0, -1, 1_001])

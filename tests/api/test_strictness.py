@@ -124,7 +124,7 @@ async def test_an_unknown_field_is_refused_at_every_level(world: World, endpoint
     assert await world.api.stored() == before
 
 
-@pytest.mark.parametrize("endpoint", WRITES, ids=str)
+@pytest.mark.parametrize("endpoint", [each for each in WRITES if each.method != "PATCH"], ids=str)
 async def test_a_required_field_is_required(world: World, endpoint: Endpoint):
     before = await world.api.stored()
     required = {"dim", "arms", "ids", "catalogue", "policy", "requests", "rewards", "observations"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_store_folding import checkpoints
 
 from app.errors import NotFound, Unavailable
-from app.storage.protocol import ArmWrite, Store
+from app.storage.protocol import ArmWrite, BanditChange, Store
 from app.storage.redis_client import RedisClient
 
 pytestmark = pytest.mark.anyio
@@ -61,6 +61,53 @@ async def test_a_bandit_needs_its_catalogue(store: Store):
     assert await store.create_bandit("b", record(UID), catalogue="films") == record(UID)
     assert await store.create_bandit("b", record(OTHER_UID), catalogue="films") == record(UID)
     assert (await store.registry()).bandits == {"b": record(UID)}
+
+
+async def changed(
+    store: Store, number: int, *, expected: bytes, dropped: tuple[int, ...] = ()
+) -> bytes | None:
+    """The bandit ``b`` from ``expected`` to the record of this number, which is kept."""
+    new = record(UID, b"%d" % number)
+    change = BanditChange({number - 1: expected, number: new}, dropped)
+    return await store.change_bandit("b", UID, change, expected=expected, record=new)
+
+
+async def test_a_bandit_changes_from_what_it_is_and_keeps_what_it_was(store: Store):
+    first = record(UID)
+    await store.create_catalogue("films", record(OTHER_UID))
+    await store.create_bandit("b", first, catalogue="films")
+    version = await store.registry_version()
+    second = await changed(store, 2, expected=first)
+    assert second == record(UID, b"2")
+    assert await store.registry_version() == version + 1
+    assert (await store.registry()).bandits == {"b": second}
+    assert await store.bandit_versions(UID, [2, 1, 3]) == [second, first, None]
+    assert await store.bandit_versions(UID, []) == []
+    assert await changed(store, 3, expected=first) == second, "it is no longer what was expected"
+    assert await store.registry_version() == version + 1
+    third = await changed(store, 3, expected=second, dropped=(1,))
+    assert await store.bandit_versions(UID, [1, 2, 3]) == [None, second, third]
+
+
+async def test_of_a_hundred_changes_at_once_one_is_made(store: Store):
+    await store.create_catalogue("films", record(OTHER_UID))
+    await store.create_bandit("b", record(UID), catalogue="films")
+    found = await asyncio.gather(*(changed(store, n, expected=record(UID)) for n in range(2, 102)))
+    assert len(set(found)) == 1
+    assert (await store.registry()).bandits == {"b": found[0]}
+
+
+async def test_a_deleted_bandit_is_not_changed_and_leaves_no_version(store: Store):
+    await store.create_catalogue("films", record(OTHER_UID))
+    await store.create_bandit("b", record(UID), catalogue="films")
+    second = await changed(store, 2, expected=record(UID))
+    assert second
+    await store.delete_bandit("b", UID, catalogue="films")
+    assert await changed(store, 3, expected=second) is None
+    assert await store.bandit_versions(UID, [1, 2, 3]) == [None, None, None]
+    await store.create_bandit("b", record("aaaabbbbccccdddd"), catalogue="films")
+    assert await changed(store, 3, expected=second) == record("aaaabbbbccccdddd")
+    assert await store.bandit_versions(UID, [1, 2, 3]) == [None, None, None]
 
 
 async def test_a_catalogue_in_use_stays(store: Store):

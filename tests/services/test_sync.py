@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +20,7 @@ from app.observability.metrics import Metrics
 from app.runtime.composition import Service
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.catalogues import Arm, Catalogue
-from app.services.formats.records import RewardRule
+from app.services.formats.records import BanditRecord, BanditVersion, RewardRule
 from app.services.learning import pooled_prior as pools
 from app.services.learning.reward_entries import Observation, Reward
 from app.services.replicas import sync as module
@@ -351,7 +352,7 @@ async def test_what_another_process_has_just_made_is_found(pair: tuple[World, Wo
         await catalogues.use("fresh", lambda found: catalogues.arm(found, "z"))
     with pytest.raises(NotFound):
         await two.service.bandits.get("no such bandit")
-    assert await two.service.bandits.find("no such uid") is None
+    assert await two.service.bandits.find("no such uid", 1) is None
     assert two.store.calls["registry_version"] == polls + 3, "one poll each"
 
 
@@ -393,3 +394,108 @@ async def test_a_bandit_gets_the_catalogue_that_was_made_anew_while_it_was_made(
     assert there.uid == bandit.uid
     assert there.catalogue is two.service.catalogues.served("c")
     assert (await two.choose(there)).arms[0].id == "a0"
+
+
+async def change(world: World, **fields: Any) -> Bandit:
+    """Change fields of the bandit ``b``."""
+
+    def changed(uid: str, version: BanditVersion) -> BanditRecord:
+        return msgspec.structs.replace(version.record, **fields)
+
+    return await world.service.bandits.change("b", changed)
+
+
+async def test_a_change_is_known_after_a_poll_and_decisions_keep_their_terms(pair: tuple[World, World]):
+    """Also to a process that has not heard of the change, and to one that has not seen the version before."""
+    one, two = pair
+    await one.bandit(reward=RewardRule(max=1.0))
+    there = await two.service.bandits.get("b")
+    old = (await two.choose(there)).decision
+    here = await change(one, reward=RewardRule(max=0.5), ridge=7.0)
+    new = (await one.choose(here)).decision
+    assert two.service.bandits._served["b"] is there
+    receipt = await two.reward(new)
+    assert receipt.rejected == [(0, "out_of_range")], "who meets a newer version asks for it"
+    now = await two.service.bandits.get("b")
+    assert (now.version.number, now.record) == (2, here.record)
+    assert (await two.choose(now)).bandit_version == 2
+    assert (await one.reward(old)).accepted == 1
+    two.service.bandits._earlier.clear()
+    assert (await two.reward(old)).duplicate == 1, "its version is read from the store"
+    calls = two.store.calls["bandit_versions"]
+    assert (await two.reward(old)).duplicate == 1
+    assert two.store.calls["bandit_versions"] == calls
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.integers(0, 1), st.sampled_from(["ridge", "delta", "shortlist", "poll", "lose"]), st.integers(1, 3)
+    ),
+    max_size=20,
+)
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps=CHANGES)
+async def test_whoever_changes_a_bandit_every_change_is_made_once(pair: tuple[World, World], steps: Any):
+    """Each process changes what the store has, though it knows something older; replies may be lost."""
+    with contextlib.suppress(NotFound):
+        await pair[0].service.bandits.delete("b")
+    expected = (await pair[0].bandit(shortlist=30)).record
+    for world in pair:
+        await world.service.sync.poll()
+    versions = [expected]
+    for who, what, number in steps:
+        world = pair[who]
+        if what == "poll":
+            await world.service.sync.poll()
+            continue
+        field = "shortlist" if what == "lose" else what
+        value = number / 10 if field == "delta" else number
+        expected = msgspec.structs.replace(expected, **{field: value})
+        if what == "lose" and expected != versions[-1]:
+            world.store.lose.append("change_bandit")
+            with pytest.raises(Unavailable):
+                await change(world, **{field: value})
+        assert (await change(world, **{field: value})).record == expected
+        versions += [expected] * (expected != versions[-1])
+    for world in pair:
+        await world.service.sync.poll()
+        bandit = await world.service.bandits.get("b")
+        assert (bandit.record, bandit.version.number) == (expected, len(versions))
+        kept, _ = await world.service.bandits.history(bandit, None, 100)
+        assert [version.record for version in kept] == versions[::-1]
+
+
+async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(pair: tuple[World, World]):
+    one, two = pair
+    await one.bandit()
+    await two.service.sync.poll()
+    await one.service.bandits.delete("b")
+    with pytest.raises(NotFound):
+        await change(two, ridge=2.0)
+    await one.bandit(ridge=5.0)
+    changed = await change(two, delta=0.1)
+    assert (changed.record.ridge, changed.record.delta, changed.version.number) == (5.0, 0.1, 2)
+
+
+async def test_a_learner_that_cannot_be_read_again_serves_by_the_earlier_terms(pair: tuple[World, World]):
+    """A change of the ridge makes posteriors anew; while the store does not answer the old ones serve."""
+    one, _ = pair
+    bandit = await one.bandit(exploration=0.0)
+    await one.observe(bandit, *(f"o{i}" for i in range(5)))
+    before = (await one.choose(bandit)).arms
+    changed = await change(one, ridge=50.0)
+    one.store.refuse.add("stored")
+    assert (await one.choose(changed)).arms == before
+    one.store.refuse.clear()
+    after = (await one.choose(changed)).arms
+    assert after[0].score < before[0].score
+    calls = one.store.calls["stored"]
+    assert [(await one.choose(changed)).arms for _ in range(3)] == [after] * 3
+    assert one.store.calls["stored"] == calls, "it is read once"

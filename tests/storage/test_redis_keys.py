@@ -12,7 +12,15 @@ from store_clients import connect
 
 from app.errors import Unavailable
 from app.storage import redis_keys
-from app.storage.protocol import ArmWrite, DeadLetter, DecisionId, DefaultWrite, LearnerId, RewardWrite
+from app.storage.protocol import (
+    ArmWrite,
+    BanditChange,
+    DeadLetter,
+    DecisionId,
+    DefaultWrite,
+    LearnerId,
+    RewardWrite,
+)
 from app.storage.redis_client import SCRIPTS, RedisClient
 
 OTHER_UID = "fedcba9876543210"
@@ -42,6 +50,8 @@ async def exercise(store):
     await break_off(store)
     await store.create_catalogue("films", UID.encode())
     await store.create_bandit("b", UID.encode(), catalogue="films")
+    change = BanditChange({1: UID.encode()})
+    await store.change_bandit("b", UID, change, expected=UID.encode(), record=UID.encode() + b"2")
     await store.upsert_arms(UID, [ArmWrite("a", b"1", b"doc"), ArmWrite("b", b"2")], keep_ms=TTL_MS)
     await store.delete_arms(UID, ["b"], keep_ms=TTL_MS)
     observation = RewardWrite(ANN, "once", None, 2, TTL_MS, b"p")
@@ -102,7 +112,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 42
+    assert len(rows) == 43
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():

@@ -38,7 +38,7 @@ _RULES = (
     ("GET", re.compile(r"/metrics|/v1/status|/v1/(catalogues|bandits|slates|centers)(/[^/]+)?"), "read"),
     (
         "GET",
-        re.compile(r"/v1/catalogues/[^/]+/arms(/[^/]+)?|/v1/bandits/[^/]+/learners/[^/]+(/sets)?"),
+        re.compile(r"/v1/catalogues/[^/]+/arms(/[^/]+)?|/v1/bandits/[^/]+/(versions|learners/[^/]+(/sets)?)"),
         "read",
     ),
 )

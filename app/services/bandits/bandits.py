@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,22 +11,34 @@ import msgspec
 
 from app.algorithms.linear.ridge import Posterior
 from app.algorithms.types import Vector
-from app.errors import Conflict, Invalid, NotFound
+from app.errors import Conflict, Invalid, NotFound, Unavailable
 from app.filters.filter import Filter, parse
 from app.indexes.snapshot import Snapshot
 from app.services.bandits import context as contexts
 from app.services.bandits.context import Context
 from app.services.bandits.encoding import Numbers32
 from app.services.bandits.shifted import ShiftedView
+from app.services.bandits.versions import BanditVersions, Changed, etag_of, first_version
+from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.catalogues import Catalogue, Catalogues
 from app.services.catalogues.learner_view import LearnerView
 from app.services.formats.pages import page_by_name
-from app.services.formats.records import BanditRecord, split_uid, state_bytes, vector_to_bytes, with_uid
+from app.services.formats.records import (
+    BanditRecord,
+    BanditVersion,
+    pack,
+    split_version,
+    state_bytes,
+    vector_to_bytes,
+    with_uid,
+)
 from app.storage.protocol import LearnerId, RegistryStore
 
 GLOBAL_LEARNER = "_global"
 MAX_LEARNER_BYTES = 16 << 20
 MAX_KEY_LEARNER_BYTES = 4 << 20
+EARLIER_BYTES = 4 << 20  # of earlier versions that are kept in memory
+OBJECT_BYTES = 2_000  # that a bandit takes in memory besides its record
 
 
 class PolicyTerms(Protocol):
@@ -55,7 +66,17 @@ class Bandit:
     catalogue: Catalogue
     exploration: float
     wanted: Filter | None
+    version: BanditVersion
     context: Context | None = None
+
+    @property
+    def etag(self) -> str:
+        return etag_of(self.uid, self.version.number)
+
+    @property
+    def prior_terms(self) -> tuple[float, float]:
+        """What a posterior depends on besides what was learned."""
+        return self.record.ridge, self.record.prior_strength
 
     @property
     def eta(self) -> float:
@@ -167,6 +188,8 @@ class Bandits:
         self._catalogues = catalogues
         self._served: dict[str, Bandit] = {}
         self._by_uid: dict[str, Bandit] = {}
+        self._earlier: BoundedCache[tuple[str, int], Bandit] = BoundedCache(EARLIER_BYTES)
+        self._versions = BanditVersions(store, rewarded_s=most_wait_s)
         self.changing = asyncio.Lock()  # one change at a time: what is served is what is stored
 
     def __len__(self) -> int:
@@ -179,23 +202,19 @@ class Bandits:
     def replace(self, records: Mapping[str, bytes]) -> None:
         """Serve exactly these bandits, whose catalogues are served. The caller holds ``changing``."""
         for name, data in records.items():
-            uid, record = split_uid(data, BanditRecord)
-            catalogue = self._catalogues.served(record.catalogue)
+            uid, version = split_version(data)
+            catalogue = self._catalogues.served(version.record.catalogue)
             served = self._served.get(name)
-            if served is None or served.uid != uid or served.catalogue is not catalogue:
+            is_same = served is not None and (served.uid, served.version.number) == (uid, version.number)
+            if served is None or not is_same or served.catalogue is not catalogue:
                 self._drop(name)
-                self._serve(self._made(name, uid, record, catalogue))
+                self._serve(self._made(name, uid, version, catalogue))
         for name in self._served.keys() - records.keys():
             self._drop(name)
 
     async def create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
         """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound, Invalid."""
-        if (record.reward.wait_s or 0.0) > self._most_wait_s:
-            raise Invalid(
-                f"wait_s must not be longer than a decision can be rewarded, {self._most_wait_s:g} s",
-                loc=("body", "reward", "wait_s"),
-            )
-        record = contexts.completed(self._policies[record.policy].completed(record))
+        record = self._completed(record)
         catalogue = await self._catalogues.get(record.catalogue)
         contexts.check_size(record, catalogue.dim)
         if isinstance(record.interactions, int):
@@ -219,17 +238,45 @@ class Bandits:
         self._policies[record.policy].check_dim(catalogue.dim)
         if name not in self._served:  # one that a store has already goes on
             _check_size(record, _learner_dim(record, catalogue, Context.of(record, catalogue.dim)))
-        data = with_uid(secrets.token_hex(8), record)
+        data = first_version(record)
         standing = await self._store.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:
             raise NotFound("the catalogue was deleted meanwhile")
-        uid, existing = split_uid(standing, BanditRecord)
-        if _asked(existing) != _asked(record):
-            raise Conflict("a bandit of this name exists with another configuration")
-        bandit = self._served.get(name)
-        if bandit is None or bandit.uid != uid:
-            bandit = self._serve(self._made(name, uid, existing, catalogue))
-        return bandit, standing == data
+        _, version = split_version(standing)
+        if _asked(version.record) != _asked(record):
+            changed = "" if version.number == 1 else ", as it was changed since it was made"
+            raise Conflict(
+                f"a bandit of this name exists with another configuration{changed}: PATCH changes it"
+            )
+        return self._current(name, standing, catalogue), standing == data
+
+    async def change(self, name: str, changed: Changed) -> Bandit:
+        """Give a bandit another configuration, and keep its learners; without a difference nothing changes.
+
+        ``changed`` makes the new record of what the bandit is when this is called or later, and again when
+        another process changes the bandit at the same time; it may raise. Raises NotFound, Invalid,
+        QuotaReached, Unavailable.
+        """
+        if (
+            not await self._refresh()
+        ):  # what is known here may be older than what the caller has seen elsewhere
+            raise Unavailable("the store does not answer")
+
+        def completed(uid: str, version: BanditVersion) -> BanditRecord:
+            record = self._completed(changed(uid, version))
+            self._policies[record.policy].check_dim(self._catalogues.served(record.catalogue).dim)
+            return record
+
+        async with self.changing:
+            bandit = self._known(name)
+            known = with_uid(bandit.uid, bandit.version)
+            return self._current(name, await self._versions.change(name, known, completed), bandit.catalogue)
+
+    async def history(
+        self, bandit: Bandit, cursor: str | None, limit: int
+    ) -> tuple[Sequence[BanditVersion], str | None]:
+        """The versions that are kept, the newest first."""
+        return await self._versions.page(bandit.uid, bandit.version, cursor, limit)
 
     async def get(self, name: str) -> Bandit:
         """The bandit, also when another process has just made it. Raises NotFound."""
@@ -237,11 +284,25 @@ class Bandits:
             await self._refresh()
         return self._known(name)
 
-    async def find(self, uid: str) -> Bandit | None:
-        """The bandit of this uid, also when another process has just made it; None: there is none."""
-        if uid not in self._by_uid:
+    async def find(self, uid: str, version: int) -> Bandit | None:
+        """The bandit of this uid as it was in this version, also when another process has just made it.
+
+        None: there is no such bandit, or the version is no longer kept. Awaits nothing for what it is now.
+        """
+        bandit = self._by_uid.get(uid)
+        if bandit is None or bandit.version.number < version:
             await self._refresh()
-        return self._by_uid.get(uid)
+            bandit = self._by_uid.get(uid)
+        if bandit is None or bandit.version.number == version:
+            return bandit
+        earlier = self._earlier.get((uid, version))
+        if earlier is None or earlier.catalogue is not bandit.catalogue:
+            found = await self._versions.one(uid, version)
+            if found is None:
+                return None
+            earlier = self._made(bandit.name, uid, found, bandit.catalogue)
+            self._keep(earlier)
+        return earlier
 
     def by_uid(self, uid: str) -> Bandit | None:
         """The bandit of this uid, if this process knows it."""
@@ -268,17 +329,43 @@ class Bandits:
         except KeyError:
             raise NotFound("no bandit of this name") from None
 
-    def _made(self, name: str, uid: str, record: BanditRecord, catalogue: Catalogue) -> Bandit:
+    def _completed(self, record: BanditRecord) -> BanditRecord:
+        """The record with its policy's defaults, and those of its context. Raises Invalid."""
+        if (record.reward.wait_s or 0.0) > self._most_wait_s:
+            raise Invalid(
+                f"wait_s must not be longer than a decision can be rewarded, {self._most_wait_s:g} s",
+                loc=("body", "reward", "wait_s"),
+            )
+        return contexts.completed(self._policies[record.policy].completed(record))
+
+    def _current(self, name: str, stored: bytes, catalogue: Catalogue) -> Bandit:
+        """The bandit as it is stored, which is served from now on. The caller holds ``changing``."""
+        uid, version = split_version(stored)
+        bandit = self._served.get(name)
+        if bandit is None or (bandit.uid, bandit.version.number) != (uid, version.number):
+            self._drop(name)
+            bandit = self._serve(self._made(name, uid, version, catalogue))
+        return bandit
+
+    def _made(self, name: str, uid: str, version: BanditVersion, catalogue: Catalogue) -> Bandit:
+        record = version.record
         context = Context.of(record, catalogue.dim)
         dim = _learner_dim(record, catalogue, context)
         exploration = self._policies[record.policy].exploration(record, dim)
         wanted = None if record.filter is None else parse(record.filter)
-        return Bandit(name, uid, record, catalogue, exploration, wanted, context)
+        return Bandit(name, uid, record, catalogue, exploration, wanted, version, context)
 
     def _drop(self, name: str) -> None:
         bandit = self._served.pop(name, None)
         if bandit is not None:
             self._by_uid.pop(bandit.uid, None)
+            self._keep(bandit)
+
+    def _keep(self, bandit: Bandit) -> None:
+        """Have an earlier version at hand: decisions of it come to be rewarded."""
+        self._earlier.put(
+            (bandit.uid, bandit.version.number), bandit, len(pack(bandit.version)) + OBJECT_BYTES
+        )
 
     def _serve(self, bandit: Bandit) -> Bandit:
         self._served[bandit.name] = bandit

@@ -81,8 +81,7 @@ class Moment:
         cls, learners: Learners, bandit: Bandit, identity: LearnerId, context: Numbers32 | None = None
     ) -> Moment:
         """Awaits nothing for a learner in memory whose posterior was used before. Raises Unavailable."""
-        learner = learners.cached(identity) or await learners.get(identity)
-        posterior = learner.posterior or await learners.posterior(bandit, learner)
+        learner, posterior = await learners.current(bandit, identity)
         posterior = bandit.given(posterior, context)
         return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.version)
 

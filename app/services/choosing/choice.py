@@ -16,7 +16,7 @@ import zlib
 import msgspec
 import numpy as np
 
-from app.services.learning.tokens import arms_of, raw_of, text_of
+from app.services.learning.tokens import decision_of, raw_of, text_of
 
 _PLAIN, _COMPRESSED = b"\x01", b"\x02"
 _FEW_BYTES = 512  # of a token: a shorter one is hardly made shorter
@@ -37,6 +37,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     ``stale_s`` is left out unless nothing was heard of the store for so long: what it holds may be newer.
     ``eligible``: how many arms the filter let in; left out without one.
+    ``bandit_version``: left out of choices that version 0.1.0 has made.
     """
 
     decision: str
@@ -47,6 +48,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     exact: bool
     stale_s: float | None = None
     eligible: int | None = None
+    bandit_version: int | None = None
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -94,10 +96,11 @@ def choice_of(data: bytes) -> Choice:
         whole = zlib.decompress(token)
         token, upper = whole[: -_UPPER * count], whole[-_UPPER * count :]
         numbers = np.frombuffer(numbers + upper, np.uint8).reshape(8, count).T.tobytes()
-    ids, values = arms_of(token), np.frombuffer(numbers, "<f8").tolist()
+    decision = decision_of(token)
+    ids, values = decision.arms, np.frombuffer(numbers, "<f8").tolist()
     columns = [values[start : start + len(ids)] for start in range(0, len(values), len(ids))]
     arms = list(map(ChosenArm, ids, *columns))
     for place in record.pinned:
         arms[place] = msgspec.structs.replace(arms[place], pinned=True)
     rest = record.policy, record.learner_version, record.catalogue_version, record.exact, record.stale_s
-    return Choice(text_of(token), arms, *rest, record.eligible)
+    return Choice(text_of(token), arms, *rest, record.eligible, decision.bandit_version)

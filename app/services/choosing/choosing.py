@@ -181,6 +181,7 @@ class Choosing:
                 [view.revision_of(row) for row in rows],
                 deferred,
                 self._tools.learners.newest_entry(ask.learner),
+                ask.bandit.version.number,
                 None if ask.context is None else context_to_bytes(ask.context),
             )
         )
@@ -200,15 +201,19 @@ class Choosing:
             found.exact,
             round(stale_s, 3) or None,
             None if ask.wanted is None else view.size,
+            ask.bandit.version.number,
         )
 
     async def _wait_for_rewards(self, bandit: Bandit, choices: Sequence[Choice]) -> None:
-        """Log the decisions of a bandit that waits for rewards, before anybody sees them."""
-        if bandit.record.reward.wait_s is None:
-            return
+        """Log the decisions that wait for rewards, before anybody sees them.
+
+        A choice that was made for an event before waits as it did by the version that made it.
+        """
+        number, waits = bandit.version.number, bandit.record.reward.wait_s is not None
+        choices = [choice for choice in choices if waits or choice.bandit_version != number]
         for start in range(0, len(choices), LOGGED_TOGETHER):
             together = choices[start : start + LOGGED_TOGETHER]
-            await asyncio.gather(*(self._decisions.log(bandit, choice.decision) for choice in together))
+            await asyncio.gather(*(self._decisions.log(choice.decision) for choice in together))
 
 
 def _seeded(seed: int, bandit: str, key: str | None) -> np.random.Generator:

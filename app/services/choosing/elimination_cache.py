@@ -26,6 +26,7 @@ from app.services.choosing.elimination_state import (
     Placed,
     Sets,
     caught_up,
+    fits,
     pass_work,
     pick,
     pick_among,
@@ -170,9 +171,9 @@ class EliminationCache:
             placed = self._states.get(key)
             if placed is None:
                 continue
-            if placed.table == asker.view.view.table and placed.version <= asker.moment.learner_version:
+            if fits(placed, asker.moment, asker.rules):
                 return placed
-            self._drop(key)  # the catalogue was compacted, or the learner forgotten
+            self._drop(key)
         return None
 
     async def _pick(self, asker: _Asker, placed: Placed, ask: Ask) -> TopK:

@@ -28,9 +28,13 @@ UNBOUNDED = float("inf")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """A state, the learner's version at which it was last used, and how much of which table it has seen."""
+    """A state, the learner's version at which it was last used, and how much of which table it has seen.
+
+    ``ridge``: of the posteriors that it was made by.
+    """
 
     state: Elimination
+    ridge: float
     version: int
     table: int
     rows: int
@@ -55,11 +59,23 @@ class Sets:
     threshold: float | None
 
 
+def fits(placed: Placed, moment: Moment, rules: Rules) -> bool:
+    """Whether a state goes on with this learner, this table and these rules.
+
+    It does not once the catalogue was compacted, the learner forgotten, or the bandit changed.
+    """
+    made_by = placed.table, placed.ridge, placed.state.rules
+    now = moment.view.view.table, moment.posterior.ridge, rules
+    return made_by == now and placed.version <= moment.learner_version
+
+
 def rebuilt(moment: Moment, rules: Rules) -> Placed:
     """Place all arms of the catalogue by this posterior. Work: K d^2."""
     arms = moment.view.view
     state = elimination.start(moment.posterior, arms.live_rows, moment.view.features_of, rules)
-    return Placed(state, moment.learner_version, arms.table, arms.rows, len(arms.dead))
+    return Placed(
+        state, moment.posterior.ridge, moment.learner_version, arms.table, arms.rows, len(arms.dead)
+    )
 
 
 def caught_up(placed: Placed, moment: Moment, *, most_work: float = UNBOUNDED) -> Placed:
@@ -75,7 +91,7 @@ def caught_up(placed: Placed, moment: Moment, *, most_work: float = UNBOUNDED) -
         new = np.arange(rows, arms.rows)
         state = elimination.add(state, moment.posterior, new[arms.is_alive(new)], moment.view.features_of)
         rows = arms.rows
-    return Placed(state, moment.learner_version, arms.table, rows, len(arms.dead))
+    return Placed(state, placed.ridge, moment.learner_version, arms.table, rows, len(arms.dead))
 
 
 def refreshed(placed: Placed | None, moment: Moment, rules: Rules) -> Placed:

@@ -7,6 +7,7 @@ Reading any of these formats can run no code.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -21,6 +22,7 @@ UID_LENGTH = 16
 STATE_FORMAT, DISCOUNTED_STATE_FORMAT = 1, 2
 _STATE_HEADER = struct.Struct("<BxHxxxxQQ")  # format, dim, version, observations
 _DISCOUNT_HEADER = struct.Struct("<Qd")  # follows in a discounted state: time_ms, half_life_s
+_MSGPACK_MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # first bytes
 POOLED = "_pool"  # name of the learner that sums all learners of a bandit in one partition
 
 T = TypeVar("T")
@@ -104,6 +106,47 @@ class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: ContextRule | msgspec.UnsetType = msgspec.UNSET
     interactions: int | Literal["all"] | msgspec.UnsetType = msgspec.UNSET
     directions: bytes | msgspec.UnsetType = msgspec.UNSET
+
+
+# Whether a bandit's field may be changed later: None, or why it may not. A row for each field.
+CHANGES: Mapping[str, str | None] = {
+    "catalogue": "learners learn from the features of its arms",
+    "policy": None,
+    "scope": "it says whose rewards a learner sums",
+    "ridge": None,
+    "exploration": None,
+    "delta": None,
+    "horizon": None,
+    "shortlist": None,
+    "eta": None,
+    "reward": None,
+    "prior": "rewards that came before would be missing from the pooled prior",
+    "prior_strength": None,
+    "half_life_s": "the sums of learners are discounted by it",
+    "idle_ttl_s": None,
+    "temperature": None,
+    "explore": None,
+    "shift_rewards": "learners sum transformed features and rewards",
+    "solver": None,
+    "filter": None,
+    "gamma": None,
+    "context": "a learner's numbers belong to those of the context",
+    "interactions": "a learner has numbers for each direction",
+}
+
+
+class BanditVersion(msgspec.Struct, frozen=True, array_like=True):
+    """A bandit as it is, or was, since it was made or changed.
+
+    ``number``          counted from 1
+    ``since_ms``        when it was made or changed; None: before this was recorded
+    ``idle_since_ms``   when ``idle_ttl_s`` was last changed; 0: never
+    """
+
+    record: BanditRecord
+    number: int = 1
+    since_ms: int | None = None
+    idle_since_ms: int = 0
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):
@@ -198,6 +241,14 @@ def with_uid(uid: str, record: msgspec.Struct) -> bytes:
 
 def split_uid(data: bytes, kind: type[T]) -> tuple[str, T]:
     return data[:UID_LENGTH].decode("ascii"), unpack(data[UID_LENGTH:], kind)
+
+
+def split_version(data: bytes) -> tuple[str, BanditVersion]:
+    """Uid and version of a bandit. Until 0.1.0 the record stood alone, a map: that is version 1."""
+    if data[UID_LENGTH] in _MSGPACK_MAPS:
+        uid, record = split_uid(data, BanditRecord)
+        return uid, BanditVersion(record)
+    return split_uid(data, BanditVersion)
 
 
 def vector_to_bytes(vector: Vector) -> bytes:

@@ -59,10 +59,14 @@ class Decisions:
         self._bandits = bandits
         self._signer = signer
 
-    async def log(self, bandit: Bandit, token: str) -> None:
-        """Log a decision of a bandit that waits, unless it is deferred. Repeated, it changes nothing."""
+    async def log(self, token: str) -> None:
+        """Log a decision whose bandit waited when it was made, unless it is deferred.
+
+        Repeated, it changes nothing.
+        """
         decision = self._signer.verify(token, now_ms=0)
-        if decision.deferred:
+        bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
+        if decision.deferred or bandit is None or bandit.record.reward.wait_s is None:
             return
         record, due_ms = await self._record(bandit, decision, decision.issued_ms)
         await self._touch(bandit, decision, due_ms)
@@ -96,7 +100,7 @@ class Decisions:
             decision = self._signer.verify(token, now_ms=now_ms)
         except BadToken as bad:
             return bad.reason
-        bandit = await self._bandits.find(decision.bandit_uid)
+        bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
         if bandit is None:
             return "unknown_bandit"
         return await self._activate(bandit, decision, now_ms) if decision.deferred else "duplicate"

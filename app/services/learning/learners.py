@@ -27,6 +27,8 @@ from app.services.learning.checkpoints import LearnerReader, memory_bytes
 from app.services.learning.pooled_prior import PATIENCE_S, PooledPriors
 from app.storage.protocol import LearnerChanges, LearnerId, LearnerStates, entry_order
 
+PriorTerms = tuple[float, float]
+
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
 
 
@@ -35,16 +37,22 @@ class Learner:
     """A cached learner. It has its ``state`` until its posterior is first asked for, and then that.
 
     Of a learner without rewards both are None: its posterior is the prior, which is held apart.
+    ``terms``: the ``Bandit.prior_terms`` that its own posterior was made by.
     """
 
     version: int
     state: LearnerState | None
     posterior: Posterior | None = None
     outdated: bool = False
+    terms: PriorTerms | None = None
 
     @classmethod
     def of(cls, state: LearnerState | None) -> Learner:
         return cls(0 if state is None else state.version, state)
+
+    def posterior_by(self, terms: PriorTerms) -> Posterior | None:
+        """Its own posterior, if it has been made by these terms."""
+        return self.posterior if self.terms == terms else None
 
     @property
     def dim(self) -> int | None:
@@ -58,12 +66,13 @@ class Learner:
 class PriorId:
     """Which learners without rewards share a prior: all of one dimension and ridge, or those of one bandit.
 
-    ``bandit_uid`` is given where the prior is pooled.
+    ``bandit_uid`` and ``strength`` are given where the prior is pooled.
     """
 
     dim: int
     ridge: float
     bandit_uid: str | None = None
+    strength: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +143,35 @@ class Learners:
         return self._newest.get(identity.partition(self._store.partitions), 0)
 
     async def posterior(self, bandit: Bandit, learner: Learner) -> Posterior:
-        """The posterior of a learner of this bandit; made when it is first asked for."""
+        """The posterior of a learner of this bandit; made when it is first asked for by these terms.
+
+        One that was made by other terms has to be read again: ``current`` does.
+        """
         if learner.posterior is not None:
             return learner.posterior
         if learner.state is None:
             return await self._prior(bandit)
+        terms = bandit.prior_terms
         made = await _factored(await self._sums(bandit, learner.state), bandit.record.ridge)
-        learner.posterior, learner.state = made, None
+        learner.posterior, learner.terms, learner.state = made, terms, None
         return made
+
+    async def current(self, bandit: Bandit, identity: LearnerId) -> tuple[Learner, Posterior]:
+        """A learner of this bandit, and its posterior by the terms that the bandit has now.
+
+        Awaits nothing for a learner in memory that was asked for before. After a change of the bandit a
+        learner is read again; its posterior by the earlier terms serves only while the store does not answer.
+        Raises Unavailable.
+        """
+        terms = bandit.prior_terms
+        learner = self.cached(identity) or await self.get(identity)
+        posterior = learner.posterior_by(terms)
+        if posterior is not None:
+            return learner, posterior
+        if learner.posterior is not None and not learner.outdated:
+            learner.outdated = True
+            learner = await self.get(identity)
+        return learner, await self.posterior(bandit, learner)
 
     async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
         """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
@@ -201,7 +231,8 @@ class Learners:
         dim, strength, version = bandit.learner_dim, bandit.record.ridge, 0
         identity = PriorId(dim, strength)
         if bandit.record.prior == "pooled" and (pooled := await self._pooled_priors.get(bandit)):
-            identity, version = PriorId(dim, strength, bandit.uid), pooled.version
+            identity = PriorId(dim, strength, bandit.uid, bandit.record.prior_strength)
+            version = pooled.version
         prior = self._cache.get(identity)
         if prior is not None and prior.posterior is not None and prior.version == version:
             return prior.posterior

@@ -90,7 +90,7 @@ class RewardEntries:
             decision = self._signer.verify(reward.decision, now_ms=now_ms)
         except BadToken as bad:
             raise Rejected(bad.reason) from None
-        bandit = await self._bandits.find(decision.bandit_uid)
+        bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
         if bandit is None:
             raise Rejected("unknown_bandit")
         arm, revision = _arm_of(decision, reward.arm)

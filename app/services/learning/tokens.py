@@ -23,7 +23,7 @@ from app.storage.protocol import DecisionId, LearnerId
 
 TAG_LENGTH = 16
 NUMBER_LENGTH = 4
-ALWAYS_WRITTEN = 9  # fields of a decision
+ALWAYS_WRITTEN = 10  # fields of a decision
 RejectCode = Literal["invalid_token", "expired"]
 
 
@@ -34,9 +34,10 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``revisions``   of the features of each arm, when it was chosen
     ``deferred``    it can be rewarded only after it was activated
     ``known_entry`` number of the newest entry of the reward log that was known, of the learner's partition
+    ``bandit_version``  the version of the bandit, by whose terms it is rewarded
     ``context``     as it was encoded, float32
 
-    Fields that are None at the end, after the first nine, are not written.
+    Fields that are None at the end, after the first ten, are not written.
     """
 
     bandit_uid: str
@@ -48,6 +49,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     revisions: list[int]
     deferred: bool = False
     known_entry: int | None = None
+    bandit_version: int = 1
     context: bytes | None = None
 
     @property
@@ -82,9 +84,9 @@ def text_of(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
 
 
-def arms_of(raw: bytes) -> list[str]:
-    """The ids that the bytes of a token name. Whether it is genuine is not checked."""
-    return _decode(raw[NUMBER_LENGTH:-TAG_LENGTH]).arms
+def decision_of(raw: bytes) -> Decision:
+    """What the bytes of a token say. Whether it is genuine is not checked."""
+    return _decode(raw[NUMBER_LENGTH:-TAG_LENGTH])
 
 
 def new_decision_id() -> str:

@@ -1,8 +1,8 @@
--- KEYS   bandits, users of its catalogue, version of the registry, deleted
+-- KEYS   bandits, users of its catalogue, version of the registry, deleted, versions of the bandit
 -- ARGV   name, uid
 -- Result 'deleted', 'missing', or 'in_use' when it is a bandit of another catalogue
--- Effect in one step: a record that begins with the uid is removed, and the bandit no longer uses the catalogue;
---        that it is deleted is noted until nothing is left of it.
+-- Effect in one step: a record that begins with the uid is removed, with its versions, and the bandit no longer uses
+--        the catalogue; that it is deleted is noted until nothing is left of it.
 --        Naming another catalogue changes nothing: the right one could never be deleted again.
 local record = redis.call('HGET', KEYS[1], ARGV[1])
 if not record or string.sub(record, 1, 16) ~= ARGV[2] then
@@ -14,5 +14,6 @@ end
 redis.call('HSET', KEYS[4], ARGV[2], 'bandit')
 redis.call('SREM', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('DEL', KEYS[5])
 redis.call('INCR', KEYS[3])
 return 'deleted'

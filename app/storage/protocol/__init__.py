@@ -40,7 +40,7 @@ from app.storage.protocol.holdings import KINDS, Holdings, Kind
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
 from app.storage.protocol.learner_traces import LearnerTraces
 from app.storage.protocol.leases import WorkerLeases
-from app.storage.protocol.registry import Registry, RegistryStore
+from app.storage.protocol.registry import BanditChange, Registry, RegistryStore
 from app.storage.protocol.reward_log import (
     Appended,
     DeadLetter,
@@ -62,6 +62,7 @@ __all__ = [
     "ArmChanges",
     "ArmStore",
     "ArmWrite",
+    "BanditChange",
     "CampaignStore",
     "DeadLetter",
     "DecisionId",

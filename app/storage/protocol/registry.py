@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -14,6 +14,14 @@ class Registry:
     catalogues: Mapping[str, bytes] = field(default_factory=dict)
     bandits: Mapping[str, bytes] = field(default_factory=dict)
     version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BanditChange:
+    """What a change does to the versions that are kept of a bandit: ``kept`` by number, and ``dropped``."""
+
+    kept: Mapping[int, bytes]
+    dropped: Sequence[int] = ()
 
 
 class RegistryStore(Protocol):
@@ -38,8 +46,22 @@ class RegistryStore(Protocol):
         """As ``create_catalogue``; None when the catalogue does not exist."""
         ...
 
+    async def change_bandit(
+        self, name: str, uid: str, change: BanditChange, *, expected: bytes, record: bytes
+    ) -> bytes | None:
+        """Store ``record`` in place of ``expected``, if the name has exactly that.
+
+        Return the record that the name has then: another one when somebody else has changed it, None when
+        there is none. A version that is kept already stays as it is. ``uid`` is that of both records.
+        """
+        ...
+
+    async def bandit_versions(self, uid: str, versions: Sequence[int]) -> Sequence[bytes | None]:
+        """The records that were kept of these versions, in their order; None: none was."""
+        ...
+
     async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
-        """Remove the bandit, then the states of its learners: a step for each partition.
+        """Remove the bandit with its versions, then the states of its learners: a step for each partition.
 
         From then on no state of it is written (``LearnerStates.apply``). False when it was not there. The
         other traces of its learners are left to ``LearnerTraces.erase_bandit``; ``deletions`` names it until

@@ -23,11 +23,12 @@ def choice(signer: TokenSigner, k: int, *, drawn: bool = False, stale_s: float |
     rng = np.random.default_rng(k)
     ids = [f"arm-{row}" for row in rng.permutation(5_000)[:k].tolist()]
     revisions = rng.integers(1, 100_000, k).tolist()
-    decision = Decision("0123456789abcdef", "ann", "decided", 1, 2, ids, revisions)
+    decision = Decision("0123456789abcdef", "ann", "decided", 1, 2, ids, revisions, bandit_version=3)
     scores = [*SCORES, *np.sort(rng.standard_normal(k))[::-1].tolist()][:k]
     columns = [ids, scores, rng.random(k).tolist()] if drawn else [ids, scores]
     arms = list(map(ChosenArm, *columns))
-    return Choice(signer.sign(decision), arms, "softmax" if drawn else "sub_ts", 12, 2**40, drawn, stale_s)
+    policy = "softmax" if drawn else "sub_ts"
+    return Choice(signer.sign(decision), arms, policy, 12, 2**40, drawn, stale_s, bandit_version=3)
 
 
 def with_rules(made: Choice) -> Choice:

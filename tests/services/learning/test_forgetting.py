@@ -4,13 +4,14 @@ import asyncio
 import re
 import time
 
+import msgspec
 import pytest
 from store_clients import connect, traces
 from waiting import until
 from world import World
 
 from app.services.bandits.bandits import Bandit
-from app.services.formats.records import ExploreRule, RewardRule
+from app.services.formats.records import BanditRecord, BanditVersion, ExploreRule, RewardRule
 from app.services.learning import forgetting as module
 from app.storage import redis_keys
 from app.storage.learner_id import LearnerId
@@ -227,3 +228,52 @@ def test_the_list_of_what_is_kept_is_that_of_the_keys_of_the_store():
     rows = re.findall(r"^    .{41}  ([a-z, -]+?) {2,}", module.__doc__, re.MULTILINE)
     listed = {kind for row in rows for kind in row.split(", ")} - {"keys"}
     assert listed == named
+
+
+async def change_idle(world: World, idle_ttl_s: float | None) -> Bandit:
+    def changed(uid: str, version: BanditVersion) -> BanditRecord:
+        return msgspec.structs.replace(version.record, idle_ttl_s=idle_ttl_s)
+
+    return await world.service.bandits.change("b", changed)
+
+
+@pytest.mark.parametrize(
+    ("after_s", "lives_for_s"),
+    [(None, None), (10 * IDLE_S, 10 * IDLE_S), (IDLE_S / 2, IDLE_S)],
+    ids=["for ever", "longer", "shorter"],
+)
+async def test_an_idle_learner_lives_as_the_bandit_says_by_then(
+    world: World, after_s: float | None, lives_for_s: float | None
+):
+    """A change counts as a sign of life; a time that was set before is not made shorter."""
+    await quiet(world)
+    bandit = await world.bandit(idle_ttl_s=IDLE_S)
+    learner = bandit.learner_for("ann")
+    partition = learner.partition(world.store.partitions)
+    await world.observe(bandit, "o")
+    now_ms = time.time_ns() // 1_000_000
+    await change_idle(world, after_s)
+    for at_s in (IDLE_S + 1, 5 * IDLE_S, 10 * IDLE_S + 60, 20 * IDLE_S):
+        for _ in range(3):
+            await chores(world).sweep(partition, now_ms + round(1_000 * at_s))
+
+        async def folded() -> bool:
+            return await world.store.backlog(partition) == 0
+
+        await until(folded, what="what was forgotten is folded")
+        lives = (await world.service.learners.report(bandit, learner)).version == 1
+        assert lives == (lives_for_s is None or at_s < lives_for_s), at_s
+
+
+async def test_an_idle_time_that_begins_later_holds_from_the_next_sign_of_life(world: World):
+    await quiet(world)
+    bandit = await world.bandit()
+    learner = bandit.learner_for("ann")
+    await world.observe(bandit, "o")
+    bandit = await change_idle(world, IDLE_S)
+    partition = learner.partition(world.store.partitions)
+    assert (await world.store.due(partition, later_ms(), 10)).idle == []
+    await world.observe(bandit, "o2")
+    assert (await world.store.due(partition, later_ms(), 10)).idle == [learner]
+    await expire(world, learner)
+    assert (await world.service.learners.report(bandit, learner)).version == 0

@@ -1,0 +1,107 @@
+"""Versions of a bandit: every change makes one, and those that decisions may still name are kept.
+
+    made        version 1; nothing is kept beside the bandit itself
+    changed     the next version; it is kept, and so is the first one
+    dropped     the oldest, beyond ``MAX_VERSIONS``, once no decision of it can be rewarded
+
+A decision is rewarded by the terms of the version that made it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+
+from app.errors import NotFound, QuotaReached
+from app.services.formats.pages import decode_number, encode_cursor
+from app.services.formats.records import UID_LENGTH, BanditRecord, BanditVersion, split_version, with_uid
+from app.storage.protocol import BanditChange, RegistryStore
+
+MAX_VERSIONS = 1_000
+MARGIN_MS = 60_000  # the clocks of processes may differ by so much
+
+Changed = Callable[[str, BanditVersion], BanditRecord]  # (uid, version as it is) -> record as it is to be
+
+
+def first_version(record: BanditRecord) -> bytes:
+    """What is stored of a new bandit, under a new uid."""
+    return with_uid(secrets.token_hex(UID_LENGTH // 2), BanditVersion(record, 1, _now_ms()))
+
+
+class BanditVersions:
+    """The versions of all bandits in the store. ``rewarded_s``: how long a decision can be rewarded."""
+
+    def __init__(self, store: RegistryStore, *, rewarded_s: float) -> None:
+        self._store = store
+        self._rewarded_ms = round(1_000 * rewarded_s)
+
+    async def change(self, name: str, known: bytes, changed: Changed) -> bytes:
+        """Give a bandit the record that ``changed`` makes of the one it has, and return what is stored then.
+
+        ``known``: what is believed to be stored. When somebody else has changed it, ``changed`` is asked
+        again: of two changes at the same time both are made. It may raise; then nothing was changed.
+        Raises NotFound, QuotaReached, Unavailable.
+        """
+        while True:
+            uid, version = split_version(known)
+            record = changed(uid, version)
+            if record == version.record:
+                return known
+            new = _following(version, record)
+            data = with_uid(uid, new)
+            kept = {version.number: known, new.number: data}
+            change = BanditChange(kept, await self._dropped(uid, new))
+            found = await self._store.change_bandit(name, uid, change, expected=known, record=data)
+            if found is None:
+                raise NotFound("no bandit of this name")
+            if found == data:
+                return data
+            known = found
+
+    async def one(self, uid: str, number: int) -> BanditVersion | None:
+        """One version; None: it was not kept."""
+        (data,) = await self._store.bandit_versions(uid, [number])
+        return None if data is None else split_version(data)[1]
+
+    async def page(
+        self, uid: str, current: BanditVersion, cursor: str | None, limit: int
+    ) -> tuple[Sequence[BanditVersion], str | None]:
+        """The newest ``limit`` versions below the cursor's, and the cursor of the next page."""
+        below = current.number + 1 if cursor is None else min(decode_number(cursor), current.number + 1)
+        lowest = max(1, current.number - MAX_VERSIONS + 1)
+        numbers = range(below - 1, max(below - 1 - limit, lowest - 1), -1)
+        older = [number for number in numbers if number < current.number]
+        kept = [split_version(data)[1] for data in await self._store.bandit_versions(uid, older) if data]
+        page = [current, *kept] if current.number in numbers else kept
+        more = bool(page) and page[-1].number > lowest
+        return page, encode_cursor(str(page[-1].number)) if more else None
+
+    async def _dropped(self, uid: str, new: BanditVersion) -> Sequence[int]:
+        """The version that makes room for a new one. Raises QuotaReached while it may be needed."""
+        oldest = new.number - MAX_VERSIONS
+        if oldest < 1:
+            return ()
+        following = await self.one(uid, oldest + 1)
+        if following is not None and _now_ms() < (following.since_ms or 0) + self._rewarded_ms + MARGIN_MS:
+            raise QuotaReached(
+                f"a bandit keeps at most {MAX_VERSIONS:,} versions, and decisions of the oldest may still be "
+                "rewarded: change it less often, or wait"
+            )
+        return (oldest,)
+
+
+def _following(version: BanditVersion, record: BanditRecord) -> BanditVersion:
+    now_ms = max(_now_ms(), version.since_ms or 0)
+    keeps_idle = record.idle_ttl_s == version.record.idle_ttl_s
+    idle_since_ms = version.idle_since_ms if keeps_idle else now_ms
+    return BanditVersion(record, version.number + 1, now_ms, idle_since_ms)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def etag_of(uid: str, number: int) -> str:
+    """The entity tag of a version: no other one, of any bandit, has it."""
+    return f'"{uid}.{number}"'

@@ -1,0 +1,362 @@
+"""PATCH of a bandit: what changes, what stays, versions and entity tags."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from api_client import Api, Json, running
+
+from app.services.bandits import versions
+from app.services.formats.records import CHANGES, BanditRecord
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/v1/bandits/b"
+# For each field that can be changed: a change, and what the bandit must have for it.
+CHANGEABLE: dict[str, tuple[Any, Json]] = {
+    "policy": ("linear_ts", {}), "ridge": (2.0, {}), "exploration": ("theory", {}), "delta": (0.1, {}),
+    "horizon": (9, {}), "shortlist": (31, {}), "eta": (0.5, {}), "reward": ({"min": 0.0}, {}),
+    "prior_strength": (3.0, {}), "idle_ttl_s": (60.0, {}), "temperature": (0.5, {"policy": "softmax"}),
+    "explore": ({"centers": 2}, {}), "solver": ("adaptive", {}), "filter": ({"no": {"$exists": False}}, {}),
+}  # fmt: skip
+FIXED: dict[str, tuple[Any, Json]] = {
+    "catalogue": ("d", {}), "scope": ("per_key", {}), "prior": ("pooled", {"scope": "per_key"}),
+    "half_life_s": (60.0, {}), "shift_rewards": (True, {}),
+}  # fmt: skip
+
+
+@pytest.fixture
+async def world(api: Api) -> Api:
+    await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(4)})
+    await api.catalogue("d", {"a": [1.0, 0.0]})
+    return api
+
+
+async def patched(api: Api, patch: Json, **headers: str) -> Json:
+    answer: Json = await api.ok("PATCH", PATH, patch, headers=headers)
+    return answer
+
+
+async def etag(api: Api) -> str:
+    return (await api.call("GET", PATH)).headers["etag"]
+
+
+def test_every_field_says_whether_it_can_be_changed():
+    fields = set(BanditRecord.__struct_fields__)
+    assert set(CHANGES) == fields
+    assert {name for name, reason in CHANGES.items() if reason is None} == set(CHANGEABLE)
+    assert {name for name, reason in CHANGES.items() if reason is not None} == set(FIXED)
+
+
+@pytest.mark.parametrize("field", CHANGEABLE)
+async def test_a_field_is_changed_and_goes_back_to_its_default(world: Api, field: str):
+    value, needs = CHANGEABLE[field]
+    await world.bandit("b", "c", **needs)
+    made, first = await world.ok("GET", PATH), await etag(world)
+    changed = await patched(world, {field: value})
+    full = {**made[field], **value} if field == "reward" else value
+    assert changed == {**made, field: full, "version": 2}
+    assert await world.ok("GET", PATH) == changed
+    assert await etag(world) != first
+    assert (await world.choose("b"))["bandit_version"] == 2
+    back = "sub_ts" if field == "policy" else None
+    assert await patched(world, {field: back}) == {**made, "version": 3}
+
+
+@pytest.mark.parametrize("field", FIXED)
+async def test_what_learners_depend_on_cannot_be_changed(world: Api, field: str):
+    value, needs = FIXED[field]
+    await world.bandit("b", "c", **needs)
+    made, before = await world.ok("GET", PATH), await world.stored()
+    assert await patched(world, {field: made[field]}) == made, "what it is, it may be"
+    problem = await world.refused(
+        "PATCH", PATH, {field: value, "ridge": 2}, status=409, code="not_changeable", loc=["body", field]
+    )
+    assert [error["loc"] for error in problem["errors"]] == [["body", field]]
+    assert await world.stored() == before
+    assert await world.ok("GET", PATH) == made
+
+
+@pytest.mark.parametrize("field", ["catalogue", "scope", "prior", "half_life_s", "shift_rewards"])
+async def test_null_is_a_change_too(world: Api, field: str):
+    whole = {"scope": "per_key", "prior": "pooled", "half_life_s": 60, "shift_rewards": True}
+    await world.bandit("b", "c", **whole)
+    await world.refused("PATCH", PATH, {field: None}, status=409, code="not_changeable", loc=["body", field])
+
+
+@pytest.mark.parametrize(
+    ("patch", "loc"),
+    [
+        ({"other": 1}, ["other"]), ({"ridge": "1"}, ["ridge"]), ({"ridge": 0}, ["ridge"]),
+        ({"ridge": True}, ["ridge"]), ({"policy": "elim"}, ["policy"]), ({"policy": None}, ["policy"]),
+        ({"exploration": "no"}, ["exploration"]), ({"reward": 1}, ["reward"]),
+        ({"reward": {"x": 1}}, ["reward", "x"]), ({"reward": {"min": "0"}}, ["reward", "min"]),
+        ({"reward": {"default": 1}}, ["reward"]), ({"reward": {"wait_s": 1e6}}, ["reward", "wait_s"]),
+        ({"reward": {"min": 1, "max": 0}}, ["reward"]), ({"temperature": 1}, ["temperature"]),
+        ({"explore": {"centers": 0}}, ["explore", "centers"]), ({"explore": {}}, ["explore", "centers"]),
+        ({"filter": {"$no": 1}}, ["filter", "?"]), ({"filter": []}, ["filter"]),
+        ({"policy": "sub_elim", "exploration": 0}, ["exploration"]), ({"id": "b"}, ["id"]),
+        ({"policy": "softmax", "solver": "adaptive"}, ["solver"]), ({"version": 1}, ["version"]),
+        ([], []), ("a", []), (1, []), ([{"ridge": 2}], []),
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_bad_patch_names_the_field_and_changes_nothing(world: Api, patch: Any, loc: list[str]):
+    await world.bandit("b", "c")
+    before = await world.stored()
+    await world.refused("PATCH", PATH, patch, loc=["body", *loc])
+    assert await world.stored() == before
+
+
+async def test_a_policy_that_the_learners_do_not_allow_is_refused(world: Api):
+    await world.bandit("b", "c", half_life_s=60)
+    await world.refused("PATCH", PATH, {"policy": "sub_elim"}, loc=["body", "half_life_s"])
+    await world.catalogue("wide", {}, dim=300)
+    await world.ok("PUT", "/v1/bandits/w", {"catalogue": "wide", "policy": "sub_ts"}, 201)
+    await world.refused("PATCH", "/v1/bandits/w", {"policy": "linear_elim"}, loc=["body", "policy"])
+    await world.refused("PATCH", "/v1/bandits/none", {}, status=404, code="not_found")
+
+
+async def test_an_option_of_a_policy_goes_with_it_unless_somebody_asked_for_it(world: Api):
+    await world.bandit("b", "c", policy="softmax")
+    assert (await patched(world, {"policy": "sub_ts"}))["temperature"] is None
+    await patched(world, {"policy": "softmax", "temperature": 0.5})
+    await world.refused("PATCH", PATH, {"policy": "sub_ts"}, loc=["body", "temperature"])
+    assert (await patched(world, {"policy": "sub_ts", "temperature": None}))["version"] == 4
+
+
+async def test_objects_are_merged(world: Api):
+    await world.bandit("b", "c", reward={"min": 0, "max": 5}, filter={"a": 1})
+    changed = await patched(world, {"reward": {"max": None, "wait_s": 9}, "filter": {"b": {"$gte": 2}}})
+    assert changed["reward"] == {"min": 0, "max": None, "aggregate": "first", "wait_s": 9, "default": None}
+    assert changed["filter"] == {"a": 1, "b": {"$gte": 2}}
+    assert (await patched(world, {"filter": {"a": None}}))["filter"] == {"b": {"$gte": 2}}
+    assert (await patched(world, {"filter": None}))["filter"] is None
+
+
+async def test_a_patch_without_a_difference_makes_no_version(world: Api):
+    await world.bandit("b", "c", ridge=2)
+    before = await world.stored()
+    for patch in ({}, {"ridge": 2}, {"eta": None, "reward": {}}, {"policy": "sub_ts", "catalogue": "c"}):
+        assert (await patched(world, patch))["version"] == 1
+    assert await world.stored() == before
+
+
+async def test_a_change_is_made_only_to_what_if_match_names(world: Api):
+    await world.bandit("b", "c")
+    made = await world.call("PUT", PATH, {"catalogue": "c", "policy": "sub_ts"})
+    first = made.headers["etag"]
+    assert first == await etag(world)
+    assert first.startswith('"')
+    answer = await world.call("PATCH", PATH, {"ridge": 2}, headers={"if-match": first})
+    assert answer.headers["etag"] == await etag(world) != first
+    before = await world.stored()
+    for stale in (first, f"W/{await etag(world)}", '"x"', '"", "y"'):
+        options = {"headers": {"if-match": stale}}
+        await world.refused("PATCH", PATH, {"ridge": 3}, status=412, code="precondition_failed", **options)
+    for bad in ("x", "", '"', '"a" "b"', "1", f"{first},", '"' + "a" * 9_000 + '"'):
+        await world.refused(
+            "PATCH", PATH, {"ridge": 3}, loc=["header", "if-match"], headers={"if-match": bad}
+        )
+    assert await world.stored() == before
+    assert (await patched(world, {"ridge": 3}, **{"if-match": f'"old", {await etag(world)}'}))["ridge"] == 3
+    assert (await patched(world, {"ridge": 4}, **{"if-match": "*"}))["ridge"] == 4
+    await world.ok("DELETE", PATH, status=204)
+    await world.bandit("b", "c")
+    await world.refused(
+        "PATCH", PATH, {"ridge": 2}, status=412, code="precondition_failed", headers={"if-match": first}
+    )
+
+
+async def test_changes_at_the_same_time_are_all_made_in_some_order(world: Api):
+    """Each changes another field; with If-Match exactly one is made."""
+    await world.bandit("b", "c")
+    fields = [{name: value} for name, (value, needs) in CHANGEABLE.items() if not needs and name != "policy"]
+    answers = await asyncio.gather(*(world.call("PATCH", PATH, patch) for patch in fields))
+    assert {answer.status_code for answer in answers} == {200}
+    assert sorted(a.json()["version"] for a in answers) == list(range(2, len(fields) + 2))
+    now = await world.ok("GET", PATH)
+    assert all(now[name] == value for patch in fields for name, value in patch.items() if name != "reward")
+    headers = {"headers": {"if-match": await etag(world)}}
+    answers = await asyncio.gather(
+        *(world.call("PATCH", PATH, {"ridge": 10 + i}, **headers) for i in range(20))
+    )
+    assert sorted(answer.status_code for answer in answers) == [200] + [412] * 19
+
+
+async def test_put_is_of_the_bandit_as_it_is_now(world: Api):
+    made_with = {"catalogue": "c", "policy": "sub_ts"}
+    await world.ok("PUT", PATH, made_with, 201)
+    now = await patched(world, {"ridge": 2})
+    assert await world.ok("PUT", PATH, {**made_with, "ridge": 2}, 200) == now
+    problem = await world.refused("PUT", PATH, made_with, status=409, code="conflict")
+    assert "PATCH" in problem["detail"]
+    assert await world.ok("GET", PATH) == now
+
+
+async def test_the_versions_are_listed_newest_first(world: Api):
+    await world.bandit("b", "c")
+    only = await world.listed(f"{PATH}/versions")
+    assert [item["version"] for item in only] == [1]
+    for number in range(2, 8):
+        await patched(world, {"ridge": number})
+    for limit in (1, 2, 3, 7, 100):
+        items = await world.listed(f"{PATH}/versions", limit=limit)
+        assert [(item["version"], item["ridge"]) for item in items] == [(n, n) for n in range(7, 0, -1)]
+    times = [item["since_ms"] for item in items]
+    assert times == sorted(times, reverse=True)
+    assert {k: v for k, v in items[0].items() if k != "since_ms"} == await world.ok("GET", PATH)
+    await world.refused("GET", f"{PATH}/versions", params={"cursor": "?"}, loc=["query", "cursor"])
+    await world.refused("GET", f"{PATH}/versions", params={"limit": 0}, loc=["query", "limit"])
+    await world.refused("GET", "/v1/bandits/none/versions", status=404, code="not_found")
+
+
+async def test_versions_are_bounded_and_none_goes_that_may_be_needed(
+    world: Api, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(versions, "MAX_VERSIONS", 3)
+    await world.bandit("b", "c", reward={"max": 1})
+    token = (await world.choose("b"))["decision"]
+    for number in (2, 3):
+        await patched(world, {"ridge": number, "reward": {"max": 0.5}})
+    before = await world.stored()
+    await world.refused("PATCH", PATH, {"ridge": 4}, status=429, code="quota_reached")
+    assert await world.stored() == before
+    assert (await world.reward({"decision": token, "value": 1.0}))["accepted"] == 1
+    world.app.services.bandits._versions._rewarded_ms = -versions.MARGIN_MS - 1_000
+    assert (await patched(world, {"ridge": 4}))["version"] == 4
+    items = await world.listed(f"{PATH}/versions")
+    assert [item["version"] for item in items] == [4, 3, 2]
+    assert (await world.reward({"decision": token, "value": 1.0}))["duplicate"] == 1, "it is still in memory"
+
+
+async def test_what_was_learned_is_kept_and_seen_by_the_new_ridge(world: Api):
+    await world.bandit("b", "c", exploration=0)
+    await world.observe("b", *({"id": f"o{i}", "arm": f"a{i % 4}", "value": i % 3} for i in range(20)))
+    before = await world.learner("b", precision=True)
+    score = (await world.choose("b"))["arms"][0]["score"]
+    await patched(world, {"ridge": 100})
+    after = await world.learner("b", precision=True)
+    assert (after["version"], after["observations"]) == (20, 20)
+    for row in range(2):
+        assert after["precision"][row][row] == pytest.approx(before["precision"][row][row] + 99)
+    await world.bandit("same", "c", exploration=0, ridge=100)
+    await world.observe("same", *({"id": f"o{i}", "arm": f"a{i % 4}", "value": i % 3} for i in range(20)))
+    chosen = await world.choose("b")
+    assert chosen["arms"] == (await world.choose("same"))["arms"], "the posterior in memory was made anew"
+    assert chosen["arms"][0]["score"] != score
+    assert after["theta"] == (await world.learner("same"))["theta"]
+
+
+@pytest.mark.parametrize("prior", ["plain", "pooled"])
+async def test_learners_without_rewards_follow_the_ridge_and_the_strength(world: Api, prior: str):
+    """The prior that they share in memory is that of the bandit as it is now."""
+    scores = []
+    for name, now in (("b", {"ridge": 50.0, "prior_strength": 9.0}), ("other", {})):
+        await world.bandit(name, "c", scope="per_key", prior=prior, exploration=0.5)
+        await world.observe(name, {"id": "o", "key": "bob", "arm": "a1", "value": 1.0})
+        await world.choose(name, key="new")
+        await world.ok("PATCH", f"/v1/bandits/{name}", now)
+        scores.append((await world.choose(name, key="new"))["arms"])
+    await world.bandit("made", "c", scope="per_key", prior=prior, exploration=0, ridge=50, prior_strength=9)
+    await world.observe("made", {"id": "o", "key": "bob", "arm": "a1", "value": 1.0})
+    await world.ok("PATCH", PATH, {"exploration": 0})
+    assert (await world.choose("b", key="new"))["arms"] == (await world.choose("made", key="new"))["arms"]
+
+
+async def test_elimination_states_are_made_anew(world: Api):
+    """With a small radius arms are eliminated at once; what was eliminated by it lives by a large one."""
+    await world.bandit("b", "c", policy="sub_elim", exploration=0.01)
+    await world.observe("b", *({"id": f"o{i}", "arm": f"a{i % 4}", "value": i % 4} for i in range(40)))
+    await world.choose("b")
+    sets = f"{PATH}/learners/_global/sets"
+    assert (await world.ok("GET", sets))["eliminated"] > 0
+    await patched(world, {"exploration": 1000})
+    assert (await world.ok("GET", sets))["eliminated"] == 0
+    await patched(world, {"exploration": 0.01, "ridge": 1e9})
+    assert (await world.ok("GET", sets))["eliminated"] == 0, "the widths are those of the new ridge"
+    await patched(world, {"policy": "sub_ts"})
+    assert (await world.choose("b"))["policy"] == "sub_ts"
+    await world.refused("GET", sets, status=404, code="not_found")
+    await patched(world, {"policy": "linear_elim", "ridge": None})
+    assert (await world.ok("GET", sets))["eliminated"] > 0
+
+
+async def test_a_decision_is_rewarded_by_the_terms_of_its_version(world: Api):
+    await world.bandit("b", "c", reward={"min": 0, "max": 1})
+    old = (await world.choose("b"))["decision"]
+    deferred = (await world.choose("b", activate=False))["decision"]
+    await patched(world, {"reward": {"min": 5, "max": 6, "aggregate": "sum", "wait_s": 60, "default": 5}})
+    new = (await world.choose("b"))["decision"]
+    receipt = await world.reward(
+        {"decision": old, "value": 5.5}, {"decision": new, "value": 0.5}, {"decision": old, "value": 0.5},
+        {"decision": old, "value": 0.7, "reward_id": "again"}, {"decision": new, "value": 5.5},
+        {"decision": new, "value": 5.5, "reward_id": "again"},
+    )  # fmt: skip
+    assert receipt["rejected"] == [{"index": i, "code": "out_of_range"} for i in (0, 1)]
+    assert (receipt["accepted"], receipt["duplicate"]) == (3, 1)
+    waiting = await world.store.hlen("shortlist:{p:0}:decisions")
+    outcome = await world.ok("POST", "/v1/decisions/activate", {"decisions": [deferred]})
+    assert outcome["activated"] == 1
+    assert await world.store.hlen("shortlist:{p:0}:decisions") == waiting, "its version did not wait"
+
+
+async def test_an_event_asked_again_waits_as_its_version_did(world: Api):
+    await world.bandit("b", "c")
+    first = await world.choose("b", event_id="e")
+    await patched(world, {"reward": {"wait_s": 3600, "default": 0}})
+    again = await world.choose("b", event_id="e")
+    assert again == first
+    assert first["bandit_version"] == 1
+    keys = [key async for key in world.store.scan_iter(match="shortlist:*:decisions")]
+    assert keys == []
+    await world.choose("b", event_id="other")
+    waits = [key async for key in world.store.scan_iter(match="shortlist:*:decisions")]
+    assert len(waits) == 1
+
+
+async def test_versions_survive_a_restart_and_go_with_the_bandit(store_url: str, tmp_path: Path):
+    async with running(store_url, tmp_path / "1") as api:
+        await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(4)})
+        await api.bandit("b", "c", reward={"max": 1})
+        token = (await api.choose("b"))["decision"]
+        await patched(api, {"reward": {"max": 0.5}})
+        newer = (await api.choose("b"))["decision"]
+        listed = await api.listed(f"{PATH}/versions")
+    async with running(store_url, tmp_path / "2", empty=False) as api:
+        receipt = await api.reward({"decision": token, "value": 1.0}, {"decision": newer, "value": 1.0})
+        assert receipt["accepted"] == 1
+        assert receipt["rejected"] == [{"index": 1, "code": "out_of_range"}]
+        assert await api.listed(f"{PATH}/versions") == listed
+        await api.ok("DELETE", PATH, status=204)
+        assert not [key async for key in api.store.scan_iter(match="shortlist:*versions*")]
+        assert (await api.reward({"decision": token, "value": 1.0}))["rejected"][0][
+            "code"
+        ] == "unknown_bandit"
+
+
+async def test_a_bandit_of_0_1_0_is_version_1_and_can_be_changed(store_url: str, tmp_path: Path):
+    """Its record stood alone in the store."""
+    async with running(store_url, tmp_path / "1") as api:
+        await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(4)})
+        await api.bandit("b", "c")
+        data = await api.store.hget("shortlist:{registry}:bandits", "b")
+        record = msgspec.msgpack.decode(data[16:])[0]
+        alone = data[:16] + msgspec.msgpack.encode(record)
+        await api.store.hset("shortlist:{registry}:bandits", "b", alone)
+    async with running(store_url, tmp_path / "2", empty=False) as api:
+        assert (await api.ok("GET", PATH))["version"] == 1
+        assert [item["since_ms"] for item in await api.listed(f"{PATH}/versions")] == [None]
+        assert (await patched(api, {"ridge": 2}))["version"] == 2
+        assert [item["ridge"] for item in await api.listed(f"{PATH}/versions")] == [2, 1]
+
+
+def test_the_page_has_the_table():
+    page = (Path(__file__).parents[2] / "docs/changing.md").read_text()
+    for field, reason in CHANGES.items():
+        named = re.search(rf"^\| [^|]*`{field}`[^|]*\| ([^|]+) \|$", page, re.MULTILINE)
+        assert named, field
+        assert (named[1] == reason) == (reason is not None), field
