@@ -251,20 +251,25 @@ async def test_what_was_learned_is_kept_and_seen_by_the_new_ridge(world: Api):
     assert after["theta"] == (await world.learner("same"))["theta"]
 
 
-@pytest.mark.parametrize("prior", ["plain", "pooled"])
-async def test_learners_without_rewards_follow_the_ridge_and_the_strength(world: Api, prior: str):
+@pytest.mark.parametrize(
+    ("prior", "change"),
+    [("plain", {"ridge": 50}), ("pooled", {"ridge": 50}), ("pooled", {"prior_strength": 9})],
+    ids=str,
+)
+async def test_learners_without_rewards_follow_the_ridge_and_the_strength(
+    world: Api, prior: str, change: Json
+):
     """The prior that they share in memory is that of the bandit as it is now."""
-    scores = []
-    for name, now in (("b", {"ridge": 50.0, "prior_strength": 9.0}), ("other", {})):
-        await world.bandit(name, "c", scope="per_key", prior=prior, exploration=0.5)
+    fields = {"scope": "per_key", "prior": prior, "exploration": 0.5}
+    for name, more in (("b", {}), ("made", change)):
+        await world.bandit(name, "c", **fields, **more)
         await world.observe(name, {"id": "o", "key": "bob", "arm": "a1", "value": 1.0})
-        await world.choose(name, key="new")
-        await world.ok("PATCH", f"/v1/bandits/{name}", now)
-        scores.append((await world.choose(name, key="new"))["arms"])
-    await world.bandit("made", "c", scope="per_key", prior=prior, exploration=0, ridge=50, prior_strength=9)
-    await world.observe("made", {"id": "o", "key": "bob", "arm": "a1", "value": 1.0})
-    await world.ok("PATCH", PATH, {"exploration": 0})
-    assert (await world.choose("b", key="new"))["arms"] == (await world.choose("made", key="new"))["arms"]
+        await world.choose(name, key="new", seed=1)
+    await patched(world, {**change, "exploration": 0})
+    await world.ok("PATCH", "/v1/bandits/made", {"exploration": 0})
+    for key in ("new", "bob"):
+        arms = [(await world.choose(name, key=key))["arms"] for name in ("b", "made")]
+        assert arms[0] == arms[1]
 
 
 async def test_elimination_states_are_made_anew(world: Api):
