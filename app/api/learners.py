@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import methodcaller
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, StringConstraints
@@ -21,9 +21,10 @@ LearnerKey = Annotated[str, StringConstraints(pattern=f"^(_global|{IDENTIFIER})$
 
 
 class EncodingView(BaseModel):
-    """``dim`` is how many numbers a context becomes; ``columns`` what each of them means, if named."""
+    """``dim`` is how many numbers a context becomes; ``columns`` says what each means, if named."""
 
     dim: int
+    fields: list[dict[str, Any]] | None = None
     columns: list[str] | None = None
 
 
@@ -110,8 +111,10 @@ def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:
         theta, weights = bandit.context.weights(theta)
         if bandit.record.shift_rewards:
             weights = observed_weights(weights)
-        columns = {} if encoding.columns is None else {"columns": encoding.columns}
-        shown = {"weights": weights.tolist(), "context": {"dim": encoding.dim, **columns}}
+        fields = {}
+        if encoding.columns is not None:
+            fields = {"fields": encoding.rule.fields, "columns": encoding.columns}
+        shown = {"weights": weights.tolist(), "context": {"dim": encoding.dim, **fields}}
     if bandit.record.shift_rewards:
         theta, shown["offset"] = observed_theta(theta)
     return {"theta": theta.tolist(), **shown}

@@ -55,6 +55,15 @@ CHOOSE_KINDS: dict[str, Kind] = {
 CHOOSE_NULLABLE = frozenset({"key", "event_id", "seed", "baseline"})
 REWARD_KINDS: dict[str, Kind] = {"decision": "text", "value": "float", "arm": "id", "reward_id": "id"}
 OBSERVATION_KINDS: dict[str, Kind] = {"id": "id", "arm": "id", "value": "float", "key": "id"}
+CONTEXT_FIELDS: list[Json] = [
+    {"name": "device", "kind": "category", "values": ["phone", "tv"]},
+    {"name": "hour", "kind": "cycle", "period": 24},
+    {"name": "age", "kind": "number", "mean": 35, "scale": 12},
+    {"name": "query", "kind": "hash", "size": 4},
+]
+CONTEXT: Json = {"device": "tv", "hour": 21.5, "age": 40, "query": "red shoes"}
+# Texts may be empty, so no text is wrong for all of them.
+CONTEXT_KINDS: dict[str, Kind] = {"hour": "float", "age": "float"}
 SAMPLE = {
     "method": "lil_ucb",
     "delta": 0.1,
@@ -271,6 +280,44 @@ WRITES = (
         frozenset({"explore"}),
     ),
     Endpoint(
+        "PUT",
+        "/v1/bandits/{bandit}",
+        "/v1/bandits/situated",
+        {"catalogue": "c", "policy": "igw", "context": {"fields": CONTEXT_FIELDS}, "interactions": 2},
+        {
+            "catalogue": "id",
+            "policy": "word",
+            "context": "dict",
+            **{f"context.fields.{place}.name": "id" for place in range(4)},
+            **{f"context.fields.{place}.kind": "word" for place in range(4)},
+            "context.fields.0.values": "list",
+            "context.fields.1.period": "float",
+            "context.fields.2.mean": "float",
+            "context.fields.2.scale": "float",
+            "context.fields.3.size": "int",
+        },
+        frozenset({"context", "context.fields.2.mean", "context.fields.2.scale"}),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/bandits/{bandit}/choose",
+        "/v1/bandits/w/choose",
+        {"context": CONTEXT, "seed": 3},
+        {"context": "dict", **{f"context.{name}": kind for name, kind in CONTEXT_KINDS.items()}},
+        frozenset(f"context.{name}" for name in CONTEXT_KINDS),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/bandits/{bandit}/observations",
+        "/v1/bandits/w/observations",
+        {"observations": [{"id": "o-2", "arm": "a0", "value": 0.5, "context": CONTEXT}]},
+        {
+            "observations.0.context": "dict",
+            **{f"observations.0.context.{name}": kind for name, kind in CONTEXT_KINDS.items()},
+        },
+        frozenset(f"observations.0.context.{name}" for name in CONTEXT_KINDS),
+    ),
+    Endpoint(
         "POST",
         "/v1/bandits/{bandit}/choose",
         "/v1/bandits/b/choose",
@@ -455,6 +502,7 @@ async def build_world(api: Api) -> str:
     await api.bandit("b", "c", reward={"aggregate": "sum"})
     await api.bandit("u", "c", scope="per_key")
     await api.bandit("v", "c", policy="sub_elim", scope="per_key")
+    await api.bandit("w", "c", context={"fields": CONTEXT_FIELDS}, interactions=2)
     await api.bandit("unused", "c")
     for name in ("s", "s-unused"):
         centers = {"id": name, "points": ["p0", "p1", "p2"], "k": 2, "noise_std": 1}

@@ -138,6 +138,7 @@ async def test_named_fields_are_encoded_and_shown(api: Api):
     await api.reward({"decision": choice["decision"], "value": 2.0})
     learner = await api.ok("GET", "/v1/bandits/b/learners/_global?include=directions")
     assert learner["context"]["dim"] == M
+    assert learner["context"]["fields"] == FIELDS
     assert learner["context"]["columns"][:5] == [
         "device=mobile",
         "device=desktop",

@@ -24,7 +24,7 @@ from app.services.formats.records import BanditRecord, bytes_to_vector
 MAX_CONTEXT_LEARNER = 1_024
 MAX_CONTEXT_KEY_LEARNER = 256
 MOST_PRODUCTS = 20_000_000_000  # of two features, in the second moments of a catalogue: about a second
-BLOCK_ROWS = 1 << 16
+BLOCK_NUMBERS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +113,8 @@ def directions_of(arms: Snapshot, p: int) -> Matrix:
     dim = arms.view.dim
     rows = rows[:: -(-len(rows) * dim**2 // MOST_PRODUCTS)]
     gram = np.zeros((dim, dim))
-    for start in range(0, len(rows), BLOCK_ROWS):
-        features = arms.features_of(rows[start : start + BLOCK_ROWS]).astype(np.float64, copy=False)
+    block = max(1, BLOCK_NUMBERS // dim)
+    for start in range(0, len(rows), block):
+        features = arms.features_of(rows[start : start + block]).astype(np.float64, copy=False)
         gram += features.T @ features
     return bilinear.directions(gram, p)

@@ -182,7 +182,7 @@ def completed(rule: ContextRule) -> ContextRule:
 
 
 class Encoding:
-    """The encoding of a rule that is ``completed``. ``dim`` is m, how many numbers a context becomes."""
+    """The encoding of a ``rule`` that is ``completed``. ``dim`` is m, how many numbers a context becomes."""
 
     def __init__(self, rule: ContextRule) -> None:
         self._fields: dict[str, tuple[FieldEncoder, slice]] = {}
@@ -193,6 +193,7 @@ class Encoding:
             self._columns += encoder.columns(own.name)
             self._fields[own.name] = encoder, slice(start, len(self._columns))
         self._is_plain = rule.dim is not None
+        self.rule = rule
         self.dim = len(self._columns) if rule.dim is None else rule.dim
 
     @property
