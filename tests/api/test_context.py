@@ -346,6 +346,29 @@ async def test_nothing_is_lost_by_a_restart(store_url: str, tmp_path: Path, poli
         await api.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
 
 
+async def test_a_changed_bandit_keeps_its_context_and_its_directions(api: Api):
+    """What a learner's sums depend on stays; decisions of before the change are rewarded in their context."""
+    await build(api, interactions=2)
+    await play(api, rounds=5)
+    before = await api.ok("GET", "/v1/bandits/b/learners/_global?include=directions")
+    choice = await api.choose("b", context=[1, 2, 3], seed=1)
+    await api.put_arms("c", {"far": [50.0, 0.0, 0.0, 1.0]})  # it would change the directions
+    made = await api.ok("GET", "/v1/bandits/b")
+    changed = await api.ok("PATCH", "/v1/bandits/b", {"exploration": 0.0, "policy": "igw"})
+    assert (changed["context"], changed["interactions"]) == (made["context"], 2)
+    assert await api.ok("GET", "/v1/bandits/b/learners/_global?include=directions") == before
+    await api.reward({"decision": choice["decision"], "value": 1.0})
+    after = await api.ok("GET", "/v1/bandits/b/learners/_global?include=directions")
+    assert after["observations"] == before["observations"] + 1
+    assert after["directions"] == before["directions"]
+    assert (await api.choose("b", context=[1, 2, 3]))["policy"] == "igw"
+    for change in ({"context": {"dim": 2}}, {"context": None}, {"interactions": 3}, {"interactions": "all"}):
+        await api.refused(
+            "PATCH", "/v1/bandits/b", change, status=409, code="not_changeable", loc=["body", *change]
+        )
+    await api.refused("PATCH", "/v1/bandits/b", {"policy": "sub_elim"}, loc=["body", "context"])
+
+
 async def test_a_token_of_64_numbers_is_below_4_kb(api: Api):
     await build(api, context={"dim": 64})
     token = (await api.choose("b", context=contexts(1, 64)[0]))["decision"]
