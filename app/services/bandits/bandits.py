@@ -257,9 +257,7 @@ class Bandits:
         another process changes the bandit at the same time; it may raise. Raises NotFound, Invalid,
         QuotaReached, Unavailable.
         """
-        if (
-            not await self._refresh()
-        ):  # what is known here may be older than what the caller has seen elsewhere
+        if not await self._refresh():  # the caller may have seen what is not known here
             raise Unavailable("the store does not answer")
 
         def completed(uid: str, version: BanditVersion) -> BanditRecord:

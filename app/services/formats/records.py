@@ -108,7 +108,7 @@ class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     directions: bytes | msgspec.UnsetType = msgspec.UNSET
 
 
-# Whether a bandit's field may be changed later: None, or why it may not. A row for each field.
+# Whether a bandit's field may be changed later: None, or why it may not. A row for each field of a body.
 CHANGES: Mapping[str, str | None] = {
     "catalogue": "learners learn from the features of its arms",
     "policy": None,
