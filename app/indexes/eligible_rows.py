@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.algorithms.types import Rows
-from app.filters.attributes import AttributeView
+from app.filters.attribute_view import AttributeView
 from app.filters.filter import Filter
 from app.indexes.table import ArmView
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from app.algorithms import checks
 from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
-from app.filters.attributes import AttributeView
+from app.filters.attribute_view import AttributeView
 from app.indexes.exact import scan
 from app.indexes.structure import Kind, Structure
 from app.indexes.table import ArmView

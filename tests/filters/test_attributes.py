@@ -17,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from app.errors import InvalidShape
 from app.filters import columns
-from app.filters.attributes import AttributeTable, AttributeView
+from app.filters.attribute_view import AttributeView
+from app.filters.attributes import AttributeTable
 from app.filters.fields import fields_of, kind_of
 from app.filters.filter import Filter, parse
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
-from app.filters.attributes import AttributeView, Labelled
+from app.filters.attribute_view import AttributeView, Labelled
 from app.filters.filter import equals
 from app.indexes.eligible_rows import eligible_rows
 from app.services.catalogues.learner_view import LearnerView
