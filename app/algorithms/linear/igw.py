@@ -45,7 +45,11 @@ def propensities(estimates: Vector, *, gamma: float) -> Vector:
     Shapes: (n,) -> (n,). Cost: O(n). Raises: InvalidShape, NonFinite, InvalidParameter (gamma < 0).
     """
     _check(estimates, gamma)
-    return _weights(estimates, gamma)[0] if len(estimates) else np.empty(0)
+    if not len(estimates):
+        return np.empty(0)
+    found, best = _others(estimates, gamma)
+    found[best] = 1.0 - found.sum()
+    return found
 
 
 def choose(estimates: Vector, *, k: int, gamma: float, rng: np.random.Generator) -> Igw:
@@ -64,11 +68,16 @@ def choose(estimates: Vector, *, k: int, gamma: float, rng: np.random.Generator)
     places: list[int] = []
     probabilities: list[float] = []
     for _ in range(min(k, len(estimates))):
-        weights, best = _weights(estimates[left], gamma)
-        drawn = _draw(weights, best, rng)
+        others, best = _others(estimates[left], gamma)
+        bounds = others.cumsum()
+        drawn, probability = int(bounds.searchsorted(rng.random(), side="right")), 1.0 - bounds[-1]
+        if drawn < len(left):
+            probability = others[drawn]
+        else:
+            drawn = best  # has what the others leave over
         places.append(int(left[drawn]))
-        probabilities.append(float(weights[drawn]))
-        left = np.delete(left, drawn)
+        probabilities.append(float(probability))
+        left = np.delete(left, drawn) if len(places) < k else left
     return Igw(np.array(places, dtype=np.int64), np.array(probabilities, dtype=np.float64))
 
 
@@ -78,18 +87,9 @@ def _check(estimates: Vector, gamma: float) -> None:
     checks.in_range("gamma", gamma, least=0.0)
 
 
-def _weights(estimates: Vector, gamma: float) -> tuple[Vector, int]:
-    """Return p and the place of b, of at least one candidate."""
+def _others(estimates: Vector, gamma: float) -> tuple[Vector, int]:
+    """Return p with 0 in place of p_b, and the place of b. At least one candidate."""
     best = int(estimates.argmax())
-    weights: Vector = 1.0 / (len(estimates) + gamma * (estimates[best] - estimates))
-    weights[best] = 0.0
-    weights[best] = 1.0 - weights.sum()
-    return weights, best
-
-
-def _draw(weights: Vector, best: int, rng: np.random.Generator) -> int:
-    """Return a place drawn from ``weights``: what is left over by the others is the best one's."""
-    others = weights.copy()
-    others[best] = 0.0
-    place = int(np.cumsum(others).searchsorted(rng.random(), side="right"))
-    return place if place < len(weights) else best
+    found: Vector = 1.0 / (len(estimates) + gamma * (estimates[best] - estimates))
+    found[best] = 0.0
+    return found, best

@@ -18,7 +18,7 @@ from app.services.choosing import igw, softmax
 from app.services.choosing.rules import AtMost, Limits
 from tests.algorithms.linear.frequencies import furthest_sigma
 
-DRAWS, LIMITED_DRAWS = 100_000, 20_000
+MANY = 100_000
 ARMS, DIM, K = 14, 3, 3
 FEATURES = np.random.default_rng(5).normal(size=(ARMS, DIM))
 THETA = np.array([0.4, -0.2, 0.3])
@@ -89,13 +89,20 @@ def test_the_case_has_something_to_tell():
     assert set(COVER.tolist()) & set(candidates()[:COUNT])
 
 
-@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize(
+    ("limited", "draws"),
+    [
+        (False, 20_000),
+        (True, 4_000),
+        *(pytest.param(limited, MANY, marks=pytest.mark.slow) for limited in (False, True)),
+    ],
+)
 @pytest.mark.parametrize("policy", ["igw", "softmax"])
-def test_draws_come_as_often_as_their_propensities_say(policy: str, limited: bool):
+def test_draws_come_as_often_as_their_propensities_say(policy: str, limited: bool, draws: int):
     view, rng = filtered(), np.random.default_rng(6)
     counts: Counter[tuple[int, ...]] = Counter()
     claimed = {}
-    for _ in range(LIMITED_DRAWS if limited else DRAWS):
+    for _ in range(draws):
         within = limits(view) if limited else None
         if policy == "igw":
             drawn = igw.draw(
@@ -154,3 +161,20 @@ def test_the_index_is_asked_for_more_when_the_rules_leave_no_candidate():
         assert sorted(rows[1:]) == [0, 1, 2, 3]
         # Two candidates; then 8 arms are asked for, which lack row 0; then all of them.
         assert drawn.propensities == pytest.approx([1 / 2, 1 / 3, 1 / 2, 1, 1])
+
+
+def test_a_choice_is_one_search_of_the_index(monkeypatch: pytest.MonkeyPatch):
+    """Whatever the size of the list and of the cover, and no other look at the arms but at the candidates."""
+    index, rng = LiveIndex(DIM), np.random.default_rng(2)
+    index.upsert([f"a{arm}" for arm in range(5_000)], rng.normal(size=(5_000, DIM)), range(5_000))
+    view = index.snapshot()
+    searches, read = [], []
+    search, features_of = Snapshot.search, Snapshot.features_of
+    monkeypatch.setattr(Snapshot, "search", lambda *a: searches.append(a[2]) or search(*a))
+    monkeypatch.setattr(Snapshot, "features_of", lambda *a: read.append(len(a[1])) or features_of(*a))
+    monkeypatch.setattr(Snapshot, "eligible", None)
+    for k in (1, 3, 30):
+        drawn = igw.draw(view, THETA, np.arange(100, 130), k=k, count=30, gamma=GAMMA, rng=rng)
+        assert len(drawn.found.rows) == k
+    assert searches == [30, 30, 30]
+    assert max(read) <= 30
