@@ -213,3 +213,41 @@ async def test_gamma_is_kept_and_belongs_to_igw(shared: Api):
         await shared.refused(
             "PUT", "/v1/bandits/other-kept", {**body, **option}, loc=["body", next(iter(option))]
         )
+
+
+async def test_with_a_context_the_estimates_are_those_in_this_situation(shared: Api):
+    await shared.catalogue("situations", ARMS)
+    rest = {"policy": "igw", "gamma": GAMMA, "shortlist": SHORTLIST, "context": {"dim": 2}}
+    await shared.bandit("situations", "situations", **rest)
+    theta = np.array([0.5, -0.3, 0.2])
+    for number, (context, sign) in enumerate([([1.0, 0.0], 1.0), ([0.0, 1.0], -1.0)] * 10):
+        arm = f"a{number}"
+        value = sign * float(ARMS[arm] @ theta)
+        await shared.observe("situations", {"id": arm, "arm": arm, "value": value, "context": context})
+    best = []
+    for context in ([1.0, 0.0], [0.0, 1.0]):
+        ask: Json = {"context": context, "filter": {"number": {"$exists": False}}}
+        (whole,) = await many(shared, "situations", 1, k=40, **ask)
+        estimates = {arm["id"]: arm["score"] for arm in whole["arms"]}
+        answers = await many(shared, "situations", 400, k=3, **ask)
+        seen = {arm["id"] for answer in answers for arm in answer["arms"]}
+        assert SHORTLIST < len(seen) <= 2 * SHORTLIST
+        for answer in answers:
+            order = [arm["id"] for arm in answer["arms"]]
+            expected = propensities(estimates, order, seen)
+            assert [arm["propensity"] for arm in answer["arms"]] == pytest.approx(expected)
+        best.append(max(estimates, key=lambda arm: estimates[arm]))
+    assert best[0] != best[1]
+
+
+async def test_a_bandit_can_become_one_of_igw_and_something_else_again(shared: Api):
+    await build(shared, "changing", policy="sub_ts", gamma=None)
+    path = "/v1/bandits/changing"
+    assert (await shared.ok("PATCH", path, {"policy": "igw"}))["gamma"] == 100.0
+    assert "propensity" in (await shared.choose("changing"))["arms"][0]
+    assert (await shared.ok("PATCH", path, {"gamma": 0}))["gamma"] == 0.0
+    found = {answer["arms"][0]["propensity"] for answer in await many(shared, "changing", 20)}
+    assert len(found) == 1
+    await shared.refused("PATCH", path, {"gamma": -1}, loc=["body", "gamma"])
+    answer = await shared.ok("PATCH", path, {"policy": "softmax", "gamma": None})
+    assert (answer["gamma"], answer["temperature"]) == (None, 1.0)

@@ -8,13 +8,16 @@ propensities would do it no harm.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 import pytest
 
 from app.algorithms.evaluation import off_policy
 from app.algorithms.evaluation.logged import Logged
+from app.algorithms.linear import igw
 
 LOGS, DECISIONS, CONTEXTS, ARMS, DIM = 300, 1_500, 4, 5, 3
 LEVEL, LEAST_COVERED = 0.95, 0.93
@@ -96,3 +99,53 @@ def test_intervals_cover_the_value_of_a_policy_from_logs_of_one_that_learned(log
 def test_propensities_that_are_not_those_of_the_draws_fail(logs: Logs, name: str):
     """As if all arms had been as likely."""
     assert covered(logs, name, np.full_like(logs.propensities, 1.0 / ARMS)) < LEAST_COVERED - 0.1
+
+
+def lists_of(weigh: Callable[[np.ndarray], np.ndarray], scores: np.ndarray) -> np.ndarray:
+    """The probability of each arm at its place, given the arms before it, of every list in ``ORDERS``."""
+    found = np.empty(ORDERS.shape)
+    for row, order in enumerate(ORDERS.tolist()):
+        left = list(range(len(scores)))
+        for place, arm in enumerate(order):
+            found[row, place] = weigh(scores[left])[left.index(arm)]
+            left.remove(arm)
+    return found
+
+
+ORDERS = np.array(list(permutations(range(4), 3)))
+
+
+@pytest.mark.parametrize("name", off_policy.ESTIMATORS)
+def test_intervals_of_lists_cover_their_value_where_rewards_depend_on_the_arms_above(name: str):
+    """And weights of each place alone, without those above, fail."""
+    rng = np.random.default_rng(32)
+    believed, wanted = rng.normal(size=4), rng.normal(size=4)
+    propensities = lists_of(lambda scores: igw.propensities(scores, gamma=4.0), believed)
+    targets = lists_of(lambda scores: np.exp(2 * scores) / np.exp(2 * scores).sum(), wanted)
+    means = rng.normal(size=ORDERS.shape)  # of an arm at its place, whatever stands above and below
+    for place in (1, 2):  # but for what stands right above
+        means[:, place] += 2.0 * wanted[ORDERS[:, place - 1]]
+    # What stands below does not matter: lists that begin alike have the same means down to there.
+    for place in range(3):
+        for prefix in {tuple(order[: place + 1]) for order in ORDERS.tolist()}:
+            same = (ORDERS[:, : place + 1] == prefix).all(axis=1)
+            means[same, place] = means[same, place][0]
+    value = float(targets.prod(axis=1) @ means.sum(axis=1))
+    hits = alone = 0
+    for _ in range(LOGS):
+        drawn = rng.choice(len(ORDERS), size=1_000, p=propensities.prod(axis=1))
+        rewards = means[drawn] + NOISE * rng.normal(size=(1_000, 3))
+        guess = np.zeros((1_000, 3))  # the model knows nothing
+        logged = Logged(propensities[drawn], targets[drawn], rewards, guess, guess)
+        state = off_policy.add(off_policy.start([name], places=3), logged)
+        low, high = state.estimates(name, level=LEVEL).whole.interval or (np.nan, np.nan)
+        hits += low <= value <= high
+        separate = []
+        for place in range(3):
+            column = slice(place, place + 1)
+            one = Logged(*(part[:, column] for part in (propensities[drawn], targets[drawn], rewards)))
+            found = off_policy.add(off_policy.start(["ips"], places=1), one).estimates("ips").whole
+            separate.append(found.value or 0.0)
+        alone += low <= sum(separate) <= high
+    assert hits / LOGS >= LEAST_COVERED
+    assert alone / LOGS < LEAST_COVERED - 0.1
