@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -247,6 +248,12 @@ def test_every_part_has_its_arrows_and_every_arrow_is_used():
         found = {part(name) for name in imports(ast.parse(path.read_text())) if name.split(".")[0] in OURS}
         used.setdefault(part(name_of(path)), set()).update(found - {part(name_of(path))})
     assert {here: there for here, there in used.items() if there or here in ARROWS} == ARROWS
+
+
+def test_the_client_knows_nothing_of_the_service():
+    sources = sorted(ROOT.glob("clients/python/shortlist_client/*.py"))
+    found = {name.split(".")[0] for path in sources for name in imports(ast.parse(path.read_text()))}
+    assert found - sys.stdlib_module_names == {"httpx", "shortlist_client"}
 
 
 def test_the_arrows_have_no_circle():

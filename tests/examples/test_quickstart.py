@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from waiting import wait_until
+
 from examples.service import temporary_service
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +38,18 @@ def session() -> str:
     return "\n".join(
         f"$ {line}" if line in commands and not line.startswith(" ") else line for line in text.splitlines()
     )
+
+
+def test_the_readme_shows_the_python_session_and_it_runs() -> None:
+    readme, script = (ROOT / "README.md").read_text(), (ROOT / "examples/quickstart.py").read_text()
+    shown = re.findall(r"<!-- python: examples/quickstart.py -->\n```python\n(.*?)```", readme, re.DOTALL)
+    assert shown == [script]
+    with temporary_service() as server:
+        url = f"http://{server.host}:{server.port}"
+        exec(script.replace("http://127.0.0.1:8080", url), found := {})
+        with found["client"] as client:
+            wait_until(lambda: client.get_learner("home", "user-42").observations, what="it is applied")
+    assert found["choice"].arms[0].id in {"alien", "amelie", "heat"}
 
 
 def test_the_readme_shows_it() -> None:

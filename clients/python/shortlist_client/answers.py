@@ -1,0 +1,500 @@
+"""What the service answers. Every class has the fields of its schema in /openapi.json, under the same names.
+
+A field that the service does not know yet has a default, and one that this client does not know is ignored:
+client and service may be of different versions. ``None`` stands for null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+# Marks a field that is a header of the answer, of the field's name.
+HEADER = {"header": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list; ``next`` is the cursor of the part after it, None at the end."""
+
+    items: tuple[T, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenArm:
+    """``propensity``: the probability of this arm given those before it, where the policy knows it.
+    ``pinned``: the arm stands here because of a rule.
+    """
+
+    id: str
+    score: float
+    propensity: float | None = None
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Arms, the best first. ``decision`` is the token to reward them with; ``eligible`` is how many arms the
+    filters let in, where there is one; ``bandit_version`` is that of the settings it was made by.
+    """
+
+    decision: str
+    arms: tuple[ChosenArm, ...]
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    exact: bool
+    stale_s: float | None = None
+    eligible: int | None = None
+    bandit_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """In the order of the requests."""
+
+    results: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The item at ``index`` of a batch was not taken; ``code`` says why."""
+
+    index: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """``duplicate`` counts what was there before; after a lost answer that is what the first attempt sent."""
+
+    accepted: int
+    duplicate: int
+    rejected: tuple[Rejected, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """``duplicate`` counts decisions that were activated before."""
+
+    activated: int
+    duplicate: int
+    rejected: tuple[Rejected, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UsedFilter:
+    """A filter in use and how the arms that it lets in are searched, as measured; times in microseconds."""
+
+    filter: Mapping[str, Any]
+    eligible: int
+    way: str
+    uses: int
+    recall_at_1: float
+    ratio_mean: float
+    expected_us: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """``size`` is its number of arms; ``index`` says how it is searched."""
+
+    id: str
+    dim: int
+    size: int
+    version: int
+    index: Mapping[str, Any]
+    filters: tuple[UsedFilter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    id: str
+    features: tuple[float, ...]
+    tags: tuple[str, ...]
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Upserted:
+    """``version`` is that of the catalogue afterwards."""
+
+    added: int
+    updated: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """``missing`` names the arms that were not there."""
+
+    deleted: int
+    missing: tuple[str, ...]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bandit:
+    """The settings of a bandit, with all defaults filled in. ``version`` grows with every change; ``etag`` is
+    for the ``if_match`` of one.
+    """
+
+    id: str
+    catalogue: str
+    policy: str
+    scope: str
+    ridge: float
+    exploration: float | str
+    delta: float
+    horizon: int
+    shortlist: int
+    eta: float | None
+    reward: Mapping[str, Any]
+    prior: str
+    prior_strength: float
+    half_life_s: float | None
+    idle_ttl_s: float | None
+    temperature: float | None
+    explore: Mapping[str, Any] | None
+    shift_rewards: bool
+    solver: str
+    filter: Mapping[str, Any] | None
+    gamma: float | None = None
+    context: Mapping[str, Any] | None = None
+    interactions: int | str | None = None
+    version: int | None = None
+    etag: str | None = field(default=None, metadata=HEADER)
+
+
+@dataclass(frozen=True, slots=True)
+class BanditVersion(Bandit):
+    """``since_ms``: when it came to be so, in ms since 1970, if that is known."""
+
+    since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """``dim`` is how many numbers a context becomes; ``columns`` what each of them means, if named."""
+
+    dim: int
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """x.theta predicts a reward, plus ``offset`` where there is one, plus (P x)^T ``weights`` u in a context
+    u, where P are the ``directions``. ``precision`` and ``directions``: if they were asked for.
+    """
+
+    key: str
+    version: int
+    observations: int
+    theta: tuple[float, ...]
+    offset: float | None = None
+    weights: tuple[tuple[float, ...], ...] | None = None
+    context: Encoding | None = None
+    directions: tuple[tuple[float, ...], ...] | None = None
+    precision: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    stage: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """What elimination has left of the arms; ``threshold`` is None without arms."""
+
+    stages: tuple[Stage, ...]
+    eliminated: int
+    threshold: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Coordinates that were read, None where nobody counts them, and what reading all of them would be."""
+
+    reads: int | None
+    exhaustive_reads: int
+
+
+@dataclass(frozen=True, slots=True)
+class MipsGuarantee:
+    """``pac``: with probability at least 1 - delta the k-th arm is within epsilon of the k-th best."""
+
+    kind: str
+    epsilon: float | None
+    delta: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MipsArm:
+    """``value``: the inner product, or the squared distance."""
+
+    id: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class MipsVector:
+    """``index`` is the row of the request; ``value`` as for an arm."""
+
+    index: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class MipsAnswer:
+    """The best arm first."""
+
+    arms: tuple[MipsArm, ...]
+    method: str
+    guarantee: MipsGuarantee
+    cost: Cost
+    catalogue_version: int
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class VectorsAnswer:
+    """The best vector first."""
+
+    arms: tuple[MipsVector, ...]
+    method: str
+    guarantee: MipsGuarantee
+    cost: Cost
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class SampleGuarantee:
+    """``pac``: each draw is within ``delta`` in total variation; ``assumes`` says under what."""
+
+    kind: str
+    delta: float
+    assumes: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Rows of the request, each an independent draw."""
+
+    draws: tuple[int, ...]
+    method: str
+    guarantee: SampleGuarantee
+    cost: Cost
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArmDraws:
+    """Ids of arms, each an independent draw: an arm may appear more than once."""
+
+    draws: tuple[str, ...]
+    method: str
+    guarantee: SampleGuarantee
+    cost: Cost
+    catalogue_version: int
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    kind: str
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Centers:
+    """``radius`` is the distance from the centres of the arm that is farthest from them."""
+
+    centers: tuple[str, ...]
+    radius: float
+    method: str
+    guarantee: Guarantee
+    cost: Cost
+    catalogue_version: int
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class CenterCampaign:
+    """Where a campaign stands. ``radius`` is estimated, for all centres but the last."""
+
+    id: str
+    method: str
+    k: int
+    points: int
+    state: str
+    issued: int
+    observed: int
+    centers: tuple[str, ...]
+    radius: float | None
+    guarantee: Guarantee
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignName:
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DistanceQuery:
+    """Asks how far apart the two points of ``pair`` are."""
+
+    query: str
+    pair: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """None, and ``done``, when the campaign has ended."""
+
+    queries: tuple[DistanceQuery, ...]
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CenterTold:
+    observed: int
+    duplicate: int
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The mean total of the best slate lies between these."""
+
+    lower: float | None
+    upper: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """``more_pulls``: about how many results are wanted until the campaign ends."""
+
+    asked: int
+    looked_at: int
+    next_look: int | None
+    excess: float | None
+    more_pulls: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlateCampaign:
+    """Where a campaign stands: what the last look at its results saw."""
+
+    id: str
+    state: str
+    observed: int
+    best: tuple[str, ...]
+    estimates: Mapping[str, float]
+    bounds: Bounds
+    progress: Progress
+    outside: int
+    warnings: tuple[str, ...]
+    guarantee: Guarantee
+    k: int
+    arms: tuple[str, ...]
+    method: str
+    allocation: str
+    bound: str
+    noise_range: float | None
+    noise_std: float | None
+    independent_noise: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Show ``slate``, and tell its total under the name ``pull``."""
+
+    pull: str
+    slate: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pulls:
+    """None, and ``done``, when the campaign has ended."""
+
+    pulls: tuple[Pull, ...]
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlateTold:
+    """``outside`` counts totals of the campaign that were beyond the stated noise."""
+
+    observed: int
+    duplicate: int
+    done: bool
+    outside: int
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """``backlog``: rewards that are not applied yet, the oldest for ``lag_s`` seconds."""
+
+    status: str
+    backlog: int
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    at: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is running, and how much of it there is. ``loss``: what the store has lost, if anything."""
+
+    version: str
+    python: str
+    uptime_s: float
+    ready: bool
+    store: str
+    worker: bool
+    backlog: int
+    catalogues: int
+    arms: int
+    bandits: int
+    cached_learners: int
+    cached_learner_bytes: int
+    loss: Loss | None
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    docs: str
+    openapi: str
+    healthz: str
+    readyz: str
+    status: str
+    metrics: str
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Who answers at the address."""
+
+    name: str
+    version: str
+    summary: str
+    links: Links

@@ -1,0 +1,160 @@
+"""Long lists, cut to what the service takes in one request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from shortlist_client.bodies import ArmBody, Vector, Vectors
+from shortlist_client.errors import InvalidArgument, ServiceError
+from shortlist_client.routes import Call, Route, encoded, given_of
+
+T = TypeVar("T")
+
+
+class Most(NamedTuple):
+    """What one request may hold: items, and bytes unless it is one item."""
+
+    items: int
+    size: int
+
+
+# What the service allows (its docs/limits.md); of bytes half or less, so that no request takes it very long.
+ARMS = Most(10_000, 2**22)
+IDS = Most(10_000, 2**20)
+REWARDS = OBSERVATIONS = Most(10_000, 2**22)
+CHOICES = Most(1_000, 2**21)
+ACTIVATIONS = Most(1_000, 2**22)
+BLOCK = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Items from number ``first`` on, up to ``end``; ``content`` is the body."""
+
+    first: int
+    end: int
+    content: bytes
+
+
+def batches(name: str, items: Iterable[bytes], most: Most) -> Iterator[Batch]:
+    """Bodies of one list, under its name, that hold no more than they may; one body at least."""
+    first, size, batch = 0, 0, list[bytes]()
+    for item in items:
+        if batch and (len(batch) == most.items or size + len(item) > most.size):
+            yield _batch(name, first, batch)
+            first, size, batch = first + len(batch), 0, []
+        batch.append(item)
+        size += len(item) + 1
+    if batch or not first:
+        yield _batch(name, first, batch)
+
+
+def _batch(name: str, first: int, items: list[bytes]) -> Batch:
+    return Batch(first, first + len(items), b'{"%s":[%s]}' % (name.encode(), b",".join(items)))
+
+
+def send_all(
+    parts: Iterable[Batch], call: Callable[[Batch], Call[T]]
+) -> Generator[Call[Any], Any, list[tuple[int, T]]]:
+    """Send batch after batch; give the answers, each with the number of its first item.
+
+    An error names the item by its number in the whole list, and says how many were applied before.
+    """
+    found, done = list[tuple[int, T]](), 0
+    rest = iter(parts)
+    while True:
+        try:
+            part = next(rest, None)
+        except InvalidArgument as error:
+            told = f". The first {done:,} were applied, nothing after them" if done else ""
+            raise InvalidArgument(f"{error}{told}") from None
+        if part is None:
+            return found
+        try:
+            answer = yield from call(part)
+        except ServiceError as error:
+            error.moved(part.first)
+            raise
+        found.append((part.first, answer))
+        done = part.end
+
+
+def sender(route: Route[T], *names: str, **options: Any) -> Callable[[Batch], Call[T]]:
+    """Make calls of a route with the same names and options, of one batch each."""
+    return lambda batch: route.call(*names, content=batch.content, **options)
+
+
+def encoded_items(items: Iterable[Mapping[str, Any]], what: str) -> Iterator[bytes]:
+    """Each as JSON, without fields that are None. Raises InvalidArgument with the number of the item."""
+    for number, item in enumerate(items):
+        try:
+            yield encoded(given_of(item))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{what} {number}: {error}") from None
+
+
+def arms_of(
+    vectors: Vectors | Iterable[Vector],
+    ids: Iterable[str],
+    tags: Iterable[Sequence[str]] | None,
+    metadata: Iterable[Mapping[str, Any]] | None,
+) -> Iterator[ArmBody]:
+    """Arms of rows of vectors and their ids. Raises InvalidArgument if they are not as many."""
+    _as_many(vectors, ids=ids, tags=tags, metadata=metadata)
+    columns: dict[str, Iterable[Any]] = {"id": ids, "features": _rows(vectors)}
+    if tags is not None:
+        columns["tags"] = tags
+    if metadata is not None:
+        columns["metadata"] = metadata
+    try:
+        for values in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, values, strict=True))  # type: ignore[misc]  # the columns of ArmBody
+    except ValueError as error:
+        if isinstance(error, InvalidArgument):
+            raise
+        raise InvalidArgument(f"vectors, ids, tags and metadata must be as many: {error}") from None
+
+
+def same_length(arms: Iterable[Any]) -> Iterator[ArmBody]:
+    """The arms, as long as all have as many features. Raises InvalidArgument with the row, counted from 0."""
+    length = None
+    for row, arm in enumerate(arms):
+        if not isinstance(arm, Mapping):
+            raise InvalidArgument(f"row {row} (from 0) is no arm; rows of vectors are given with ids=[...]")
+        features: Any = arm.get("features", ())
+        found = len(features)
+        length = found if length is None else length
+        _same(row, found, length)
+        yield arm  # type: ignore[misc]  # its other fields are the service's to check
+
+
+def _same(row: int, found: int, length: int) -> None:
+    if found != length:
+        raise InvalidArgument(f"row {row} (from 0) has {found} numbers, and the rows before it {length}")
+
+
+def _as_many(vectors: Any, **columns: Any) -> None:
+    """What is known to be of different lengths is refused before anything is sent."""
+    shape = getattr(vectors, "shape", None)
+    if shape is not None and len(shape) != 2:
+        raise InvalidArgument(f"vectors must be rows of numbers, not of shape {tuple(shape)}")
+    if not isinstance(vectors, Sized):
+        return
+    if isinstance(vectors, Sequence):
+        for row, vector in enumerate(vectors):
+            _same(row, len(vector), len(vectors[0]))
+    for name, column in columns.items():
+        if isinstance(column, Sized) and len(column) != len(vectors):
+            raise InvalidArgument(f"{len(column):,} {name} for {len(vectors):,} vectors")
+
+
+def _rows(vectors: Any) -> Iterator[Vector]:
+    """The rows; those of an array as lists, a block at a time."""
+    if not hasattr(vectors, "tolist") or not isinstance(vectors, Sized):
+        yield from vectors
+        return
+    array: Any = vectors
+    for first in range(0, len(array), BLOCK):
+        yield from array[first : first + BLOCK].tolist()

@@ -1,0 +1,369 @@
+"""What requests carry. Every class has the fields of its schema in /openapi.json, under the same names.
+
+They are the keyword arguments of the calls: a new field of a request is one line here. A field that is absent
+has the service's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, Required, TypedDict
+
+
+class Array(Protocol):
+    """A numpy array, or whatever else can become a list."""
+
+    def tolist(self) -> Any: ...
+
+
+Vector = Sequence[float] | Array
+Vectors = Sequence[Vector] | Array
+Filter = Mapping[str, Any]
+LogFactor = float | Literal["-Infinity"] | None
+Context = Sequence[float] | Array | Mapping[str, float | str | None]
+Policy = Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"]
+
+
+class IndexBody(TypedDict, total=False):
+    kind: Literal["auto", "exact", "hnsw"]
+    m: int
+    ef_construction: int
+    ef_search: int | None
+    shortlist: int
+
+
+class CatalogueBody(TypedDict, total=False):
+    dim: Required[int]
+    index: IndexBody
+
+
+class ArmBody(TypedDict, total=False):
+    id: Required[str]
+    features: Required[Vector]
+    tags: Sequence[str]
+    metadata: Mapping[str, Any]
+
+
+class ArmsBody(TypedDict):
+    arms: Sequence[ArmBody]
+
+
+class ArmIdsBody(TypedDict):
+    ids: Sequence[str]
+
+
+class RewardBody(TypedDict, total=False):
+    """With ``wait_s`` a decision that gets no reward counts as ``default``."""
+
+    min: float | None
+    max: float | None
+    aggregate: Literal["first", "sum"]
+    wait_s: float | None
+    default: float | None
+
+
+class ExploreBody(TypedDict):
+    """A new key is shown this many arms first, which cover the catalogue."""
+
+    centers: int
+
+
+class ContextFieldBody(TypedDict, total=False):
+    name: Required[str]
+    kind: Required[Literal["category", "cycle", "number", "hash"]]
+    values: Sequence[str] | None
+    period: float | None
+    mean: float | None
+    scale: float | None
+    size: int | None
+
+
+class ContextRuleBody(TypedDict, total=False):
+    """A vector of ``dim`` numbers, or named ``fields``, which the service encodes as numbers."""
+
+    dim: int | None
+    fields: Sequence[ContextFieldBody] | None
+
+
+class BanditBody(TypedDict, total=False):
+    catalogue: Required[str]
+    policy: Required[Policy]
+    scope: Literal["global", "per_key"]
+    ridge: float
+    exploration: float | Literal["theory"]
+    delta: float
+    horizon: int
+    shortlist: int
+    eta: float | None
+    reward: RewardBody
+    prior: Literal["plain", "pooled"]
+    prior_strength: float
+    half_life_s: float | None
+    idle_ttl_s: float | None
+    temperature: float | None
+    gamma: float | None
+    explore: ExploreBody | None
+    filter: Filter | None
+    shift_rewards: bool
+    solver: Literal["shortlist", "adaptive"]
+    context: ContextRuleBody | None
+    interactions: int | Literal["all"] | None
+
+
+class RewardPatch(TypedDict, total=False):
+    min: float | None
+    max: float | None
+    aggregate: Literal["first", "sum"] | None
+    wait_s: float | None
+    default: float | None
+
+
+class ExplorePatch(TypedDict, total=False):
+    centers: int | None
+
+
+class BanditPatch(TypedDict, total=False):
+    """What changes, as a JSON merge patch (RFC 7396). None: back to the default."""
+
+    catalogue: str | None
+    policy: Policy | None
+    scope: Literal["global", "per_key"] | None
+    ridge: float | None
+    exploration: float | Literal["theory"] | None
+    delta: float | None
+    horizon: int | None
+    shortlist: int | None
+    eta: float | None
+    reward: RewardPatch | None
+    prior: Literal["plain", "pooled"] | None
+    prior_strength: float | None
+    half_life_s: float | None
+    idle_ttl_s: float | None
+    temperature: float | None
+    gamma: float | None
+    explore: ExplorePatch | None
+    filter: Filter | None
+    shift_rewards: bool | None
+    solver: Literal["shortlist", "adaptive"] | None
+    context: ContextRuleBody | None
+    interactions: int | Literal["all"] | None
+
+
+class PinBody(TypedDict):
+    """``place`` is counted from 1."""
+
+    arm: str
+    place: int
+
+
+class AtMostBody(TypedDict):
+    """At most ``count`` arms of one choice share a value of ``field``."""
+
+    field: str
+    count: int
+
+
+class RulesBody(TypedDict, total=False):
+    pin: Sequence[PinBody]
+    at_most: Sequence[AtMostBody]
+
+
+class ChooseBody(TypedDict, total=False):
+    """``key`` is required by a bandit of scope per_key, and refused by others. ``activate`` False: the
+    decision counts from ``activate`` on.
+    """
+
+    key: str | None
+    k: int
+    exclude: Sequence[str]
+    event_id: str | None
+    seed: int | None
+    activate: bool
+    baseline: str | None
+    filter: Filter | None
+    rules: RulesBody | None
+    context: Context | None
+
+
+class ChooseBatchBody(TypedDict):
+    requests: Sequence[ChooseBody]
+
+
+class RewardItem(TypedDict, total=False):
+    """``arm``: needed when the decision has more than one. ``reward_id``: for bandits that add rewards up."""
+
+    decision: Required[str]
+    value: Required[float]
+    arm: str | None
+    reward_id: str | None
+
+
+class RewardsBody(TypedDict):
+    rewards: Sequence[RewardItem]
+
+
+class ActivationsBody(TypedDict):
+    decisions: Sequence[str]
+
+
+class ObservationItem(TypedDict, total=False):
+    id: Required[str]
+    arm: Required[str]
+    value: Required[float]
+    key: str | None
+    context: Context | None
+
+
+class ObservationsBody(TypedDict):
+    observations: Sequence[ObservationItem]
+
+
+MipsMethod = Literal["bounded_me", "racing", "exact", "hnsw", "adaptive"]
+Objective = Literal["inner_product", "nearest"]
+
+
+class MipsBody(TypedDict, total=False):
+    """``epsilon`` is in units of the mean over coordinates; ``value_range`` bounds each coordinate's term."""
+
+    query: Required[Vector]
+    k: int
+    method: MipsMethod
+    epsilon: float
+    delta: float
+    objective: Objective
+    value_range: Sequence[float] | None
+    seed: int | None
+
+
+class CatalogueMipsBody(MipsBody, total=False):
+    filter: Filter | None
+
+
+class VectorsMipsBody(MipsBody, total=False):
+    vectors: Required[Vectors]
+
+
+class VectorsMipsQuery(TypedDict, total=False):
+    """``query``: numbers between commas; absent, they stand before the vectors in the body."""
+
+    n: Required[int]
+    dim: Required[int]
+    k: int
+    method: MipsMethod
+    epsilon: float
+    delta: float
+    objective: Objective
+    value_range: str
+    seed: int
+    query: str
+
+
+class _SampleBody(TypedDict, total=False):
+    method: Literal["racing_normal", "racing_ebs", "lil_ucb", "exact"]
+    delta: float
+    draws: int
+    variance: Literal["pairwise", "marginal"]
+    setting: Literal["safe", "heuristic"]
+    seed: int | None
+
+
+class SampleBody(_SampleBody, total=False):
+    """D rows of N numbers; null is log 0."""
+
+    log_factors: Required[Sequence[Sequence[LogFactor]] | Array]
+    log_prior: Sequence[LogFactor] | Array | None
+
+
+class CatalogueSampleBody(_SampleBody, total=False):
+    query: Required[Vector]
+    temperature: float
+    filter: Filter | None
+
+
+class CentersBody(TypedDict, total=False):
+    k: Required[int]
+    method: Literal["ds_ucb", "ds_ts", "naive", "random"]
+    delta: float
+    ci: Literal["kl", "lil", "experiment"]
+    c_alpha: float
+    mix: float
+    epsilon: float
+    first: str | None
+    seed: int | None
+    filter: Filter | None
+
+
+class CenterCampaignBody(TypedDict, total=False):
+    id: Required[str]
+    points: Required[Sequence[str]]
+    k: Required[int]
+    method: Literal["ns_ts", "ns_ucb", "ns_tands"]
+    noise: Literal["gaussian", "bernoulli"]
+    noise_std: float | None
+    delta: float
+    epsilon: float | None
+    mix: float
+    threshold: Literal["proven", "heuristic"]
+    first: str | None
+    seed: int | None
+
+
+class AskQueriesBody(TypedDict, total=False):
+    count: int
+
+
+class DistanceItem(TypedDict):
+    query: str
+    distance: float
+
+
+class TellDistancesBody(TypedDict):
+    results: Sequence[DistanceItem]
+
+
+class SlateBody(TypedDict, total=False):
+    """Exactly one of ``noise_range`` and ``noise_std`` must be given."""
+
+    id: Required[str]
+    arms: Required[Sequence[str]]
+    k: Required[int]
+    method: Literal["saqm", "sa_foa", "icb", "exhaustive"]
+    epsilon: float
+    delta: float
+    noise_range: float | None
+    noise_std: float | None
+    independent_noise: bool
+    allocation: Literal["uniform", "g"]
+    bound: Literal["certified", "paper"]
+    seed: int | None
+
+
+class AskBody(TypedDict, total=False):
+    count: int
+
+
+class ResultItem(TypedDict):
+    pull: str
+    total: float
+
+
+class TellBody(TypedDict):
+    results: Sequence[ResultItem]
+
+
+class TeachBody(TypedDict, total=False):
+    bandit: Required[str]
+    key: str | None
+
+
+class PageQuery(TypedDict, total=False):
+    cursor: str | None
+    limit: int
+
+
+class WaitQuery(TypedDict, total=False):
+    wait: Literal["applied"]
+
+
+class LearnerQuery(TypedDict, total=False):
+    include: Literal["precision", "directions"]

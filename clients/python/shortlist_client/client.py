@@ -1,0 +1,210 @@
+"""The two clients: how calls are sent, and nothing else. What they are is in ``endpoints``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+
+from shortlist_client.answers import Page
+from shortlist_client.endpoints import Endpoints
+from shortlist_client.errors import InvalidArgument
+from shortlist_client.exchange import Pause, Retry, Steps, exchanges
+from shortlist_client.routes import Call
+
+T = TypeVar("T")
+
+URL = "http://127.0.0.1:8080"
+TIMEOUT_S = 30.0
+CONNECT_S = 5.0
+# The service closes connections that were silent for 75 s.
+KEPT_S = 60.0
+CONNECTIONS = 100
+
+
+class _Base(Endpoints):
+    """Where the service is, and how it is asked."""
+
+    def __init__(self, url: str, key: str | None, retry: Retry) -> None:
+        super().__init__()
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise InvalidArgument(f"url must begin with http:// or https:// and name a host, like {URL}")
+        if key is not None and not (key.isascii() and key.isprintable() and key.strip() == key != ""):
+            raise InvalidArgument("key must be printable ASCII without blanks around it")
+        self._url = url.rstrip("/")
+        self._retry = retry
+        self._headers = {"user-agent": f"shortlist-client/{_version()}"}
+        if key is not None:
+            self._headers["authorization"] = f"Bearer {key}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._url!r})"
+
+    def _arguments(self, call: Call[Any]) -> dict[str, Any]:
+        headers = self._headers
+        if call.content is not None:
+            headers = {**headers, **call.headers, "content-type": call.route.content_type}
+        return {"method": call.route.method, "url": self._url + call.path, "headers": headers}
+
+
+class Client(_Base):
+    """A client for threads: every method waits for its answer. Threads may share one.
+
+    ``url``        where the service is
+    ``key``        an API key, where the service asks for one
+    ``timeout_s``  how long a connection may be silent before the call fails or is tried again
+    ``retry``      how often and when
+    ``http``       a client of httpx to send with, for certificates, proxies and the like; it stays open
+    """
+
+    def __init__(
+        self,
+        url: str = URL,
+        key: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        retry: Retry | None = None,
+        http: httpx.Client | None = None,
+    ) -> None:
+        super().__init__(url, key, retry or Retry())
+        self._owns = http is None
+        self._http = http or httpx.Client(timeout=_timeout(timeout_s), limits=_limits())
+
+    def perform(self, plan: Call[T] | Steps[T]) -> T:
+        """Do what a description says, and wait for its result."""
+        steps = exchanges(plan, self._url, self._retry)
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    done = self._do(step)
+                except httpx.RequestError as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(done)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def iterate(self, page: Callable[[str | None], Call[Page[T]]]) -> Iterator[T]:
+        """All items of all pages."""
+        cursor = None
+        while True:
+            found = self.perform(page(cursor))
+            yield from found.items
+            cursor = found.next
+            if cursor is None:
+                return
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._owns:
+            self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _do(self, step: Call[Any] | Pause) -> httpx.Response | None:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        return self._http.request(content=step.content, **self._arguments(step))
+
+
+class AsyncClient(_Base):
+    """A client for asyncio: every method is awaited. Arguments as for ``Client``."""
+
+    def __init__(
+        self,
+        url: str = URL,
+        key: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        retry: Retry | None = None,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        super().__init__(url, key, retry or Retry())
+        self._owns = http is None
+        self._http = http or httpx.AsyncClient(timeout=_timeout(timeout_s), limits=_limits())
+
+    async def perform(self, plan: Call[T] | Steps[T]) -> T:
+        """Do what a description says, and give its result."""
+        steps = exchanges(plan, self._url, self._retry)
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    done = await self._do(step)
+                except httpx.RequestError as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(done)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def iterate(self, page: Callable[[str | None], Call[Page[T]]]) -> AsyncIterator[T]:
+        """All items of all pages."""
+        cursor = None
+        while True:
+            found = await self.perform(page(cursor))
+            for item in found.items:
+                yield item
+            cursor = found.next
+            if cursor is None:
+                return
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._owns:
+            await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _do(self, step: Call[Any] | Pause) -> httpx.Response | None:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        content = step.content
+        sent = content if content is None or isinstance(content, bytes) else _streamed(content)
+        return await self._http.request(content=sent, **self._arguments(step))
+
+
+async def _streamed(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+def _timeout(seconds: float) -> httpx.Timeout:
+    return httpx.Timeout(seconds, connect=min(seconds, CONNECT_S))
+
+
+def _limits() -> httpx.Limits:
+    return httpx.Limits(
+        max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=KEPT_S
+    )
+
+
+def _version() -> str:
+    try:
+        return version("shortlist-client")
+    except PackageNotFoundError:  # used from a folder, not installed
+        return "0"

@@ -1,0 +1,509 @@
+"""Every call of the service, described once for both clients.
+
+A method returns a ``Call``, or goes through several with ``yield from`` and returns what they come to.
+Keyword arguments are the fields of the request (see ``bodies``); the service checks them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Unpack
+
+from shortlist_client import bodies, routes
+from shortlist_client.answers import (
+    Activation,
+    Arm,
+    ArmDraws,
+    Bandit,
+    BanditVersion,
+    CampaignName,
+    Catalogue,
+    CenterCampaign,
+    Centers,
+    CenterTold,
+    Choice,
+    Choices,
+    Deleted,
+    Draws,
+    Health,
+    Learner,
+    MipsAnswer,
+    Page,
+    Pulls,
+    Queries,
+    Ready,
+    Receipt,
+    Rejected,
+    Root,
+    Sets,
+    SlateCampaign,
+    SlateTold,
+    Status,
+    Upserted,
+    VectorsAnswer,
+)
+from shortlist_client.batches import (
+    ACTIVATIONS,
+    ARMS,
+    CHOICES,
+    IDS,
+    OBSERVATIONS,
+    REWARDS,
+    arms_of,
+    batches,
+    encoded_items,
+    same_length,
+    send_all,
+    sender,
+)
+from shortlist_client.binding import endpoint, every_page
+from shortlist_client.errors import Forbidden, RewardRejected
+from shortlist_client.exchange import Steps
+from shortlist_client.routes import GLOBAL_LEARNER, Call, encoded
+
+PAGE = 100
+MOST_ON_A_PAGE = 1_000
+
+
+class Endpoints:
+    """What both clients can do. Errors of all calls: see ``errors``."""
+
+    def __init__(self) -> None:
+        # By bandit: whether a choice matters that nobody saw, and of which version that is known.
+        self._matters: dict[str, tuple[bool, int | None]] = {}
+
+    # Catalogues and their arms
+
+    @endpoint
+    def put_catalogue(self, catalogue: str, **settings: Unpack[bodies.CatalogueBody]) -> Call[Catalogue]:
+        """Make a catalogue, or find that the same one exists. Raises Conflict if another one does."""
+        return routes.PUT_CATALOGUE.call(catalogue, body=settings)
+
+    @endpoint
+    def get_catalogue(self, catalogue: str) -> Call[Catalogue]:
+        """Its size, its version, and how it is searched."""
+        return routes.GET_CATALOGUE.call(catalogue)
+
+    @endpoint
+    def list_catalogues(self, *, cursor: str | None = None, limit: int = PAGE) -> Call[Page[Catalogue]]:
+        """One page of the catalogues, by name."""
+        return routes.LIST_CATALOGUES.call(query={"cursor": cursor, "limit": limit})
+
+    @every_page
+    def catalogues(self, *, page_size: int = PAGE) -> Callable[[str | None], Call[Page[Catalogue]]]:
+        """All catalogues by name, asked for page by page."""
+        return lambda cursor: routes.LIST_CATALOGUES.call(query={"cursor": cursor, "limit": page_size})
+
+    @endpoint
+    def delete_catalogue(self, catalogue: str) -> Call[None]:
+        """Delete a catalogue with its arms. Raises Conflict while a bandit uses it."""
+        return routes.DELETE_CATALOGUE.call(catalogue)
+
+    @endpoint
+    def upsert_arms(
+        self,
+        catalogue: str,
+        arms: Iterable[bodies.ArmBody | bodies.Vector] | bodies.Array,
+        *,
+        ids: Iterable[str] | None = None,
+        tags: Iterable[Sequence[str]] | None = None,
+        metadata: Iterable[Mapping[str, Any]] | None = None,
+    ) -> Steps[Upserted]:
+        """Insert or replace arms: rows of vectors with their ``ids``, or documents without.
+
+        Long lists go in batches, each all or nothing. An error names the row, counted from 0, and says how
+        many rows were applied before. ``added`` and ``updated`` count all batches.
+        """
+        given: Any = arms
+        if ids is not None:
+            given = arms_of(given, ids, tags, metadata)
+        elif isinstance(given, Sequence):
+            for _ in same_length(given):
+                pass
+        items = encoded_items(same_length(given), "row")
+        found = yield from send_all(batches("arms", items, ARMS), sender(routes.UPSERT_ARMS, catalogue))
+        parts = [part for _, part in found]
+        return Upserted(sum(p.added for p in parts), sum(p.updated for p in parts), parts[-1].version)
+
+    @endpoint
+    def get_arm(self, catalogue: str, arm: str) -> Call[Arm]:
+        """One arm with its features."""
+        return routes.GET_ARM.call(catalogue, arm)
+
+    @endpoint
+    def list_arms(self, catalogue: str, *, cursor: str | None = None, limit: int = PAGE) -> Call[Page[Arm]]:
+        """One page of the arms, those first that have been as they are for longest."""
+        return routes.LIST_ARMS.call(catalogue, query={"cursor": cursor, "limit": limit})
+
+    @every_page
+    def arms(
+        self, catalogue: str, *, page_size: int = MOST_ON_A_PAGE
+    ) -> Callable[[str | None], Call[Page[Arm]]]:
+        """All arms, asked for page by page."""
+        return lambda cursor: routes.LIST_ARMS.call(catalogue, query={"cursor": cursor, "limit": page_size})
+
+    @endpoint
+    def delete_arm(self, catalogue: str, arm: str) -> Call[None]:
+        """Delete one arm. Raises NotFound."""
+        return routes.DELETE_ARM.call(catalogue, arm)
+
+    @endpoint
+    def delete_arms(self, catalogue: str, ids: Iterable[str]) -> Steps[Deleted]:
+        """Delete the arms that are there, in batches, and name those that are not."""
+        items = (encoded(arm) for arm in ids)
+        found = yield from send_all(batches("ids", items, IDS), sender(routes.DELETE_ARMS, catalogue))
+        parts = [part for _, part in found]
+        missing = tuple(arm for part in parts for arm in part.missing)
+        return Deleted(sum(part.deleted for part in parts), missing, parts[-1].version)
+
+    @endpoint
+    def import_arms(self, catalogue: str, lines: bytes | Iterable[bytes]) -> Call[Upserted]:
+        """Insert or replace arms of NDJSON, streamed: any size. Raises Invalid with the first bad line.
+
+        Lines before it are applied, nothing after it is. A stream cannot be sent again by itself.
+        """
+        return routes.IMPORT_ARMS.call(catalogue, content=lines)
+
+    # Bandits and learners
+
+    @endpoint
+    def put_bandit(self, bandit: str, **settings: Unpack[bodies.BanditBody]) -> Call[Bandit]:
+        """Make a bandit, or find that the same one exists. Raises Conflict if another one does."""
+        self._matters.pop(bandit, None)
+        return routes.PUT_BANDIT.call(bandit, body=settings)
+
+    @endpoint
+    def get_bandit(self, bandit: str) -> Call[Bandit]:
+        """The settings of a bandit."""
+        return routes.GET_BANDIT.call(bandit)
+
+    @endpoint
+    def list_bandits(self, *, cursor: str | None = None, limit: int = PAGE) -> Call[Page[Bandit]]:
+        """One page of the bandits, by name."""
+        return routes.LIST_BANDITS.call(query={"cursor": cursor, "limit": limit})
+
+    @every_page
+    def bandits(self, *, page_size: int = PAGE) -> Callable[[str | None], Call[Page[Bandit]]]:
+        """All bandits by name, asked for page by page."""
+        return lambda cursor: routes.LIST_BANDITS.call(query={"cursor": cursor, "limit": page_size})
+
+    @endpoint
+    def patch_bandit(
+        self, bandit: str, *, if_match: str | None = None, **changes: Unpack[bodies.BanditPatch]
+    ) -> Call[Bandit]:
+        """Change a bandit by a JSON merge patch; its learners are kept. None: back to the default.
+
+        ``if_match``: the ``etag`` of what is changed; if it is another by now, PreconditionFailed is raised.
+        Then a change whose answer is lost is not sent again: read the bandit. Raises NotChangeable.
+        """
+        self._matters.pop(bandit, None)
+        tag = {} if if_match is None else {"if-match": if_match}
+        return routes.PATCH_BANDIT.call(bandit, body=changes, safe=if_match is None, headers=tag)
+
+    @endpoint
+    def list_versions(
+        self, bandit: str, *, cursor: str | None = None, limit: int = PAGE
+    ) -> Call[Page[BanditVersion]]:
+        """One page of what a bandit is and was, the newest first."""
+        return routes.LIST_VERSIONS.call(bandit, query={"cursor": cursor, "limit": limit})
+
+    @every_page
+    def versions(
+        self, bandit: str, *, page_size: int = PAGE
+    ) -> Callable[[str | None], Call[Page[BanditVersion]]]:
+        """All that a bandit is and was, the newest first."""
+        return lambda cursor: routes.LIST_VERSIONS.call(bandit, query={"cursor": cursor, "limit": page_size})
+
+    @endpoint
+    def delete_bandit(self, bandit: str) -> Call[None]:
+        """Delete a bandit and all that it has learned."""
+        self._matters.pop(bandit, None)
+        return routes.DELETE_BANDIT.call(bandit)
+
+    @endpoint
+    def get_learner(
+        self, bandit: str, key: str = GLOBAL_LEARNER, **query: Unpack[bodies.LearnerQuery]
+    ) -> Call[Learner]:
+        """What was learned for a key; ``include`` asks for a matrix too: precision, or directions."""
+        return routes.GET_LEARNER.call(bandit, key, query=query)
+
+    @endpoint
+    def delete_learner(self, bandit: str, key: str = GLOBAL_LEARNER) -> Call[None]:
+        """Forget a learner for good; rewards for its decisions so far are refused from now on."""
+        return routes.DELETE_LEARNER.call(bandit, key)
+
+    @endpoint
+    def get_sets(self, bandit: str, key: str = GLOBAL_LEARNER) -> Call[Sets]:
+        """What elimination has left of the arms for a learner."""
+        return routes.GET_SETS.call(bandit, key)
+
+    # Choices and rewards
+
+    @endpoint
+    def choose(
+        self, bandit: str, *, once: bool | None = None, **request: Unpack[bodies.ChooseBody]
+    ) -> Steps[Choice]:
+        """Choose up to k arms, the best first.
+
+        ``once``: an answer that is lost on the way is asked for again, and is the same decision; for that an
+        ``event_id`` is sent. By default so where it matters: for bandits that count a decision without reward
+        (``wait_s``) or take turns with new keys (``explore``). Whether a bandit does is asked for once, with
+        its first choice. False: a choice whose answer is lost is an error.
+        """
+        once = (yield from self._once(bandit)) if once is None else once
+        if once and request.get("event_id") is None:
+            request["event_id"] = secrets.token_hex(16)
+        safe = request.get("event_id") is not None or self._is_harmless(bandit)
+        choice = yield from routes.CHOOSE.call(bandit, body=request, safe=safe)
+        self._compare_version(bandit, choice)
+        return choice
+
+    @endpoint
+    def choose_batch(
+        self, bandit: str, requests: Iterable[bodies.ChooseBody], *, once: bool | None = None
+    ) -> Steps[Choices]:
+        """Choose for several requests, in batches; an error of one is the error of its batch."""
+        once = (yield from self._once(bandit)) if once is None else once
+        given = list(requests)
+        if once:
+            given = [{"event_id": secrets.token_hex(16), **_named(request)} for request in given]
+        safe = self._is_harmless(bandit) or all(request.get("event_id") for request in given)
+        found = yield from send_all(
+            batches("requests", encoded_items(given, "request"), CHOICES),
+            sender(routes.CHOOSE_BATCH, bandit, safe=safe),
+        )
+        choices = tuple(choice for _, part in found for choice in part.results)
+        for choice in choices[:1]:
+            self._compare_version(bandit, choice)
+        return Choices(choices)
+
+    @endpoint
+    def activate(self, decisions: Iterable[str]) -> Steps[Activation]:
+        """Say that decisions made with ``activate=False`` were shown: from now on rewards count."""
+        items = (encoded(decision) for decision in decisions)
+        found = yield from send_all(batches("decisions", items, ACTIVATIONS), sender(routes.ACTIVATE))
+        parts = [part for _, part in found]
+        activated, duplicate = sum(part.activated for part in parts), sum(part.duplicate for part in parts)
+        return Activation(activated, duplicate, _rejected(found))
+
+    @endpoint
+    def reward(
+        self,
+        decision: str,
+        value: float = 1.0,
+        arm: str | None = None,
+        *,
+        reward_id: str | None = None,
+        wait: bool = False,
+    ) -> Steps[Receipt]:
+        """Reward a decision. It counts once, however often it is sent. Raises RewardRejected.
+
+        ``arm`` is needed where the decision has several; ``wait`` until it is applied. Bandits that add
+        rewards up tell them apart by ``reward_id``.
+        """
+        item = {"decision": decision, "value": value, "arm": arm, "reward_id": reward_id}
+        (batch,) = batches("rewards", encoded_items([item], "reward"), REWARDS)
+        receipt = yield from routes.REWARDS.call(content=batch.content, query=_waiting(wait))
+        for rejected in receipt.rejected:
+            raise RewardRejected(rejected.code)
+        return receipt
+
+    @endpoint
+    def reward_batch(self, rewards: Iterable[bodies.RewardItem], *, wait: bool = False) -> Steps[Receipt]:
+        """Send many rewards, in batches. The receipt names those that were rejected, by their number."""
+        items = encoded_items(rewards, "reward")
+        send = sender(routes.REWARDS, query=_waiting(wait))
+        return _receipt((yield from send_all(batches("rewards", items, REWARDS), send)))
+
+    @endpoint
+    def observe(
+        self, bandit: str, observations: Iterable[bodies.ObservationItem], *, wait: bool = False
+    ) -> Steps[Receipt]:
+        """Teach history, in batches, once per observation id."""
+        items = encoded_items(observations, "observation")
+        send = sender(routes.OBSERVE, bandit, query=_waiting(wait))
+        return _receipt((yield from send_all(batches("observations", items, OBSERVATIONS), send)))
+
+    # One-shot questions
+
+    @endpoint
+    def mips(self, catalogue: str, **question: Unpack[bodies.CatalogueMipsBody]) -> Call[MipsAnswer]:
+        """The arms of largest inner product with ``query``, or the nearest ones."""
+        return routes.MIPS.call(catalogue, body=question)
+
+    @endpoint
+    def mips_vectors(self, **question: Unpack[bodies.VectorsMipsBody]) -> Call[VectorsAnswer]:
+        """The same among ``vectors`` of the request."""
+        return routes.MIPS_VECTORS.call(body=question)
+
+    @endpoint
+    def mips_raw(self, numbers: bytes, **question: Unpack[bodies.VectorsMipsQuery]) -> Call[VectorsAnswer]:
+        """The same among ``numbers``, little-endian float32: the query and then n x dim, row after row."""
+        return routes.MIPS_RAW.call(content=numbers, query=question)
+
+    @endpoint
+    def sample(self, **question: Unpack[bodies.SampleBody]) -> Call[Draws]:
+        """Draw rows x with p(x) proportional to exp(log_prior[x] + sum of log_factors[x])."""
+        return routes.SAMPLE.call(body=question)
+
+    @endpoint
+    def sample_arms(self, catalogue: str, **question: Unpack[bodies.CatalogueSampleBody]) -> Call[ArmDraws]:
+        """Draw arms with p proportional to exp(query.x / temperature)."""
+        return routes.SAMPLE_ARMS.call(catalogue, body=question)
+
+    @endpoint
+    def find_centers(self, catalogue: str, **question: Unpack[bodies.CentersBody]) -> Call[Centers]:
+        """``k`` arms that cover the catalogue."""
+        return routes.FIND_CENTERS.call(catalogue, body=question)
+
+    # Campaigns
+
+    @endpoint
+    def create_slates(self, **settings: Unpack[bodies.SlateBody]) -> Call[SlateCampaign]:
+        """Make a campaign for the k best arms, or find that the same one exists. Raises Conflict."""
+        return routes.CREATE_SLATES.call(body=settings)
+
+    @endpoint
+    def get_slates(self, campaign: str) -> Call[SlateCampaign]:
+        """Where a campaign stands."""
+        return routes.GET_SLATES.call(campaign)
+
+    @endpoint
+    def list_slates(self, *, cursor: str | None = None, limit: int = PAGE) -> Call[Page[CampaignName]]:
+        """One page of the campaigns, by id."""
+        return routes.LIST_SLATES.call(query={"cursor": cursor, "limit": limit})
+
+    @every_page
+    def slates(self, *, page_size: int = PAGE) -> Callable[[str | None], Call[Page[CampaignName]]]:
+        """All campaigns by id, asked for page by page."""
+        return lambda cursor: routes.LIST_SLATES.call(query={"cursor": cursor, "limit": page_size})
+
+    @endpoint
+    def delete_slates(self, campaign: str) -> Call[None]:
+        """Delete a campaign with its results."""
+        return routes.DELETE_SLATES.call(campaign)
+
+    @endpoint
+    def ask_slates(self, campaign: str, **request: Unpack[bodies.AskBody]) -> Call[Pulls]:
+        """Which slates to show next."""
+        return routes.ASK_SLATES.call(campaign, body=request)
+
+    @endpoint
+    def tell_slates(self, campaign: str, results: Sequence[bodies.ResultItem]) -> Call[SlateTold]:
+        """Totals, in any order; of each pull the first one counts."""
+        return routes.TELL_SLATES.call(campaign, body={"results": results})
+
+    @endpoint
+    def teach_slates(
+        self, campaign: str, *, wait: bool = False, **request: Unpack[bodies.TeachBody]
+    ) -> Call[Receipt]:
+        """A learner takes up, once, what a finished campaign found out."""
+        return routes.TEACH_SLATES.call(campaign, body=request, query=_waiting(wait))
+
+    @endpoint
+    def create_centers(self, **settings: Unpack[bodies.CenterCampaignBody]) -> Call[CenterCampaign]:
+        """Make a campaign for k centres, or find that the same one exists. Raises Conflict."""
+        return routes.CREATE_CENTERS.call(body=settings)
+
+    @endpoint
+    def get_centers(self, campaign: str) -> Call[CenterCampaign]:
+        """Where a campaign stands."""
+        return routes.GET_CENTERS.call(campaign)
+
+    @endpoint
+    def list_centers(self, *, cursor: str | None = None, limit: int = PAGE) -> Call[Page[CampaignName]]:
+        """One page of the campaigns, by id."""
+        return routes.LIST_CENTERS.call(query={"cursor": cursor, "limit": limit})
+
+    @every_page
+    def centers(self, *, page_size: int = PAGE) -> Callable[[str | None], Call[Page[CampaignName]]]:
+        """All campaigns by id, asked for page by page."""
+        return lambda cursor: routes.LIST_CENTERS.call(query={"cursor": cursor, "limit": page_size})
+
+    @endpoint
+    def delete_centers(self, campaign: str) -> Call[None]:
+        """Delete a campaign with its answers."""
+        return routes.DELETE_CENTERS.call(campaign)
+
+    @endpoint
+    def ask_centers(self, campaign: str, **request: Unpack[bodies.AskQueriesBody]) -> Call[Queries]:
+        """Which distances to measure next."""
+        return routes.ASK_CENTERS.call(campaign, body=request)
+
+    @endpoint
+    def tell_centers(self, campaign: str, results: Sequence[bodies.DistanceItem]) -> Call[CenterTold]:
+        """Distances, in any order; of each query the first one counts."""
+        return routes.TELL_CENTERS.call(campaign, body={"results": results})
+
+    # Operations
+
+    @endpoint
+    def health(self) -> Call[Health]:
+        """The process is alive."""
+        return routes.HEALTH.call()
+
+    @endpoint
+    def ready(self) -> Call[Ready]:
+        """Requests can be served. Raises Unavailable."""
+        return routes.READY.call()
+
+    @endpoint
+    def metrics(self) -> Call[str]:
+        """Counters and gauges, as Prometheus reads them."""
+        return routes.METRICS.call()
+
+    @endpoint
+    def status(self) -> Call[Status]:
+        """What is running, and how much of it there is."""
+        return routes.STATUS.call()
+
+    @endpoint
+    def root(self) -> Call[Root]:
+        """Who answers at the address; needs no key."""
+        return routes.ROOT.call()
+
+    def _once(self, bandit: str) -> Steps[bool]:
+        """Whether it matters that a choice is made once: asked for once, and taken for granted if secret."""
+        if bandit not in self._matters:
+            try:
+                found = yield from routes.GET_BANDIT.call(bandit)
+            except Forbidden:
+                self._matters[bandit] = True, None
+            else:
+                matters = found.reward.get("wait_s") is not None or found.explore is not None
+                self._matters[bandit] = matters, found.version
+        return self._matters[bandit][0]
+
+    def _is_harmless(self, bandit: str) -> bool:
+        """A choice that nobody saw is known to teach nothing."""
+        return bandit in self._matters and not self._matters[bandit][0]
+
+    def _compare_version(self, bandit: str, choice: Choice) -> None:
+        """Ask again when a choice shows that the bandit was changed."""
+        known = self._matters.get(bandit, (False, None))[1]
+        if known is not None and choice.bandit_version not in {known, None}:
+            del self._matters[bandit]
+
+
+def _named(request: bodies.ChooseBody) -> bodies.ChooseBody:
+    """Without an event_id of None, which would stand in the way of a new one."""
+    found = request.copy()
+    if found.get("event_id") is None:
+        found.pop("event_id", None)
+    return found
+
+
+def _waiting(wait: bool) -> dict[str, str]:
+    return {"wait": "applied"} if wait else {}
+
+
+def _receipt(found: Sequence[tuple[int, Receipt]]) -> Receipt:
+    accepted = sum(part.accepted for _, part in found)
+    duplicate = sum(part.duplicate for _, part in found)
+    return Receipt(accepted, duplicate, _rejected(found))
+
+
+def _rejected(found: Sequence[tuple[int, Receipt | Activation]]) -> tuple[Rejected, ...]:
+    """Of all batches, by their numbers in the whole list."""
+    return tuple(Rejected(first + item.index, item.code) for first, part in found for item in part.rejected)

@@ -1,0 +1,195 @@
+"""Every error that a call can end with. Its text is one line that says what, and where.
+
+    ShortlistError
+    ├── InvalidArgument              what was given cannot be sent; nothing was sent (also a ValueError)
+    ├── ConnectionFailed             nobody answers at the address, or the connection broke
+    │   └── TimedOut                 nobody answered in time
+    ├── UnexpectedAnswer             who answers is no Shortlist service, or one of another version
+    ├── RewardRejected               the service refused this reward, for the reason ``code``
+    ├── RewardsUnsent                of a reward sender: the rewards that the service did not take
+    └── ServiceError                 the service answered with a problem document
+        ├── BadRequest          400  bad_request
+        ├── Unauthorized        401  unauthorized
+        ├── Forbidden           403  forbidden
+        ├── NotFound            404  not_found
+        ├── Conflict            409  conflict
+        │   ├── NoArms          409  no_arms
+        │   └── NotChangeable   409  not_changeable
+        ├── PreconditionFailed  412  precondition_failed
+        ├── TooLarge            413  too_large
+        ├── Invalid             422  invalid
+        │   └── DimensionMismatch    dimension_mismatch
+        ├── QuotaReached        429  quota_reached
+        └── Unavailable         503  unavailable
+            └── StoreFull            store_full
+
+A code that is not in this list, of a newer service, is a ``ServiceError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shortlist_client.bodies import RewardItem
+
+Location = tuple[str | int, ...]
+SHOWN = 3
+
+
+class ShortlistError(Exception):
+    """Base of all errors of this client."""
+
+
+class InvalidArgument(ShortlistError, ValueError):
+    pass
+
+
+class ConnectionFailed(ShortlistError):
+    pass
+
+
+class TimedOut(ConnectionFailed):
+    pass
+
+
+class UnexpectedAnswer(ShortlistError):
+    pass
+
+
+class RewardRejected(ShortlistError):
+    """``code`` is the service's word for why, such as expired."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"the reward was rejected: {code}")
+        self.code = code
+
+
+class RewardsUnsent(ShortlistError):
+    """``unsent`` rewards are still to be sent; ``rejected`` ones the service refuses, each with its code."""
+
+    def __init__(
+        self, unsent: Sequence[RewardItem], rejected: Sequence[tuple[RewardItem, str]], cause: object = None
+    ) -> None:
+        parts = [f"{len(unsent)} rewards are not sent ({cause})"] if unsent else []
+        parts += [f"{len(rejected)} rewards were rejected ({_codes(rejected)})"] if rejected else []
+        super().__init__("; ".join(parts))
+        self.unsent = tuple(unsent)
+        self.rejected = tuple(rejected)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """``loc`` is the place of the field in the request, from "body", "query" or "path" on."""
+
+    loc: Location
+    message: str
+
+    def __str__(self) -> str:
+        return f"{'.'.join(map(str, self.loc))}: {self.message}" if self.loc else self.message
+
+
+class ServiceError(ShortlistError):
+    """The fields of the problem document; ``done`` items of a batch were applied before the one refused."""
+
+    code: str = ""
+
+    def __init__(self, call: str, problem: dict[str, Any], *, status: int, request_id: str = "") -> None:
+        self.call = call
+        self.status = status
+        self.code = str(problem.get("code", ""))
+        self.title = str(problem.get("title", ""))
+        self.detail = str(problem.get("detail", ""))
+        self.errors = [
+            FieldError(tuple(error.get("loc", ())), str(error.get("message", "")))
+            for error in problem.get("errors", ())
+        ]
+        self.request_id = request_id
+        self.done = 0
+        super().__init__(call, self.code)
+
+    def __str__(self) -> str:
+        fields = "; ".join(map(str, self.errors[:SHOWN])) + "; …" * (len(self.errors) > SHOWN)
+        told = f". The first {self.done:,} of the batch were applied, nothing after them" if self.done else ""
+        return f"{self.call}: {self.status} {self.code}: {fields or self.detail}{told}"
+
+    def moved(self, by: int) -> None:
+        """Count places in a list of the body from ``by``: that many items were in the batches before."""
+        self.done = by
+        self.errors = [FieldError(_moved(error.loc, by), error.message) for error in self.errors]
+
+
+class BadRequest(ServiceError):
+    code = "bad_request"
+
+
+class Unauthorized(ServiceError):
+    code = "unauthorized"
+
+
+class Forbidden(ServiceError):
+    code = "forbidden"
+
+
+class NotFound(ServiceError):
+    code = "not_found"
+
+
+class Conflict(ServiceError):
+    code = "conflict"
+
+
+class NoArms(Conflict):
+    code = "no_arms"
+
+
+class NotChangeable(Conflict):
+    code = "not_changeable"
+
+
+class PreconditionFailed(ServiceError):
+    code = "precondition_failed"
+
+
+class TooLarge(ServiceError):
+    code = "too_large"
+
+
+class Invalid(ServiceError):
+    code = "invalid"
+
+
+class DimensionMismatch(Invalid):
+    code = "dimension_mismatch"
+
+
+class QuotaReached(ServiceError):
+    code = "quota_reached"
+
+
+class Unavailable(ServiceError):
+    code = "unavailable"
+
+
+class StoreFull(Unavailable):
+    code = "store_full"
+
+
+def _tree(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _tree(below)
+
+
+BY_CODE = {kind.code: kind for kind in _tree(ServiceError) if kind.code}
+
+
+def _moved(loc: Location, by: int) -> Location:
+    place = loc[2] if len(loc) > 2 else None
+    return (*loc[:2], place + by, *loc[3:]) if isinstance(place, int) else loc
+
+
+def _codes(rejected: Sequence[tuple[RewardItem, str]]) -> str:
+    return ", ".join(sorted({code for _, code in rejected}))

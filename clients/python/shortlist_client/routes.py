@@ -1,0 +1,212 @@
+"""The table of all calls: what is asked where, what comes back, and whether it may be sent again.
+
+A ``Route`` is one endpoint. ``Route.call`` makes a ``Call`` of it: one request, ready to be sent by anybody.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
+
+from shortlist_client import answers, bodies
+from shortlist_client.decoding import decoder
+from shortlist_client.errors import InvalidArgument
+
+T = TypeVar("T")
+
+IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+GLOBAL_LEARNER = "_global"
+PATCH = "PATCH"
+JSON, NDJSON, RAW = "application/json", "application/x-ndjson", "application/octet-stream"
+
+Content = bytes | Iterable[bytes] | None
+
+
+class Repeat(Enum):
+    """Whether a request may be sent again when nobody knows if the one before was done.
+
+    ``SAFE``        done twice is as done once, or costs nothing
+    ``UNTAGGED``    a change: safe without If-Match, which the change itself would have made wrong
+    ``ONE_CHOICE``  a choice: safe with an event_id, or where a choice that nobody saw teaches nothing
+    ``NEVER``       its body is a stream, which is gone once it was sent
+    """
+
+    SAFE = "safe"
+    UNTAGGED = "untagged"
+    ONE_CHOICE = "one choice"
+    NEVER = "never"
+
+
+SAFE, UNTAGGED, ONE_CHOICE, NEVER = Repeat.SAFE, Repeat.UNTAGGED, Repeat.ONE_CHOICE, Repeat.NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Generic[T]):
+    """One endpoint. ``query`` and ``body`` are the fields that it takes, ``answer`` is what it gives."""
+
+    method: str
+    path: str
+    answer: type[T]
+    repeat: Repeat
+    body: Any = None
+    query: Any = None
+    content_type: str = JSON
+
+    def call(
+        self,
+        *names: str,
+        body: Mapping[str, Any] | None = None,
+        content: Content = None,
+        query: Mapping[str, Any] | None = None,
+        safe: bool | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Call[T]:
+        """One request. ``names`` fill the path. Fields that are None are left out, for absent means the same;
+        not those of a patch.
+
+        ``safe``: whether it may be sent again, if not as the table says. Raises InvalidArgument.
+        """
+        path = self._filled(names)
+        if query and (given := given_of(query)):
+            path = f"{path}?{urlencode(given)}"
+        if body is not None:
+            content = encoded(body if self.method == PATCH else given_of(body))
+        return Call(self, path, content, self.repeat is SAFE if safe is None else safe, headers or {})
+
+    def _filled(self, names: tuple[str, ...]) -> str:
+        if not names:
+            return self.path
+        parts = re.split(r"\{(\w+)\}", self.path)
+        for place, name in enumerate(names):
+            field = parts[2 * place + 1]
+            if not (isinstance(name, str) and (IDENTIFIER.fullmatch(name) or name == GLOBAL_LEARNER)):
+                rule = "must be of letters, digits and . _ : -, begin with a letter or digit, and be short"
+                raise InvalidArgument(f"{self.method} {self.path}: {field} {rule} (at most 128)")
+            parts[2 * place + 1] = name
+        return "".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One request. ``safe``: it may be sent again. ``path`` has the query."""
+
+    route: Route[T]
+    path: str
+    content: Content
+    safe: bool
+    headers: Mapping[str, str]
+
+    def __iter__(self) -> Generator[Call[Any], Any, T]:
+        """``answer = yield from call``: a step of a function that needs more than one call."""
+        answer: T = yield self
+        return answer
+
+    def __str__(self) -> str:
+        return f"{self.route.method} {self.path.partition('?')[0]}"
+
+    def read(self, content: bytes, headers: Mapping[str, str]) -> T:
+        """The answer. Raises ValueError, KeyError, TypeError or AttributeError if it is none of this call."""
+        kind: Any = self.route.answer
+        if kind is NOTHING:
+            return None  # type: ignore[return-value]  # T is None
+        if kind is str:
+            return content.decode()  # type: ignore[return-value]  # T is str
+        document = json.loads(content)
+        if kind in WITH_HEADERS:
+            document |= {name: headers[name] for name in WITH_HEADERS[kind] if name in headers}
+        answer: T = decoder(kind)(document)
+        return answer
+
+
+def given_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those that are None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def encoded(document: Any) -> bytes:
+    """JSON as the service reads it. Raises InvalidArgument."""
+    try:
+        return json.dumps(document, allow_nan=False, separators=(",", ":"), default=_listed).encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidArgument(f"this cannot be sent as JSON: {error}") from None
+
+
+def _listed(value: Any) -> Any:
+    """Arrays, and numbers of arrays."""
+    tolist = getattr(value, "tolist", None)
+    if tolist is None:
+        raise TypeError(f"{type(value).__name__} is no JSON type")
+    return tolist()
+
+
+NOTHING = type(None)
+WITH_HEADERS: dict[Any, tuple[str, ...]] = {answers.Bandit: ("etag",)}
+_CATALOGUE, _BANDIT = "/v1/catalogues/{catalogue}", "/v1/bandits/{bandit}"
+_LEARNER, _SLATES, _CENTERS = f"{_BANDIT}/learners/{{key}}", "/v1/slates/{campaign}", "/v1/centers/{campaign}"
+_PAGE, _WAIT = bodies.PageQuery, bodies.WaitQuery
+
+PUT_CATALOGUE = Route("PUT", _CATALOGUE, answers.Catalogue, SAFE, bodies.CatalogueBody)
+GET_CATALOGUE = Route("GET", _CATALOGUE, answers.Catalogue, SAFE)
+LIST_CATALOGUES = Route("GET", "/v1/catalogues", answers.Page[answers.Catalogue], SAFE, query=_PAGE)
+DELETE_CATALOGUE = Route("DELETE", _CATALOGUE, NOTHING, SAFE)
+
+UPSERT_ARMS = Route("PUT", f"{_CATALOGUE}/arms", answers.Upserted, SAFE, bodies.ArmsBody)
+GET_ARM = Route("GET", f"{_CATALOGUE}/arms/{{arm}}", answers.Arm, SAFE)
+LIST_ARMS = Route("GET", f"{_CATALOGUE}/arms", answers.Page[answers.Arm], SAFE, query=_PAGE)
+DELETE_ARM = Route("DELETE", f"{_CATALOGUE}/arms/{{arm}}", NOTHING, SAFE)
+DELETE_ARMS = Route("POST", f"{_CATALOGUE}/arms/delete", answers.Deleted, SAFE, bodies.ArmIdsBody)
+IMPORT_ARMS = Route("POST", f"{_CATALOGUE}/import", answers.Upserted, NEVER, content_type=NDJSON)
+
+PUT_BANDIT = Route("PUT", _BANDIT, answers.Bandit, SAFE, bodies.BanditBody)
+GET_BANDIT = Route("GET", _BANDIT, answers.Bandit, SAFE)
+LIST_BANDITS = Route("GET", "/v1/bandits", answers.Page[answers.Bandit], SAFE, query=_PAGE)
+PATCH_BANDIT = Route(PATCH, _BANDIT, answers.Bandit, UNTAGGED, bodies.BanditPatch)
+LIST_VERSIONS = Route("GET", f"{_BANDIT}/versions", answers.Page[answers.BanditVersion], SAFE, query=_PAGE)
+DELETE_BANDIT = Route("DELETE", _BANDIT, NOTHING, SAFE)
+
+CHOOSE = Route("POST", f"{_BANDIT}/choose", answers.Choice, ONE_CHOICE, bodies.ChooseBody)
+CHOOSE_BATCH = Route("POST", f"{_BANDIT}/choose/batch", answers.Choices, ONE_CHOICE, bodies.ChooseBatchBody)
+ACTIVATE = Route("POST", "/v1/decisions/activate", answers.Activation, SAFE, bodies.ActivationsBody)
+REWARDS = Route("POST", "/v1/rewards", answers.Receipt, SAFE, bodies.RewardsBody, _WAIT)
+OBSERVE = Route("POST", f"{_BANDIT}/observations", answers.Receipt, SAFE, bodies.ObservationsBody, _WAIT)
+GET_LEARNER = Route("GET", _LEARNER, answers.Learner, SAFE, query=bodies.LearnerQuery)
+DELETE_LEARNER = Route("DELETE", _LEARNER, NOTHING, SAFE)
+GET_SETS = Route("GET", f"{_LEARNER}/sets", answers.Sets, SAFE)
+
+MIPS = Route("POST", f"{_CATALOGUE}/mips", answers.MipsAnswer, SAFE, bodies.CatalogueMipsBody)
+MIPS_VECTORS = Route("POST", "/v1/mips", answers.VectorsAnswer, SAFE, bodies.VectorsMipsBody)
+MIPS_RAW = Route(
+    "POST", "/v1/mips", answers.VectorsAnswer, SAFE, query=bodies.VectorsMipsQuery, content_type=RAW
+)
+SAMPLE = Route("POST", "/v1/sample", answers.Draws, SAFE, bodies.SampleBody)
+SAMPLE_ARMS = Route("POST", f"{_CATALOGUE}/sample", answers.ArmDraws, SAFE, bodies.CatalogueSampleBody)
+FIND_CENTERS = Route("POST", f"{_CATALOGUE}/centers", answers.Centers, SAFE, bodies.CentersBody)
+
+# An ask that is repeated hands out new questions; those of a lost answer stay without one, which is allowed.
+CREATE_SLATES = Route("POST", "/v1/slates", answers.SlateCampaign, SAFE, bodies.SlateBody)
+GET_SLATES = Route("GET", _SLATES, answers.SlateCampaign, SAFE)
+LIST_SLATES = Route("GET", "/v1/slates", answers.Page[answers.CampaignName], SAFE, query=_PAGE)
+DELETE_SLATES = Route("DELETE", _SLATES, NOTHING, SAFE)
+ASK_SLATES = Route("POST", f"{_SLATES}/ask", answers.Pulls, SAFE, bodies.AskBody)
+TELL_SLATES = Route("POST", f"{_SLATES}/tell", answers.SlateTold, SAFE, bodies.TellBody)
+TEACH_SLATES = Route("POST", f"{_SLATES}/teach", answers.Receipt, SAFE, bodies.TeachBody, _WAIT)
+
+CREATE_CENTERS = Route("POST", "/v1/centers", answers.CenterCampaign, SAFE, bodies.CenterCampaignBody)
+GET_CENTERS = Route("GET", _CENTERS, answers.CenterCampaign, SAFE)
+LIST_CENTERS = Route("GET", "/v1/centers", answers.Page[answers.CampaignName], SAFE, query=_PAGE)
+DELETE_CENTERS = Route("DELETE", _CENTERS, NOTHING, SAFE)
+ASK_CENTERS = Route("POST", f"{_CENTERS}/ask", answers.Queries, SAFE, bodies.AskQueriesBody)
+TELL_CENTERS = Route("POST", f"{_CENTERS}/tell", answers.CenterTold, SAFE, bodies.TellDistancesBody)
+
+HEALTH = Route("GET", "/healthz", answers.Health, SAFE)
+READY = Route("GET", "/readyz", answers.Ready, SAFE)
+METRICS = Route("GET", "/metrics", str, SAFE)
+STATUS = Route("GET", "/v1/status", answers.Status, SAFE)
+ROOT = Route("GET", "/", answers.Root, SAFE)
+
+ROUTES: tuple[Route[Any], ...] = tuple(each for each in globals().values() if isinstance(each, Route))

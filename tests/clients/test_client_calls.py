@@ -1,0 +1,194 @@
+"""A session with a real service: calls of every kind, pages, batches, and the connection they share."""
+
+import asyncio
+from collections.abc import Iterator
+
+import httpx
+import numpy as np
+import pytest
+from dropping_proxy import DroppingProxy
+from service_process import Service, serving
+
+from shortlist_client import AsyncClient, Client
+from shortlist_client.errors import NotChangeable, NotFound, PreconditionFailed
+
+ARMS, DIM = 2_500, 4
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("calls")) as service:
+        vectors = np.random.default_rng(1).normal(size=(ARMS, DIM))
+        with Client(service.url) as client:
+            client.put_catalogue("films", dim=DIM)
+            done = client.upsert_arms("films", vectors, ids=[f"f{row}" for row in range(ARMS)])
+            assert (done.added, done.updated) == (ARMS, 0)
+            client.put_bandit("home", catalogue="films", policy="sub_ts", scope="per_key")
+        yield service
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.url) as client:
+        yield client
+
+
+class CountingProxy(DroppingProxy):
+    connections = 0
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        await super()._serve(reader, writer)
+
+
+def test_choose_and_reward(client: Client):
+    choice = client.choose("home", key="ann", k=2)
+    receipt = client.reward(choice.decision, value=1.0, arm=choice.arms[0].id, wait=True)
+    assert (receipt.accepted, receipt.duplicate) == (1, 0)
+    again = client.reward(choice.decision, value=1.0, arm=choice.arms[0].id)
+    assert (again.accepted, again.duplicate) == (0, 1)
+    assert client.get_learner("home", "ann").observations == 1
+
+
+@pytest.mark.anyio
+async def test_choose_and_reward_in_a_task(service: Service):
+    async with AsyncClient(service.url) as client:
+        choices = await asyncio.gather(*(client.choose("home", key=f"key-{n}") for n in range(20)))
+        receipts = await asyncio.gather(*(client.reward(choice.decision, wait=True) for choice in choices))
+        assert [receipt.accepted for receipt in receipts] == [1] * 20
+        assert (await client.get_learner("home", "key-7")).observations == 1
+
+
+def test_features_come_back_as_they_went(client: Client):
+    vectors = np.random.default_rng(1).normal(size=(ARMS, DIM))
+    assert client.get_arm("films", "f17").features == tuple(vectors[17])
+
+
+def test_all_pages(client: Client):
+    assert sorted(arm.id for arm in client.arms("films")) == sorted(f"f{row}" for row in range(ARMS))
+    assert [bandit.id for bandit in client.bandits(page_size=1)] == ["home"]
+    first = client.list_arms("films", limit=2)
+    assert len(first.items) == 2
+    assert first.next is not None
+    assert client.list_arms("films", limit=2, cursor=first.next).items[0] not in first.items
+
+
+@pytest.mark.anyio
+async def test_all_pages_in_a_task(service: Service):
+    async with AsyncClient(service.url) as client:
+        assert len({arm.id async for arm in client.arms("films", page_size=700)}) == ARMS
+
+
+def test_long_lists_are_cut(client: Client):
+    choices = client.choose_batch("home", ({"key": f"k{number}"} for number in range(1_500))).results
+    assert len({choice.decision for choice in choices}) == 1_500
+    rewards = [{"decision": choice.decision, "value": 1.0} for choice in choices]
+    rewards.insert(1_200, {"decision": "forged", "value": 1.0})
+    receipt = client.reward_batch(rewards, wait=True)
+    assert receipt.accepted == 1_500
+    assert [(item.index, item.code) for item in receipt.rejected] == [(1_200, "invalid_token")]
+    seen = [{"id": f"o{n}", "key": "bob", "arm": f"f{n % ARMS}", "value": 0.5} for n in range(12_000)]
+    assert client.observe("home", seen, wait=True).accepted == 12_000
+    assert client.get_learner("home", "bob").observations == 12_000
+
+
+def test_calls_share_a_connection(service: Service):
+    with CountingProxy(service.port) as proxy, Client(f"http://127.0.0.1:{proxy.port}") as client:
+        for _ in range(20):
+            client.choose("home", key="ann")
+        assert proxy.connections == 1
+
+
+def test_an_address_with_a_slash_at_its_end(service: Service):
+    with Client(f"{service.url}/") as client:
+        assert client.root().name == "shortlist"
+
+
+def test_the_other_questions(client: Client):
+    query = np.ones(DIM)
+    best = client.mips("films", query=query, k=3, method="exact")
+    assert len(best.arms) == 3
+    vectors = np.random.default_rng(2).normal(size=(50, DIM)).astype("<f4")
+    listed = client.mips_vectors(query=query, vectors=vectors, k=2, method="exact")
+    raw = client.mips_raw(
+        np.concatenate([[query], vectors]).astype("<f4").tobytes(), n=50, dim=DIM, k=2, method="exact"
+    )
+    assert [arm.index for arm in raw.arms] == [arm.index for arm in listed.arms]
+    assert len(client.sample_arms("films", query=query, draws=3, seed=1).draws) == 3
+    assert set(client.sample(log_factors=[[0.0], ["-Infinity"]], draws=4).draws) == {0}
+    assert len(client.find_centers("films", k=3, method="naive").centers) == 3
+    assert client.status().arms == ARMS
+    assert "shortlist_" in client.metrics()
+    assert client.health().status == "ok"
+
+
+def test_campaigns(client: Client):
+    made = client.create_slates(id="s", arms=["a", "b", "c"], k=2, noise_std=0.1)
+    assert made.state == "sampling"
+    pulls = client.ask_slates("s", count=2).pulls
+    assert len(pulls[0].slate) == 2
+    told = client.tell_slates("s", [{"pull": pull.pull, "total": 1.0} for pull in pulls])
+    assert told.observed == 2
+    assert [campaign.id for campaign in client.slates()] == ["s"]
+    client.delete_slates("s")
+    with pytest.raises(NotFound):
+        client.get_slates("s")
+    client.create_centers(id="c", points=["p", "q", "r"], k=2, noise_std=0.1)
+    queries = client.ask_centers("c", count=2).queries
+    client.tell_centers("c", [{"query": query.query, "distance": 1.0} for query in queries])
+    assert client.get_centers("c").observed == 2
+    client.delete_centers("c")
+
+
+def test_a_bandit_is_changed(client: Client):
+    made = client.put_bandit("changing", catalogue="films", policy="softmax", temperature=0.5)
+    assert (made.version, made.etag) == (1, client.get_bandit("changing").etag)
+    changed = client.patch_bandit("changing", if_match=made.etag, policy="sub_ts", temperature=None)
+    assert (changed.policy, changed.temperature, changed.version) == ("sub_ts", None, 2)
+    with pytest.raises(PreconditionFailed):
+        client.patch_bandit("changing", if_match=made.etag, exploration=2.0)
+    with pytest.raises(NotChangeable, match=r"body\.scope"):
+        client.patch_bandit("changing", scope="per_key")
+    assert [version.version for version in client.versions("changing")] == [2, 1]
+    client.delete_bandit("changing")
+
+
+def test_a_change_by_somebody_else_is_noticed(client: Client, service: Service):
+    """A bandit that comes to wait for rewards: the choice after the next is made once."""
+    sent: list[httpx.Request] = []
+    client.put_bandit("waits-later", catalogue="films", policy="sub_ts")
+    with httpx.Client(event_hooks={"request": [sent.append]}) as http:
+        other = Client(service.url, http=http)
+        other.choose("waits-later")
+        client.patch_bandit("waits-later", reward={"wait_s": 60})
+        for _ in range(3):
+            other.choose("waits-later")
+    assert [request.method for request in sent] == ["GET", "POST", "POST", "GET", "POST", "POST"]
+    assert [b"event_id" in request.content for request in sent] == [False] * 4 + [True] * 2
+    client.delete_bandit("waits-later")
+
+
+def test_a_context(client: Client):
+    fields = [{"name": "device", "kind": "category", "values": ["phone", "tv"]}]
+    client.put_bandit("contexts", catalogue="films", policy="linear_ts", context={"fields": fields})
+    choice = client.choose("contexts", context={"device": "tv"})
+    client.reward(choice.decision, wait=True)
+    learner = client.get_learner("contexts", include="precision")
+    assert learner.context is not None
+    assert learner.context.columns == ("device=phone", "device=tv")
+    assert learner.weights is not None
+    assert learner.precision is not None
+    client.delete_bandit("contexts")
+
+
+def test_what_is_deleted_is_gone(client: Client):
+    client.put_catalogue("old", dim=1)
+    client.upsert_arms("old", [{"id": name, "features": [1.0]} for name in "abc"])
+    assert client.delete_arms("old", ["a", "x"]).missing == ("x",)
+    client.delete_arm("old", "b")
+    client.put_bandit("old", catalogue="old", policy="sub_elim")
+    assert client.get_sets("old").stages
+    client.delete_learner("old")
+    client.delete_bandit("old")
+    client.delete_catalogue("old")
+    assert [catalogue.id for catalogue in client.catalogues()] == ["films"]

@@ -1,0 +1,157 @@
+"""The Python client has every endpoint of /openapi.json, with every field that it takes and gives."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+import pytest
+
+from app import errors
+from app.api import limits
+from app.runtime.application import create_app
+from app.settings import Settings
+from shortlist_client import answers, batches, endpoints, routes
+from shortlist_client.errors import BY_CODE
+from shortlist_client.routes import JSON, ROUTES, Route
+
+DOCUMENT = create_app(Settings(redis_url="redis://127.0.0.1:1", data_dir=Path("/nowhere"))).openapi()
+SCHEMAS = DOCUMENT["components"]["schemas"]
+OPERATIONS = [(verb.upper(), path) for path, verbs in DOCUMENT["paths"].items() for verb in verbs]
+
+
+def differences(schema: Mapping[str, Any], kind: Any, where: str) -> Iterator[str]:
+    """What a schema has and a type has not, and the other way round, down to the fields of fields."""
+    if "$ref" in schema:
+        schema = SCHEMAS[schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        schemas = [each for each in schema["anyOf"] if each.get("type") != "null"]
+        if len(schemas) == 1:
+            yield from differences(schemas[0], without_none(kind), where)
+        return
+    kind = without_none(kind)
+    if words := schema.get("enum"):
+        known = (
+            set(get_args(kind)) if get_origin(kind) is Literal else set(words)
+        )  # an answer may be any word
+        yield from (f"{where} lacks {word!r}" for word in set(words) - known)
+    elif schema.get("type") == "array":
+        (item, *_) = get_args(kind) or (Any,)
+        yield from differences(schema.get("items", {}), item, f"{where}[]")
+    elif "properties" in schema:
+        yield from of_fields(schema, kind, where)
+
+
+def of_fields(schema: Mapping[str, Any], kind: Any, where: str) -> Iterator[str]:
+    fields, needed = fields_of(kind)
+    yield from (f"{where} lacks {name}" for name in schema["properties"].keys() - fields.keys())
+    yield from (
+        f"{where}.{name} is not of the service" for name in fields.keys() - schema["properties"].keys()
+    )
+    required = set(schema.get("required", ()))
+    wrong = (needed - required) if dataclasses.is_dataclass(get_origin(kind) or kind) else needed ^ required
+    yield from (f"{where}.{name}: required or not?" for name in wrong)
+    for name in schema["properties"].keys() & fields.keys():
+        yield from differences(schema["properties"][name], fields[name], f"{where}.{name}")
+
+
+def fields_of(kind: Any) -> tuple[dict[str, Any], set[str]]:
+    """The fields of a class of ``answers`` or ``bodies`` with their types, and those that must be there."""
+    plain = get_origin(kind) or kind
+    if is_typeddict(plain):
+        marked = get_type_hints(plain, include_extras=True)
+        needed = {name for name, hint in marked.items() if plain.__total__ or get_origin(hint) is Required}
+        return get_type_hints(plain), needed
+    assert dataclasses.is_dataclass(plain), f"{kind} stands for an object"
+    hints = get_type_hints(plain)
+    if plain is answers.Page:
+        hints["items"] = tuple[get_args(kind)[0], ...]
+    fields = [field for field in dataclasses.fields(plain) if not field.metadata.get("header")]
+    needed = {field.name for field in fields if field.default is dataclasses.MISSING}
+    return {field.name: hints[field.name] for field in fields}, needed
+
+
+def without_none(kind: Any) -> Any:
+    """The one type that stands for objects, lists or words among those of a union."""
+    if get_origin(kind) not in {Union, UnionType}:
+        return kind
+    parts = [part for part in get_args(kind) if part is not type(None)]
+    return max(parts, key=lambda part: (get_origin(part) is not None, is_typeddict(part)))
+
+
+def routes_of(method: str, path: str) -> list[Route[Any]]:
+    return [route for route in ROUTES if (route.method, route.path) == (method, path)]
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_the_client_takes_and_gives_every_field(method: str, path: str):
+    operation = DOCUMENT["paths"][path][method.lower()]
+    found = routes_of(method, path)
+    assert found, "no route of the client leads here"
+    for content_type, content in operation.get("requestBody", {}).get("content", {}).items():
+        bodies = [route.body for route in found if route.content_type == content_type]
+        assert bodies, f"no route sends {content_type}"
+        if content_type == JSON:
+            assert list(differences(content["schema"], bodies[0], "body")) == []
+    given = {
+        each["name"]: each["schema"] for each in operation.get("parameters", ()) if each["in"] == "query"
+    }
+    known = {
+        name: kind for route in found if route.query for name, kind in get_type_hints(route.query).items()
+    }
+    assert given.keys() == known.keys()
+    assert [lack for name in given for lack in differences(given[name], known[name], name)] == []
+    success = min(status for status in operation["responses"] if status.startswith("2"))
+    content = operation["responses"][success].get("content", {})
+    for route in found:
+        if JSON in content:
+            assert list(differences(content[JSON]["schema"], route.answer, "answer")) == []
+        else:
+            assert route.answer is (str if content else type(None))
+
+
+def test_every_route_of_the_client_is_one_of_the_service_and_is_used():
+    assert {(route.method, route.path) for route in ROUTES} == set(OPERATIONS)
+    source = Path(endpoints.__file__).read_text()
+    named = {name for name, value in vars(routes).items() if isinstance(value, Route)}
+    assert named == set(re.findall(r"routes\.([A-Z_]+)", source))
+    assert len(named) == len(ROUTES)
+
+
+def test_every_error_of_the_service_is_one_of_the_client():
+    kinds = [errors.ShortlistError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    codes = {kind.code for kind in kinds if kind is not errors.StartupError} - {"internal"}
+    assert codes == BY_CODE.keys()
+    for kind in kinds:
+        if kind.code in BY_CODE and kind.__name__ == BY_CODE[kind.code].__name__:
+            below = {each.__name__ for each in kind.__subclasses__() if each.code != kind.code}
+            assert below == {each.__name__ for each in BY_CODE[kind.code].__subclasses__()}
+
+
+def test_batches_are_within_the_limits_of_the_service():
+    allowed = {
+        batches.ARMS: (limits.MAX_ARMS, limits.MAX_ARMS_BYTES),
+        batches.IDS: (limits.MAX_ARMS, limits.MAX_IDS_BYTES),
+        batches.REWARDS: (limits.MAX_REWARDS, limits.MAX_REWARDS_BYTES),
+        batches.OBSERVATIONS: (limits.MAX_REWARDS, limits.MAX_OBSERVATIONS_BYTES),
+        batches.CHOICES: (limits.MAX_BATCH, limits.MAX_BATCH_BYTES),
+        batches.ACTIVATIONS: (limits.MAX_BATCH, limits.MAX_REWARDS_BYTES),
+    }
+    for most, (items, size) in allowed.items():
+        assert most.items == items
+        assert most.size <= size // 2
+
+
+def test_the_walk_sees_what_is_missing():
+    found = set(differences(SCHEMAS["ChooseBody"] | {"properties": {}}, routes.CHOOSE.body, "body"))
+    assert "body.key is not of the service" in found
+    extended = SCHEMAS["ChooseBody"] | {"properties": {**SCHEMAS["ChooseBody"]["properties"], "mood": {}}}
+    assert list(differences(extended, routes.CHOOSE.body, "body")) == ["body lacks mood"]
+    policies = {"enum": ["sub_ts", "best"]}
+    assert list(differences(policies, Literal["sub_ts"], "policy")) == ["policy lacks 'best'"]
+    choice = SCHEMAS["ChoiceView"] | {"properties": {**SCHEMAS["ChoiceView"]["properties"], "mood": {}}}
+    assert list(differences(choice, routes.CHOOSE.answer, "answer")) == ["answer lacks mood"]
