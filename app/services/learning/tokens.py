@@ -23,7 +23,7 @@ from app.storage.protocol import DecisionId, LearnerId
 
 TAG_LENGTH = 16
 NUMBER_LENGTH = 4
-ALWAYS_WRITTEN = 10  # fields of a decision
+ALWAYS_WRITTEN = 9  # fields of a decision
 RejectCode = Literal["invalid_token", "expired"]
 
 
@@ -37,7 +37,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``bandit_version``  the version of the bandit, by whose terms it is rewarded
     ``context``     as it was encoded, float32
 
-    Fields that are None at the end, after the first ten, are not written.
+    Fields at the end, after the first nine, are not written where they are as if absent.
     """
 
     bandit_uid: str
@@ -136,7 +136,7 @@ class TokenSigner:
 def _written(decision: Decision) -> Sequence[object]:
     fields = msgspec.structs.astuple(decision)
     end = len(fields)
-    while end > ALWAYS_WRITTEN and fields[end - 1] is None:
+    while end > ALWAYS_WRITTEN and fields[end - 1] == Decision.__struct_defaults__[end - 1 - len(fields)]:
         end -= 1
     return fields[:end]
 
