@@ -23,6 +23,7 @@ BENCHMARKS = {
     "bounded-me": "one-shot search: BoundedME and racing beside a scan, faiss and a graph",
     "kcenter": "k representative points: sampled coordinates against vectorised exact greedy",
     "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
+    "context": "decisions in a context: time, regret, learning; films for new users beside peers (--data)",
     "churn": "queries while 200 % of the arms are replaced",
     "filters": "searches among the arms that a filter lets in, beside numpy; churn; memory",
     "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
@@ -32,6 +33,9 @@ BENCHMARKS = {
     "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
 }
+
+# Options that few benchmarks have, and what is said of all others.
+REFUSALS = {"seed": "the seeds of {} are fixed", "data": "{} reads no data"}
 
 # name -> module and what it shows. The module's run(name, quick, data) prints and returns a record.
 REPRODUCTIONS: dict[str, tuple[str, str]] = {
@@ -106,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--list", action="store_true", help="list the benchmarks")
     bench.add_argument("--quick", action="store_true", help="fewer repetitions")
     bench.add_argument("--seed", type=int, help="planner: repeat the build of this seed")
+    bench.add_argument("--data", type=Path, metavar="DIR", help="context: a MovieLens directory")
     bench.add_argument(
         "--json", type=_writable, metavar="FILE", help="write machine, versions, seed and rows"
     )
@@ -218,9 +223,10 @@ def _bench(parsed: argparse.Namespace) -> int:
             print(f"{name:12} {text}")
         return 0 if parsed.list else 2
     run = import_module(f"app.bench.{parsed.name.replace('-', '_')}").run
-    if parsed.seed is not None and "seed" not in signature(run).parameters:
-        raise ShortlistError(f"--seed: the seeds of {parsed.name} are fixed")
-    options = {} if parsed.seed is None else {"seed": parsed.seed}
+    options = {name: getattr(parsed, name) for name in REFUSALS if getattr(parsed, name) is not None}
+    for name in options:
+        if name not in signature(run).parameters:
+            raise ShortlistError(f"--{name}: {REFUSALS[name].format(parsed.name)}")
     found = run(parsed.quick, **options)
     _write(parsed.json, found)
     return int(found.get("failed", False))

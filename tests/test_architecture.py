@@ -153,13 +153,17 @@ ARROWS = {
     "bench": {
         "experiments",
         "measurement",
+        "services/bandits",
         "services/catalogues",
         "services/choosing",
         "services/formats",
+        "services/learning",
         "filters",
         "algorithms",
         "indexes",
+        "storage",
         "progress",
+        "errors",
     },
     "cli": {"runtime", "settings", "errors"},
 }

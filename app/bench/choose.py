@@ -122,8 +122,8 @@ def _methods(features: Matrix) -> list[Method]:
         return int((working @ query.astype(np.float32)).argmax())
 
     scan_mb = working.nbytes / 2**20
-    auto = _index("auto", features)
-    hnsw = auto if auto.status().kind == "hnsw" else _index("hnsw", features)
+    auto = index_of("auto", features, SEED)
+    hnsw = auto if auto.status().kind == "hnsw" else index_of("hnsw", features, SEED)
     started = time.perf_counter()
     blocks = NormBlocks(auto.snapshot().view)
     blocks_s = time.perf_counter() - started
@@ -143,8 +143,9 @@ def _methods(features: Matrix) -> list[Method]:
     ]
 
 
-def _index(kind: Literal["auto", "hnsw"], features: Matrix) -> LiveIndex:
-    index = LiveIndex(features.shape[1], IndexOptions(kind=kind), seed=SEED)
+def index_of(kind: Literal["auto", "hnsw"], features: Matrix, seed: int) -> LiveIndex:
+    """An index over ``features`` (K, d) that is built and has chosen; the ids are the rows."""
+    index = LiveIndex(features.shape[1], IndexOptions(kind=kind), seed=seed)
     index.upsert([str(row) for row in range(len(features))], features, range(len(features)))
     while (job := index.begin_maintenance()) is not None:
         job.run()

@@ -1,0 +1,5 @@
+"""Generated ratings in MovieLens format."""
+
+from movielens_files import movielens_100k
+
+__all__ = ["movielens_100k"]
