@@ -118,7 +118,7 @@ def eligible_rows(
     if before is not None:
         entries, dead, known = before.entries, before.dead, len(before.mask)
         mask[:known] = before.mask
-    if known < view.rows:
+    if attributes.straight < view.rows:
         mask[known:] = wanted.matches((), {})  # of arms without any attribute
     if entries < attributes.entries:
         _write(mask, attributes, entries, attributes.evaluate(wanted, entries))
