@@ -13,9 +13,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -58,8 +59,17 @@ SMALL = "few arms are let in: they were copied side by side"
 NONE_ELIGIBLE = "the filter lets in no arm of the catalogue"
 
 
-Draws = np.random.Generator
-Work = Callable[[Snapshot, EligibleRows, Draws], FilterPlan]
+class Work(Protocol):
+    """Makes a plan for the arms that are let in; ``recent`` are the last queries. For any thread."""
+
+    def __call__(
+        self,
+        snapshot: Snapshot,
+        eligible: EligibleRows,
+        *,
+        recent: Sequence[Vector],
+        rng: np.random.Generator,
+    ) -> FilterPlan: ...
 
 
 class Stopped(Exception):
@@ -192,11 +202,12 @@ class FilteredViews:
         try:
             async with self._planning:
                 snapshot, before = catalogue.index.snapshot(), known.eligible
-                draws = np.random.default_rng((_SEED, int(catalogue.uid[:8], 16)))
+                recent = tuple(known.recent)
+                rng = np.random.default_rng((_SEED, int(catalogue.uid[:8], 16)))
 
                 def run() -> FilterPlan:
                     eligible = eligible_rows(known.wanted, snapshot.view, snapshot.attributes, before)
-                    return work(snapshot, eligible, draws)
+                    return work(snapshot, eligible, recent=recent, rng=rng)
 
                 known.plan = await asyncio.to_thread(run)
         except Stopped:
@@ -213,7 +224,14 @@ class FilteredViews:
             self._known.put(key, known, known.memory_bytes)
 
     def _planned(
-        self, known: _Known, make: MakeGraph, snapshot: Snapshot, eligible: EligibleRows, draws: Draws
+        self,
+        known: _Known,
+        make: MakeGraph,
+        snapshot: Snapshot,
+        eligible: EligibleRows,
+        *,
+        recent: Sequence[Vector],
+        rng: np.random.Generator,
     ) -> FilterPlan:
         started = time.monotonic()
         options = PlanOptions(
@@ -221,7 +239,7 @@ class FilteredViews:
             graph_bytes=self._graph_bytes if known.uses >= GRAPH_AFTER else 0,
             make=make,
         )
-        plan = plan_filter(snapshot, eligible, options, recent=tuple(known.recent), rng=draws)
+        plan = plan_filter(snapshot, eligible, options, recent=recent, rng=rng)
         known.plan_from = time.monotonic() + REST * (time.monotonic() - started)
         return plan
 
@@ -273,10 +291,16 @@ def _followed(known: _Known, snapshot: Snapshot, eligible: EligibleRows) -> Filt
 
 
 def _renewed(
-    known: _Known, plan: FilterPlan, snapshot: Snapshot, eligible: EligibleRows, draws: Draws
+    known: _Known,
+    plan: FilterPlan,
+    snapshot: Snapshot,
+    eligible: EligibleRows,
+    *,
+    recent: Sequence[Vector],
+    rng: np.random.Generator,
 ) -> FilterPlan:
     started = time.monotonic()
-    plan = renew(plan, snapshot, eligible, recent=tuple(known.recent), rng=draws)
+    plan = renew(plan, snapshot, eligible, recent=recent, rng=rng)
     known.renew_from = time.monotonic() + RENEWAL_REST * (time.monotonic() - started)
     return plan
 
