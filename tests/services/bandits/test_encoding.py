@@ -264,3 +264,8 @@ def test_anything_is_encoded_or_refused_by_name(context: object):
         assert set(refused) <= {("body", "context")}
         assert found.shape == (encoding.dim,)
         assert np.isfinite(found).all()
+
+
+def test_a_vector_is_kept_in_float32():
+    found = PLAIN.encode([0.1, 1, -1e6])
+    assert found.tobytes() == np.array([0.1, 1.0, -1e6], dtype=np.float32).tobytes()
