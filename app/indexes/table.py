@@ -8,6 +8,10 @@ Notation
 Rows and tombstones are only ever appended, and an array that is full is copied into a larger one. So a
 view is two lengths and some references: it costs nothing, and stays true whatever happens afterwards.
 The two logs are also the journal of everything that was done since an earlier view.
+
+To copy a million rows takes a good part of a second. So the larger arrays of a table that is not small are
+made before they are needed, and every append copies a few rows for each that it brings: by the time that the
+table is full they are all there. Until then both are in memory.
 """
 
 from __future__ import annotations
@@ -31,6 +35,10 @@ _GROWTH = 1.5
 _ALIVE = np.iinfo(np.int64).max
 _FLOAT32_NORM = 2.0**60
 _CHUNK = 8_192
+_SMALL_BYTES = 1 << 24  # arrays that are copied in a few milliseconds: at once, when they are full
+_FREE = 12  # larger arrays are begun when less than one of this many parts is free,
+_AHEAD = 16  # and so many rows are copied for each that comes: more than _FREE, so that it is done in time
+_SPARE = 1.25  # of a table that is made at once: room that takes no memory before it is used
 _ID_BYTES = 200
 _CACHE_LINE = 64
 _MOST_PAIRS = 1 << 16  # compared one by one
@@ -125,6 +133,34 @@ class ArmView:
         return np.array(found, dtype=np.int64)
 
 
+class _Columns:
+    """The arrays of a table, with room for ``capacity`` rows."""
+
+    def __init__(self, capacity: int, dim: int) -> None:
+        self.features = np.empty((capacity, dim))
+        self.working: Working = aligned_empty(capacity, dim)
+        self.norms = np.empty(capacity)
+        self.revisions = np.empty(capacity, dtype=np.int64)
+        self.died = np.empty(capacity, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.revisions)
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self.features, self.working, self.norms, self.revisions, self.died)
+        return sum(array.nbytes for array in arrays)
+
+    def copy(self, other: _Columns, first: int, last: int) -> None:
+        """Take over rows [first, last). Cost: 12 d + 24 bytes a row."""
+        rows = slice(first, last)
+        self.features[rows] = other.features[rows]
+        self.working[rows] = other.working[rows]
+        self.norms[rows] = other.norms[rows]
+        self.revisions[rows] = other.revisions[rows]
+        self.died[rows] = other.died[rows]
+
+
 class ArmTable:
     """See the module. One thread changes it; the views may be read from all."""
 
@@ -133,11 +169,10 @@ class ArmTable:
         self._ids: list[str] = []
         self._latest: dict[str, int] = {}
         self._earlier: dict[int, int] = {}
-        self._features = np.empty((0, dim))
-        self._working: Working = aligned_empty(0, dim)
-        self._norms = np.empty(0)
-        self._revisions = np.empty(0, dtype=np.int64)
-        self._died = np.empty(0, dtype=np.int64)
+        self._dim = dim
+        self._columns = _Columns(0, dim)
+        self._larger: _Columns | None = None  # what takes their place when they are full,
+        self._copied = 0  # and how many rows it has
         self._dead = np.empty(0, dtype=np.int64)
         self._tombstones = 0
         self._largest_norm = 0.0
@@ -153,7 +188,7 @@ class ArmTable:
         """
         table = cls(view.dim)
         kept = view.live_rows
-        table._reserve(len(kept))
+        table._reserve(int(_SPARE * len(kept)))
         for start in range(0, len(kept), _CHUNK):
             check()
             rows = kept[start : start + _CHUNK]
@@ -170,13 +205,13 @@ class ArmTable:
     @property
     def memory_bytes(self) -> int:
         """Memory of the arrays, and about that of the ids."""
-        arrays = (self._features, self._working, self._norms, self._revisions, self._died, self._dead)
+        columns = self._columns.nbytes + (self._larger.nbytes if self._larger else 0)
         renumbered = self._renumbered.places.nbytes if self._renumbered is not None else 0
-        return sum(array.nbytes for array in arrays) + renumbered + _ID_BYTES * len(self._ids)
+        return columns + self._dead.nbytes + renumbered + _ID_BYTES * len(self._ids)
 
     def row_of(self, arm_id: str) -> int | None:
         row = self._latest.get(arm_id)
-        return row if row is not None and self._died[row] == _ALIVE else None
+        return row if row is not None and self._columns.died[row] == _ALIVE else None
 
     def view(self) -> ArmView:
         if self._view is None:
@@ -187,12 +222,13 @@ class ArmTable:
         """Append arms that are not alive in the table, each once; returns their rows."""
         first, last = len(self._ids), len(self._ids) + len(ids)
         self._reserve(last)
-        self._features[first:last] = features
+        columns = self._columns
+        columns.features[first:last] = features
         with np.errstate(over="ignore"):
-            self._working[first:last] = features
-            self._norms[first:last] = np.linalg.norm(features, axis=1)
-        self._revisions[first:last] = revisions
-        self._died[first:last] = _ALIVE
+            columns.working[first:last] = features
+            columns.norms[first:last] = np.linalg.norm(features, axis=1)
+        columns.revisions[first:last] = revisions
+        columns.died[first:last] = _ALIVE
         self._note(first, last)
         for row, arm_id in enumerate(ids, start=first):
             before = self._latest.get(arm_id)
@@ -200,6 +236,7 @@ class ArmTable:
                 self._earlier[row] = before
             self._latest[arm_id] = row
         self._ids.extend(ids)
+        self._copy_ahead(len(ids))
         self._view = None
         return np.arange(first, last)
 
@@ -208,7 +245,10 @@ class ArmTable:
         last = self._tombstones + len(rows)
         self._dead = _grown(self._dead, last, used=self._tombstones)
         self._dead[self._tombstones : last] = rows
-        self._died[rows] = np.arange(self._tombstones, last)
+        self._columns.died[rows] = np.arange(self._tombstones, last)
+        if self._larger is not None:
+            copied = rows[rows < self._copied]
+            self._larger.died[copied] = self._columns.died[copied]
         self._tombstones = last
         self._view = None
 
@@ -217,7 +257,7 @@ class ArmTable:
         wanted = {}
         for position, (arm_id, revision) in enumerate(zip(ids, revisions, strict=True)):
             row = self.row_of(arm_id)
-            if row is None or revision > self._revisions[row]:
+            if row is None or revision > self._columns.revisions[row]:
                 wanted[arm_id] = position
         return list(wanted.values())
 
@@ -242,22 +282,22 @@ class ArmTable:
 
     def _note(self, first: int, last: int) -> None:
         """Keep what is known of all rows true after rows [first, last) were written."""
-        self._largest_norm = max(self._largest_norm, float(self._norms[first:last].max(initial=0.0)))
-        with_last = self._revisions[max(first - 1, 0) : last]
+        self._largest_norm = max(self._largest_norm, float(self._columns.norms[first:last].max(initial=0.0)))
+        with_last = self._columns.revisions[max(first - 1, 0) : last]
         self._in_order = self._in_order and bool((with_last[1:] >= with_last[:-1]).all())
 
     def _make_view(self) -> ArmView:
-        rows = len(self._ids)
+        rows, columns = len(self._ids), self._columns
         fits = self._largest_norm <= _FLOAT32_NORM
         return ArmView(
             table=self._number,
             ids=self._ids,
-            dim=self._features.shape[1],
-            features=self._features[:rows],
-            working=self._working[:rows] if fits else self._features[:rows],
-            norms=self._norms[:rows],
-            revisions=self._revisions[:rows],
-            died=self._died[:rows],
+            dim=self._dim,
+            features=columns.features[:rows],
+            working=columns.working[:rows] if fits else columns.features[:rows],
+            norms=columns.norms[:rows],
+            revisions=columns.revisions[:rows],
+            died=columns.died[:rows],
             dead=self._dead[: self._tombstones],
             largest_norm=self._largest_norm,
             in_order=self._in_order,
@@ -267,25 +307,45 @@ class ArmTable:
         )
 
     def _reserve(self, rows: int) -> None:
+        """Make room for so many rows in all; what is not copied yet is copied now."""
         used = len(self._ids)
-        if rows > len(self._revisions):
-            self._features = _grown(self._features, rows, used=used)
-            larger = aligned_empty(len(self._features), self._features.shape[1])
-            larger[:used] = self._working[:used]
-            self._working = larger
-            self._norms = _grown(self._norms, rows, used=used)
-            self._revisions = _grown(self._revisions, rows, used=used)
-            self._died = _grown(self._died, rows, used=used)
+        if rows <= len(self._columns):
+            return
+        if self._larger is None or len(self._larger) < rows:
+            self._begin_larger(rows)
+        assert self._larger is not None  # noqa: S101 - for the type checker
+        self._larger.copy(self._columns, self._copied, used)
+        self._columns, self._larger = self._larger, None
+
+    def _begin_larger(self, least: int) -> None:
+        self._larger = _Columns(_capacity(least, used=len(self._ids)), self._dim)
+        self._copied = 0
+
+    def _copy_ahead(self, added: int) -> None:
+        """Copy a part of the table, if it is not small and will be full before long."""
+        used, capacity = len(self._ids), len(self._columns)
+        if self._larger is None:
+            if self._columns.nbytes <= _SMALL_BYTES or (capacity - used) * _FREE > capacity:
+                return
+            self._begin_larger(capacity + 1)
+        assert self._larger is not None  # noqa: S101 - as above
+        last = min(used, self._copied + _AHEAD * added)
+        self._larger.copy(self._columns, self._copied, last)
+        self._copied = last
 
 
 def _grown(array: Any, least: int, *, used: int) -> Any:
     """``array`` if it has room for ``least`` rows, else a larger copy of its ``used`` rows."""
     if least <= len(array):
         return array
-    capacity = max(least, _FIRST_CAPACITY) if used == 0 else max(least, int(used * _GROWTH))
-    larger = np.empty((capacity, *array.shape[1:]), dtype=array.dtype)
+    larger = np.empty((_capacity(least, used=used), *array.shape[1:]), dtype=array.dtype)
     larger[:used] = array[:used]
     return larger
+
+
+def _capacity(least: int, *, used: int) -> int:
+    """Rows to make room for, when ``least`` are needed and ``used`` are there."""
+    return max(least, int(used * _GROWTH) if used else _FIRST_CAPACITY)
 
 
 def places_of(rows: Rows, size: int) -> NDArray[np.int32]:

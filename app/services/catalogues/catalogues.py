@@ -40,7 +40,8 @@ T = TypeVar("T")
 
 KEEP_MARGIN_MS = 60_000
 SYNC_NUMBERS = 1_000_000
-INDEXED_TOGETHER = 250  # arms: a few milliseconds
+INDEXED_TOGETHER = 250  # arms, at most: a few milliseconds
+INDEXED_NUMBERS = 65_536  # in their features, at most
 LOADED_TOGETHER = 2_000
 
 
@@ -191,9 +192,10 @@ class Catalogues:
         async with catalogue.lock:
             self._still_served(catalogue)
             done = await self._store.upsert_arms(catalogue.uid, writes, keep_ms=self._keep_ms)
-            for first in range(0, len(arms), INDEXED_TOGETHER):
+            step = _together(catalogue.dim)
+            for first in range(0, len(arms), step):
                 await turn()
-                some = slice(first, first + INDEXED_TOGETHER)
+                some = slice(first, first + step)
                 ids, documents = (
                     [arm.id for arm in arms[some]],
                     [(arm.tags, arm.metadata) for arm in arms[some]],
@@ -297,8 +299,9 @@ class Catalogues:
             arms += filter(None, found)
         catalogue.index.remove(sorted(set(changes.ids) - {arm.id for arm in arms}))
         arms.sort(key=lambda arm: arm.revision)
-        for first in range(0, len(arms), INDEXED_TOGETHER):
-            together = arms[first : first + INDEXED_TOGETHER]
+        step = _together(catalogue.dim)
+        for first in range(0, len(arms), step):
+            together = arms[first : first + step]
             features = np.array([bytes_to_vector(arm.features) for arm in together])
             ids, revisions = [arm.id for arm in together], [arm.revision for arm in together]
             await self._index(catalogue, ids, features, revisions)
@@ -364,6 +367,11 @@ class Catalogues:
         for path in self._index_dir.glob("*.index"):
             if path.name not in wanted:
                 path.unlink(missing_ok=True)
+
+
+def _together(dim: int) -> int:
+    """How many arms are put into an index in one go."""
+    return max(1, min(INDEXED_TOGETHER, INDEXED_NUMBERS // dim))
 
 
 def _features(catalogue: Catalogue, ids: Collection[str]) -> dict[str, Vector]:

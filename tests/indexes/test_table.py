@@ -1,0 +1,88 @@
+"""A table that grows: no append copies many rows, and views stay true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from app.indexes import table as tables
+from app.indexes.table import ArmTable, ArmView
+
+DIM, PIECE, ROWS = 5, 7, 4_000
+EXTRA = 2 * PIECE  # rows by which a table may be behind when it is full
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here tables of a few rows grow as large ones do."""
+    monkeypatch.setattr(tables, "_SMALL_BYTES", 0)
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows were copied, call by call."""
+    counts: list[int] = []
+    copy = tables._Columns.copy
+
+    def counted(self: tables._Columns, other: tables._Columns, first: int, last: int) -> None:
+        counts.append(last - first)
+        copy(self, other, first, last)
+
+    monkeypatch.setattr(tables._Columns, "copy", counted)
+    return counts
+
+
+def pieces(rng: np.random.Generator, rows: int, *, start: int = 0) -> Iterator[tuple[list[str], np.ndarray]]:
+    for first in range(start, start + rows, PIECE):
+        yield [f"a{row}" for row in range(first, first + PIECE)], rng.normal(size=(PIECE, DIM))
+
+
+def features_of(view: ArmView) -> dict[str, bytes]:
+    return {view.ids[row]: view.features[row].tobytes() for row in view.live_rows.tolist()}
+
+
+def test_an_append_to_a_large_table_copies_a_few_rows_for_each_that_it_brings(copied: list[int]) -> None:
+    rng, table = np.random.default_rng(1), ArmTable(DIM)
+    most = []
+    for number, (ids, features) in enumerate(pieces(rng, ROWS)):
+        copied.clear()
+        table.append(ids, features, np.arange(PIECE) + number * PIECE)
+        if len(table) > 200:
+            most.append(sum(copied))
+    assert sum(most) > ROWS, "it has grown, several times"
+    assert max(most) <= tables._AHEAD * PIECE + EXTRA
+
+
+def test_a_table_made_of_a_view_has_room_for_more(copied: list[int]) -> None:
+    rng, table = np.random.default_rng(2), ArmTable(DIM)
+    for number, (ids, features) in enumerate(pieces(rng, ROWS)):
+        table.append(ids, features, np.arange(PIECE) + number * PIECE)
+    copied.clear()
+    made = ArmTable.compacted(table.view())
+    assert features_of(made.view()) == features_of(table.view())
+    for number, (ids, features) in enumerate(pieces(rng, 500, start=10 * ROWS)):
+        made.append(ids, features, np.arange(PIECE) + 10 * ROWS + number * PIECE)
+    assert sum(copied) == 0
+
+
+def test_views_stay_true_while_a_table_grows_and_arms_die() -> None:
+    rng, table = np.random.default_rng(3), ArmTable(DIM)
+    living: dict[str, bytes] = {}
+    seen: list[tuple[ArmView, dict[str, bytes]]] = []
+    for number, (ids, features) in enumerate(pieces(rng, ROWS)):
+        table.append(ids, features, np.arange(PIECE) + number * PIECE)
+        living.update(zip(ids, (row.tobytes() for row in features), strict=True))
+        for arm_id in rng.choice(sorted(living), size=min(3, len(living)), replace=False).tolist():
+            row = table.row_of(arm_id)
+            assert row is not None
+            table.kill(np.array([row]))
+            del living[arm_id]
+        if number % 37 == 0:
+            seen.append((table.view(), dict(living)))
+    assert len(table) == len(living)
+    for view, wanted in [*seen, (table.view(), living)]:
+        assert features_of(view) == wanted
+        assert np.array_equal(view.working[view.live_rows], view.features[view.live_rows].astype(np.float32))
+        assert np.allclose(view.norms[view.live_rows], np.linalg.norm(view.features[view.live_rows], axis=1))
