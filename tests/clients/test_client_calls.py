@@ -1,6 +1,7 @@
 """A session with a real service: calls of every kind, pages, batches, and the connection they share."""
 
 import asyncio
+import inspect
 from collections.abc import Iterator
 
 import httpx
@@ -90,6 +91,14 @@ def test_long_lists_are_cut(client: Client):
     seen = [{"id": f"o{n}", "key": "bob", "arm": f"f{n % ARMS}", "value": 0.5} for n in range(12_000)]
     assert client.observe("home", seen, wait=True).accepted == 12_000
     assert client.get_learner("home", "bob").observations == 12_000
+
+
+def test_help_shows_what_a_call_takes(client: Client):
+    for method in (client.choose, AsyncClient("http://127.0.0.1").choose):
+        assert list(inspect.signature(method).parameters) == ["bandit", "once", "request"]
+        assert (method.__doc__ or "").startswith("Choose up to k arms")
+    assert Client.arms.__name__ == "arms"
+    assert "All arms" in (Client.arms.__doc__ or "")
 
 
 def test_calls_share_a_connection(service: Service):

@@ -234,6 +234,14 @@ async def test_a_task_loses_nothing_either(flaky: Flaky, task_client: AsyncClien
 
 
 @pytest.mark.anyio
+async def test_a_sender_that_was_not_entered_sends_too(flaky: Flaky, task_client: AsyncClient):
+    sender = AsyncRewardSender(task_client)
+    await sender.add("t0")
+    await sender.close()
+    assert flaky.taken == ["t0"]
+
+
+@pytest.mark.anyio
 async def test_what_a_task_could_not_send_is_named(flaky: Flaky, task_client: AsyncClient):
     flaky.answer = flaky.down
     with pytest.raises(RewardsUnsent) as failed:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from functools import wraps
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from shortlist_client.answers import Page
 from shortlist_client.exchange import Steps
@@ -21,17 +22,16 @@ class endpoint(Generic[P, T]):  # noqa: N801 - used as a decorator
     """A method that describes a call, or steps of several; the client that it belongs to performs it."""
 
     def __init__(self, describe: Callable[Concatenate[Any, P], Call[T] | Steps[T]]) -> None:
-        self._describe = describe
-        update_wrapper(self, describe)  # type: ignore[arg-type]  # help() shows what is described
+        self._method = _method("perform", describe)
 
     @overload
     def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
     @overload
     def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     @overload
-    def __get__(self, client: None, owner: type) -> Self: ...
+    def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Any]: ...
     def __get__(self, client: Any, owner: type) -> Any:
-        return self if client is None else partial(_perform, client, self._describe)
+        return self._method if client is None else MethodType(self._method, client)
 
 
 class every_page(Generic[P, T]):  # noqa: N801 - used as a decorator
@@ -40,22 +40,23 @@ class every_page(Generic[P, T]):  # noqa: N801 - used as a decorator
     def __init__(
         self, describe: Callable[Concatenate[Any, P], Callable[[str | None], Call[Page[T]]]]
     ) -> None:
-        self._describe = describe
-        update_wrapper(self, describe)  # type: ignore[arg-type]
+        self._method = _method("iterate", describe)
 
     @overload
     def __get__(self, client: Client, owner: type) -> Callable[P, Iterator[T]]: ...
     @overload
     def __get__(self, client: AsyncClient, owner: type) -> Callable[P, AsyncIterator[T]]: ...
     @overload
-    def __get__(self, client: None, owner: type) -> Self: ...
+    def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Any]: ...
     def __get__(self, client: Any, owner: type) -> Any:
-        return self if client is None else partial(_iterate, client, self._describe)
+        return self._method if client is None else MethodType(self._method, client)
 
 
-def _perform(client: Any, describe: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    return client.perform(describe(client, *arguments, **options))
+def _method(how: str, describe: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that has the client do ``how`` with what is described; help() shows the description."""
 
+    @wraps(describe)
+    def method(client: Any, *arguments: Any, **options: Any) -> Any:
+        return getattr(client, how)(describe(client, *arguments, **options))
 
-def _iterate(client: Any, describe: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    return client.iterate(describe(client, *arguments, **options))
+    return method

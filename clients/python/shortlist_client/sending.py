@@ -239,6 +239,7 @@ class AsyncRewardSender:
         """Send a reward soon. Raises RewardsUnsent when the buffer is full and the service does not take any:
         then this reward is not in the buffer.
         """
+        self._start()
         async with self._changed:
             await self._changed.wait_for(self.state.may_go_on)
             self.state.add({"decision": decision, "value": value, "arm": arm, "reward_id": reward_id})
@@ -264,13 +265,17 @@ class AsyncRewardSender:
         self.state.raise_failure()
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._work(), name="shortlist-rewards")
+        self._start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def _start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._work(), name="shortlist-rewards")
 
     async def _work(self) -> None:
         while True:
