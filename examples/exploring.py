@@ -20,9 +20,10 @@ import numpy as np
 
 from app.progress import progress
 from examples import movielens
-from examples.client import Client
 from examples.environments import Environment, Matrix
 from examples.service import Server, temporary_service
+from shortlist_client import Client
+from shortlist_client.bodies import ChooseBody, RewardItem
 
 CENTERS = (0, 3, 5, 10)
 SHOWN = (5, 10, 20, 40)
@@ -49,32 +50,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def play(game: Environment, server: Server, name: str) -> dict[int, Matrix]:
     """Whether each recommendation was right, by number of centres: (users, rounds)."""
-    client = Client(server.host, server.port)
-    client.call("PUT", f"/v1/catalogues/{name}", {"dim": game.features.shape[1]})
-    arms = [{"id": f"arm-{row}", "features": x.tolist()} for row, x in enumerate(game.features)]
-    client.call("PUT", f"/v1/catalogues/{name}/arms", {"arms": arms})
-    found = {centers: _play_one(client, game, name, centers) for centers in CENTERS}
-    client.close()
-    return found
+    with Client(f"http://{server.host}:{server.port}") as client:
+        client.put_catalogue(name, dim=game.features.shape[1])
+        client.upsert_arms(name, game.features, ids=[f"arm-{row}" for row in range(len(game.features))])
+        return {centers: _play_one(client, game, name, centers) for centers in CENTERS}
 
 
 def _play_one(client: Client, game: Environment, catalogue: str, centers: int) -> Matrix:
-    path = f"/v1/bandits/{catalogue}-{centers}"
-    body = {"catalogue": catalogue, "policy": "sub_ts", "scope": "per_key"}
-    settings = {"ridge": game.ridge, "exploration": game.exploration}
-    client.call("PUT", path, {**body, **settings, "explore": {"centers": centers} if centers else None})
+    bandit = f"{catalogue}-{centers}"
+    client.put_bandit(
+        bandit,
+        catalogue=catalogue,
+        policy="sub_ts",
+        scope="per_key",
+        ridge=game.ridge,
+        exploration=game.exploration,
+        explore={"centers": centers} if centers else None,
+    )
     right = np.zeros((len(game.learners), max(SHOWN)))
     seen: list[list[str]] = [[] for _ in game.learners]
     for at in range(max(SHOWN)):
-        requests = [{"key": key, "exclude": seen[user], "seed": at} for user, key in enumerate(game.learners)]
-        choices = client.call("POST", f"{path}/choose/batch", {"requests": requests})["results"]
-        rewards: list[dict[str, Any]] = []
-        for user, choice in enumerate(choices):
-            arm = choice["arms"][0]["id"]
+        requests: list[ChooseBody] = [
+            {"key": key, "exclude": seen[user], "seed": at} for user, key in enumerate(game.learners)
+        ]
+        rewards: list[RewardItem] = []
+        for user, choice in enumerate(client.choose_batch(bandit, requests).results):
+            arm = choice.arms[0].id
             seen[user].append(arm)
             right[user, at] = game.means[user, int(arm.removeprefix("arm-"))]
-            rewards.append({"decision": choice["decision"], "value": right[user, at]})
-        client.call("POST", "/v1/rewards?wait=applied", {"rewards": rewards})
+            rewards.append({"decision": choice.decision, "value": right[user, at]})
+        client.reward_batch(rewards, wait=True)
     return right
 
 

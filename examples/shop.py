@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from examples.client import Client, ServiceError
 from examples.service import StartError, temporary_service
+from shortlist_client import Client, ShortlistError
 
 ARTICLES, DIM, MAKERS = 2_000, 8, 60
 LANGUAGES = ("de", "en", "fr")
@@ -122,26 +121,16 @@ class Counter:
 
     def open(self) -> None:
         """Write all articles, and a bandit that never shows what is out of stock."""
-        self._client.call("PUT", "/v1/catalogues/articles", {"dim": DIM})
+        self._client.put_catalogue("articles", dim=DIM)
         self.write(list(self._shop.articles))
-        self._client.call(
-            "PUT",
-            "/v1/bandits/shop",
-            {"catalogue": "articles", "policy": "sub_ts", "filter": {"in_stock": True}},
-        )
+        self._client.put_bandit("shop", catalogue="articles", policy="sub_ts", filter={"in_stock": True})
         self.advertise()
 
     def write(self, names: Sequence[str]) -> None:
         """Tell the service what the books say of these articles."""
-        arms = [
-            {
-                "id": name,
-                "features": self._shop.features[name],
-                "metadata": self._shop.articles[name].metadata,
-            }
-            for name in names
-        ]
-        self._client.call("PUT", "/v1/catalogues/articles/arms", {"arms": arms})
+        features = [self._shop.features[name] for name in names]
+        metadata = [self._shop.articles[name].metadata for name in names]
+        self._client.upsert_arms("articles", features, ids=names, metadata=metadata)
 
     def advertise(self) -> None:
         """The campaign is for the first article that is in stock."""
@@ -150,35 +139,29 @@ class Counter:
     def visit(self, customer: str, language: str, budget: int, *, tempted: bool) -> Page:
         """A customer looks at a page and buys what they like best, or, if tempted, what is advertised."""
         expected = self._shop.in_question(language, budget)
-        choice = self._client.call(
-            "POST",
-            "/v1/bandits/shop/choose",
-            {
-                "k": PAGE,
-                "filter": {"languages": language, "price": {"$lte": budget}},
-                "rules": {
-                    "pin": [{"arm": self.campaign, "place": PLACE}],
-                    "at_most": [{"field": "maker", "count": 1}],
-                },
+        choice = self._client.choose(
+            "shop",
+            k=PAGE,
+            filter={"languages": language, "price": {"$lte": budget}},
+            rules={
+                "pin": [{"arm": self.campaign, "place": PLACE}],
+                "at_most": [{"field": "maker", "count": 1}],
             },
         )
-        names = [arm["id"] for arm in choice["arms"]]
+        names = [arm.id for arm in choice.arms]
         shown = [self._shop.articles[name] for name in names]
         favourite = max(names, key=lambda name: self._shop.features[name][0])  # all like the first feature
         sold = self.campaign if tempted else favourite
-        self._reward(choice["decision"], sold)
-        pinned = [arm["id"] for arm in choice["arms"] if arm.get("pinned")]
+        self._client.reward(choice.decision, self._shop.features[sold][0], arm=sold, wait=True)
+        pinned = [arm.id for arm in choice.arms if arm.pinned]
         liked = float(np.mean([self._shop.features[name][0] for name in names if name not in pinned]))
-        page = Page(customer, language, budget, shown, pinned, liked, choice["eligible"], expected, sold)
+        eligible = choice.eligible or 0
+        page = Page(customer, language, budget, shown, pinned, liked, eligible, expected, sold)
         self._shop.sell(sold)
         self.write([sold])
         if not self._shop.articles[self.campaign].stock:
             self.advertise()
         return page
-
-    def _reward(self, decision: str, sold: str) -> None:
-        reward = {"decision": decision, "arm": sold, "value": self._shop.features[sold][0]}
-        self._client.call("POST", "/v1/rewards?wait=applied", {"rewards": [reward]})
 
 
 def play(client: Client, seed: int) -> list[Page]:
@@ -202,9 +185,9 @@ def play(client: Client, seed: int) -> list[Page]:
 def main() -> int:
     """Play and print; the exit status says whether every page kept to the rules."""
     try:
-        with temporary_service() as server, closing(Client(server.host, server.port)) as client:
+        with temporary_service() as server, Client(f"http://{server.host}:{server.port}") as client:
             pages = play(client, seed=1)
-    except (ServiceError, StartError, OSError) as error:
+    except (ShortlistError, StartError, OSError) as error:
         print(f"shop: {error}", file=sys.stderr)
         return 1
     for page in pages[:SHOWN_PAGES]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from examples import shop
-from examples.client import Client
 from examples.service import temporary_service
+from shortlist_client import Client
 
 
 @pytest.fixture(scope="module")
 def pages() -> list[shop.Page]:
-    with temporary_service() as server, closing(Client(server.host, server.port)) as client:
+    with temporary_service() as server, Client(f"http://{server.host}:{server.port}") as client:
         return shop.play(client, seed=2)
 
 
