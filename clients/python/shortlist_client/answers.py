@@ -180,9 +180,10 @@ class BanditVersion(Bandit):
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """``dim`` is how many numbers a context becomes; ``columns`` what each of them means, if named."""
+    """``dim`` is how many numbers a context becomes; ``columns`` what each means, of ``fields``, if named."""
 
     dim: int
+    fields: tuple[Mapping[str, Any], ...] | None = None
     columns: tuple[str, ...] | None = None
 
 
