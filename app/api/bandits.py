@@ -37,7 +37,14 @@ from app.errors import NotChangeable
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.versions import etag_of
 from app.services.choosing.policies import POLICIES, PolicyName
-from app.services.formats.records import CHANGES, BanditRecord, BanditVersion, ExploreRule, RewardRule
+from app.services.formats.records import (
+    CHANGES,
+    BanditRecord,
+    BanditVersion,
+    ExploreRule,
+    HoldoutRule,
+    RewardRule,
+)
 
 router = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
 
@@ -93,6 +100,32 @@ class ExploreBody(StrictModel):
     centers: Annotated[int, Field(ge=1, le=MAX_EXPLORE_CENTERS)]
 
 
+class ServedArmsBody(StrictModel):
+    arms: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_K)]
+
+    @field_validator("arms")
+    @classmethod
+    def _distinct(cls, arms: list[str]) -> list[str]:
+        if len(set(arms)) < len(arms):
+            raise ValueError("an arm must not be named twice")
+        return arms
+
+
+def _random_or_arms(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return validate(value)
+    except ValidationError:
+        reason = f'must be "random", or {{"arms": [...]}} with 1 to {MAX_K} ids, each once'
+        raise ValueError(reason) from None
+
+
+class HoldoutBody(StrictModel):
+    """This share of the keys, or of the decisions of a global bandit, is served without the policy."""
+
+    share: Annotated[float, Field(ge=0, le=1)]
+    serve: Annotated[Literal["random"] | ServedArmsBody, WrapValidator(_random_or_arms)] = "random"
+
+
 class BanditBody(StrictModel):
     """``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
     sub_ts searches; ``adaptive`` is the paper's ladder, its ratio ``eta`` (horizon^-1/2 if absent).
@@ -122,6 +155,7 @@ class BanditBody(StrictModel):
     solver: Literal["shortlist", "adaptive"] = "shortlist"
     context: ContextRuleBody | None = None
     interactions: Interactions | None = None
+    holdout: HoldoutBody | None = None
 
     @field_validator("prior")
     @classmethod
@@ -163,6 +197,7 @@ class BanditView(BaseModel):
     filter: dict[str, Any] | None
     context: dict[str, Any] | None = None
     interactions: int | str | None = None
+    holdout: dict[str, Any] | None
     version: int
 
 
@@ -238,11 +273,13 @@ async def delete(bandit: str, bandits: BanditsDep) -> Response:
 
 def _record(body: BanditBody) -> BanditRecord:
     """The record of a body. Raises Invalid."""
-    settings = body.model_dump(exclude={"reward", "explore", "context", "interactions"})
+    settings = body.model_dump(exclude={"reward", "explore", "context", "interactions", "holdout"})
     explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
     wanted(body.filter)
+    holdout = None if body.holdout is None else msgspec.convert(body.holdout.model_dump(), HoldoutRule)
     return BanditRecord(
         **settings,
+        holdout=holdout,
         reward=RewardRule(**body.reward.model_dump()),
         explore=explore,
         context=rule(body.context),

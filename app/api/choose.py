@@ -55,7 +55,8 @@ ChooseBatchBody.in_pieces = Items(ChooseBatchBody, "requests", ChooseBody, MAX_B
 
 
 class ChosenArmView(BaseModel):
-    """``propensity``: of policy softmax alone, the probability of this arm given those before it.
+    """``propensity``: the probability of this arm given those before it, of a policy that knows it and of the
+    holdout.
     ``pinned``: the arm stands here because of a rule.
     """
 
@@ -66,7 +67,9 @@ class ChosenArmView(BaseModel):
 
 
 class ChoiceView(BaseModel):
-    """``eligible``: how many arms the filters let in, where there is one."""
+    """``eligible``: how many arms the filters let in, where there is one. ``group``: "policy" or "holdout",
+    of a bandit that has a holdout.
+    """
 
     decision: str
     arms: list[ChosenArmView]
@@ -77,6 +80,7 @@ class ChoiceView(BaseModel):
     stale_s: float | None = None
     eligible: int | None = None
     bandit_version: int | None = None
+    group: str | None = None
 
 
 class ChoicesView(BaseModel):

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import search_exactly
@@ -62,6 +65,14 @@ class FilteredSnapshot(Snapshot):
     def rows_of(self, ids: Iterable[str]) -> Rows:
         """Rows of the arms that are let in; others are left out, as unknown ids are."""
         return self._inside(self.all_arms.rows_of(ids))
+
+    @property
+    def listed(self) -> Rows:
+        return self.among.rows
+
+    def lets_in(self, rows: Rows) -> NDArray[np.bool_]:
+        let_in: NDArray[np.bool_] = self.among.mask[rows]
+        return let_in
 
     def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
         rows, _ = self.view.by_revision

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.algorithms import checks
 from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
@@ -96,6 +97,15 @@ class Snapshot:
     def features_of(self, rows: Rows) -> Matrix:
         """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""
         return self.view.features[rows]
+
+    @property
+    def listed(self) -> Rows:
+        """All rows of this snapshot, ascending. Shape: (n,). Cost: K the first time, then nothing."""
+        return self.view.live_rows
+
+    def lets_in(self, rows: Rows) -> NDArray[np.bool_]:
+        """True for rows of this snapshot. Shapes: (m,) -> (m,)."""
+        return self.view.is_alive(rows)
 
     def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
         """All rows of this snapshot but those excluded, by revision. Shapes: exclude (e,) -> (m,)."""

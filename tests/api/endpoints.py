@@ -437,6 +437,7 @@ CHANGE = Endpoint(
         "temperature": 0.5,
         "solver": "shortlist",
         "scope": "global",
+        "holdout": {"share": 0.1, "serve": "random"},
     },
     {
         "policy": "word",
@@ -457,6 +458,9 @@ CHANGE = Endpoint(
         "temperature": "float",
         "solver": "word",
         "scope": "word",
+        "holdout": "dict",
+        "holdout.share": "float",
+        "holdout.serve": "word",
     },
 )
 CHANGE = replace(CHANGE, nullable=frozenset(CHANGE.kinds) - {"policy"})

@@ -17,7 +17,8 @@ FULL: Json = {
     "reward": {"min": None, "max": None, "aggregate": "first", "wait_s": None, "default": None},
     "prior": "plain", "prior_strength": 0.3, "half_life_s": None, "idle_ttl_s": None,
     "temperature": None, "gamma": None, "explore": None,
-    "shift_rewards": False, "solver": "shortlist", "filter": None, "context": None, "interactions": None,
+    "shift_rewards": False, "solver": "shortlist", "filter": None, "holdout": None,
+    "context": None, "interactions": None,
 }  # fmt: skip
 
 
@@ -40,7 +41,8 @@ async def test_a_bandit_is_made_once(world: Api):
         "delta": 0.1, "horizon": 9, "shortlist": 31, "eta": 0.5, "reward": {"min": 0},
         "prior": "pooled", "prior_strength": 3, "half_life_s": 60, "idle_ttl_s": 60,
         "explore": {"centers": 2},
-        "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True}, "context": {"dim": 2},
+        "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True},
+        "holdout": {"share": 0.5}, "context": {"dim": 2},
     }  # fmt: skip
     # Options of softmax, of igw, and of a context, which have their own tests.
     assert changes.keys() == FULL.keys() - {"temperature", "gamma", "interactions"}

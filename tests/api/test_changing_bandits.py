@@ -20,7 +20,7 @@ CHANGEABLE: dict[str, tuple[Any, Json]] = {
     "policy": ("linear_ts", {}), "ridge": (2.0, {}), "exploration": ("theory", {}), "delta": (0.1, {}),
     "horizon": (9, {}), "shortlist": (31, {}), "eta": (0.5, {}), "reward": ({"min": 0.0}, {}),
     "prior_strength": (3.0, {}), "idle_ttl_s": (60.0, {}), "temperature": (0.5, {"policy": "softmax"}),
-    "gamma": (7.0, {"policy": "igw"}),
+    "gamma": (7.0, {"policy": "igw"}), "holdout": ({"share": 0.5, "serve": {"arms": ["a1"]}}, {}),
     "explore": ({"centers": 2}, {}), "solver": ("adaptive", {}), "filter": ({"no": {"$exists": False}}, {}),
 }  # fmt: skip
 FIXED: dict[str, tuple[Any, Json]] = {

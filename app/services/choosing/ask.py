@@ -30,6 +30,7 @@ class Ask:
     ``claim``     the same claim takes the same turns of a warm-up; None: every choice takes its own
     ``rng``       everything random is drawn from it
     ``arms``      ids of the arms to serve, in this order: of a baseline alone
+    ``seeded``    whether ``rng`` is of a seed: then the same arms give the same answer on every process
     ``context``   as it was encoded; None: the bandit has none
     """
 
@@ -43,6 +44,7 @@ class Ask:
     wanted: Filter | None = None
     rules: Rules = NO_RULES
     context: Numbers32 | None = None
+    seeded: bool = False
 
     def excluded(self, view: LearnerView) -> Rows:
         """The rows of ``exclude``, and of the arms that are pinned, each once."""

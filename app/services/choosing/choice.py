@@ -37,6 +37,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     ``stale_s`` is left out unless nothing was heard of the store for so long: what it holds may be newer.
     ``eligible``: how many arms the filter let in; left out without one.
+    ``group``: of a bandit with a holdout.
     ``bandit_version``: left out of choices that version 0.1.0 has made.
     """
 
@@ -49,6 +50,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     stale_s: float | None = None
     eligible: int | None = None
     bandit_version: int | None = None
+    group: str | None = None
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -66,6 +68,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     stale_s: float | None = None
     eligible: int | None = None
     pinned: list[int] = []
+    group: str | None = None
 
 
 def record_of(choice: Choice) -> bytes:
@@ -82,7 +85,7 @@ def record_of(choice: Choice) -> bytes:
         data = by_byte[:_LOWER].tobytes()
     rest = choice.policy, choice.learner_version, choice.catalogue_version, choice.exact, choice.stale_s
     pinned = [place for place, arm in enumerate(choice.arms) if arm.pinned]
-    return kind + msgspec.msgpack.encode(_Record(token, data, *rest, choice.eligible, pinned))
+    return kind + msgspec.msgpack.encode(_Record(token, data, *rest, choice.eligible, pinned, choice.group))
 
 
 def choice_of(data: bytes) -> Choice:
@@ -103,4 +106,4 @@ def choice_of(data: bytes) -> Choice:
     for place in record.pinned:
         arms[place] = msgspec.structs.replace(arms[place], pinned=True)
     rest = record.policy, record.learner_version, record.catalogue_version, record.exact, record.stale_s
-    return Choice(text_of(token), arms, *rest, record.eligible, decision.bandit_version)
+    return Choice(text_of(token), arms, *rest, record.eligible, decision.bandit_version, record.group)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -23,6 +23,7 @@ from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.baseline import baseline
 from app.services.choosing.choice import Choice, ChosenArm, choice_of, record_of
 from app.services.choosing.elimination_state import Sets
+from app.services.choosing.holdout import Group, group_of, named, serving, unit_of
 from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
@@ -127,7 +128,9 @@ class Choosing:
     ) -> Choice:
         """Select arms by the bandit's policy, and sign the decision."""
         stale_s = self._sync.stale_s() and await self._sync.confirm()
-        select = POLICIES[bandit.record.policy].choose if request.arms is None else baseline
+        decision_id = new_decision_id()
+        group = _group(bandit, request, decision_id)
+        select = _selection_of(bandit, request, group)
         rng = self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
         ask = Ask(
             bandit,
@@ -140,11 +143,13 @@ class Choosing:
             bandit.wanting(request.wanted),
             request.rules,
             context,
+            request.seed is not None,
         )
         if ask.rules.pins:
             await self._check_pins(ask)
             if not ask.k:
-                select, ask = baseline, replace(ask, arms=())  # every place is taken
+                select = baseline if group is None else named  # every place is taken
+                ask = replace(ask, arms=())
         selection = await select(self._tools, ask)
         if not len(selection.found.rows) and not ask.rules.pins and await self._sync.poll_for_news():
             selection = await select(self._tools, ask)  # another process may have just written the arms
@@ -152,7 +157,8 @@ class Choosing:
             selection = with_pins(ask, selection)
         if not len(selection.found.rows):
             raise NoArms("no arm of the catalogue is eligible")
-        return self._signed(ask, selection, deferred=not request.activate, stale_s=stale_s)
+        token = self._sign(ask, selection, decision_id, deferred=not request.activate)
+        return _answer(ask, selection, token, group=group, stale_s=stale_s)
 
     async def _check_pins(self, ask: Ask) -> None:
         """Raise Invalid, naming every pinned arm that is not in the catalogue."""
@@ -166,42 +172,22 @@ class Choosing:
         places = [(("body", "rules", "pin", place, "arm"), "no arm of this id") for place in missing]
         raise Invalid.many(places)
 
-    def _signed(self, ask: Ask, selection: Selection, *, deferred: bool, stale_s: float) -> Choice:
-        found, moment = selection.found, selection.moment
-        view, rows = moment.view, found.rows.tolist()
-        ids = [view.id_of(row) for row in rows]
+    def _sign(self, ask: Ask, selection: Selection, decision_id: str, *, deferred: bool) -> str:
+        view, rows = selection.moment.view, selection.found.rows.tolist()
         now_ms = time.time_ns() // 1_000_000
-        token = self._signer.sign(
+        return self._signer.sign(
             Decision(
                 *ask.learner,
-                new_decision_id(),
+                decision_id,
                 now_ms,
                 now_ms + self._token_ttl_ms,
-                ids,
+                [view.id_of(row) for row in rows],
                 [view.revision_of(row) for row in rows],
                 deferred,
                 self._tools.learners.newest_entry(ask.learner),
                 ask.bandit.version.number,
                 None if ask.context is None else context_to_bytes(ask.context),
             )
-        )
-        columns = [ids, found.scores.tolist()]
-        if selection.propensities is not None:
-            columns.append(selection.propensities)
-        arms = list(map(ChosenArm, *columns))
-        if ask.rules.pins:
-            pinned = set(ask.rules.pinned)
-            arms = [msgspec.structs.replace(arm, pinned=True) if arm.id in pinned else arm for arm in arms]
-        versions = moment.learner_version, moment.catalogue_version
-        return Choice(
-            token,
-            arms,
-            ask.bandit.record.policy,
-            *versions,
-            found.exact,
-            round(stale_s, 3) or None,
-            None if ask.wanted is None else view.size,
-            ask.bandit.version.number,
         )
 
     async def _wait_for_rewards(self, bandit: Bandit, choices: Sequence[Choice]) -> None:
@@ -214,6 +200,48 @@ class Choosing:
         for start in range(0, len(choices), LOGGED_TOGETHER):
             together = choices[start : start + LOGGED_TOGETHER]
             await asyncio.gather(*(self._decisions.log(choice.decision) for choice in together))
+
+
+def _answer(ask: Ask, selection: Selection, token: str, *, group: Group | None, stale_s: float) -> Choice:
+    found, moment = selection.found, selection.moment
+    columns = [[moment.view.id_of(row) for row in found.rows.tolist()], found.scores.tolist()]
+    if selection.propensities is not None:
+        columns.append(selection.propensities)
+    arms = list(map(ChosenArm, *columns))
+    if ask.rules.pins:
+        pinned = set(ask.rules.pinned)
+        arms = [msgspec.structs.replace(arm, pinned=True) if arm.id in pinned else arm for arm in arms]
+    return Choice(
+        token,
+        arms,
+        ask.bandit.record.policy,
+        moment.learner_version,
+        moment.catalogue_version,
+        found.exact,
+        round(stale_s, 3) or None,
+        None if ask.wanted is None else moment.view.size,
+        ask.bandit.version.number,
+        group,
+    )
+
+
+def _group(bandit: Bandit, request: ChooseRequest, decision_id: str) -> Group | None:
+    """The group of a choice; None without a holdout, and of a baseline that the caller asked for."""
+    rule = bandit.record.holdout
+    if rule is None or request.arms is not None:
+        return None
+    unit = unit_of(request.key, request.event_id, request.seed, decision_id)
+    return group_of(bandit.name, unit, rule)
+
+
+def _selection_of(
+    bandit: Bandit, request: ChooseRequest, group: Group | None
+) -> Callable[[Tools, Ask], Awaitable[Selection]]:
+    """How the arms of a choice are selected."""
+    rule = bandit.record.holdout
+    if rule is not None and group == "holdout":
+        return serving(rule)
+    return POLICIES[bandit.record.policy].choose if request.arms is None else baseline
 
 
 def _seeded(seed: int, bandit: str, key: str | None) -> np.random.Generator:

@@ -76,6 +76,19 @@ class ContextRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     fields: list[ContextField] | None = None
 
 
+class ServedArms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """These arms, in this order."""
+
+    arms: list[str]
+
+
+class HoldoutRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """This share of the keys, or of the decisions of a global bandit, is served without the policy."""
+
+    share: float
+    serve: Literal["random"] | ServedArms = "random"
+
+
 class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a bandit is made with.
 
@@ -106,6 +119,7 @@ class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: ContextRule | msgspec.UnsetType = msgspec.UNSET
     interactions: int | Literal["all"] | msgspec.UnsetType = msgspec.UNSET
     directions: bytes | msgspec.UnsetType = msgspec.UNSET
+    holdout: HoldoutRule | None = None
 
 
 # Whether a bandit's field may be changed later: None, or why it may not. A row for each field of a body.
@@ -130,6 +144,7 @@ CHANGES: Mapping[str, str | None] = {
     "solver": None,
     "filter": None,
     "gamma": None,
+    "holdout": None,
     "context": "a learner's numbers belong to those of the context",
     "interactions": "a learner has numbers for each direction",
 }

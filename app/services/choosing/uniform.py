@@ -1,0 +1,118 @@
+"""Uniform draws of arms: every eligible arm is as likely as any other, so propensities are known.
+
+Notation
+    K, n, k     rows of the table, eligible arms, arms to draw
+
+Without limits and without a seed no arm is looked at but those that are drawn, unless few rows of the table
+are eligible. A seed draws from the arms in the order of their revisions, which is the same on every process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.algorithms.linear import softmax as algorithm
+from app.algorithms.sampling.uniform import draw_distinct
+from app.algorithms.types import NO_ROWS, Rows, TopK
+from app.indexes.snapshot import Snapshot
+from app.indexes.table import not_in
+from app.services.bandits.shifted import observed
+from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.policy import Tools
+from app.services.choosing.rules import Limits, barred_by
+
+LONG_LIST = 20_000  # rows: to list the eligible ones takes up to a millisecond
+SPARSE = 8  # of so many rows one is eligible, or fewer: they are listed
+
+
+async def uniform(tools: Tools, ask: Ask) -> Selection:
+    """Draw k of the eligible arms, each as likely as any other that is left. Scores are estimated rewards."""
+    moment = await Moment.of(tools.learners, tools.filtered, ask)
+    view = moment.view.plain
+    compute = partial(
+        draw,
+        view,
+        k=ask.k,
+        rng=ask.rng,
+        exclude=ask.excluded(view),
+        limits=ask.limits(view),
+        seeded=ask.seeded,
+    )
+    lists = ask.seeded or ask.rules.at_most or _is_sparse(view)
+    is_long = lists and view.view.rows > LONG_LIST
+    rows, propensities = await asyncio.to_thread(compute) if is_long else compute()
+    scores = moment.view.features_of(rows) @ moment.posterior.theta
+    found = TopK(rows, scores, exact=True)
+    if ask.bandit.record.shift_rewards:
+        found = observed(found)
+    return Selection(found, moment, propensities)
+
+
+def draw(
+    view: Snapshot,
+    *,
+    k: int,
+    rng: np.random.Generator,
+    exclude: Rows = NO_ROWS,
+    limits: Limits | None = None,
+    seeded: bool = False,
+) -> tuple[Rows, list[float]]:
+    """Draw min(k, n) distinct rows of the view, and the propensity of each given those before it.
+
+    ``exclude``   distinct rows of the view
+    ``limits``    an arm that they allow no longer cannot be drawn; there may be fewer than k arms
+
+    Cost: O(k K / n) expected, or O(n) once for each version of the catalogue; O(K) with ``seeded``, O(k K)
+    with ``limits``.
+    """
+    if limits is not None:
+        return _within(view, limits, k, rng, exclude)
+    left = view.size - len(exclude)
+    listed = view.eligible() if seeded else view.listed if _is_sparse(view) or 2 * k > left else None
+    if listed is not None and 2 * k > left:
+        rows = rng.permutation(listed[not_in(listed, exclude)])[:k]
+        return rows, _propensities(left, len(rows))
+    barred = set(exclude.tolist())
+
+    def rows_at(places: Rows) -> Rows:
+        return places if listed is None else listed[places]
+
+    def accepts(places: Rows) -> NDArray[np.bool_]:
+        rows = rows_at(places)
+        free = view.lets_in(rows)
+        if barred:
+            free &= ~np.fromiter(map(barred.__contains__, rows.tolist()), np.bool_, len(rows))
+        return free
+
+    pool = view.view.rows if listed is None else len(listed)
+    rows = rows_at(draw_distinct(accepts, pool=pool, accepted=left, k=k, rng=rng))
+    return rows, _propensities(left, len(rows))
+
+
+def _is_sparse(view: Snapshot) -> bool:
+    """Whether rejection takes longer than a list of the eligible rows, which is made once."""
+    return view.size * SPARSE < view.view.rows
+
+
+def _propensities(eligible: int, drawn: int) -> list[float]:
+    return [1.0 / (eligible - place) for place in range(drawn)]
+
+
+def _within(
+    view: Snapshot, limits: Limits, k: int, rng: np.random.Generator, exclude: Rows
+) -> tuple[Rows, list[float]]:
+    """Each arm is drawn among those that are still allowed: a softmax of equal scores."""
+    rows = view.eligible(exclude)
+
+    def still_allowed(place: int | None) -> NDArray[np.bool_]:
+        if place is not None:
+            limits.take(rows[place : place + 1])
+        allowed: NDArray[np.bool_] = ~barred_by(limits, view)[rows]
+        return allowed
+
+    drawn = algorithm.choose_within(np.zeros(len(rows)), still_allowed, k=k, temperature=1.0, rng=rng)
+    return rows[drawn.places], drawn.propensities.tolist()
