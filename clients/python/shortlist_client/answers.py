@@ -39,7 +39,8 @@ class ChosenArm:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Arms, the best first. ``decision`` is the token to reward them with; ``eligible`` is how many arms the
-    filters let in, where there is one; ``bandit_version`` is that of the settings it was made by.
+    filters let in, where there is one; ``bandit_version`` is that of the settings it was made by;
+    ``group`` is "policy" or "holdout", of a bandit with a holdout.
     """
 
     decision: str
@@ -51,6 +52,7 @@ class Choice:
     stale_s: float | None = None
     eligible: int | None = None
     bandit_version: int | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ class Bandit:
     gamma: float | None = None
     context: Mapping[str, Any] | None = None
     interactions: int | str | None = None
+    holdout: Mapping[str, Any] | None = None
     version: int | None = None
     etag: str | None = field(default=None, metadata=HEADER)
 

@@ -85,6 +85,17 @@ class ContextRuleBody(TypedDict, total=False):
     fields: Sequence[ContextFieldBody] | None
 
 
+class ServedArmsBody(TypedDict):
+    arms: Sequence[str]
+
+
+class HoldoutBody(TypedDict, total=False):
+    """This share of the keys, or of the decisions of a global bandit, is served without the policy."""
+
+    share: Required[float]
+    serve: Literal["random"] | ServedArmsBody
+
+
 class BanditBody(TypedDict, total=False):
     catalogue: Required[str]
     policy: Required[Policy]
@@ -108,6 +119,7 @@ class BanditBody(TypedDict, total=False):
     solver: Literal["shortlist", "adaptive"]
     context: ContextRuleBody | None
     interactions: int | Literal["all"] | None
+    holdout: HoldoutBody | None
 
 
 class RewardPatch(TypedDict, total=False):
@@ -120,6 +132,11 @@ class RewardPatch(TypedDict, total=False):
 
 class ExplorePatch(TypedDict, total=False):
     centers: int | None
+
+
+class HoldoutPatch(TypedDict, total=False):
+    share: float | None
+    serve: Literal["random"] | ServedArmsBody | None
 
 
 class BanditPatch(TypedDict, total=False):
@@ -147,6 +164,7 @@ class BanditPatch(TypedDict, total=False):
     solver: Literal["shortlist", "adaptive"] | None
     context: ContextRuleBody | None
     interactions: int | Literal["all"] | None
+    holdout: HoldoutPatch | None
 
 
 class PinBody(TypedDict):
