@@ -7,6 +7,7 @@ Notation
     index       the one that serves: what the planner chose for these arms
     ratio       time / that of a decision without context: of the medians of a turn, the median over all turns
     extra_ms    difference of the same medians, the median over all turns
+    cpu_ratio, cpu_extra_ms     the same of processor times: on a busy machine these are what counts
     posterior   milliseconds to make the posterior anew, once after each batch of rewards that was learned.
                 From D = 256 on the service does that in a thread
 
@@ -73,8 +74,8 @@ def compare(snapshot: Snapshot, gram: Matrix, decisions: int) -> list[dict[str, 
         context = Context(Encoding(ContextRule(dim=m)), bilinear.directions(gram, p))
         decide = within(snapshot, posterior, context, rng)
         ways.append((_described(m, p, numbers, made_ms), decide))
-    us = take_turns([decide for _, decide in ways], contexts)
-    middle = np.median(us, axis=2)
+    us, cpu_us = take_turns([decide for _, decide in ways], contexts)
+    middle, cpu = np.median(us, axis=2), np.median(cpu_us, axis=2)
     return [
         {
             **described,
@@ -82,21 +83,27 @@ def compare(snapshot: Snapshot, gram: Matrix, decisions: int) -> list[dict[str, 
             "p99_us": float(np.quantile(us[place], 0.99)),
             "ratio": float(np.median(middle[place] / middle[0])),
             "extra_ms": float(np.median(middle[place] - middle[0]) / 1e3),
+            "cpu_ratio": float(np.median(cpu[place] / cpu[0])),
+            "cpu_extra_ms": float(np.median(cpu[place] - cpu[0]) / 1e3),
         }
         for place, (described, _) in enumerate(ways)
     ]
 
 
 def take_turns(ways: list[Decide], contexts: list[Numbers]) -> NDArray[np.float64]:
-    """Microseconds of every decision of every way, some decisions each in a turn. Shape: (ways, turns, n)."""
+    """Microseconds of every decision of every way, by the clock and of the processor; some each in a turn.
+
+    Shape: (2, ways, turns, n).
+    """
     turns = len(contexts) // TURN
-    us = np.empty((len(ways), turns, TURN))
+    us = np.empty((2, len(ways), turns, TURN))
     for turn in progress(range(turns), "turns of decisions"):
         for place, decide in enumerate(ways):
             for number, context in enumerate(contexts[turn * TURN : (turn + 1) * TURN]):
-                started = time.perf_counter()
+                started, cpu_started = time.perf_counter(), time.thread_time()
                 decide(context)
-                us[place, turn, number] = (time.perf_counter() - started) * 1e6
+                us[1, place, turn, number] = (time.thread_time() - cpu_started) * 1e6
+                us[0, place, turn, number] = (time.perf_counter() - started) * 1e6
     return us
 
 
