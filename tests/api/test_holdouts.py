@@ -113,6 +113,18 @@ async def test_anybody_can_compute_the_groups(store_url: str, tmp_path: Path):
             assert (again["group"], again["arms"]) == (seeded["group"], seeded["arms"])
 
 
+async def test_a_seed_draws_the_same_arms_after_a_restart(store_url: str, tmp_path: Path):
+    """The rows of arms that died are gone then."""
+    async with running(store_url, tmp_path / "1") as api:
+        await build(api, {"share": 1})
+        for _ in range(3):
+            await api.put_arms("c", {"b": [2.0, 2.0], "e": [1.0, 3.0]})
+        before = [(await api.choose("b", k=2, seed=number))["arms"] for number in range(20)]
+    async with running(store_url, tmp_path / "2", empty=False) as api:
+        after = [(await api.choose("b", k=2, seed=number))["arms"] for number in range(20)]
+    assert [[arm["id"] for arm in arms] for arms in after] == [[arm["id"] for arm in arms] for arms in before]
+
+
 async def test_decisions_of_a_global_bandit_are_held_out_by_their_ids(api: Api):
     await build(api, {"share": 0.2})
     groups = Counter(choice["group"] for choice in await many(api, [{}] * 4_000))
