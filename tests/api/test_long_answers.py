@@ -83,10 +83,10 @@ async def test_each_item_of_a_request_takes_a_turn(api: Api, monkeypatch: pytest
     found = await taken(
         "POST", "/v1/rewards", {"rewards": [{"decision": t, "value": 1} for t in tokens]}, 202
     )
-    assert found["rewards"] > MANY
+    assert found["rewards"] == MANY - 1  # the first item takes none: most requests have one
     observed = [{"id": f"o{n}", "arm": "a0", "value": 1} for n in range(MANY)]
     found = await taken("POST", "/v1/bandits/b/observations", {"observations": observed}, 202)
-    assert found["rewards"] > MANY
+    assert found["rewards"] == MANY
     found = await taken("POST", "/v1/bandits/w/choose", {"k": MANY})
     assert found["decisions"] == MANY
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from estimators.bandits import gaussian as vw_normal
+from estimators.bandits import ips as vw_ips
+from estimators.bandits import snips as vw_snips
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -46,10 +49,6 @@ def read(logged: Logged, estimators: tuple[str, ...] = ALL) -> State:
 
 
 def test_ips_and_snips_are_those_of_vw_estimators():
-    reason = "the extra oracles is not installed (vw-estimators)"
-    vw_ips = pytest.importorskip("estimators.bandits.ips", reason=reason)
-    vw_snips = pytest.importorskip("estimators.bandits.snips", reason=reason)
-    vw_normal = pytest.importorskip("estimators.bandits.gaussian", reason=reason)
     for seed in range(5):
         logged = some(3_000, 1, seed)
         theirs = vw_ips.Estimator(), vw_snips.Estimator(), vw_normal.Interval()
