@@ -90,8 +90,8 @@ async def killed(folder: Path, seed: int, **kills: int) -> Traffic:
 
 
 async def test_workers_replicas_and_the_store_are_killed(tmp_path: Path):
-    """Two replicas, two workers and a store, thirty kills in a drawn order."""
-    traffic = await killed(tmp_path, 1, worker=18, store=10, replica=2)
+    """Two replicas, two workers and a store, sixteen kills in a drawn order."""
+    traffic = await killed(tmp_path, 1, worker=9, store=5, replica=2)
     assert traffic.acknowledged > 100
     assert traffic.sent_again > 0, "kills hit rewards under way"
 

@@ -42,9 +42,9 @@ async def one_kill(traffic: Traffic, service: Service, http: httpx.AsyncClient, 
 
 
 async def test_a_killed_service_counts_every_reward_once(tmp_path: Path):
-    traffic = await kill_service(tmp_path, kills=5)
-    assert traffic.acknowledged > 500
-    assert traffic.sent_again >= 5, "kills hit rewards under way"
+    traffic = await kill_service(tmp_path, kills=3)
+    assert traffic.acknowledged > 300
+    assert traffic.sent_again >= 3, "kills hit rewards under way"
 
 
 @pytest.mark.slow
