@@ -25,11 +25,18 @@ No error message contains a value that the caller sent: it names the field, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Self
 
 Location = tuple[str | int, ...]
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
+
+
+def shown(name: str) -> str:
+    """The name of an unknown field in an error: as it was sent if it looks like a name, else not repeated."""
+    return name if _NAME.fullmatch(name) else "?"
 
 
 class ShortlistError(Exception):

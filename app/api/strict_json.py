@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import re
 from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,11 +29,10 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.limits import MAX_BODY_BYTES
 from app.api.problems import problem_response
-from app.errors import Invalid, Location, ShortlistError, TooLarge
+from app.errors import Invalid, Location, ShortlistError, TooLarge, shown
 from app.services.bounded.turns import in_turns, turn
 
 JSON = "application/json"
-FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 # Up to this many bytes a body is parsed on the event loop, which takes a few milliseconds at most.
 LARGE = 2**16
 # Bodies of up to this many bytes are not kept waiting by larger ones.
@@ -129,7 +127,7 @@ def invalid(error: ValidationError, where: Location, *, first: int = 0) -> Short
 
 def public(loc: tuple[int | str, ...], first: int = 0) -> Location:
     """An unknown field is named as it was sent, if it looks like a name; anything else is not repeated."""
-    named = tuple(part if isinstance(part, int) or FIELD_NAME.fullmatch(part) else "?" for part in loc)
+    named = tuple(part if isinstance(part, int) else shown(part) for part in loc)
     return (first + named[0], *named[1:]) if named and isinstance(named[0], int) else named
 
 

@@ -17,7 +17,6 @@ $not. Values of different kinds are never equal and have no order. Numbers compa
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,7 +24,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from math import isfinite
 from typing import Any
 
-from app.errors import Invalid, Location
+from app.errors import Invalid, Location, shown
 from app.filters.fields import MAX_FIELD_CHARS, Value, fields_of, kind_of
 
 MAX_CONDITIONS = 100
@@ -43,7 +42,6 @@ ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
 _ON_FIELDS = {"$eq", "$ne", "$in", "$nin", "$exists", "$not", *ORDERS}
 _ON_FILTERS = {"$and", "$or", "$not"}
 # Only a field that looks like a name is named in an error; anything else is not repeated.
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ class _Reader:
             elif not name or len(name) > MAX_FIELD_CHARS:
                 self._note((*loc, "?"), f"the name of a field must have 1 to {MAX_FIELD_CHARS} characters")
             else:
-                place = (*loc, name if _NAME.fullmatch(name) else "?")
+                place = (*loc, shown(name))
                 parts.append(self._of_field(name, content, place, depth))
         return _all_of(parts)
 

@@ -74,48 +74,11 @@ class Way(Protocol):
         ...
 
 
-class OwnCopy:
-    """The features of the rows side by side. Memory: 4 d + 8 bytes a row, and 4 bytes a row of the table."""
+class _Copied:
+    """Rows that are let in, side by side: all, or those that came since something was built over the others.
 
-    name: ClassVar[str] = "copy"
-    kind: ClassVar[Kind] = "exact"
-
-    def __init__(self, view: ArmView, eligible: EligibleRows, copy: RowCopy | None = None) -> None:
-        self._copy = copy or RowCopy(view, eligible.rows)
-        self._eligible = eligible
-
-    @property
-    def memory_bytes(self) -> int:
-        return self._copy.memory_bytes
-
-    @property
-    def worn(self) -> float:
-        return self._copy.gone / max(len(self._copy), 1)
-
-    def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnCopy | None:
-        view, copy = snapshot.view, self._copy
-        before = _as_numbered(self._eligible, view)
-        if before is None or view.working.dtype != copy.dtype:
-            return None
-        if before is not self._eligible and view.renumbered is not None:
-            copy = copy.moved(view.renumbered.places, view.rows)
-        return OwnCopy(view, eligible, copy.followed(view, eligible.since(before)))
-
-    def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnCopy:
-        return OwnCopy(snapshot.view, eligible)
-
-    def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
-        view = snapshot.view
-        scaled, query_norm = unit_scale(query)
-        slope, offset = view.error_line
-        rows = self._copy.contenders(scaled, slope * query_norm + offset, k + len(exclude))
-        if len(exclude):
-            rows = rows[not_in(rows, exclude)]
-        return ranked(rows, k, view.features, query)
-
-
-class _Added:
-    """Rows that were let in since something was built over others, as a copy; None until there are some."""
+    ``copy`` is None until there are some.
+    """
 
     def __init__(self, eligible: EligibleRows, copy: RowCopy | None = None) -> None:
         self.eligible = eligible
@@ -128,7 +91,7 @@ class _Added:
     def memory_bytes(self) -> int:
         return self.copy.memory_bytes if self.copy is not None else 0
 
-    def followed(self, view: ArmView, eligible: EligibleRows) -> tuple[_Added, Change] | None:
+    def followed(self, view: ArmView, eligible: EligibleRows) -> tuple[_Copied, Change] | None:
         """The same at a later moment, and what changed until then, by the row numbers of that moment."""
         before, copy = _as_numbered(self.eligible, view), self.copy
         if before is None or (copy is not None and copy.dtype != view.working.dtype):
@@ -140,7 +103,7 @@ class _Added:
             copy = RowCopy(view, change.came)
         elif copy is not None:
             copy = copy.followed(view, change)
-        return _Added(eligible, copy), change
+        return _Copied(eligible, copy), change
 
     def contenders(self, view: ArmView, query: Vector, k: int) -> Rows:
         """The rows that could be the best ``k`` of them."""
@@ -149,6 +112,39 @@ class _Added:
         scaled, query_norm = unit_scale(query)
         slope, offset = view.error_line
         return self.copy.contenders(scaled, slope * query_norm + offset, k)
+
+
+class OwnCopy:
+    """The features of the rows side by side. Memory: 4 d + 8 bytes a row, and 4 bytes a row of the table."""
+
+    name: ClassVar[str] = "copy"
+    kind: ClassVar[Kind] = "exact"
+
+    def __init__(self, view: ArmView, eligible: EligibleRows, rows: _Copied | None = None) -> None:
+        self._rows = _Copied(eligible, RowCopy(view, eligible.rows)) if rows is None else rows
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._rows.memory_bytes
+
+    @property
+    def worn(self) -> float:
+        copy = self._rows.copy
+        return copy.gone / max(len(copy), 1) if copy is not None else 0.0
+
+    def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnCopy | None:
+        followed = self._rows.followed(snapshot.view, eligible)
+        return None if followed is None else OwnCopy(snapshot.view, eligible, followed[0])
+
+    def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnCopy:
+        return OwnCopy(snapshot.view, eligible)
+
+    def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
+        view = snapshot.view
+        rows = self._rows.contenders(view, query, k + len(exclude))
+        if len(exclude):
+            rows = rows[not_in(rows, exclude)]
+        return ranked(rows, k, view.features, query)
 
 
 class OwnBlocks:
@@ -162,7 +158,7 @@ class OwnBlocks:
 
     def __init__(self, view: ArmView, eligible: EligibleRows) -> None:
         self._blocks = NormBlocks(view, eligible.rows)
-        self._added = _Added(eligible)
+        self._added = _Copied(eligible)
         self._struck = NO_ROWS
         self._went = 0
 
@@ -272,7 +268,7 @@ class OwnGraph:
     def __init__(self, graph: HnswGraph, eligible: EligibleRows, *, ask: int, make: MakeGraph) -> None:
         self._graph = graph
         self._make = make
-        self._added = _Added(eligible)
+        self._added = _Copied(eligible)
         self._ask = ask
 
     @property

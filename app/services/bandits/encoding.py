@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import DimensionMismatch, Invalid, Location
+from app.errors import DimensionMismatch, Invalid, Location, shown
 from app.services.formats.records import ContextField, ContextRule
 
 MAX_CONTEXT_DIM = 1_023
@@ -39,8 +39,6 @@ MAX_FIELD_NUMBER = 1e15
 MAX_TEXT_CHARS = 1_024
 MAX_ERRORS = 20
 _HERE: Location = ("body", "context")
-# Only what looks like a name is named in an error; anything else is not repeated.
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 _WORDS = re.compile(rb"[^\t\n\v\f\r ]+")
 
 Numbers32 = NDArray[np.float32]
@@ -228,8 +226,7 @@ class Encoding:
         for name, value in given.items():
             known = self._fields.get(name)
             if known is None:
-                shown = name if _NAME.fullmatch(name) else "?"
-                errors.append(((*_HERE, shown), "the context of this bandit has no such field"))
+                errors.append(((*_HERE, shown(name)), "the context of this bandit has no such field"))
             elif value is not None:
                 try:
                     known[0].write(value, found[known[1]])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.algorithms.linear.ridge import Posterior
-from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK
+from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
@@ -99,6 +99,14 @@ class Moment:
             return self
         view = ask.bandit.seen(await filtered.of(ask.bandit.catalogue, ask.wanted))
         return replace(self, view=view, catalogue_version=ask.bandit.catalogue.version)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """Arms in the order they were drawn, with x.theta^ as scores. Shapes: propensities (m,)."""
+
+    found: TopK
+    propensities: Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)

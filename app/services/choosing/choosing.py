@@ -157,8 +157,9 @@ class Choosing:
             selection = with_pins(ask, selection)
         if not len(selection.found.rows):
             raise NoArms("no arm of the catalogue is eligible")
-        token = self._sign(ask, selection, decision_id, deferred=not request.activate)
-        return _answer(ask, selection, token, group=group, stale_s=stale_s)
+        ids = list(map(selection.moment.view.id_of, selection.found.rows.tolist()))
+        token = self._sign(ask, selection, ids, decision_id, deferred=not request.activate)
+        return _answer(ask, selection, ids, token, group=group, stale_s=stale_s)
 
     async def _check_pins(self, ask: Ask) -> None:
         """Raise Invalid, naming every pinned arm that is not in the catalogue."""
@@ -172,7 +173,9 @@ class Choosing:
         places = [(("body", "rules", "pin", place, "arm"), "no arm of this id") for place in missing]
         raise Invalid.many(places)
 
-    def _sign(self, ask: Ask, selection: Selection, decision_id: str, *, deferred: bool) -> str:
+    def _sign(
+        self, ask: Ask, selection: Selection, ids: list[str], decision_id: str, *, deferred: bool
+    ) -> str:
         view, rows = selection.moment.view, selection.found.rows.tolist()
         now_ms = time.time_ns() // 1_000_000
         return self._signer.sign(
@@ -181,7 +184,7 @@ class Choosing:
                 decision_id,
                 now_ms,
                 now_ms + self._token_ttl_ms,
-                [view.id_of(row) for row in rows],
+                ids,
                 [view.revision_of(row) for row in rows],
                 deferred,
                 self._tools.learners.newest_entry(ask.learner),
@@ -202,9 +205,11 @@ class Choosing:
             await asyncio.gather(*(self._decisions.log(choice.decision) for choice in together))
 
 
-def _answer(ask: Ask, selection: Selection, token: str, *, group: Group | None, stale_s: float) -> Choice:
+def _answer(
+    ask: Ask, selection: Selection, ids: list[str], token: str, *, group: Group | None, stale_s: float
+) -> Choice:
     found, moment = selection.found, selection.moment
-    columns = [[moment.view.id_of(row) for row in found.rows.tolist()], found.scores.tolist()]
+    columns = [ids, found.scores.tolist()]
     if selection.propensities is not None:
         columns.append(selection.propensities)
     arms = list(map(ChosenArm, *columns))

@@ -25,7 +25,7 @@ from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
 from app.services.bandits.shifted import observed_theta
-from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.ask import Ask, Drawn, Moment, Selection
 from app.services.choosing.policy import Tools
 from app.services.choosing.rules import MORE, Limits
 from app.services.choosing.thompson import LONG_RANKING, LONG_SEARCH_US
@@ -41,14 +41,6 @@ class Candidates:
     estimates: Vector
     exact: bool
     is_all: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
-    """Arms in the order they were drawn, with x.theta^ as scores. Shapes: propensities (m,)."""
-
-    found: TopK
-    propensities: Vector
 
 
 async def igw(tools: Tools, ask: Ask) -> Selection:

@@ -7,7 +7,7 @@ values already. Pinned arms count first. An arm that lacks the field is never pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -132,3 +132,17 @@ def barred_by(limits: Limits, view: LearnerView) -> NDArray[np.bool_]:
     for name, (_, value) in limits.full():
         barred |= eligible_rows(equals(name, value), arms, limits.attributes).mask
     return barred
+
+
+def allowed_after(limits: Limits, view: LearnerView, rows: Rows) -> Callable[[int | None], NDArray[np.bool_]]:
+    """A function that counts the row at the place that was drawn last, and tells which ``rows`` may be next.
+
+    For ``softmax.choose_within``. Shapes: rows (n,) -> (n,). Cost of a call: that of ``barred_by``.
+    """
+
+    def allowed(place: int | None) -> NDArray[np.bool_]:
+        if place is not None:
+            limits.take(rows[place : place + 1])
+        return ~barred_by(limits, view)[rows]
+
+    return allowed

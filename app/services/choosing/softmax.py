@@ -8,29 +8,19 @@ Notation
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.algorithms.linear import softmax as algorithm
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.snapshot import Snapshot, scores_of
 from app.services.bandits.shifted import observed_theta
-from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.ask import Ask, Drawn, Moment, Selection
 from app.services.choosing.policy import Tools
-from app.services.choosing.rules import Limits, barred_by
+from app.services.choosing.rules import Limits, allowed_after
 
 LONG_SCAN = 200_000  # numbers: a millisecond, with what is drawn for every arm
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
-    """Arms in the order they were drawn, with x.theta^ as scores. Shapes: propensities (m,)."""
-
-    found: TopK
-    propensities: Vector
 
 
 async def softmax(tools: Tools, ask: Ask) -> Selection:
@@ -78,14 +68,7 @@ def draw(
     if limits is None:
         drawn = algorithm.choose(scores, k=k, temperature=temperature, rng=rng)
     else:
-        own = limits
-
-        def still_allowed(place: int | None) -> NDArray[np.bool_]:
-            if place is not None:
-                own.take(rows[place : place + 1])
-            allowed: NDArray[np.bool_] = ~barred_by(own, view)[rows]
-            return allowed
-
-        drawn = algorithm.choose_within(scores, still_allowed, k=k, temperature=temperature, rng=rng)
+        allowed = allowed_after(limits, view, rows)
+        drawn = algorithm.choose_within(scores, allowed, k=k, temperature=temperature, rng=rng)
     found = TopK(rows[drawn.places], scores[drawn.places], exact=True)
     return Drawn(found, drawn.propensities)

@@ -23,7 +23,7 @@ from app.indexes.table import not_in
 from app.services.bandits.shifted import observed
 from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.policy import Tools
-from app.services.choosing.rules import Limits, barred_by
+from app.services.choosing.rules import Limits, allowed_after
 
 LONG_LIST = 20_000  # rows: to list the eligible ones takes up to a millisecond
 SPARSE = 8  # of so many rows one is eligible, or fewer: they are listed
@@ -107,12 +107,6 @@ def _within(
 ) -> tuple[Rows, list[float]]:
     """Each arm is drawn among those that are still allowed: a softmax of equal scores."""
     rows = view.eligible(exclude)
-
-    def still_allowed(place: int | None) -> NDArray[np.bool_]:
-        if place is not None:
-            limits.take(rows[place : place + 1])
-        allowed: NDArray[np.bool_] = ~barred_by(limits, view)[rows]
-        return allowed
-
-    drawn = algorithm.choose_within(np.zeros(len(rows)), still_allowed, k=k, temperature=1.0, rng=rng)
+    allowed = allowed_after(limits, view, rows)
+    drawn = algorithm.choose_within(np.zeros(len(rows)), allowed, k=k, temperature=1.0, rng=rng)
     return rows[drawn.places], drawn.propensities.tolist()

@@ -65,8 +65,10 @@ class Decisions:
         Repeated, it changes nothing.
         """
         decision = self._signer.verify(token, now_ms=0)
+        if decision.deferred:
+            return
         bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
-        if decision.deferred or bandit is None or bandit.record.reward.wait_s is None:
+        if bandit is None or bandit.record.reward.wait_s is None:
             return
         record, due_ms = await self._record(bandit, decision, decision.issued_ms)
         await self._touch(bandit, decision, due_ms)
