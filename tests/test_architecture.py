@@ -46,6 +46,7 @@ ARROWS = {
         "storage",
         "errors",
     },
+    "services/decision_log": {"services/bandits"},
     "services/learning": {
         "services/bandits",
         "services/bounded",

@@ -1,0 +1,1 @@
+"""What was decided, and what came of it?"""

@@ -1,0 +1,64 @@
+"""A row of the decision log: one decision, and the rewards that came for it.
+
+In JSON every field is written, those that are None as null; all times are ms since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from app.services.bandits.bandits import Bandit
+
+
+class LoggedArm(msgspec.Struct, frozen=True, gc=False):
+    """``place``: from 1. ``propensity``: given the arms before it; None where the policy knows none."""
+
+    id: str
+    place: int
+    score: float
+    propensity: float | None
+    pinned: bool
+
+
+class LoggedReward(msgspec.Struct, frozen=True, gc=False):
+    """``default``: nobody sent it, it stands for a reward that did not come in time."""
+
+    arm: str
+    value: float
+    time: int
+    default: bool
+
+
+class Row(msgspec.Struct, frozen=True):
+    """``decision``: the token that choose has answered. ``context``: as it was encoded.
+
+    ``key``, ``group``, ``context``, ``filter``, ``eligible``: None where there was none.
+    ``rewards``: in the order in which they came; a late one stands beside the default that it replaces.
+    """
+
+    decision: str
+    time: int
+    key: str | None
+    bandit_version: int
+    learner_version: int
+    catalogue_version: int
+    policy: str
+    group: str | None
+    context: list[float] | None
+    filter: Mapping[str, Any] | None
+    eligible: int | None
+    arms: list[LoggedArm]
+    rewards: list[LoggedReward]
+
+
+class LogPages(Protocol):
+    """What reads the log. The pages are in the order of time, and each is a bounded number of rows."""
+
+    def pages(
+        self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
+    ) -> AsyncIterator[Sequence[Row]]:
+        """Rows of decisions made at ``from_ms`` or later and before ``to_ms``; None: without a bound."""
+        ...
