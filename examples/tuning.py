@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.algorithms.linear import linear_ts, ridge
+from app.algorithms.linear import linear_ts, ridge, ridge_sums
 from app.progress import progress
 from examples import movielens
 from examples.environments import Environment
@@ -56,7 +56,7 @@ def mean_regret(game: Environment, *, ridge: float, exploration: float, seed: in
 def _regret(
     game: Environment, learner: int, strength: float, exploration: float, rng: np.random.Generator
 ) -> float:
-    sums = ridge.empty(game.features.shape[1])
+    sums = ridge_sums.empty(game.features.shape[1])
     total = 0.0
     for at in range(game.rounds):
         block = at // game.block
@@ -64,7 +64,7 @@ def _regret(
         posterior = ridge.posterior(sums, ridge=strength)
         chosen = linear_ts.choose(posterior, there, k=1, exploration=exploration, rng=rng).rows
         means = game.means[learner, chosen]
-        sums = ridge.add(sums, there[chosen], means, np.array([True]))
+        sums = ridge_sums.add(sums, there[chosen], means, np.array([True]))
         total += float(game.best[learner, block] - means[0])
     return total
 

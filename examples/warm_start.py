@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.algorithms.linear import linear_ts, ridge
+from app.algorithms.linear import linear_ts, ridge, ridge_sums
 from app.algorithms.linear.pooled_prior import with_pooled_prior
 from app.algorithms.linear.sum_algebra import plus
 from app.progress import progress
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def mean_regret(game: Environment, strength: float, *, repeats: bool, seed: int) -> float:
     """Mean over users, in the order in which they come; what each one taught is there for the next."""
-    pool = ridge.empty(game.features.shape[1])
+    pool = ridge_sums.empty(game.features.shape[1])
     regrets = []
     for learner in np.random.default_rng(seed).permutation(len(game.learners)):
         rng = np.random.default_rng((seed, int(learner)))
@@ -69,14 +69,14 @@ def mean_regret(game: Environment, strength: float, *, repeats: bool, seed: int)
 def _play(
     game: Environment,
     learner: int,
-    others: ridge.RidgeSums,
+    others: ridge_sums.RidgeSums,
     strength: float,
     *,
     repeats: bool,
     rng: np.random.Generator,
-) -> tuple[ridge.RidgeSums, float]:
+) -> tuple[ridge_sums.RidgeSums, float]:
     arms = game.features[: game.present[0]]
-    own, taken = ridge.empty(arms.shape[1]), list[int]()
+    own, taken = ridge_sums.empty(arms.shape[1]), list[int]()
     for _ in range(ROUNDS):
         sums = with_pooled_prior(own, others, strength=strength) if strength else own
         posterior = ridge.posterior(sums, ridge=game.ridge)
@@ -85,7 +85,7 @@ def _play(
             posterior, arms, k=1, exploration=game.exploration, rng=rng, exclude=exclude
         ).rows
         taken.append(int(found[0]))
-        own = ridge.add(own, arms[found], game.means[learner, found], np.array([True]))
+        own = ridge_sums.add(own, arms[found], game.means[learner, found], np.array([True]))
     return own, float(ROUNDS - game.means[learner, taken].sum())
 
 

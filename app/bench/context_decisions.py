@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.linear import bilinear, ridge, sub_ts
+from app.algorithms.linear import bilinear, ridge, ridge_sums, sub_ts
 from app.algorithms.linear.ridge import Posterior
 from app.algorithms.types import Matrix
 from app.bench.choose import index_of
@@ -115,7 +115,9 @@ def _posterior(numbers: int) -> tuple[Posterior, float]:
     """The posterior of a learner with as many rewards as numbers, and how long it takes to make."""
     rng = np.random.default_rng((SEED, numbers))
     features = rng.standard_normal((numbers, numbers))
-    sums = ridge.add(ridge.empty(numbers), features, np.zeros(numbers), np.ones(numbers, dtype=np.bool_))
+    sums = ridge_sums.add(
+        ridge_sums.empty(numbers), features, np.zeros(numbers), np.ones(numbers, dtype=np.bool_)
+    )
     seconds = []
     for _ in range(REMAKES):
         started = time.perf_counter()

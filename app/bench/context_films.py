@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import svds
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.linear import bilinear, ridge, sub_ts
+from app.algorithms.linear import bilinear, ridge, ridge_sums, sub_ts
 from app.algorithms.linear.pooled_prior import with_pooled_prior
 from app.algorithms.linear.sum_algebra import plus
 from app.algorithms.types import Matrix, Rows, Vector
@@ -259,7 +259,7 @@ class Bandit:
         if setting.interactions is not None:
             gram = films.features.T @ films.features
             self._directions = bilinear.directions(gram, setting.interactions)
-        self._nothing = ridge.empty(DIM + CONTEXT * (setting.interactions or 0))
+        self._nothing = ridge_sums.empty(DIM + CONTEXT * (setting.interactions or 0))
         self._own, self._others = self._nothing, self._nothing
 
     def start(self, _user: User) -> None:
@@ -282,7 +282,7 @@ class Bandit:
         taught = self._films.features[film : film + 1]
         if self._directions is not None:
             taught = bilinear.phi(taught, self._directions, user.context)
-        self._own = ridge.add(self._own, taught, np.array([reward]), _FIRST)
+        self._own = ridge_sums.add(self._own, taught, np.array([reward]), _FIRST)
 
 
 PLAIN = [Setting(ridge, exploration) for ridge in (0.3, 1.0, 3.0) for exploration in (0.05, 0.1)]

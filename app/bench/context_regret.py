@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from app.algorithms.linear import bilinear, ridge, sub_ts
+from app.algorithms.linear import bilinear, ridge, ridge_sums, sub_ts
 from app.algorithms.types import Matrix, Vector
 from app.bench.choose import index_of
 from app.indexes.live import Snapshot
@@ -153,7 +153,7 @@ class SubTs:
 
     def __init__(self, world: World, snapshot: Snapshot) -> None:
         self._world, self._snapshot = world, snapshot
-        self._sums = ridge.empty(world.arms.shape[1] + world.weights.size)
+        self._sums = ridge_sums.empty(world.arms.shape[1] + world.weights.size)
 
     def choose(self, context: Vector, rng: np.random.Generator) -> int:
         whole = ridge.posterior(self._sums, ridge=RIDGE)
@@ -162,7 +162,7 @@ class SubTs:
 
     def learn(self, arm: int, context: Vector, reward: float) -> None:
         phi = bilinear.phi(self._world.arms[arm : arm + 1], self._world.directions, context)
-        self._sums = ridge.add(self._sums, phi, np.array([reward]), _FIRST)
+        self._sums = ridge_sums.add(self._sums, phi, np.array([reward]), _FIRST)
 
 
 class Blind:
@@ -170,13 +170,13 @@ class Blind:
 
     def __init__(self, world: World, snapshot: Snapshot) -> None:
         self._arms, self._snapshot = world.arms, snapshot
-        self._sums = ridge.empty(world.arms.shape[1])
+        self._sums = ridge_sums.empty(world.arms.shape[1])
 
     def choose(self, _context: Vector, rng: np.random.Generator) -> int:
         return _found(self._snapshot, ridge.posterior(self._sums, ridge=RIDGE), rng)
 
     def learn(self, arm: int, _context: Vector, reward: float) -> None:
-        self._sums = ridge.add(self._sums, self._arms[arm : arm + 1], np.array([reward]), _FIRST)
+        self._sums = ridge_sums.add(self._sums, self._arms[arm : arm + 1], np.array([reward]), _FIRST)
 
 
 def _found(snapshot: Snapshot, posterior: ridge.Posterior, rng: np.random.Generator) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.linear import elimination, linear_ts, ridge, sub_elim, sub_ts
+from app.algorithms.linear import elimination, linear_ts, ridge, ridge_sums, sub_elim, sub_ts
 from app.algorithms.linear.most_uncertain_arm import Watched
 from app.experiments.elimination_policies import WidthScan
 from app.indexes.live import IndexOptions, LiveIndex
@@ -55,7 +55,7 @@ def decisions(arms: int, timed: int) -> dict[str, float]:
     features = rng.standard_normal((arms, DIM))
     few = features[rng.integers(0, arms, REWARDS)]
     values = few @ rng.standard_normal(DIM) + rng.standard_normal(REWARDS)
-    sums = ridge.add(ridge.empty(DIM), few, values, np.ones(REWARDS, dtype=np.bool_))
+    sums = ridge_sums.add(ridge_sums.empty(DIM), few, values, np.ones(REWARDS, dtype=np.bool_))
     posterior = ridge.posterior(sums, ridge=1.0)
     index = LiveIndex(DIM, IndexOptions(), seed=SEED)
     index.upsert([str(row) for row in range(arms)], features, range(arms))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from app.algorithms.linear import ridge, sub_ts
+from app.algorithms.linear import ridge, ridge_sums, sub_ts
 from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.experiments import synthetic
 from app.experiments.synthetic import PERIOD, Environment
@@ -70,7 +70,7 @@ def play(
     """Return the regret, the microseconds of a step (draw, search, learn), the share of graph searches."""
     rng = np.random.default_rng(seed)
     index = LiveIndex(environment.arms.shape[1], IndexOptions(kind="hnsw"), seed=seed)
-    sums = ridge.empty(environment.arms.shape[1])
+    sums = ridge_sums.empty(environment.arms.shape[1])
     there, regret, seconds, approximate = 0, 0.0, 0.0, 0
     for step in range(environment.steps):
         if step % PERIOD == 0:
@@ -84,7 +84,7 @@ def play(
         found = sub_ts.choose(posterior, solver, k=1, exploration=EXPLORATION, rng=rng)
         arm = int(snapshot.id_of(int(found.rows[0])))
         reward = np.array([environment.reward(step, arm)])
-        sums = ridge.add(sums, environment.arms[arm : arm + 1], reward, ALWAYS)
+        sums = ridge_sums.add(sums, environment.arms[arm : arm + 1], reward, ALWAYS)
         seconds += time.perf_counter() - started
         regret += environment.regret(step, arm)
         approximate += not found.exact

@@ -14,7 +14,7 @@ import pytest
 
 from app.algorithms.kcenter.ask_tell import ask, tell
 from app.algorithms.kcenter.coordinates import blocked
-from app.algorithms.linear import elimination, ridge
+from app.algorithms.linear import elimination, ridge, ridge_sums
 from app.algorithms.linear.most_uncertain_arm import Watched
 from app.algorithms.mips.blocked import build
 from app.algorithms.mips.exact import exact
@@ -43,8 +43,8 @@ class Scan:
 
 def posterior(dim):
     rng = np.random.default_rng(8)
-    sums = ridge.add(
-        ridge.empty(dim), rng.standard_normal((9, dim)), rng.standard_normal(9), np.ones(9, dtype=bool)
+    sums = ridge_sums.add(
+        ridge_sums.empty(dim), rng.standard_normal((9, dim)), rng.standard_normal(9), np.ones(9, dtype=bool)
     )
     return ridge.posterior(sums, ridge=1.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.algorithms.linear import elimination, ridge
+from app.algorithms.linear import elimination, ridge, ridge_sums
 from app.experiments import movielens, synthetic
 from app.experiments.elimination_policies import LinearElim, SubElim, WidthScan
 from app.experiments.exact_elimination import ExactElim
@@ -56,13 +56,13 @@ def test_flat_arms_are_the_arms_that_are_there():
 
 def test_the_widths_of_the_scan_follow_the_posterior():
     game = synthetic.make(80, 100, change=2, seed=3)
-    scan, sums = WidthScan(game.arms), ridge.empty(16)
+    scan, sums = WidthScan(game.arms), ridge_sums.empty(16)
     posterior = ridge.posterior(sums, ridge=1.0)
     scan.add(np.arange(60), posterior)
     rng = np.random.default_rng(4)
     for _ in range(300):
         arm = int(rng.integers(60))
-        sums = ridge.add(sums, game.arms[arm : arm + 1], np.array([1.0]), np.array([True]))
+        sums = ridge_sums.add(sums, game.arms[arm : arm + 1], np.array([1.0]), np.array([True]))
         scan.learned(arm, posterior)
         posterior = ridge.posterior(sums, ridge=1.0)
     wanted = ridge.widths(posterior, game.arms[:60]) ** 2

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.algorithms.linear import elimination, ridge
+from app.algorithms.linear import elimination, ridge, ridge_sums
 from app.algorithms.linear.ridge import Posterior
 from app.indexes.live import LiveIndex
 from app.services.choosing.ask import Moment
@@ -20,7 +20,7 @@ RULES = elimination.rules(radius=0.4, eta=1e-3, few=4)
 def learned(seed: int) -> Posterior:
     rng = np.random.default_rng(seed)
     rows, values = rng.standard_normal((60, DIM)), rng.standard_normal(60)
-    sums = ridge.add(ridge.empty(DIM), rows, values, np.ones(60, dtype=bool))
+    sums = ridge_sums.add(ridge_sums.empty(DIM), rows, values, np.ones(60, dtype=bool))
     return ridge.posterior(sums, ridge=1.0)
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from app.algorithms import confidence
-from app.algorithms.linear import elimination, ridge, sub_elim
+from app.algorithms.linear import elimination, ridge, ridge_sums, sub_elim
 from app.algorithms.linear.most_uncertain_arm import StageSample, Watched
 
 DIM, ARMS, STEPS, RUNS, DELTA = 3, 60, 250, 60, 0.05
@@ -30,7 +30,7 @@ def lost(seed: int, radius: float, few: int) -> bool:
     theta = rng.standard_normal(DIM)
     values = features @ (theta / np.linalg.norm(theta))
     limits = elimination.rules(radius=radius, eta=STEPS**-0.5 / 8, few=few)
-    sums, present, used = ridge.empty(DIM), list(range(ARMS)), ARMS
+    sums, present, used = ridge_sums.empty(DIM), list(range(ARMS)), ARMS
     posterior = ridge.posterior(sums, ridge=1.0)
     state = elimination.start(posterior, np.arange(ARMS), features.__getitem__, limits)
     for step in range(1, STEPS + 1):
@@ -53,7 +53,9 @@ def lost(seed: int, radius: float, few: int) -> bool:
         if best not in survives:
             return True
         row = arms.rows
-        sums = ridge.add(sums, features[row], values[row] + rng.standard_normal(1), np.ones(1, dtype=bool))
+        sums = ridge_sums.add(
+            sums, features[row], values[row] + rng.standard_normal(1), np.ones(1, dtype=bool)
+        )
         posterior = ridge.posterior(sums, ridge=1.0)
     return False
 
@@ -86,7 +88,7 @@ def lost_by_deletion(seed: int, radius: float, *, readmit: bool) -> bool:
     values = features @ theta
     rows = np.append(np.zeros(LATE // 2, dtype=np.int64), rng.integers(0, ARMS, LATE // 2))
     rewards = values[rows] + rng.standard_normal(len(rows))
-    sums = ridge.add(ridge.empty(DIM), features[rows], rewards, np.ones(len(rows), dtype=bool))
+    sums = ridge_sums.add(ridge_sums.empty(DIM), features[rows], rewards, np.ones(len(rows), dtype=bool))
     known, limits = ridge.posterior(sums, ridge=1.0), elimination.rules(radius=radius, eta=0.001)
     state = elimination.start(known, np.arange(ARMS), features.__getitem__, limits)
     gone = state.setter

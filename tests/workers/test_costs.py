@@ -12,7 +12,7 @@ import pytest
 from store_clients import connect
 from test_reward_ingestion import TTL_MS, UID, worker
 
-from app.algorithms.linear import ridge
+from app.algorithms.linear import ridge_sums
 from app.services.formats.records import (
     LearnerState,
     RewardPayload,
@@ -87,7 +87,7 @@ async def test_a_reward_costs_what_a_reward_is(own: RedisStore, dim: int, reward
 @pytest.mark.parametrize("dim", [722, 1_024, 1_446, 4_096])
 def test_the_fold_of_a_tail_is_bounded(dim: int, half_life_s: float):
     """In bytes by the size of the state, and in what is added to it."""
-    state, entry = LearnerState(1, ridge.empty(dim), 0, half_life_s), 8 * dim + ENTRY_BYTES
+    state, entry = LearnerState(1, ridge_sums.empty(dim), 0, half_life_s), 8 * dim + ENTRY_BYTES
     longest = next(count for count in range(1, 10_000) if is_due(state, count * entry))
     assert (longest - 1) * entry < state_bytes(dim, discounted=bool(half_life_s))
     assert (longest - 1) * dim * (dim + 3) / 2 < FOLD_TERMS
@@ -101,7 +101,7 @@ def taken(before: int) -> int:
 
 def encoded_state(dim: int, half_life_s: float = 0.0) -> bytes:
     rows = np.random.default_rng(0).normal(size=(3, dim))
-    sums = ridge.add(ridge.empty(dim), rows, np.ones(3), np.ones(3, dtype=bool))
+    sums = ridge_sums.add(ridge_sums.empty(dim), rows, np.ones(3), np.ones(3, dtype=bool))
     return state_to_bytes(LearnerState(3, sums, 0, half_life_s))
 
 

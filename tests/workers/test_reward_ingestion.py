@@ -15,7 +15,7 @@ from lossy_store import LossyStore
 from store_clients import connect, flush
 from waiting import until
 
-from app.algorithms.linear import ridge
+from app.algorithms.linear import ridge_sums
 from app.algorithms.linear.sum_algebra import plus, scaled, weight
 from app.services.formats.records import (
     POOLED,
@@ -231,7 +231,7 @@ def test_the_pool_is_the_sum_of_the_learners_that_are_left(log: list[Any], half_
     assert (pool is None) == all(isinstance(item, str) for item in log)
     if pool is None:
         return
-    total = ridge.empty(DIM)
+    total = ridge_sums.empty(DIM)
     for name, state in folded.items():
         if name.name != POOLED and state is not None:
             factor = weight(pool.time_ms - state.time_ms, half_life_s) if half_life_s else 1.0
@@ -432,7 +432,7 @@ async def test_poison_is_left_out_and_blocks_nothing(one: RedisStore, caplog: py
     data = (await states(one))[LearnerId(UID, "x")]
     rows = np.tile([1.0, 2.0, 3.0], (len(GARBAGE) + 1, 1))
     count = len(rows)
-    sums = ridge.add(ridge.empty(DIM), rows, np.ones(count), np.ones(count, dtype=bool))
+    sums = ridge_sums.add(ridge_sums.empty(DIM), rows, np.ones(count), np.ones(count, dtype=bool))
     assert data == state_to_bytes(LearnerState(count, sums))
     letters = await one.dead_letters(0)
     assert tuple(letter.entry.payload for letter in letters if letter.entry.learner.name == "x") == GARBAGE
@@ -520,7 +520,7 @@ async def test_trimming_keeps_what_is_not_applied_and_changes_no_state(one: Redi
     await going.drain()
     data = (await states(one))[LearnerId(UID, "x")]
     rows = np.array([row for _, row, *_ in log])
-    sums = ridge.add(ridge.empty(DIM), rows, np.full(20, 0.5), np.ones(20, dtype=bool))
+    sums = ridge_sums.add(ridge_sums.empty(DIM), rows, np.full(20, 0.5), np.ones(20, dtype=bool))
     assert data == state_to_bytes(LearnerState(20, sums))
 
 

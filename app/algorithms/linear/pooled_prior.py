@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.algorithms import checks
-from app.algorithms.linear.ridge import RidgeSums
+from app.algorithms.linear.ridge_sums import RidgeSums
 from app.algorithms.linear.sum_algebra import plus, scaled
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from app.algorithms import checks
-from app.algorithms.linear.ridge import RidgeSums
+from app.algorithms.linear.ridge_sums import RidgeSums
 from app.algorithms.types import Vector
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.linear.ridge import RidgeSums
+from app.algorithms.linear.ridge_sums import RidgeSums
 from app.algorithms.types import Vector
 
 UID_LENGTH = 16

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.linear import ridge
+from app.algorithms.linear import ridge_sums
 from app.algorithms.linear.shifted_rewards import shift_features
 from app.algorithms.linear.sum_algebra import minus, scaled, weight
 from app.algorithms.types import Matrix, Rows, Vector
@@ -205,14 +205,14 @@ def _added(
     """The states after the items of a group, which are of one kind."""
     items = [item for own in group.values() for item in own]
     features, values, first, places = _rows(items)
-    nothing = ridge.empty(features.shape[1])
+    nothing = ridge_sums.empty(features.shape[1])
     before = [now.get(learner) or LearnerState(0, nothing) for learner in group]
     if (items[0][1].terms or NO_TERMS).half_life_s:
         discounted = map(_add_discounted, before, group.values())
         return dict(zip(group, discounted, strict=True))
     counts = [len(own) for own in group.values()]
     owners = np.repeat(np.arange(len(group)), counts)[places]
-    sums = ridge.add_each([state.sums for state in before], owners, features, values, first)
+    sums = ridge_sums.add_each([state.sums for state in before], owners, features, values, first)
     states = (LearnerState(b.version + n, s) for b, n, s in zip(before, counts, sums, strict=True))
     return dict(zip(group, states, strict=True))
 
@@ -229,7 +229,7 @@ def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
         factors[row] = weight(time_ms - before_ms, half_life_s)
         roots[place] = math.sqrt(weight(time_ms - terms.decided_ms, half_life_s))
     root = roots[places]
-    sums = ridge.add(state.sums, root[:, None] * features, root * values, first, factors)
+    sums = ridge_sums.add(state.sums, root[:, None] * features, root * values, first, factors)
     return LearnerState(state.version + len(items), sums, time_ms, half_life_s)
 
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.algorithms.linear import ridge
-from app.algorithms.linear.ridge import Posterior, RidgeSums
+from app.algorithms.linear import ridge, ridge_sums
+from app.algorithms.linear.ridge import Posterior
+from app.algorithms.linear.ridge_sums import RidgeSums
 from app.algorithms.types import Matrix, Vector
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
@@ -176,7 +177,7 @@ class Learners:
     async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
         """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
         dim = bandit.learner_dim
-        state = await self._state(identity) or LearnerState(0, ridge.empty(dim))
+        state = await self._state(identity) or LearnerState(0, ridge_sums.empty(dim))
         sums = await self._sums(bandit, state, anew=True)
         posterior = await _factored(sums, bandit.record.ridge)
         return LearnerReport(state.version, state.sums.observations, posterior.theta, sums, posterior.ridge)
@@ -236,7 +237,7 @@ class Learners:
         prior = self._cache.get(identity)
         if prior is not None and prior.posterior is not None and prior.version == version:
             return prior.posterior
-        sums = ridge.empty(dim)
+        sums = ridge_sums.empty(dim)
         if version:
             sums = await self._sums(bandit, LearnerState(0, sums))
         posterior = await _factored(sums, strength)

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from app.algorithms.linear import bilinear, linear_ts, ridge, sub_ts
+from app.algorithms.linear import bilinear, linear_ts, ridge, ridge_sums, sub_ts
 from app.algorithms.linear.shifted_rewards import shift_features
 from app.algorithms.mips.exact import exact
 from app.algorithms.types import NO_ROWS
@@ -33,7 +33,9 @@ def some_directions(p, dim=DIM, seed=3):
 def learned(features, seed=4, ridge_=1.0):
     """The posterior after one reward for each row of phi."""
     values = np.random.default_rng(seed).standard_normal(len(features))
-    sums = ridge.add(ridge.empty(features.shape[1]), features, values, np.ones(len(features), dtype=bool))
+    sums = ridge_sums.add(
+        ridge_sums.empty(features.shape[1]), features, values, np.ones(len(features), dtype=bool)
+    )
     return ridge.posterior(sums, ridge=ridge_), values
 
 
@@ -183,12 +185,13 @@ def test_one_hot_contexts_without_a_shared_part_are_independent_learners():
     features, groups = rng.standard_normal((90, DIM)), rng.integers(M, size=90)
     values = rng.standard_normal(90)
     everything = bilinear.phi(features, None, np.eye(M)[groups])[:, DIM:]
-    sums = ridge.add(ridge.empty(DIM * M), everything, values, np.ones(90, dtype=bool))
+    sums = ridge_sums.add(ridge_sums.empty(DIM * M), everything, values, np.ones(90, dtype=bool))
     together = ridge.posterior(sums, ridge=1.0)
     for group in range(M):
         own = groups == group
         alone = ridge.posterior(
-            ridge.add(ridge.empty(DIM), features[own], values[own], np.ones(own.sum(), dtype=bool)), ridge=1.0
+            ridge_sums.add(ridge_sums.empty(DIM), features[own], values[own], np.ones(own.sum(), dtype=bool)),
+            ridge=1.0,
         )
         weights = together.theta.reshape(DIM, M)
         np.testing.assert_allclose(weights[:, group], alone.theta, atol=1e-12)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.algorithms.linear import elimination, ridge
+from app.algorithms.linear import elimination, ridge, ridge_sums
 from app.algorithms.linear.elimination import add, advance, delete, rules, start
 from app.errors import InvalidParameter, NonFinite
 
@@ -23,7 +23,7 @@ class World:
         self.features[::17] = 0.0
         self.theta = self.rng.standard_normal(DIM)
         self.rules = rules(radius=radius, eta=0.02, few=8)
-        self.sums = ridge.empty(DIM)
+        self.sums = ridge_sums.empty(DIM)
         self.present = set(range(arms))
         self.used = arms
         self.placed = {}
@@ -40,7 +40,7 @@ class World:
     def learn(self, times):
         rows = self.rng.integers(0, max(self.used, 1), times)
         values = self.features[rows] @ self.theta + self.rng.standard_normal(times)
-        self.sums = ridge.add(self.sums, self.features[rows], values, np.ones(times, dtype=bool))
+        self.sums = ridge_sums.add(self.sums, self.features[rows], values, np.ones(times, dtype=bool))
 
     def restart(self):
         rows = np.array(sorted(self.present), dtype=np.int64)
@@ -229,11 +229,13 @@ def test_a_contradicted_threshold_eliminates_nobody():
     features = np.array([[1.0], [0.5]])
     state = start(posterior, np.array([0, 1]), lambda rows: features[rows], rules(radius=0.01, eta=1e-6))
     high = ridge.posterior(
-        ridge.add(ridge.empty(1), np.ones((50, 1)), np.full(50, 9.0), np.ones(50, dtype=bool)), ridge=1.0
+        ridge_sums.add(ridge_sums.empty(1), np.ones((50, 1)), np.full(50, 9.0), np.ones(50, dtype=bool)),
+        ridge=1.0,
     )
     state = add(state, high, np.array([2]), lambda rows: np.array([[0.9]]))
     low = ridge.posterior(
-        ridge.add(ridge.empty(1), np.ones((60, 1)), np.zeros(60), np.ones(60, dtype=bool)), ridge=1.0
+        ridge_sums.add(ridge_sums.empty(1), np.ones((60, 1)), np.zeros(60), np.ones(60, dtype=bool)),
+        ridge=1.0,
     )
     for _ in range(9):
         state = advance(state, low, lambda rows: np.array([[1.0], [0.5], [0.9]])[rows])
@@ -261,7 +263,9 @@ def test_a_state_shrinks_with_its_arms():
     arms = 100_000
     rng = np.random.default_rng(0)
     features = rng.standard_normal((arms, DIM))
-    sums = ridge.add(ridge.empty(DIM), features[:400], 3 * features[:400, 0], np.ones(400, dtype=bool))
+    sums = ridge_sums.add(
+        ridge_sums.empty(DIM), features[:400], 3 * features[:400, 0], np.ones(400, dtype=bool)
+    )
     known = ridge.posterior(sums, ridge=1.0)
     everything = np.arange(arms)
     state = start(known, everything, lambda rows: features[rows], rules(radius=0.5, eta=0.001))

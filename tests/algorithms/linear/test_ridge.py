@@ -6,20 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from app.algorithms.linear import ridge
-from app.algorithms.linear.sum_algebra import scaled
+from app.algorithms.linear import ridge, ridge_sums
 from app.errors import InvalidParameter, InvalidShape, NonFinite
-
-
-def fold(features, values, first=None, cuts=()):
-    first = np.ones(len(values), dtype=bool) if first is None else first
-    sums = ridge.empty(features.shape[1])
-    for start, stop in zip((0, *cuts), (*cuts, len(values)), strict=True):
-        sums = ridge.add(sums, features[start:stop], values[start:stop], first[start:stop])
-    return sums
+from tests.algorithms.linear.folds import fold
 
 
 def exact_theta(gram, moment, strength):
@@ -71,69 +61,6 @@ def test_theta_is_the_closed_form_in_any_order_and_batching(dim):
             assert relative_error(ridge.posterior(sums, ridge=strength).theta, wanted) < 1e-8
 
 
-@settings(max_examples=60, deadline=None)
-@given(data=st.data(), dim=st.integers(1, 6), rows=st.integers(0, 40))
-def test_the_sums_are_the_same_to_the_bit_however_the_log_is_cut(data, dim, rows):
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    features = rng.standard_normal((rows, dim)) * 10.0 ** rng.integers(-8, 8, (rows, 1))
-    values = rng.standard_normal(rows)
-    first = rng.random(rows) < 0.7
-    cuts = tuple(sorted(data.draw(st.lists(st.integers(0, rows), max_size=6))))
-    whole, cut = fold(features, values, first), fold(features, values, first, cuts)
-    for name in ("total", "error"):
-        assert getattr(whole, name).tobytes() == getattr(cut, name).tobytes(), name
-    assert whole.observations == cut.observations == np.count_nonzero(first)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 2**32),
-    dim=st.integers(1, 6),
-    learners=st.integers(1, 7),
-    rows=st.integers(0, 60),
-    block=st.sampled_from([1, 40, 1 << 14]),
-)
-def test_learners_that_are_added_to_together_are_as_those_added_to_alone(*, seed, dim, learners, rows, block):
-    rng = np.random.default_rng(seed)
-    before = [
-        fold(rng.standard_normal((n, dim)), rng.standard_normal(n)) for n in rng.integers(0, 4, learners)
-    ]
-    owners = rng.integers(0, rng.integers(1, learners + 1), rows)
-    features = rng.standard_normal((rows, dim)) * 10.0 ** rng.integers(-8, 8, (rows, 1))
-    values, first = rng.standard_normal(rows), rng.random(rows) < 0.7
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ridge, "_BLOCK_TERMS", block)
-        found = ridge.add_each(before, owners, features, values, first)
-    for owner, (sums, together) in enumerate(zip(before, found, strict=True)):
-        mine = owners == owner
-        alone = ridge.add(sums, features[mine], values[mine], first[mine])
-        assert together.total.tobytes() == alone.total.tobytes()
-        assert together.error.tobytes() == alone.error.tobytes()
-        assert together.observations == alone.observations
-
-
-def test_sums_are_compensated_by_the_rule_of_kahan():
-    """Against a plain loop over the entries, to the bit."""
-    rng = np.random.default_rng(4)
-    features, values = rng.standard_normal((50, 3)), rng.standard_normal(50)
-    first = rng.random(50) < 0.7
-    total, error = np.zeros((3, 4)), np.zeros((3, 4))
-    for x, r, counted in zip(features, values, first, strict=True):
-        for i in range(3):
-            for j, y in enumerate([*(x * counted), r]):
-                term = x[i] * y - error[i, j]
-                grown = total[i, j] + term
-                error[i, j] = (grown - total[i, j]) - term
-                total[i, j] = grown
-    found = fold(features, values, first)
-    lower = np.tril_indices(3)
-    assert found.total.tobytes() == np.append(total[:, :3][lower], total[:, 3]).tobytes()
-    assert found.error.tobytes() == np.append(error[:, :3][lower], error[:, 3]).tobytes()
-    assert found.gram.tobytes() == total[:, :3].tobytes()
-    assert found.moment.tobytes() == total[:, 3].tobytes()
-    assert found.dim == 3
-
-
 def test_a_million_rewards_of_one_arm_leave_the_other_directions_exact():
     """Rounding that grew with the rows would show, n-fold, in the directions never tried."""
     arm = np.array([[0.1, 0.7, -0.3]])
@@ -141,7 +68,7 @@ def test_a_million_rewards_of_one_arm_leave_the_other_directions_exact():
     others = np.random.default_rng(0).standard_normal((50, 3)) * 0.1
     seen = np.random.default_rng(1).standard_normal(50)
     sums = fold(np.repeat(arm, 1_000_000, axis=0), np.repeat(value, 1_000_000))
-    sums = ridge.add(sums, others, seen, np.ones(50, dtype=bool))
+    sums = ridge_sums.add(sums, others, seen, np.ones(50, dtype=bool))
     gram, moment = exact_sums(arm, value, np.array([True]), times=1_000_000)
     more_gram, more_moment = exact_sums(others, seen, np.ones(50, dtype=bool))
     gram = [[a + b for a, b in zip(p, q, strict=True)] for p, q in zip(gram, more_gram, strict=True)]
@@ -154,14 +81,6 @@ def test_a_million_rewards_of_one_arm_leave_the_other_directions_exact():
     plain_moment = np.cumsum(np.broadcast_to(arm[0] * value, (1_000_000, 3)), axis=0)[-1]
     naive = np.linalg.solve(plain + others.T @ others + np.eye(3), plain_moment + others.T @ seen)
     assert relative_error(naive, exact_theta(gram, moment, 1)) > 1e-8
-
-
-def test_a_further_reward_moves_only_the_moment():
-    features = np.array([[1.0, 2.0], [1.0, 2.0]])
-    sums = fold(features, np.array([1.0, 5.0]), np.array([True, False]))
-    assert sums.gram.tolist() == [[1.0, 2.0], [2.0, 4.0]]
-    assert sums.moment.tolist() == [6.0, 12.0]
-    assert sums.observations == 1
 
 
 @pytest.mark.parametrize("dim", [1, 3, 16, 40])
@@ -226,8 +145,8 @@ def test_inputs_are_unchanged_and_results_are_new():
     features, values, first = np.ones((2, 3)), np.ones(2), np.ones(2, dtype=bool)
     for array in (features, values, first):
         array.setflags(write=False)
-    before = ridge.empty(3)
-    after = ridge.add(before, features, values, first)
+    before = ridge_sums.empty(3)
+    after = ridge_sums.add(before, features, values, first)
     assert not before.gram.any()
     assert not any(
         np.shares_memory(getattr(before, name), getattr(after, name)) for name in ("total", "error")
@@ -237,32 +156,32 @@ def test_inputs_are_unchanged_and_results_are_new():
 
 
 def test_sums_that_are_no_gram_matrix_are_refused():
-    broken = ridge.RidgeSums(np.array([1.0, 0.0, -9.0, 0.0, 0.0]), np.zeros(5), 1)
+    broken = ridge_sums.RidgeSums(np.array([1.0, 0.0, -9.0, 0.0, 0.0]), np.zeros(5), 1)
     assert broken.gram.tolist() == [[1.0, 0.0], [0.0, -9.0]]
     with pytest.raises(InvalidParameter, match="positive definite"):
         ridge.posterior(broken, ridge=1.0)
 
 
 def test_bad_input_is_named():
-    sums, ones = ridge.empty(2), np.ones(1, dtype=bool)
+    sums, ones = ridge_sums.empty(2), np.ones(1, dtype=bool)
     good = np.ones((1, 2))
     with pytest.raises(InvalidShape, match="features"):
-        ridge.add(sums, np.ones((1, 3)), np.ones(1), ones)
+        ridge_sums.add(sums, np.ones((1, 3)), np.ones(1), ones)
     with pytest.raises(InvalidShape, match="values"):
-        ridge.add(sums, good, np.ones(2), ones)
+        ridge_sums.add(sums, good, np.ones(2), ones)
     with pytest.raises(InvalidShape, match="first"):
-        ridge.add(sums, good, np.ones(1), np.ones(2, dtype=bool))
+        ridge_sums.add(sums, good, np.ones(1), np.ones(2, dtype=bool))
     with pytest.raises(NonFinite, match="features"):
-        ridge.add(sums, np.array([[1.0, np.nan]]), np.ones(1), ones)
+        ridge_sums.add(sums, np.array([[1.0, np.nan]]), np.ones(1), ones)
     with pytest.raises(NonFinite, match="values"):
-        ridge.add(sums, good, np.array([np.inf]), ones)
+        ridge_sums.add(sums, good, np.array([np.inf]), ones)
     with pytest.raises(NonFinite, match="features and values"):
-        ridge.add(sums, 1e200 * good, np.ones(1), ones)
+        ridge_sums.add(sums, 1e200 * good, np.ones(1), ones)
     for strength in (0.0, -1.0, np.nan, np.inf):
         with pytest.raises(InvalidParameter, match="ridge"):
             ridge.posterior(sums, ridge=strength)
     with pytest.raises(InvalidParameter, match="dim"):
-        ridge.empty(0)
+        ridge_sums.empty(0)
     with pytest.raises(InvalidShape, match="features"):
         ridge.widths(ridge.prior(2, ridge=1.0), np.ones((1, 3)))
 
@@ -292,42 +211,3 @@ def test_a_large_matrix_is_factored_as_a_small_one_is(dim: int):
 def test_a_matrix_that_is_not_definite_is_refused(dim: int):
     with pytest.raises(InvalidParameter):
         ridge._factored(-np.eye(dim))
-
-
-@pytest.mark.parametrize("dim", [1, 5, 40, 200])
-def test_large_and_small_learners_are_added_to_alike_to_the_bit(monkeypatch, dim):
-    rng = np.random.default_rng(7)
-    rows = 40
-    features = rng.normal(size=(rows, dim)) * np.exp(5 * rng.normal(size=(rows, 1)))
-    words = rng.integers(0, 3, rows), features, rng.normal(size=rows), rng.random(rows) < 0.7
-    found = []
-    for wide, terms in ((10**9, 1), (1, 64), (1, 1 << 13)):
-        monkeypatch.setattr(ridge, "_WIDE_DIM", wide)
-        monkeypatch.setattr(ridge, "_PART_TERMS", terms)
-        once = ridge.add_each([ridge.empty(dim)] * 4, *words)
-        twice = ridge.add_each(once, *words)
-        found.append([(s.total.tobytes(), s.error.tobytes(), s.observations) for s in twice])
-    assert found[0] == found[1] == found[2]
-
-
-@pytest.mark.parametrize("dim", [1, 5, 40, 200])
-def test_factors_are_those_of_scaled_sums_to_the_bit(dim):
-    """However many rows are added at once; a factor of 1 changes nothing."""
-    rng = np.random.default_rng(8)
-    rows = 30
-    features, values = rng.normal(size=(rows, dim)), rng.normal(size=rows)
-    first, factors = rng.random(rows) < 0.7, np.where(rng.random(rows) < 0.4, 1.0, rng.random(rows))
-    at_once = ridge.add(ridge.empty(dim), features, values, first, factors)
-    one_by_one = ridge.empty(dim)
-    for n in range(rows):
-        row = slice(n, n + 1)
-        one_by_one = ridge.add(scaled(one_by_one, factors[n]), features[row], values[row], first[row])
-    assert at_once.total.tobytes() == one_by_one.total.tobytes()
-    assert at_once.error.tobytes() == one_by_one.error.tobytes()
-    assert at_once.observations == one_by_one.observations
-
-
-def test_factors_must_be_as_many_as_the_rows():
-    words = np.ones((3, 2)), np.ones(3), np.ones(3, dtype=bool)
-    with pytest.raises(InvalidShape):
-        ridge.add(ridge.empty(2), *words, np.ones(2))

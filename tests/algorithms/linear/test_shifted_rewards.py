@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.algorithms.linear import ridge
+from app.algorithms.linear import ridge, ridge_sums
 from app.algorithms.linear.shifted_rewards import shift_features, shift_rewards, unshift_scores
 from app.errors import InvalidShape
 
@@ -25,8 +25,8 @@ def test_ridge_regression_recovers_it_when_every_reward_is_negative():
     rng = np.random.default_rng(1)
     features = rng.standard_normal((4000, 3))
     values = features @ np.array([0.2, -0.1, 0.3]) - 5.0
-    sums = ridge.add(
-        ridge.empty(4), shift_features(features), shift_rewards(values), np.ones(4000, dtype=bool)
+    sums = ridge_sums.add(
+        ridge_sums.empty(4), shift_features(features), shift_rewards(values), np.ones(4000, dtype=bool)
     )
     estimate = ridge.posterior(sums, ridge=1.0)
     found = unshift_scores(shift_features(features) @ estimate.theta)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.algorithms.linear import linear_elimination, ridge, sub_elim
+from app.algorithms.linear import linear_elimination, ridge, ridge_sums, sub_elim
 from app.algorithms.linear.elimination import add, delete, rules, start
 from app.algorithms.linear.most_uncertain_arm import (
     AlternatingSearch,
@@ -48,14 +48,16 @@ def finders(features):
 
 
 def posterior_of(features, values):
-    sums = ridge.add(ridge.empty(features.shape[1]), features, values, np.ones(len(values), dtype=bool))
+    sums = ridge_sums.add(
+        ridge_sums.empty(features.shape[1]), features, values, np.ones(len(values), dtype=bool)
+    )
     return ridge.posterior(sums, ridge=1.0)
 
 
 def simulate(features, theta, finder, *, radius, steps, seed, eta=0.02):
     """Play ``steps`` rounds; yields (state before the choice, posterior, state after, arms)."""
     rng = np.random.default_rng(seed)
-    sums = ridge.empty(features.shape[1])
+    sums = ridge_sums.empty(features.shape[1])
     posterior = ridge.posterior(sums, ridge=1.0)
     state = start(
         posterior, np.arange(len(features)), lambda rows: features[rows], rules(radius=radius, eta=eta, few=0)
@@ -68,7 +70,7 @@ def simulate(features, theta, finder, *, radius, steps, seed, eta=0.02):
         yield before, posterior, state, arms
         row = arms.rows[:1]
         values = features[row] @ theta + rng.standard_normal(1)
-        sums = ridge.add(sums, features[row], values, np.ones(1, dtype=bool))
+        sums = ridge_sums.add(sums, features[row], values, np.ones(1, dtype=bool))
         posterior = ridge.posterior(sums, ridge=1.0)
 
 

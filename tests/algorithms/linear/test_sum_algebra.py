@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.algorithms.linear import ridge
+from app.algorithms.linear import ridge, ridge_sums
 from app.algorithms.linear.pooled_prior import with_pooled_prior
 from app.algorithms.linear.sum_algebra import minus, plus, scaled, weight
 from app.errors import InvalidParameter, InvalidShape
@@ -14,7 +14,7 @@ DIM = 4
 
 
 def sums_of(rows, values):
-    return ridge.add(ridge.empty(DIM), rows, values, np.ones(len(values), dtype=bool))
+    return ridge_sums.add(ridge_sums.empty(DIM), rows, values, np.ones(len(values), dtype=bool))
 
 
 def some(seed, n):
@@ -70,7 +70,7 @@ def test_a_pooled_prior_counts_as_few_observations_of_the_others():
     V = np.eye(DIM) + X.T @ X + 0.05 * Y.T @ Y
     np.testing.assert_allclose(found.theta, np.linalg.solve(V, X.T @ r + 0.05 * Y.T @ s), rtol=1e-10)
     assert with_pooled_prior(own, others, strength=10.0).observations == 5
-    assert with_pooled_prior(own, ridge.empty(DIM), strength=10.0) is own
+    assert with_pooled_prior(own, ridge_sums.empty(DIM), strength=10.0) is own
     few = with_pooled_prior(own, own, strength=10.0)  # fewer than it may count as: as they are
     np.testing.assert_allclose(few.gram, 2 * own.gram, rtol=1e-13)
 
@@ -87,9 +87,9 @@ def test_a_pool_that_is_behind_does_no_harm(strength):
 
 
 def test_arguments_are_checked():
-    a = ridge.empty(3)
+    a = ridge_sums.empty(3)
     with pytest.raises(InvalidShape):
-        plus(a, ridge.empty(4))
+        plus(a, ridge_sums.empty(4))
     for call in (
         lambda: scaled(a, -1),
         lambda: weight(1, 0.0),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from app.algorithms.linear import linear_ts, ridge, sub_ts
+from app.algorithms.linear import linear_ts, ridge, ridge_sums, sub_ts
 from app.algorithms.types import NO_ROWS, TopK
 from app.errors import InvalidParameter, InvalidShape
 
@@ -16,7 +16,9 @@ from app.errors import InvalidParameter, InvalidShape
 def some_posterior(dim, rows=30, seed=0, strength=1.0):
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((rows, dim)) * np.linspace(0.1, 3, dim)
-    sums = ridge.add(ridge.empty(dim), features, rng.standard_normal(rows), np.ones(rows, dtype=bool))
+    sums = ridge_sums.add(
+        ridge_sums.empty(dim), features, rng.standard_normal(rows), np.ones(rows, dtype=bool)
+    )
     return ridge.posterior(sums, ridge=strength)
 
 

@@ -7,14 +7,14 @@ import struct
 import numpy as np
 import pytest
 
-from app.algorithms.linear import ridge
+from app.algorithms.linear import ridge_sums
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 
 
 def state(dim: int, **discount: float) -> LearnerState:
     rng = np.random.default_rng(dim)
     features, values = rng.standard_normal((40, dim)), rng.standard_normal(40)
-    sums = ridge.add(ridge.empty(dim), features, values, rng.random(40) < 0.7)
+    sums = ridge_sums.add(ridge_sums.empty(dim), features, values, rng.random(40) < 0.7)
     return LearnerState(40, sums, **discount)  # type: ignore[arg-type]
 
 
@@ -34,7 +34,7 @@ def test_a_state_comes_back_to_the_bit(dim: int, discount: dict[str, float]) -> 
 
 def test_the_order_of_the_numbers_is_that_of_what_is_stored() -> None:
     """Lower triangles of the gram and of its errors by rows, then the moment and its errors."""
-    sums = ridge.RidgeSums(np.array([1.0, 2.0, 3.0, 10.0, 20.0]), np.array([0.1, 0.2, 0.3, 0.4, 0.5]), 7)
+    sums = ridge_sums.RidgeSums(np.array([1.0, 2.0, 3.0, 10.0, 20.0]), np.array([0.1, 0.2, 0.3, 0.4, 0.5]), 7)
     data = state_to_bytes(LearnerState(9, sums))
     header = struct.pack("<BxHxxxxQQ", 1, 2, 9, 7)
     assert data == header + struct.pack("<10d", 1, 2, 3, 0.1, 0.2, 0.3, 10, 20, 0.4, 0.5)

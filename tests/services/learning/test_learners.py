@@ -12,7 +12,7 @@ from api_client import running
 from waiting import until
 from world import World
 
-from app.algorithms.linear import ridge
+from app.algorithms.linear import ridge, ridge_sums
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning import learners as module
 from app.services.learning.checkpoints import memory_bytes
@@ -30,7 +30,7 @@ def used(learners: Learners) -> int:
 
 def state(version: int, dim: int = 2) -> LearnerState:
     rows = np.ones((version, dim))
-    sums = ridge.add(ridge.empty(dim), rows, np.ones(version), np.ones(version, dtype=bool))
+    sums = ridge_sums.add(ridge_sums.empty(dim), rows, np.ones(version), np.ones(version, dtype=bool))
     return LearnerState(version, sums)
 
 

@@ -9,7 +9,7 @@ import pytest
 from waiting import until
 from world import World
 
-from app.algorithms.linear import ridge
+from app.algorithms.linear import ridge_sums
 from app.services.bandits.bandits import Bandit
 from app.services.formats.records import POOLED, LearnerState, state_to_bytes
 from app.services.learning import pooled_prior as module
@@ -37,7 +37,7 @@ class OneState:
 
 async def test_pooled_priors_keep_within_their_memory_and_the_newest_stay(world: World):
     bandit = await world.bandit()
-    state = LearnerState(1, ridge.empty(50))
+    state = LearnerState(1, ridge_sums.empty(50))
     size = Pooled(state, 0.0).bytes
     assert size >= state.sums.total.nbytes + state.sums.error.nbytes
     store: Any = OneState(state)
