@@ -10,13 +10,15 @@ wrong, within a string say. But JSON is read from left to right: if the piece so
 an item ends, and if it is not, an earlier end is tried, and at last the piece is the first item alone.
 
 msgspec looks at each piece first, at its outline: the fields of its objects, their values unparsed. It stops
-at the first field that is unknown, so that a body of nothing else costs nothing.
+at the first field that is unknown, so that a body of nothing else costs nothing. Lists of numbers are taken
+out of a body before that, for to look through megabytes takes long too.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -37,10 +39,13 @@ MOST_PARSED_AT_ONCE = 2**20
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 FEW_LISTS = 1_000  # in a body, besides its rows
 _EMPTY = re.compile(rb"\[\s*\]")
+_CLOSINGS = re.compile(rb"\](?:\s*\])*")
 _COMMA = re.compile(rb"\s*,\s*")
 _CLOSING = re.compile(rb"\]\s*\}\s*\Z")
 _CLOSING_BYTES = 1_024
-_ENDS = re.compile(rb"\]\s*,")
+_LIST_OPENS = re.compile(rb'"\w+"\s*:\s*\[')
+# A list of numbers, or of rows, is over before another field or the end of the body, and nowhere else.
+_LIST_ENDS = re.compile(rb'\](?=\s*\}|\s*,\s*"\w+"\s*:)')
 _SCAN = json.JSONDecoder().raw_decode  # it says where a value ends
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\[(\d+)\]`)?", re.DOTALL)
 _NO_OBJECT = re.compile(r"Expected `object`, got .* - at `\$\[(\d+)\]`")
@@ -106,20 +111,16 @@ class Pieces:
 
     def __call__(self, data: bytes) -> StrictModel:
         """Return the model. Raises Invalid, TooLarge."""
-        if data.count(b'"') > 2 * self.most_strings:
+        if _count(data, b'"') > 2 * self.most_strings:
             raise TooLarge("too many strings, or fields", loc=("body",))
-        if data.count(b"[") > self.most_rows + FEW_LISTS:
+        if _count(data, b"[") > self.most_rows + FEW_LISTS:
             raise TooLarge(f"must have at most {self.most_rows} items", loc=("body", self.rows))
-        try:
-            outline = _outline(self.model).decode(data)
-        except msgspec.ValidationError as error:
-            raise _refusal(error, ("body",)) from None
-        except (msgspec.DecodeError, RecursionError):
-            raise _no_json() from None
-        given = {name: bytes(getattr(outline, name)) for name in self.model.model_fields}
-        given = {name: text for name, text in given.items() if text}
-        long = [name for name in self.numbers if len(given.get(name, b"")) > PIECE]
+        given = self._fields(data)
         rows = given.pop(self.rows, None)
+        long = [name for name, text in given.items() if len(text) > PIECE]
+        for name in long:
+            if name not in self.numbers:
+                raise Invalid("must not be so long", loc=("body", name))
         # All but numbers; a row, or a number, stands for all of them.
         few: dict[str, Any] = {name: Raw(text) for name, text in given.items()}
         few |= {name: [0.0] for name in long}
@@ -129,20 +130,38 @@ class Pieces:
         found: dict[str, Any] = {name: self._long(given[name], ("body", name)) for name in long}
         return head.model_copy(update={**found, self.rows: self._matrix(rows or b"")})
 
+    def _fields(self, data: bytes) -> dict[str, bytes]:
+        """The fields that are given, unparsed. Raises Invalid, TooLarge."""
+        short, lists = _without_lists(data)
+        if len(short) > MOST_PARSED_AT_ONCE:
+            raise Invalid("must be an object of numbers, and of little else", loc=("body",))
+        try:
+            outline = _outline(self.model).decode(short)
+        except msgspec.ValidationError as error:
+            raise _refusal(error, ("body",)) from None
+        except (msgspec.DecodeError, RecursionError):
+            raise _no_json() from None
+        given = {name: bytes(getattr(outline, name)) for name in self.model.model_fields}
+        found = {name: lists.pop(text, text) for name, text in given.items() if text}
+        if lists:
+            raise Invalid("a list must be that of a field, and a field be given once", loc=("body",))
+        return found
+
     def _matrix(self, rows: bytes) -> Numbers | list[list[Any]]:
         row = conlist(self.number, min_length=1, max_length=self.most_numbers)
         some = _list_of(row, _STRICT)
         where: Location = ("body", self.rows)
         parts, place = list[Any](), 0
-        cut = _Cut(b"]", msgspec.json.Decoder(list[_Row]).decode, most_bytes=len(rows))
+        cut = _CutRows(b"]", msgspec.json.Decoder(list[_Row]).decode, most_bytes=len(rows))
         for text, items in cut.lists(rows, 1, len(rows) - 1, where):
-            if place + len(items) > self.most_rows:
+            count = 1 if items is _LONG_ROW else len(items)
+            if place + count > self.most_rows:
                 raise TooLarge(f"must have at most {self.most_rows} items", loc=where)
-            if len(items) == 1 and len(text) > PIECE:
-                parts.append(self._long(text[1:-1], (*where, place))[None])
+            if items is _LONG_ROW:
+                parts.append(self._long(text, (*where, place))[None])
             else:
                 parts.append(_array(_checked(some, text, where, place)))
-            place += len(items)
+            place += count
         widths = {part.shape[1] if isinstance(part, np.ndarray) else None for part in parts}
         if len(widths) == 1 and None not in widths:
             return np.concatenate(parts)
@@ -156,6 +175,8 @@ class Pieces:
         text = text.strip()
         if not text.startswith(b"["):
             raise Invalid("Input should be a valid list", loc=where)
+        if not text.endswith(b"]"):
+            raise _no_json()
         parts, count, start = list[Numbers](), 0, 1
         while start < len(text) - 1:
             end = text.find(b",", start + PIECE)
@@ -247,7 +268,7 @@ class _Cut:
         while start < stop:
             text, items, end = self._next(data, start, stop, (where, first))
             yield text, items
-            first += len(items)
+            first += len(items) or 1
             if end == stop:
                 return
             comma = _COMMA.match(data, end, stop)
@@ -295,15 +316,8 @@ class _Cut:
                 break
             if _COMMA.match(data, near + 1, stop):
                 yield near + 1
-        if self.end == b"]":
-            yield from self._ends_of_row(data, start, stop)
-        elif (end := self._end_of_item(data, start, stop)) is not None:
+        if (end := self._end_of_item(data, start, stop)) is not None:
             yield end
-
-    def _ends_of_row(self, data: bytes, start: int, stop: int) -> Iterator[int]:
-        """A row has no other end within it, and may be too long to be parsed at once."""
-        match = _ENDS.search(data, start + PIECE, stop)
-        yield stop if match is None else match.start() + 1
 
     def _end_of_item(self, data: bytes, start: int, stop: int) -> int | None:
         for size in (PIECE, self.most_bytes):
@@ -314,6 +328,61 @@ class _Cut:
                 continue
             return start + len(text[:end].encode("utf-8", "surrogateescape"))
         return None
+
+
+_LONG_ROW: list[Any] = []
+
+
+class _CutRows(_Cut):
+    """How to cut a list of rows of numbers. A row that is longer than a piece comes by itself, as it is, with
+    ``_LONG_ROW`` for its items.
+    """
+
+    def _next(
+        self, data: bytes, start: int, stop: int, at: tuple[Location, int]
+    ) -> tuple[bytes, list[Any], int]:
+        if stop - start <= PIECE or data.find(b"]", start, start + PIECE) >= 0:
+            return super()._next(data, start, stop, at)
+        where, first = at
+        if data[start : start + 1] != b"[":
+            raise Invalid("Input should be a valid list", loc=(*where, first))
+        closing = data.find(b"]", start, stop)
+        match = _CLOSINGS.match(data, closing, stop) if closing >= 0 else None
+        end = stop if match is None else match.end()
+        return data[start:end], _LONG_ROW, end
+
+
+def _without_lists(data: bytes) -> tuple[bytes, dict[bytes, bytes]]:
+    """The body with ``[number]`` in place of each list that a field has, and these lists by what stands for them.
+
+    No more than a piece is looked at in one go.
+    """
+    parts, lists, place, mark = list[bytes](), dict[bytes, bytes](), 0, secrets.randbits(62)
+    while opening := _LIST_OPENS.search(data, place, place + PIECE):
+        start = opening.end() - 1
+        end = _end_of_list(data, start)
+        if end is None:
+            break
+        name = b"[%d]" % (mark + len(lists))
+        lists[name] = data[start:end]
+        parts += data[place:start], name
+        place = end
+    parts.append(data[place:])
+    return b"".join(parts), lists
+
+
+def _end_of_list(data: bytes, start: int) -> int | None:
+    """Where the list ends that begins there. None: nowhere, or too much space follows."""
+    while start < len(data):
+        if match := _LIST_ENDS.search(data, start, start + PIECE + _CLOSING_BYTES):
+            return match.end()
+        start += PIECE
+    return None
+
+
+def _count(data: bytes, byte: bytes) -> int:
+    """How often the byte is there; others run in between."""
+    return sum(data.count(byte, start, start + PIECE) for start in range(0, len(data), PIECE))
 
 
 def _closing(data: bytes) -> int | None:

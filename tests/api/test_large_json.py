@@ -1,11 +1,14 @@
 """Large bodies of numbers or of arms: read in pieces, in a thread, as small ones are, errors included."""
 
 import asyncio
+import contextlib
 import json
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from api_client import Api, Json
@@ -140,6 +143,78 @@ def test_broken_json_is_refused(tail: bytes):
     body = b'{"query": [1], "vectors": [[' + b"1.5," * PIECE + b"2" + tail
     with pytest.raises(ShortlistError):
         pieces(VectorsMipsBody, body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"query":[1],"vectors":[%b]}' % b",".join([b"1"] * 20 * PIECE),
+        b'{"query":[1],"vectors":[[%b]]}' % b",".join([b"1.5"] * 20 * PIECE),
+        b'{"vectors":[[1]],"query":[%b]}' % b",".join([b"0"] * 20 * PIECE),
+        b'{"query":[1],"vectors":[%b]}' % b",".join([b"[1.5,2]"] * 10 * PIECE),
+        b'{"query":[1],"vectors":[[1]],"value_range":[%b]}' % b",".join([b"0"] * 20 * PIECE),
+        b'{"query":[1],"vectors":[[1]],"vectors":[%b]}' % b",".join([b"0"] * 20 * PIECE),
+    ],
+)
+def test_nothing_looks_through_a_large_body_in_one_go(monkeypatch: pytest.MonkeyPatch, body: bytes):
+    """Not even its outline, for which the lock is held as well."""
+    sizes = list[int]()
+    for name in ("_outline", "_list_of"):
+        monkeypatch.setattr(large_json, name, partial(Watched, sizes, getattr(large_json, name)))
+    decoder = msgspec.json.Decoder
+    monkeypatch.setattr(msgspec.json, "Decoder", partial(Watched, sizes, decoder))
+    monkeypatch.setattr(large_json, "whole", Watched(sizes, lambda: whole))
+    with contextlib.suppress(ShortlistError):
+        pieces(VectorsMipsBody, body)
+    assert sizes
+    assert max(sizes) < PIECE + 1_000
+
+
+class Watched:
+    """What parses texts; their sizes are noted."""
+
+    def __init__(self, sizes: list[int], make: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        self._sizes, self._made = sizes, make(*arguments, **options)
+
+    def decode(self, text: bytes) -> Any:
+        self._sizes.append(len(text))
+        return self._made.decode(text)
+
+    def validate_json(self, text: bytes) -> Any:
+        self._sizes.append(len(text))
+        return self._made.validate_json(text)
+
+    def __call__(self, model: type[StrictModel], text: bytes) -> Any:
+        self._sizes.append(len(text))
+        return self._made(model, text)
+
+
+def test_a_list_may_be_followed_by_much_space_and_come_before_other_fields():
+    rows = numbers(500, 30)
+    text = b'{"vectors"\n:\t%b \n, "k": 3, "query" :[%b\n]\r\n,"value_range": [-9, 9] \n}'
+    body = pieces(VectorsMipsBody, text % (json.dumps(rows).encode(), b"1.5 ," * 29 + b"2"))
+    np.testing.assert_array_equal(body.vectors, rows)
+    assert (len(body.query), body.query[-1], body.k, body.value_range) == (30, 2.0, 3, [-9.0, 9.0])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b'"query":[1],"vectors":[[1]],"vectors":[[%b]]',
+        b'"query":[1],"query":[%b],"vectors":[[1]]',
+        b'"query":{"vectors":[[%b]]},"vectors":[[1]]',
+        b'"query":[1],"vectors":{"vectors":[[%b]]}',
+        b'"query":[1],"vectors":[[1]],"method":[%b]',
+        b'"query":[1],"vectors":[[1]],"k":[%b]',
+        b'"query":[1],"vectors":[[1]],"k":%b',
+        b'"query":[1],"vectors":[[%b,{"k":[]}]]',
+    ],
+)
+def test_a_list_in_the_wrong_place_is_refused(fields: bytes):
+    with pytest.raises(ShortlistError) as error:
+        pieces(VectorsMipsBody, b"{%b}" % (fields % b",".join([b"1"] * PIECE)))
+    assert error.value.status in (413, 422)
+    assert error.value.errors[0][0][0] == "body"
 
 
 def test_a_long_row_of_nothing_is_empty():
