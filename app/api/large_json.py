@@ -353,9 +353,8 @@ class _CutRows(_Cut):
 
 
 def _without_lists(data: bytes) -> tuple[bytes, dict[bytes, bytes]]:
-    """The body with ``[number]`` in place of each list that a field has, and these lists by what stands for them.
-
-    No more than a piece is looked at in one go.
+    """The body with ``[number]`` in place of each list that a field has; and these lists, each by what stands
+    in its place. No more than a piece is looked at in one go.
     """
     parts, lists, place, mark = list[bytes](), dict[bytes, bytes](), 0, secrets.randbits(62)
     while opening := _LIST_OPENS.search(data, place, place + PIECE):

@@ -13,7 +13,6 @@ from app.api.limits import MAX_ASKED, MAX_IDS_BYTES, MAX_SLATE_ARMS, MAX_VALUE, 
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import BanditsDep, RewardsDep, SlatesDep, SlateWarmStartDep
 from app.api.strict_json import JsonRoute, StrictModel, reply, reply_with
-from app.services.bounded.turns import drained
 from app.services.campaigns.slates import SlateCampaign, SlateParameters, standing
 
 router = APIRouter(prefix="/v1/slates", tags=["slates"], route_class=JsonRoute)
@@ -187,11 +186,9 @@ async def delete(campaign: str, slates: SlatesDep) -> Response:
 async def ask(campaign: str, body: AskBody, slates: SlatesDep) -> Response:
     """Ask which slates to show next; none when the campaign is done."""
     found, asked = await slates.ask(campaign, body.count)
-    arms, pulls = found.parameters.arms, list(asked)
-    del asked  # each pull is let go when it is encoded: millions of numbers at once would take long
+    arms = found.parameters.arms
     shown = (
-        {"pull": found.pull_id(pull.number), "slate": [arms[arm] for arm in pull.slate]}
-        for pull in drained(pulls)
+        {"pull": found.pull_id(pull.number), "slate": [arms[arm] for arm in pull.slate]} for pull in asked
     )
     return await reply_with("pulls", shown, done=found.state.done)
 

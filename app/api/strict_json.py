@@ -30,7 +30,7 @@ from starlette.types import Receive, Scope, Send
 from app.api.limits import MAX_BODY_BYTES
 from app.api.problems import problem_response
 from app.errors import Invalid, Location, ShortlistError, TooLarge, shown
-from app.services.bounded.turns import in_turns, turn
+from app.services.bounded.turns import drained, in_turns, turn
 
 JSON = "application/json"
 # Up to this many bytes a body is parsed on the event loop, which takes a few milliseconds at most.
@@ -94,16 +94,16 @@ async def reply_with(name: str, items: Iterable[Any], **others: Any) -> Response
 class _InPieces(Response):
     """A JSON response that is sent in pieces, of which the client sees nothing."""
 
-    def __init__(self, pieces: Sequence[bytes]) -> None:
+    def __init__(self, pieces: list[bytes]) -> None:
         length = str(sum(map(len, pieces)))
         super().__init__(None, 200, {"content-length": length}, JSON)
         self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for number, piece in enumerate(self._pieces, start=1):
+        for piece in drained(self._pieces):  # to give back hundreds of megabytes at the end takes long
             await turn()
-            more = number < len(self._pieces)
+            more = bool(self._pieces)
             await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,20 +54,42 @@ class Pull:
     slate: tuple[int, ...]
 
 
-def ask(state: State, count: int) -> tuple[State, tuple[Pull, ...]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Pulls(Sequence[Pull]):
+    """Each pull is made when it is read: all at once they would be millions of Python integers, which take
+    long to make and to give back. Shape: slates (m, k), of as many ``numbers``.
+    """
+
+    numbers: range
+    slates: Rows
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> Pull: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Pulls: ...
+
+    def __getitem__(self, place: int | slice) -> Pull | Pulls:
+        if isinstance(place, slice):
+            return Pulls(self.numbers[place], self.slates[place])
+        return Pull(self.numbers[place], tuple(self.slates[place].tolist()))
+
+
+def ask(state: State, count: int) -> tuple[State, Pulls]:
     """Return the state with ``count`` more pulls, and these; none when the best slate is found.
 
     Raises: InvalidParameter (count not in 1..10,000; more than 10,000,000 pulls).
     """
     checks.in_range("count", count, least=1, most=MOST_ASKED)
     if state.done:
-        return state, ()
-    numbers = np.arange(state.issued, state.issued + count)
+        return state, Pulls(range(0), slates_of(state, np.arange(0)))
     if state.issued + count > MOST_PULLS:
         raise InvalidParameter(f"count would make more than {MOST_PULLS:,} pulls", loc=("count",))
-    # Row by row: millions of numbers in one call would keep the interpreter's lock.
-    shown = (tuple(row.tolist()) for row in slates_of(state, numbers))
-    pulls = tuple(Pull(*pair) for pair in zip(numbers.tolist(), shown, strict=True))
+    numbers = range(state.issued, state.issued + count)
+    pulls = Pulls(numbers, slates_of(state, np.array(numbers)))
     return replace(state, issued=state.issued + count), pulls
 
 
@@ -131,11 +154,11 @@ def _take(state: State, slates: Rows, totals: Vector) -> State:
     state = replace(state, observed=state.observed + len(totals), outside=_outside(state, slates, totals))
     if state.done:
         return state
-    n, k = state.settings.n, state.settings.k
-    pairs = (slates[:, :, np.newaxis] * n + slates[:, np.newaxis, :]).ravel()
-    A = state.A + np.bincount(pairs, minlength=n * n).reshape(n, n)
+    shown = np.zeros((len(slates), state.settings.n))
+    np.put_along_axis(shown, slates, 1.0, axis=1)
+    A = state.A + shown.T @ shown  # whole numbers, so exact in any order
     b = state.b.copy()
-    np.add.at(b, slates.ravel(), np.repeat(totals, k))
+    np.add.at(b, slates.ravel(), np.repeat(totals, state.settings.k))
     squares = float(np.cumsum(np.append(state.squares, totals**2))[-1])
     return replace(state, A=A, b=b, squares=squares)
 

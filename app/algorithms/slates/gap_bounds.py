@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.slates.certified_bounds import SLACK, top_of_perp, top_sum
+from app.algorithms.slates.certified_bounds import SLACK, largest_on_perp, top_sum
 from app.algorithms.slates.least_squares import Fit
 from app.algorithms.types import Matrix, Vector
 
@@ -47,8 +47,8 @@ def weights(fit: Fit, largest: int) -> Iterator[tuple[Vector, ...]]:
     """Yield the weights q for s = 1, ..., largest."""
     n = len(fit.theta)
     diagonal = np.diag(fit.W)
-    constant = np.full(n, max(top_of_perp(fit.W)[0], 0.0))
-    shifted = top_of_perp(fit.W - np.diag(diagonal))[0] + diagonal
+    constant = np.full(n, max(largest_on_perp(fit.W), 0.0))
+    shifted = largest_on_perp(fit.W - np.diag(diagonal)) + diagonal
     rows = _row_weights(fit, largest)
     for place in range(largest):
         yield constant, shifted, rows[:, place] * (1.0 + SLACK)

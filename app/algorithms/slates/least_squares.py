@@ -16,7 +16,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
 from app.algorithms import checks
 from app.algorithms.types import Matrix, Rows, Vector
@@ -63,7 +62,7 @@ def as_observations(A: Matrix, b: Vector, features: Matrix, k: int) -> tuple[Mat
     checks.in_range("k", k, least=1)
     lower = np.linalg.cholesky(A)
     rows = lower.T @ features / math.sqrt(k)
-    values: Vector = solve_triangular(lower, b, lower=True) / math.sqrt(k)
+    values: Vector = np.linalg.solve(lower, b) / math.sqrt(k)
     if len(rows) > features.shape[1]:
         basis, rows = np.linalg.qr(rows)
         values = basis.T @ values
@@ -73,17 +72,16 @@ def as_observations(A: Matrix, b: Vector, features: Matrix, k: int) -> tuple[Mat
 def fit(A: Matrix, b: Vector, k: int) -> Fit | None:
     """Return the estimate; None while A is singular, or so nearly that W has no digits left.
 
-    Shapes: (n, n), (n,). Cost: O(n^3).
+    Shapes: (n, n), (n,). Cost: O(n^3), in numpy, which lets other threads run meanwhile.
     """
     try:
-        factor = cho_factor(A, lower=True)
-    except LinAlgError:
+        pivots = np.diag(np.linalg.cholesky(A))
+    except np.linalg.LinAlgError:
         return None
-    pivots = np.diag(factor[0])
     if pivots.min() ** 2 < _LEAST_RECIPROCAL_CONDITION * pivots.max() ** 2:
         return None
-    W = cho_solve(factor, np.eye(len(b)))
+    W = np.linalg.inv(A)
     W = (W + W.T) / 2.0
-    theta = cho_solve(factor, b)
+    theta: Vector = np.linalg.solve(A, b).astype(np.float64, copy=False)
     best = np.sort(np.argsort(-theta, kind="stable")[:k])
     return Fit(theta, W, best)
