@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   ?=
 
-.PHONY: help install serve test test-cluster test-slow lint format demo load figures lock audit clean
+.PHONY: help install serve test test-cluster test-slow lint format demo docs load figures lock audit clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -12,6 +12,7 @@ help:
 	@echo "make test                  install with the test extras, lint, type-check, run the test suite"
 	@echo "make test-slow             the longer statistical and crash runs"
 	@echo "make test-cluster          what goes through the store, on a Redis Cluster (needs redis-server)"
+	@echo "make docs                  the documents as a site: build/site/index.html"
 	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
 	@echo "make figures [DATA=dir]    the figures of the README, all but those of make load"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
@@ -28,6 +29,10 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
 install: $(VENV)/.installed
 
 serve: install
@@ -40,7 +45,7 @@ CLUSTER_FEW   := tests/api/test_rewards.py tests/api/test_bandits.py tests/worke
 # This many processes run test files side by side, each with a store of its own; 0: one file after the other.
 JOBS ?= 3
 
-test: $(VENV)/.installed-test lint
+test: $(VENV)/.installed-test $(VENV)/.installed-docs lint
 	$(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_FEW)
 
@@ -62,6 +67,11 @@ format: $(VENV)/.installed-test
 demo: install
 	$(BIN)/python -m examples.demo $(if $(DATA),--data $(DATA))
 
+# A warning is an error: a link that leads nowhere, a page outside of the navigation.
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --conf-dir docs --doctree-dir build/doctrees . build/site
+	@echo "The site is at build/site/index.html"
+
 load: install
 	$(BIN)/python -m load_tests.http_ceiling --json load_tests/results/http.json
 
@@ -72,7 +82,7 @@ figures: install
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
-	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[test,load,images,peers,plots,otel]' ./clients/python
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[test,docs,load,images,peers,plots,otel]' ./clients/python
 	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist --exclude shortlist-client > constraints.txt
 
 audit:

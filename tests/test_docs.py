@@ -12,6 +12,14 @@ from app.api import limits as api_limits
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    {
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("load_tests/*.md"),
+        *ROOT.glob("clients/*/*.md"),
+    }
+)
 
 
 def settings_table() -> str:
@@ -54,7 +62,7 @@ def test_every_command_of_the_readme_exists() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("load_tests/*.md")]:
+    for document in PAGES:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text()):
             if "://" not in target:
                 assert (document.parent / target).exists(), f"{document.name}: {target}"
@@ -71,7 +79,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_links_to_headings_lead_to_one() -> None:
-    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("load_tests/*.md")]:
+    for document in PAGES:
         for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", document.read_text()):
             page = document.parent / target if target else document
             assert anchor in anchors(page), f"{document.name}: {target}#{anchor}"
@@ -129,7 +137,7 @@ def test_the_code_of_a_term_is_where_the_glossary_says(term: str, path: str) -> 
     sorted(
         {
             path
-            for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("load_tests/*.md")]
+            for page in PAGES
             if page.name != "CHANGELOG.md"
             for path in re.findall(r"`((?:app|workers|deploy|examples)/[\w/.-]+)`", page.read_text())
         }

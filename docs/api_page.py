@@ -1,0 +1,147 @@
+"""The calls of the service as Markdown, from the same OpenAPI document that it answers at /openapi.json."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from app.runtime.application import create_app
+from app.settings import Settings
+
+Json = Mapping[str, Any]
+
+# The groups of calls and their titles, in the order in which a reader meets them. Any other comes after them.
+GROUPS = {
+    "catalogues": "Catalogues and arms",
+    "bandits": "Bandits and learners",
+    "choices": "Choices",
+    "rewards": "Rewards",
+    "mips": "One-shot searches",
+    "sampling": "Draws",
+    "centers": "Centres",
+    "slates": "Slate campaigns",
+    "operations": "Operations",
+}
+# Numbers of a schema, as they are said.
+BOUNDS = {
+    "minimum": "at least {:,}",
+    "exclusiveMinimum": "more than {:,}",
+    "maximum": "at most {:,}",
+    "exclusiveMaximum": "less than {:,}",
+    "ge": "at least {:,}",
+    "gt": "more than {:,}",
+    "le": "at most {:,}",
+    "lt": "less than {:,}",
+    "minItems": "at least {:,} items",
+    "maxItems": "at most {:,} items",
+    "maxLength": "at most {:,} characters",
+}
+IDENTIFIER = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+
+
+def document() -> Json:
+    """What the application says of itself; nothing is started, and no store is asked."""
+    settings = Settings.model_validate({"redis_url": "redis://127.0.0.1:1", "data_dir": "/nowhere"})
+    found: Json = create_app(settings).openapi()
+    return found
+
+
+def markdown(api: Json) -> str:
+    """All calls by group, then all bodies and answers by name."""
+    calls = [
+        (operation["tags"][0], verb.upper(), path, operation)
+        for path, verbs in api["paths"].items()
+        for verb, operation in verbs.items()
+    ]
+    order = list(dict.fromkeys([*GROUPS, *sorted(group for group, *_ in calls)]))
+    calls.sort(key=lambda call: (order.index(call[0]), call[2]))
+    lines: list[str] = []
+    for group, own in groupby(calls, key=lambda call: call[0]):
+        lines += ["", f"## {GROUPS.get(group, group.capitalize())}"]
+        for _, verb, path, operation in own:
+            lines += _call(verb, path, operation)
+    lines += ["", "## Bodies and answers"]
+    for name, schema in sorted(api["components"]["schemas"].items()):
+        lines += _schema(name, schema)
+    return "\n".join(lines) + "\n"
+
+
+def _call(verb: str, path: str, operation: Json) -> Iterator[str]:
+    yield from ("", f"### `{verb} {path}`", "", _prose(operation.get("description", "")), "")
+    parameters = operation.get("parameters", [])
+    if parameters:
+        yield from ("| parameter | in | value |", "|---|---|---|")
+        for each in parameters:
+            needed = " (required)" if each["required"] else ""
+            yield f"| `{each['name']}` | {each['in']} | {_value(each['schema'])}{needed} |"
+        yield ""
+    body = operation.get("requestBody", {})
+    for kind, content in body.get("content", {}).items():
+        yield f"- Body, {kind}: {_value(content['schema'])}. {body.get('description', '')}".rstrip()
+    for status, answer in sorted(operation["responses"].items()):
+        kinds = [_value(content["schema"]) for content in answer.get("content", {}).values()]
+        said = "" if status[0] == "2" else f" {_prose(answer['description'])}"
+        yield f"- {status}: {' or '.join(dict.fromkeys(kinds)) or 'no body'}.{said}"
+
+
+def _schema(name: str, schema: Json) -> Iterator[str]:
+    yield from (
+        "",
+        f"({anchor(name)})=",
+        f"### {_title(name)}",
+        "",
+        _prose(schema.get("description", "")),
+        "",
+    )
+    required = schema.get("required", ())
+    yield from ("| field | value | default |", "|---|---|---|")
+    for field, value in schema.get("properties", {}).items():
+        default = "required" if field in required else _default(value)
+        yield f"| `{field}` | {_value(value)} | {default} |"
+
+
+def _default(schema: Json) -> str:
+    return f"`{schema['default']}`" if "default" in schema else ""
+
+
+def _value(schema: Json) -> str:
+    """What a value may be, in words, in one cell of a table."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{_title(name)}](#{anchor(name)})"
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_value(each) for each in schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        return " or ".join(f'`"{word}"`' for word in schema.get("enum", [schema.get("const")]))
+    if schema.get("pattern") == IDENTIFIER:
+        return "[identifier](#identifiers)"
+    kinds = schema.get("type", "anything")
+    text = " or ".join(kinds) if isinstance(kinds, list) else str(kinds)
+    if "items" in schema:
+        text = f"list of {_value(schema['items'])}"
+    elif isinstance(schema.get("additionalProperties"), Mapping) and schema["additionalProperties"]:
+        text = f"object of {_value(schema['additionalProperties'])}"
+    bounds = [words.format(_short(schema[name])) for name, words in BOUNDS.items() if name in schema]
+    return ", ".join([text, *bounds])
+
+
+def _short(number: float) -> float:
+    """Whole numbers without a fraction."""
+    return int(number) if number == int(number) else number
+
+
+def _prose(text: str) -> str:
+    """One paragraph; code between single backquotes, as Markdown has it."""
+    return re.sub(r"``(.+?)``", r"`\1`", " ".join(text.split())).replace("<", "&lt;")
+
+
+def _title(name: str) -> str:
+    """``Page_ArmView_`` is a page of ArmView."""
+    return re.sub(r"^Page_(\w+)_$", r"Page of \1", name)
+
+
+def anchor(name: str) -> str:
+    """The anchor of a body or answer."""
+    return f"schema-{name.strip('_').replace('_', '-').lower()}"

@@ -1,0 +1,129 @@
+"""How `make docs` builds the site: Sphinx, with the pages of docs/ and the READMEs as they are.
+
+The source folder is the repository, so the links between pages are the same here as there.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/**/*.md",
+    "clients/*/README.md",
+    "load_tests/README.md",
+)
+HOME = "docs/index"
+API = "docs/api"
+
+# The parts of the navigation: a title, and the pages as patterns. A page stands where it first fits.
+PARTS = {
+    "Start": ("docs/quick-start", "README"),
+    "Recipes": ("docs/recipes/*",),
+    "Guides": (
+        "docs/context",
+        "docs/filters",
+        "docs/rewards",
+        "docs/changing",
+        "docs/measuring",
+        "docs/slates",
+        "docs/glossary",
+    ),
+    "API and clients": (API, "docs/clients", "docs/files", "clients/*/README", "clients/cases/README"),
+    "Papers": ("docs/papers/README", "docs/papers/*"),
+    "Operations": (
+        "docs/operations",
+        "docs/guarantees",
+        "docs/security",
+        "docs/settings",
+        "docs/limits",
+        "docs/metrics",
+        "docs/measurements",
+        "load_tests/README",
+    ),
+    "The project": ("CONTRIBUTING", "CHANGELOG", "docs/decisions/*"),
+    "More": ("docs/*",),
+}
+
+
+def pages() -> list[str]:
+    """Every page of the site but its home: paths in the repository, without their ending."""
+    found = {path for pattern in SOURCES for path in ROOT.glob(pattern)}
+    return sorted({path.relative_to(ROOT).with_suffix("").as_posix() for path in found} - {HOME})
+
+
+def navigation() -> dict[str, list[str]]:
+    """The pages of every part that has some, by its title."""
+    left = pages()
+    found: dict[str, list[str]] = {}
+    for title, patterns in PARTS.items():
+        for pattern in patterns:
+            own = [page for page in left if PurePosixPath("/", page).match(f"/{pattern}")]
+            found.setdefault(title, []).extend(own)
+            left = [page for page in left if page not in own]
+    return {title: own for title, own in found.items() if own}
+
+
+def _contents() -> str:
+    """The navigation as Sphinx reads it: one hidden table of contents for each part."""
+    return "\n".join(
+        f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(f"/{page}" for page in own) + "\n```"
+        for title, own in navigation().items()
+    )
+
+
+def _add_what_is_generated(_: Sphinx, page: str, source: list[str]) -> None:
+    """The navigation, and the calls of the service, are written when the site is built."""
+    if page == HOME:
+        source[0] += _contents()
+    if page == API:
+        sys.path.insert(0, str(ROOT))
+        from docs import api_page  # noqa: PLC0415  # it loads the service
+
+        source[0] += api_page.markdown(api_page.document())
+
+
+def _lead_to_home(app: Sphinx, error: Exception | None) -> None:
+    """The top of the site leads to its home."""
+    if error is None:
+        Path(app.outdir, "index.html").write_text(
+            f'<!doctype html><meta charset="utf-8"><title>{project}</title>'
+            f'<meta http-equiv="refresh" content="0; url={HOME}.html"><a href="{HOME}.html">{project}</a>\n'
+        )
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("source-read", _add_what_is_generated)
+    app.connect("build-finished", _lead_to_home)
+    return {"parallel_read_safe": True}
+
+
+project = "Shortlist"
+extensions = ["myst_parser"]
+root_doc = HOME
+include_patterns = [f"{page}.md" for page in (HOME, *pages())]
+# Folders that need not be looked into.
+exclude_patterns = [".*", "app", "build", "deploy", "dist", "examples", "tests", "workers", "**/node_modules"]
+
+# Headings have the anchors that they have on pages that host repositories.
+myst_heading_anchors = 6
+
+# A session on a terminal may have a command over several lines, which the highlighter does not know.
+suppress_warnings = ["misc.highlighting_failure"]
+
+nitpicky = True
+
+html_theme = "furo"
+html_title = project
+html_show_sourcelink = False
+html_copy_source = False
+html_use_index = False

@@ -1,0 +1,168 @@
+"""Every code block of the READMEs and of docs/ runs, against one service that is emptied before each page.
+
+A block that cannot run, or that another test runs, is named in a table below with the reason. Two things keep
+the tables true: a block in no table runs, and an entry of a table without its block fails.
+"""
+
+from __future__ import annotations
+
+import doctest
+from collections.abc import Callable, Iterator
+
+import pytest
+from code_blocks import ROOT, Block, blocks_of, commands_of, pages, run_python, run_session
+from service_process import serving
+
+from shortlist_client import Client
+
+# Pages that speak of a client without making one: it is given to them, with the address as ``url``.
+GIVEN_A_CLIENT = {"docs/clients.md"}
+
+# By page and first line: why nobody runs it.
+NOT_RUN = {
+    ("README.md", "$ make serve"): "installs, and serves until it is stopped",
+    ("docs/quick-start.md", "$ make serve"): "installs, and serves until it is stopped",
+    ("docs/operations.md", "$ docker build -t shortlist ."): "needs Docker; see tests/test_deploy.py",
+    (
+        "docs/security.md",
+        "$ shortlist key shop --scopes choose,reward",
+    ): "serves others, by a name of its own",
+}
+
+# By page and first line: which test runs it.
+RUN_BY = {
+    ("README.md", "$ URL=${URL:-http://127.0.0.1:8080}"): "tests/examples/test_quickstart.py",
+}
+
+
+def films(client: Client) -> None:
+    client.put_catalogue("films", dim=3)
+    client.upsert_arms("films", [[0.9, 0.1, 0.3], [0.1, 0.9, 0.4]], ids=["alien", "amelie"])
+
+
+def home(client: Client) -> None:
+    films(client)
+    client.put_bandit("home", catalogue="films", policy="sub_ts", scope="per_key")
+
+
+def shop(client: Client) -> None:
+    client.put_catalogue("articles", dim=2)
+    bowl = {"in_stock": True, "languages": ["de", "en"], "price": 15, "maker": "oak"}
+    client.upsert_arms("articles", [[1, 0], [0, 1]], ids=["bowl", "campaign"], metadata=[bowl, {}])
+    client.put_bandit("shop", catalogue="articles", policy="sub_ts")
+
+
+# What is there before a page begins, for pages that do not make it themselves.
+FOUND_BY: dict[str, Callable[[Client], None]] = {
+    "clients/python/README.md": home,
+    "docs/changing.md": home,
+    "docs/context.md": films,
+    "docs/filters.md": shop,
+}
+
+LISTED = NOT_RUN | RUN_BY
+BLOCKS = {page: blocks for page in pages() if (blocks := blocks_of(page))}
+TO_RUN = {
+    page: [block for block in blocks if (page, block.title) not in LISTED] for page, blocks in BLOCKS.items()
+}
+
+
+def pages_with(language: str) -> list[str]:
+    return [page for page, blocks in TO_RUN.items() if any(block.language == language for block in blocks)]
+
+
+def in_languages(page: str, *languages: str) -> list[Block]:
+    return [block for block in TO_RUN[page] if block.language in languages]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("pages")) as service:
+        yield service.url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    """Of a service that holds nothing."""
+    with Client(url) as client:
+        for bandit in list(client.bandits()):
+            client.delete_bandit(bandit.id)
+        for catalogue in list(client.catalogues()):
+            client.delete_catalogue(catalogue.id)
+        for campaign in list(client.slates()):
+            client.delete_slates(campaign.id)
+        yield client
+
+
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_the_python_of_a_page_runs_and_prints_what_it_shows(page: str, url: str, client: Client):
+    FOUND_BY.get(page, lambda _: None)(client)
+    given = {"client": client, "url": url} if page in GIVEN_A_CLIENT else {}
+    names = run_python(in_languages(page, "python", "text"), url, given)
+    if isinstance(own := names.get("client"), Client):
+        own.close()
+
+
+@pytest.mark.parametrize("page", pages_with("console"))
+def test_the_sessions_of_a_page_run_and_answer_what_it_shows(page: str, url: str, client: Client):
+    FOUND_BY.get(page, lambda _: None)(client)
+    run_session(in_languages(page, "console"), url)
+
+
+@pytest.mark.parametrize("page", pages_with("pycon"))
+def test_the_examples_of_a_page_are_true(page: str):
+    found = doctest.testfile(str(ROOT / page), module_relative=False)
+    assert found.attempted
+    assert not found.failed
+
+
+def test_every_block_is_run_or_listed():
+    known = {"python", "text", "console", "pycon"}
+    left = [
+        f"{block.page}:{block.line} {block.language or 'without a language'}"
+        for blocks in TO_RUN.values()
+        for block in blocks
+        if block.language not in known
+    ]
+    assert left == []
+
+
+def test_every_listed_block_is_there():
+    assert set(LISTED) <= {(page, block.title) for page, blocks in BLOCKS.items() for block in blocks}
+    assert all((ROOT / test).exists() for test in RUN_BY.values())
+
+
+@pytest.mark.parametrize("recipe", sorted(path.name for path in ROOT.glob("docs/recipes/*.md")))
+def test_a_recipe_says_when_to_use_it_runs_and_shows_what_comes_back(recipe: str):
+    text = (ROOT / "docs/recipes" / recipe).read_text()
+    assert text.split("\n\n")[1].startswith("Use this ")
+    assert {block.language for block in BLOCKS[f"docs/recipes/{recipe}"]} == {"python", "text"}
+    assert f"recipes/{recipe}" in (ROOT / "docs/index.md").read_text()
+    assert f"docs/recipes/{recipe}" in (ROOT / "README.md").read_text()
+
+
+# The checks themselves --------------------------------------------------------------------------------
+
+
+def block(language: str, text: str) -> Block:
+    return Block("page.md", 3, language, text)
+
+
+def test_python_that_prints_something_else_is_noticed(url: str):
+    shown = [block("python", "print(1 + 1)\n"), block("text", "2\n")]
+    run_python(shown, url, {})
+    with pytest.raises(AssertionError, match=r"page.md:3 shows otherwise"):
+        run_python([shown[0], block("text", "3\n")], url, {})
+
+
+def test_a_session_that_fails_or_answers_something_else_is_noticed(url: str):
+    run_session([block("console", "$ X=1\n$ echo '{\n  $X}' $X\n{\n  $X} 1\n")], url)
+    run_session([block("console", '$ curl -s $URL/healthz\n{"status":…}\n')], url)
+    for wrong in ("$ false\n", "$ curl -s $URL/v1/bandits/none\n", "$ echo one\ntwo\n"):
+        with pytest.raises(AssertionError, match=r"page.md:3"):
+            run_session([block("console", wrong)], url)
+
+
+def test_a_command_goes_on_while_a_quotation_is_open():
+    found = commands_of(block("console", "$ a 'b\nc'  # it's\n$ d\nshown\n\n"))
+    assert [tuple(command) for command in found] == [("a 'b\nc'  # it's", None), ("d", "shown\n")]
