@@ -97,6 +97,22 @@ def quantile(tail: float, freedom: Vector) -> Vector:
     return np.where(np.isinf(freedom), 0.0, np.maximum(found, 0.0))
 
 
+def share_of_a_comparison(delta: float, clusters: int, looks: int) -> float:
+    """Return delta / ((D - 1)(t* - 1)): the best is compared with all others at every check but the last."""
+    return delta / (max(1, clusters - 1) * max(1, looks - 1))
+
+
+def widths(variances: Vector, freedom: Vector, leader: int, tail: float) -> Vector:
+    """Return G of every cluster beside the ``leader``, a position. ``tail``: probability of one comparison.
+
+    ``variances`` are those of the estimated sums S, ``freedom`` their degrees of freedom. Shapes: (m,) each.
+    """
+    # DEVIATION (Eq. 26): variances, not deviations, and the power +1/2.
+    errors = np.sqrt(variances[leader] + variances)
+    found: Vector = errors * quantile(tail, np.minimum(freedom, freedom[leader]))
+    return found
+
+
 class _Arm:
     """What has been read of one cluster; lives for one draw."""
 
@@ -140,7 +156,7 @@ class _Arm:
 def _race(arms: Sequence[_Arm], offsets: Vector, delta: float, first: int) -> int:
     schedules = [arm.schedule(first) for arm in arms]
     last = max(map(len, schedules))
-    tail = delta / (max(1, len(arms) - 1) * max(1, last - 1))
+    tail = share_of_a_comparison(delta, len(arms), last)
     left = list(range(len(arms)))
     for turn in range(last):
         if len(left) == 1:
@@ -151,9 +167,7 @@ def _race(arms: Sequence[_Arm], offsets: Vector, delta: float, first: int) -> in
         variances = np.array([arms[arm].variance() for arm in left])
         freedom = np.array([arms[arm].freedom() for arm in left])
         leader = int(totals.argmax())
-        # DEVIATION (Eq. 26): variances, not deviations, and the power +1/2.
-        errors = np.sqrt(variances[leader] + variances)
-        stay = totals[leader] - totals <= errors * quantile(tail, np.minimum(freedom, freedom[leader]))
+        stay = totals[leader] - totals <= widths(variances, freedom, leader, tail)
         left = [arm for arm, stays in zip(left, stay.tolist(), strict=True) if stays]
     if len(left) == 1:
         return left[0]

@@ -73,12 +73,20 @@ def race_coordinates(
         widths.read_to(t)
         means = partial.sums / t + offsets[partial.places] / rewards.dim
         leader = int(means.argmax())
-        stay = np.flatnonzero(means[leader] - means <= widths.of(leader) + 2.0 * rewards.noise)
+        stay = within(means, leader, widths.of(leader), rewards.noise)
         partial.keep(stay)
         widths.keep(stay)
     winner = _best(partial, offsets)
     most = rewards.size * rewards.dim
     return Draws(np.array([winner]), min(partial.reads, most), most, raced=1)
+
+
+def within(means: Vector, leader: int, widths: Vector, noise: float) -> Rows:
+    """Return the positions that are behind the leader by no more than their widths and two rounding errors.
+
+    ``noise`` is e: the means of both arms may be off by so much. Shapes: means, widths (m,).
+    """
+    return np.flatnonzero(means[leader] - means <= widths + 2.0 * noise)
 
 
 def _best(partial: PartialSums, offsets: Vector) -> int:
