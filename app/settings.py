@@ -128,6 +128,9 @@ class Settings(BaseSettings):
     max_campaigns_mb: Annotated[int, Field(ge=1)] = Field(
         1_024, description="Memory of the store for campaigns and their results. Beyond: 429."
     )
+    max_log_mb: Annotated[int, Field(ge=1)] = Field(
+        2_048, description="Memory of the store for the decision log. Beyond: its oldest rows go."
+    )
     log_level: LogLevel = Field("info", description="debug, info, warning or error.")
     log_format: LogFormat = Field(
         "auto", description="auto (lines for people on a terminal, JSON elsewhere), text or json."

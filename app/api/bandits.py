@@ -27,8 +27,10 @@ from app.api.limits import (
     MAX_HALF_LIFE_S,
     MAX_IDLE_TTL_S,
     MAX_K,
+    MAX_KEEP_S,
     MAX_PRIOR_STRENGTH,
     MAX_WAIT_S,
+    MIN_KEEP_S,
 )
 from app.api.merge_patch import as_json, merged, patch_model
 from app.api.services import BanditsDep
@@ -43,6 +45,7 @@ from app.services.formats.records import (
     BanditVersion,
     ExploreRule,
     HoldoutRule,
+    LogRule,
     RewardRule,
 )
 
@@ -126,6 +129,13 @@ class HoldoutBody(StrictModel):
     serve: Annotated[Literal["random"] | ServedArmsBody, WrapValidator(_random_or_arms)] = "random"
 
 
+class LogBody(StrictModel):
+    """This share of the decisions is kept with its rewards, for ``keep_s``."""
+
+    keep_s: Annotated[float, Field(ge=MIN_KEEP_S, le=MAX_KEEP_S)] = 604_800.0
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
 class BanditBody(StrictModel):
     """``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
     sub_ts searches; ``adaptive`` is the paper's ladder, its ratio ``eta`` (horizon^-1/2 if absent).
@@ -156,6 +166,7 @@ class BanditBody(StrictModel):
     context: ContextRuleBody | None = None
     interactions: Interactions | None = None
     holdout: HoldoutBody | None = None
+    log: LogBody | None = None
 
     @field_validator("prior")
     @classmethod
@@ -198,6 +209,7 @@ class BanditView(BaseModel):
     context: dict[str, Any] | None = None
     interactions: int | str | None = None
     holdout: dict[str, Any] | None
+    log: dict[str, Any] | None
     version: int
 
 
@@ -273,13 +285,14 @@ async def delete(bandit: str, bandits: BanditsDep) -> Response:
 
 def _record(body: BanditBody) -> BanditRecord:
     """The record of a body. Raises Invalid."""
-    settings = body.model_dump(exclude={"reward", "explore", "context", "interactions", "holdout"})
+    settings = body.model_dump(exclude={"reward", "explore", "context", "interactions", "holdout", "log"})
     explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
     wanted(body.filter)
     holdout = None if body.holdout is None else msgspec.convert(body.holdout.model_dump(), HoldoutRule)
     return BanditRecord(
         **settings,
         holdout=holdout,
+        log=None if body.log is None else LogRule(**body.log.model_dump()),
         reward=RewardRule(**body.reward.model_dump()),
         explore=explore,
         context=rule(body.context),

@@ -20,6 +20,7 @@ from app.services.campaigns.slates import SlateCampaigns
 from app.services.catalogues.catalogues import Catalogues
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.choosing.choosing import Choosing
+from app.services.decision_log.decision_log import DecisionLog
 from app.services.health.health import Health
 from app.services.learning.decisions import Decisions
 from app.services.learning.forgetting import Forgetting
@@ -39,6 +40,7 @@ class Services:
     center_campaigns: CenterCampaigns
     centers: CatalogueCenters
     choosing: Choosing
+    decision_log: DecisionLog
     decisions: Decisions
     filtered: FilteredViews
     forgetting: Forgetting
@@ -72,6 +74,7 @@ CataloguesDep = Annotated[Catalogues, _depends(lambda services: services.catalog
 CenterCampaignsDep = Annotated[CenterCampaigns, _depends(lambda services: services.center_campaigns)]
 CentersDep = Annotated[CatalogueCenters, _depends(lambda services: services.centers)]
 ChoosingDep = Annotated[Choosing, _depends(lambda services: services.choosing)]
+DecisionLogDep = Annotated[DecisionLog, _depends(lambda services: services.decision_log)]
 DecisionsDep = Annotated[Decisions, _depends(lambda services: services.decisions)]
 ForgettingDep = Annotated[Forgetting, _depends(lambda services: services.forgetting)]
 HealthDep = Annotated[Health, _depends(lambda services: services.health)]

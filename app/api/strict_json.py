@@ -191,15 +191,17 @@ class Parameters:
             hint = hints[name]
             marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
             dependency = next((mark.dependency for mark in marks if isinstance(mark, Depends)), None)
+            query = next((mark for mark in marks if isinstance(mark, Query)), None)
             if hint is Request:
                 readers.append((name, _request))
             elif dependency is not None:
                 readers.append((name, _dependency(dependency)))
             elif name in path_names:
                 readers.append((name, _path_reader(name, hint)))
-            elif any(isinstance(mark, Query) for mark in marks):
-                readers.append((name, _query_reader(name, hint, parameter.default)))
-                queries.add(name)
+            elif query is not None:
+                shown = query.alias or name  # "from" is no name in Python
+                readers.append((name, _query_reader(shown, hint, parameter.default)))
+                queries.add(shown)
             else:
                 body = (name, hint)
         return cls(frozenset(queries), readers, body)

@@ -57,8 +57,14 @@ class Metrics:
         )
         self.chores = Counter(
             "shortlist_chores",
-            "Decisions waited for to the end, idle learners forgotten, deletions finished.",
+            "Decisions waited for to the end, idle learners forgotten, deletions finished, rows dropped.",
             ["kind"],
+            registry=registry,
+        )
+        self.log_rows = Counter(
+            "shortlist_log_rows",
+            "Rows of the decision log written after their choices, and dropped since the store was slow.",
+            ["outcome"],
             registry=registry,
         )
         self.learners = Gauge("shortlist_cached_learners", "Learners in memory.", registry=registry)

@@ -26,6 +26,8 @@ from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
 from app.services.choosing.warm_up import WarmUp
+from app.services.decision_log.decision_log import DecisionLog
+from app.services.decision_log.row_buffer import Outcome, RowBuffer
 from app.services.health import holdings
 from app.services.health.expected_store import ExpectedStore
 from app.services.health.health import Health
@@ -49,6 +51,7 @@ from app.storage.redis_store import RedisStore
 from workers import index_maintenance
 from workers.chores import Chores
 from workers.leases import Leases
+from workers.log_retention import LogRetention
 from workers.reward_ingestion import RewardWorker, Step
 from workers.sharing import SharedWorker
 
@@ -116,6 +119,8 @@ class Service:
         warm_up = WarmUp(store, covers, ttl_ms=token_ttl_ms)
         self.filtered = self._closed_at_stop(FilteredViews(capacity_bytes=settings.filter_cache_mb << 20))
         tools = Tools(self.learners, self.filtered, self.independent, self.elimination, warm_up, covers)
+        self.rows = RowBuffer(store, reported=self._logged)
+        self.decision_log = DecisionLog(store, self.bandits)
         self.choosing = Choosing(
             store,
             tools,
@@ -123,6 +128,7 @@ class Service:
             self.decisions,
             sync=self.sync,
             token_ttl_ms=token_ttl_ms,
+            rows=self.rows,
         )
         entries = RewardEntries(
             self.catalogues,
@@ -161,6 +167,7 @@ class Service:
         )
         if self._worker is not None:
             self._ending.push_async_callback(self._worker.stop)
+        self._ending.push_async_callback(self.rows.close)
         self._background: list[asyncio.Task[None]] = []
         self._ending.push_async_callback(end, self._background)
 
@@ -184,9 +191,15 @@ class Service:
                 wake=self._worker.wake,
                 done=lambda kind, count: self.metrics.chores.labels(kind).inc(count),
             )
-            self._background.append(asyncio.create_task(chores.run()))
+            retention = LogRetention(
+                self.store,
+                most_bytes=self.settings.max_log_mb << 20,
+                done=lambda kind, count: self.metrics.chores.labels(kind).inc(count),
+            )
+            self._background += [asyncio.create_task(chores.run()), asyncio.create_task(retention.run())]
         self._background += [
             asyncio.create_task(self.sync.run()),
+            asyncio.create_task(self.rows.run()),
             asyncio.create_task(holdings.watch(self.store)),
             asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained)),
         ]
@@ -241,6 +254,9 @@ class Service:
         self._duplicate.inc(receipt.duplicate)
         for _, code in receipt.rejected:
             self.metrics.rewards.labels(code).inc()
+
+    def _logged(self, outcome: Outcome, count: int) -> None:
+        self.metrics.log_rows.labels(outcome).inc(count)
 
     def _maintained(self, outcome: index_maintenance.Outcome) -> None:
         self.metrics.index_builds.labels(outcome).inc()

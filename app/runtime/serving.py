@@ -34,6 +34,7 @@ from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
 from workers.chores import Chores
 from workers.leases import Leases
+from workers.log_retention import LogRetention
 from workers.reward_ingestion import RewardWorker
 
 log = logging.getLogger("shortlist")
@@ -150,8 +151,10 @@ async def _work(settings: Settings, store: RedisStore) -> None:
         loop.add_signal_handler(number, worker.stop)
     forgetting = Forgetting(store, worker, memories=(), token_ttl_ms=settings.token_ttl_s * 1_000)
     chores = Chores(store, forgetting, wake=worker.wake)
+    retention = LogRetention(store, most_bytes=settings.max_log_mb << 20)
     await leases.renew()
-    tasks = [asyncio.create_task(task) for task in (chores.run(), leases.run(), expected.run())]
+    running = (chores.run(), retention.run(), leases.run(), expected.run())
+    tasks = [asyncio.create_task(task) for task in running]
     log.info("the worker is ready")
     await worker.run()
     await end(tasks)

@@ -58,12 +58,12 @@ _PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NO
 
 # Each script, and the files that make it up.
 SCRIPTS = {
-    "activate": ("dedupe", "ledger", "waiting", "activate"),
+    "activate": ("dedupe", "ledger", "waiting", "rows", "activate"),
     "all_stored": ("tails", "all_stored"),
-    "append_defaults": ("log_tail", "dedupe", "ledger", "dedupe_keys", "waiting", "append_defaults"),
+    "append_defaults": ("log_tail", "dedupe", "ledger", "dedupe_keys", "waiting", "rows", "append_defaults"),
     "append_event": ("campaign_size", "append_event"),
     "append_forget": ("log_tail", "forget", "append_forget"),
-    "append_rewards": ("log_tail", "dedupe", "ledger", "dedupe_keys", "append_rewards"),
+    "append_rewards": ("log_tail", "dedupe", "ledger", "dedupe_keys", "rows", "append_rewards"),
     "apply": ("changes", "tails", "apply"),
     "backlog": ("backlog",),
     "change_bandit": ("change_bandit",),
@@ -81,22 +81,26 @@ SCRIPTS = {
     "erase_catalogue": ("erase_catalogue",),
     "erase_decisions": ("ledger", "waiting", "erase_decisions"),
     "erase_log": ("erase_log",),
+    "erase_rows": ("ledger", "rows", "erase_rows"),
     "erased": ("erased",),
     "expire": ("log_tail", "forget", "expire"),
     "holdings": ("ledger", "waiting", "holdings"),
     "join_workers": ("join_workers",),
     "lag": ("lag",),
-    "log_decision": ("dedupe", "ledger", "waiting", "log_decision"),
+    "log_decision": ("dedupe", "ledger", "waiting", "rows", "log_decision"),
     "put_event": ("ledger", "put_event"),
     "put_once": ("put_once",),
     "read_campaign": ("read_campaign",),
+    "read_rows": ("read_rows",),
     "replay_dead": ("log_tail", "replay_dead"),
     "reserve_campaign": ("reserve_campaign",),
     "save_snapshot": ("campaign_size", "save_snapshot"),
     "stored": ("tails", "stored"),
     "take_turns": ("ledger", "take_turns"),
     "trim_log": ("tails", "trim_log"),
+    "trim_rows": ("ledger", "rows", "trim_rows"),
     "upsert_arms": ("changes", "upsert_arms"),
+    "write_rows": ("dedupe", "ledger", "rows", "write_rows"),
 }
 
 

@@ -44,6 +44,9 @@
     {p:<n>}:event:<member>/<event>               string  the choice made for an event       ttl_ms
     {p:<n>}:events:<member>                      zset    event, until when it is kept       ttl_ms
     {p:<n>}:ledger                               hash    bytes held, by kind (ledger.lua)   for ever
+    {p:<n>}:rows:<bandit uid>/<learner>          hash    <ms>-<decision id> -> row          until trimmed
+    {p:<n>}:row-times:<bandit uid>               zset    <field>/<learner> (see below)      until trimmed
+    {p:<n>}:row-logs                             hash    bandit uid -> keep_ms (see below)  with the bandit
 
 The part in braces is the hash tag. Redis Cluster keeps all keys with the same tag on one node, and every
 script has keys of one tag only. In seen and seen-first <learner> carries its length, so that no two pairs
@@ -72,6 +75,11 @@ and after a checkpoint there is no tail. No entry that is in a tail is trimmed.
 A key named changes holds, for each thing that changed, only its last change, and CHANGES_KEPT things at most.
 A process that knows a version, or a watermark, reads there what has changed since; if that was too long ago,
 it reads everything.
+
+Rows of the decision log are fields of the hash of their learner; the ms is when it was decided, with 13
+digits. Members of row-times, all scores 0, name the rows of all learners of a bandit, the oldest first.
+row-logs has two fields of a bandit: its uid holds how long rows are kept, in ms, and "<uid>:from" the ms
+before which rows were dropped, and are not made again. What a row is: rows.lua.
 
 <member> is "<bandit uid>/<learner>", or that and "/<decision id>". Entries of a forgotten learner are deleted
 from the log once they are folded, so the entries that are left are in order, but their numbers have gaps.
@@ -282,6 +290,23 @@ def events(partition: int, learner: LearnerId) -> str:
 
 def ledger(partition: int) -> str:
     return f"{_partition(partition)}ledger"
+
+
+def rows(partition: int, learner: LearnerId) -> str:
+    """Key of one learner; with an empty name the stem that scripts complete."""
+    return f"{_partition(partition)}rows:{learner.member}"
+
+
+def row_field(issued_ms: int, decision_id: str) -> str:
+    return f"{issued_ms:013}-{decision_id}"
+
+
+def row_times(partition: int, bandit_uid: str) -> str:
+    return f"{_partition(partition)}row-times:{bandit_uid}"
+
+
+def row_logs(partition: int) -> str:
+    return f"{_partition(partition)}row-logs"
 
 
 def _delimited(learner: LearnerId) -> str:

@@ -8,6 +8,7 @@ import re
 from app.storage import redis_keys as keys
 from app.storage.learner_id import LearnerId
 from app.storage.redis_client import Argument
+from app.storage.redis_decision_rows import erase_all_rows, erase_rows
 from app.storage.redis_part import RedisPart, check_positive
 from app.storage.redis_registry import drop_states
 
@@ -42,6 +43,7 @@ class RedisLearnerTraces(RedisPart):
         await self._erase_dead_letters(partition, learner, entry_id)
         await self._erase_decisions(partition, f"{learner.member}/*")
         await self._erase_events(partition, learner)
+        await erase_rows(self._redis, partition, learner, entry_id)
         await self._redis.script("erased", [keys.erase(partition)], [learner.member, entry_id])
         return True
 
@@ -53,6 +55,7 @@ class RedisLearnerTraces(RedisPart):
             await self._erase_decisions(partition, f"{uid}/*")
             await self._erase_members(partition, f"{uid}/*")
             await self._erase_dedupe_keys(partition, uid)
+            await erase_all_rows(self._redis, partition, uid)
             await self._erase_entries(partition, everybody, "+")
             await self._erase_dead_letters(partition, everybody, "+")
         await self._erase_keys(uid)

@@ -8,6 +8,7 @@ from app.errors import Invalid
 from app.storage import redis_keys as keys
 from app.storage.protocol import Appended, DeadLetter, Lag, LearnerId, LogEntry, RewardWrite, Trimmed
 from app.storage.redis_client import Argument
+from app.storage.redis_decision_rows import field_of, row_keys
 from app.storage.redis_part import UID_LENGTH, RedisPart, check_positive, log_entry, optional
 
 _TRIM_STEP = 256
@@ -21,7 +22,7 @@ class RedisRewardLog(RedisPart):
             return []
         names = [keys.log(partition), keys.watermark(partition)]
         names += [keys.refused(partition), keys.seen_ends(partition), keys.ledger(partition)]
-        arguments: list[Argument] = [self._room.of("dedupe", partition), 0]
+        arguments: list[Argument] = [self._room.of("dedupe", partition), 0, len(rewards)]
         length = 0
         for reward in rewards:
             home, dedupe = _dedupe_keys(partition, reward)
@@ -30,6 +31,13 @@ class RedisRewardLog(RedisPart):
             arguments += dedupe
             length += len(home) + len(dedupe[2]) + len(dedupe[3])
         arguments[1] = 4 * length  # bytes of UTF-8, at most
+        logged = [(place, item.logged) for place, item in enumerate(rewards, 1) if item.logged is not None]
+        if logged:
+            names += [keys.deleted(partition), keys.row_logs(partition)]
+        for place, item in logged:
+            row = item.row
+            names += row_keys(partition, row.decision.learner)[2:]
+            arguments += (place, field_of(row), row.keep_ms, row.record, item.reward)
         held, answers = await self._redis.script("append_rewards", names, arguments)
         if held:
             self._room.taken("dedupe", partition, held)

@@ -15,6 +15,7 @@ from app.storage.redis_arms import RedisArms
 from app.storage.redis_campaigns import RedisCampaigns
 from app.storage.redis_choices import RedisChoices
 from app.storage.redis_client import RedisClient
+from app.storage.redis_decision_rows import RedisDecisionRows
 from app.storage.redis_holdings import RedisHoldings
 from app.storage.redis_learner_states import RedisLearnerStates
 from app.storage.redis_learner_traces import RedisLearnerTraces
@@ -33,6 +34,7 @@ class RedisStore(
     RedisLearnerStates,
     RedisLearnerTraces,
     RedisWaitingDecisions,
+    RedisDecisionRows,
     RedisChoices,
     RedisCampaigns,
     RedisWriteOnce,

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from app.storage import redis_keys as keys
 from app.storage.learner_id import DecisionId, LearnerId
-from app.storage.protocol import Activated, DefaultWrite, Due, Kind
+from app.storage.protocol import Activated, DefaultWrite, Due, Kind, RowWrite
 from app.storage.redis_client import Argument
+from app.storage.redis_decision_rows import field_of, row_keys
 from app.storage.redis_part import RedisPart, optional
 from app.storage.room import full
 
@@ -25,12 +26,17 @@ class RedisWaitingDecisions(RedisPart):
         due_ms: int,
         expires_ms: int,
         known_entry: int | None = None,
+        row: RowWrite | None = None,
     ) -> None:
         partition = self._partition(decision.learner)
         names = [keys.decisions(partition), keys.due(partition)]
         names += [keys.refused(partition), keys.ledger(partition)]
         arguments: list[Argument] = [decision.member, record, due_ms, expires_ms, optional(known_entry)]
         arguments.append(self._room.of("waiting", partition))
+        if row is not None:
+            learner = decision.learner
+            names += [*row_keys(partition, learner), keys.forgotten(partition, learner)]
+            arguments += (*learner, row.issued_ms, field_of(row), row.keep_ms, row.record)
         held = await self._redis.script("log_decision", names, arguments)
         if held:
             self._room.taken("waiting", partition, held)
@@ -45,6 +51,7 @@ class RedisWaitingDecisions(RedisPart):
         ttl_ms: int,
         record: bytes | None,
         due_ms: int,
+        row: RowWrite | None = None,
     ) -> Activated:
         partition = self._partition(decision.learner)
         names = [keys.active(partition, decision), keys.decisions(partition), keys.due(partition)]
@@ -56,6 +63,9 @@ class RedisWaitingDecisions(RedisPart):
         arguments: list[Argument] = [decision.member, ttl_ms, record or b"", due_ms, issued_ms]
         arguments += (optional(known_entry), expires_ms)
         arguments += [self._room.of(kind, partition) for kind in _ACTIVATION]
+        if row is not None:
+            names += row_keys(partition, decision.learner)
+            arguments += (*decision.learner, field_of(row), row.keep_ms, row.record)
         answer, *held = await self._redis.script("activate", names, arguments)
         for kind, there in zip(_ACTIVATION, held, strict=False):
             self._room.taken(kind, partition, there)
@@ -97,9 +107,12 @@ class RedisWaitingDecisions(RedisPart):
             learner = write.decision.learner
             ends_ms = keys.seen_ends_ms(write.expires_ms)
             names += (keys.seen_until(partition, ends_ms), keys.forgotten(partition, learner))
+            names.append(keys.rows(partition, learner))
             arguments += (write.decision.member, *learner)
             arguments += (write.issued_ms, optional(write.known_entry), write.payload)
             arguments += (ends_ms, keys.seen_first_field(learner, write.decision_key))
+            field = keys.row_field(write.issued_ms, write.decision.id) if write.logged else ""
+            arguments += (field, write.logged)
         last: bytes | None = await self._redis.script("append_defaults", names, arguments)
         return last.decode() if last else None
 

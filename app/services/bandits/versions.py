@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from app.errors import NotFound, QuotaReached
 from app.services.formats.pages import decode_number, encode_cursor
@@ -89,6 +89,23 @@ class BanditVersions:
                 "rewarded: change it less often, or wait"
             )
         return (oldest,)
+
+
+class StoredVersions:
+    """All bandits as they are stored now, by uid; read again when the registry has changed."""
+
+    def __init__(self, store: RegistryStore) -> None:
+        self._store = store
+        self._registry_version = -1
+        self._versions: Mapping[str, BanditVersion] = {}
+
+    async def all(self) -> Mapping[str, BanditVersion]:
+        """Raises Unavailable."""
+        if await self._store.registry_version() != self._registry_version:
+            registry = await self._store.registry()
+            self._versions = dict(map(split_version, registry.bandits.values()))
+            self._registry_version = registry.version
+        return self._versions
 
 
 def _following(version: BanditVersion, record: BanditRecord) -> BanditVersion:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,17 +25,30 @@ from app.services.choosing.baseline import baseline
 from app.services.choosing.choice import Choice, ChosenArm, choice_of, record_of
 from app.services.choosing.elimination_state import Sets
 from app.services.choosing.holdout import Group, group_of, named, serving, unit_of
+from app.services.choosing.log_part import log_part
 from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
 from app.services.choosing.rules import NO_RULES, Rules
+from app.services.decision_log.row_buffer import RowBuffer
+from app.services.decision_log.shares import is_logged
+from app.services.formats.logged import LogPart
 from app.services.formats.records import context_to_bytes
 from app.services.learning.decisions import Decisions
-from app.services.learning.tokens import Decision, TokenSigner, new_decision_id
+from app.services.learning.row_writes import row_of
+from app.services.learning.tokens import (
+    Decision,
+    TokenSigner,
+    decision_of,
+    new_decision_id,
+    raw_of,
+    text_of,
+)
 from app.services.replicas.sync import Sync
-from app.storage.protocol import Events, LearnerId
+from app.storage.protocol import Events, LearnerId, RowWrite
 
 LOGGED_TOGETHER = 100
+SEED_BITS = 62  # of a seed that is drawn: one that a request may ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +75,14 @@ class ChooseRequest:
     context: object = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A choice, and its row in the decision log: None of one that is not logged, or not yet."""
+
+    choice: Choice
+    row: RowWrite | None
+
+
 class Choosing:
     """The decisions of all bandits."""
 
@@ -73,8 +95,10 @@ class Choosing:
         *,
         sync: Sync,
         token_ttl_ms: int,
+        rows: RowBuffer,
     ) -> None:
         self._store = store
+        self._rows = rows
         self._tools = tools
         self._signer = signer
         self._decisions = decisions
@@ -87,19 +111,19 @@ class Choosing:
 
         Raises NoArms, Invalid (key against scope, context), Unavailable (a learner that is not in memory).
         """
-        choice = await self._choice(bandit, request)
-        await self._wait_for_rewards(bandit, [choice])
-        return choice
+        made = await self._choice(bandit, request)
+        await self._log(bandit, [made])
+        return made.choice
 
     async def choose_batch(self, bandit: Bandit, requests: Sequence[ChooseRequest]) -> list[Choice]:
         """``choose`` for each, all or none: an error names the place of its request in the body."""
-        choices: list[Choice] = []
+        made: list[_Made] = []
         for place, request in enumerate(requests):
             await turn()  # a choice from memory awaits nothing
             with within(("body", "requests", place)):
-                choices.append(await self._choice(bandit, request))
-        await self._wait_for_rewards(bandit, choices)
-        return choices
+                made.append(await self._choice(bandit, request))
+        await self._log(bandit, made)
+        return [each.choice for each in made]
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """What the policy has left of the arms for a learner. Raises NotFound: it eliminates none."""
@@ -108,30 +132,35 @@ class Choosing:
             raise NotFound(f"no such thing: the policy {bandit.record.policy} eliminates no arms")
         return await sets(self._tools, bandit, learner)
 
-    async def _choice(self, bandit: Bandit, request: ChooseRequest) -> Choice:
+    async def _choice(self, bandit: Bandit, request: ChooseRequest) -> _Made:
         """A new choice, or the one that was made for this event before."""
         learner = bandit.learner_for(request.key)
         context = bandit.encoded(request.context)
         if request.event_id is None:
             return await self._new_choice(bandit, learner, request, context)
-        made = await self._store.get_event(learner, request.event_id)
-        if made is None:
-            choice = await self._new_choice(bandit, learner, request, context)
-            record = record_of(choice)
-            made = await self._store.put_event(learner, request.event_id, record, ttl_ms=self._token_ttl_ms)
-            if made == record:
-                return choice
-        return choice_of(made)
+        kept = await self._store.get_event(learner, request.event_id)
+        if kept is None:
+            made = await self._new_choice(bandit, learner, request, context)
+            record = record_of(made.choice)
+            kept = await self._store.put_event(learner, request.event_id, record, ttl_ms=self._token_ttl_ms)
+            if kept == record:
+                return made
+        return _made_before(bandit, choice_of(kept))
 
     async def _new_choice(
         self, bandit: Bandit, learner: LearnerId, request: ChooseRequest, context: Numbers32 | None
-    ) -> Choice:
+    ) -> _Made:
         """Select arms by the bandit's policy, and sign the decision."""
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         decision_id = new_decision_id()
         group = _group(bandit, request, decision_id)
         select = _selection_of(bandit, request, group)
-        rng = self._rng if request.seed is None else _seeded(request.seed, bandit.name, request.key)
+        seed = request.seed
+        rule = bandit.record.log
+        logged = rule is not None and is_logged(decision_id, rule.share)
+        if logged and seed is None:
+            seed = random.getrandbits(SEED_BITS)  # so that the choice can be made again
+        rng = self._rng if seed is None else _seeded(seed, bandit.name, request.key)
         ask = Ask(
             bandit,
             learner,
@@ -158,8 +187,13 @@ class Choosing:
         if not len(selection.found.rows):
             raise NoArms("no arm of the catalogue is eligible")
         ids = list(map(selection.moment.view.id_of, selection.found.rows.tolist()))
-        token = self._sign(ask, selection, ids, decision_id, deferred=not request.activate)
-        return _answer(ask, selection, ids, token, group=group, stale_s=stale_s)
+        part = None
+        if logged and seed is not None:
+            part = log_part(request, ask, selection, seed=seed, group=group)
+        decision = self._decision(ask, selection, ids, decision_id, part, deferred=not request.activate)
+        raw = self._signer.sign_raw(decision)
+        choice = _answer(ask, selection, ids, text_of(raw), group=group, stale_s=stale_s)
+        return _Made(choice, None if decision.deferred else row_of(bandit, decision, raw))
 
     async def _check_pins(self, ask: Ask) -> None:
         """Raise Invalid, naming every pinned arm that is not in the catalogue."""
@@ -173,36 +207,56 @@ class Choosing:
         places = [(("body", "rules", "pin", place, "arm"), "no arm of this id") for place in missing]
         raise Invalid.many(places)
 
-    def _sign(
-        self, ask: Ask, selection: Selection, ids: list[str], decision_id: str, *, deferred: bool
-    ) -> str:
+    def _decision(
+        self,
+        ask: Ask,
+        selection: Selection,
+        ids: list[str],
+        decision_id: str,
+        logged: LogPart | None,
+        *,
+        deferred: bool,
+    ) -> Decision:
         view, rows = selection.moment.view, selection.found.rows.tolist()
         now_ms = time.time_ns() // 1_000_000
-        return self._signer.sign(
-            Decision(
-                *ask.learner,
-                decision_id,
-                now_ms,
-                now_ms + self._token_ttl_ms,
-                ids,
-                [view.revision_of(row) for row in rows],
-                deferred,
-                self._tools.learners.newest_entry(ask.learner),
-                ask.bandit.version.number,
-                None if ask.context is None else context_to_bytes(ask.context),
-            )
+        return Decision(
+            *ask.learner,
+            decision_id,
+            now_ms,
+            now_ms + self._token_ttl_ms,
+            ids,
+            [view.revision_of(row) for row in rows],
+            deferred,
+            self._tools.learners.newest_entry(ask.learner),
+            ask.bandit.version.number,
+            None if ask.context is None else context_to_bytes(ask.context),
+            logged,
         )
 
-    async def _wait_for_rewards(self, bandit: Bandit, choices: Sequence[Choice]) -> None:
-        """Log the decisions that wait for rewards, before anybody sees them.
+    async def _log(self, bandit: Bandit, made: Sequence[_Made]) -> None:
+        """Keep the decisions that wait for rewards, before anybody sees them, and their rows with them.
 
-        A choice that was made for an event before waits as it did by the version that made it.
+        Other rows are written later. A choice that was made for an event before waits as it did by the
+        version that made it.
         """
         number, waits = bandit.version.number, bandit.record.reward.wait_s is not None
-        choices = [choice for choice in choices if waits or choice.bandit_version != number]
+        choices = [each.choice for each in made if waits or each.choice.bandit_version != number]
         for start in range(0, len(choices), LOGGED_TOGETHER):
             together = choices[start : start + LOGGED_TOGETHER]
             await asyncio.gather(*(self._decisions.log(choice.decision) for choice in together))
+        if not waits:
+            for each in made:
+                if each.row is not None:
+                    self._rows.add(each.row)
+
+
+def _made_before(bandit: Bandit, choice: Choice) -> _Made:
+    """A choice that was made for the event before. Its row may have been lost: it is written again."""
+    if bandit.record.log is None:
+        return _Made(choice, None)
+    raw = raw_of(choice.decision)
+    decision = decision_of(raw)
+    return _Made(choice, None if decision.deferred else row_of(bandit, decision, raw))
 
 
 def _answer(

@@ -24,9 +24,9 @@ def decode_cursor(cursor: str) -> str:
         padded = cursor + "=" * (-len(cursor) % 4)
         position = base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
     except (ValueError, binascii.Error):
-        raise _foreign() from None
+        raise foreign() from None
     if encode_cursor(position) != cursor:
-        raise _foreign()
+        raise foreign()
     return position
 
 
@@ -34,11 +34,12 @@ def decode_number(cursor: str) -> int:
     """The cursor of a list that is ordered by a number below 2^63."""
     position = decode_cursor(cursor)
     if not NUMBER.fullmatch(position):
-        raise _foreign()
+        raise foreign()
     return int(position)
 
 
-def _foreign() -> Invalid:
+def foreign() -> Invalid:
+    """The refusal of a cursor that the list has not made."""
     return Invalid("the cursor is not one of this list", loc=("query", "cursor"))
 
 

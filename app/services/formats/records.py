@@ -89,6 +89,17 @@ class HoldoutRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     serve: Literal["random"] | ServedArms = "random"
 
 
+class LogRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """This share of the decisions is logged with its rewards, and kept for so long."""
+
+    keep_s: float = 604_800.0
+    share: float = 1.0
+
+    @property
+    def keep_ms(self) -> int:
+        return round(1_000 * self.keep_s)
+
+
 class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a bandit is made with.
 
@@ -120,6 +131,7 @@ class BanditRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interactions: int | Literal["all"] | msgspec.UnsetType = msgspec.UNSET
     directions: bytes | msgspec.UnsetType = msgspec.UNSET
     holdout: HoldoutRule | None = None
+    log: LogRule | None = None
 
 
 # Whether a bandit's field may be changed later: None, or why it may not. A row for each field of a body.
@@ -145,6 +157,7 @@ CHANGES: Mapping[str, str | None] = {
     "filter": None,
     "gamma": None,
     "holdout": None,
+    "log": None,
     "context": "a learner's numbers belong to those of the context",
     "interactions": "a learner has numbers for each direction",
 }
@@ -203,6 +216,7 @@ class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):
     """A decision that waits for rewards, with what its defaults need.
 
     ``payloads``      for each arm, the payload of the entry that its default makes
+    ``places``        of the arms among those of the decision, if it has a row in the decision log
     ``known_entry``   as in ``storage.protocol.RewardWrite``
     """
 
@@ -214,6 +228,7 @@ class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):
     arms: list[str]
     payloads: list[bytes]
     known_entry: int | None = None
+    places: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

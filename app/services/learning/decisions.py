@@ -21,7 +21,9 @@ import msgspec
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.turns import turn
 from app.services.catalogues.catalogues import Catalogues
-from app.services.formats.records import LoggedDecision, pack, reward_payload, unpack
+from app.services.formats.logged import RewardOfRow, reward_bytes
+from app.services.formats.records import LoggedDecision, RewardPayload, pack, reward_payload, unpack
+from app.services.learning.row_writes import row_of
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
 from app.storage.protocol import Activated, DecisionId, DefaultWrite, LearnerTraces, WaitingDecisions
 
@@ -78,6 +80,7 @@ class Decisions:
             due_ms=due_ms,
             expires_ms=decision.expires_ms,
             known_entry=decision.known_entry,
+            row=row_of(bandit, decision, token),
         )
 
     async def activate(self, tokens: Sequence[str]) -> Activation:
@@ -105,9 +108,9 @@ class Decisions:
         bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
         if bandit is None:
             return "unknown_bandit"
-        return await self._activate(bandit, decision, now_ms) if decision.deferred else "duplicate"
+        return await self._activate(bandit, decision, token, now_ms) if decision.deferred else "duplicate"
 
-    async def _activate(self, bandit: Bandit, decision: Decision, now_ms: int) -> Activated:
+    async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> Activated:
         record, due_ms = None, 0
         if bandit.record.reward.wait_s is not None:
             record, due_ms = await self._record(bandit, decision, now_ms)
@@ -120,17 +123,19 @@ class Decisions:
             ttl_ms=decision.expires_ms - now_ms + DEDUPE_MARGIN_MS,
             record=record,
             due_ms=due_ms,
+            row=row_of(bandit, decision, token),
         )
 
     async def _record(self, bandit: Bandit, decision: Decision, from_ms: int) -> tuple[bytes, int]:
         """The record to log, and when it is due. An arm whose features are gone is left out of it."""
         rule, context = bandit.record.reward, decision.encoded_context
-        arms, payloads = [], []
-        for arm, revision in zip(decision.arms, decision.revisions, strict=True):
+        arms, payloads, places = [], [], []
+        for place, (arm, revision) in enumerate(zip(decision.arms, decision.revisions, strict=True)):
             await turn()
             features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
             if features is not None:
                 arms.append(arm)
+                places.append(place)
                 lifted = bandit.lifted(features, context)
                 default = rule.default or 0.0
                 payloads.append(reward_payload(bandit.record, lifted, default, decision.issued_ms))
@@ -143,6 +148,7 @@ class Decisions:
             arms,
             payloads,
             decision.known_entry,
+            None if decision.logged is None else places,
         )
         due_ms = min(from_ms + round(1_000 * (rule.wait_s or 0.0)), decision.expires_ms)
         return pack(record), due_ms
@@ -165,11 +171,12 @@ async def hidden_of(store: WaitingDecisions, deferred: Mapping[int, Decision]) -
 
 
 def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]]) -> list[DefaultWrite]:
-    """The defaults of logged decisions, one for each arm. A decision that cannot be read has none."""
-    writes = []
+    """The defaults of waiting decisions, one for each arm. A decision that cannot be read has none."""
+    writes, now_ms = [], time.time_ns() // 1_000_000
     for identity, data in decisions:
         try:
             decision = unpack(data, LoggedDecision)
+            logged = _logged_defaults(decision, now_ms)
         except msgspec.DecodeError:
             log.exception("a logged decision cannot be read and gets no default")
             continue
@@ -181,7 +188,20 @@ def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]]) -> list[DefaultWr
                 decision.expires_ms,
                 payload,
                 decision.known_entry,
+                default,
             )
-            for arm, payload in zip(decision.arms, decision.payloads, strict=True)
+            for arm, payload, default in zip(decision.arms, decision.payloads, logged, strict=True)
         ]
     return writes
+
+
+def _logged_defaults(decision: LoggedDecision, now_ms: int) -> list[bytes]:
+    """What the decision log keeps of the default of each arm; nothing of a decision without a row."""
+    if decision.places is None:
+        return [b""] * len(decision.arms)
+    values = [unpack(payload, RewardPayload).value for payload in decision.payloads]
+    after_ms = now_ms - decision.issued_ms
+    return [
+        reward_bytes(RewardOfRow(place, value, after_ms, default=True))
+        for place, value in zip(decision.places, values, strict=True)
+    ]

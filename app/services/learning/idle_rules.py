@@ -10,27 +10,24 @@ When that time has come the bandit is asked what holds now:
 
 from __future__ import annotations
 
-from app.services.formats.records import BanditVersion, split_version
+from app.services.bandits.versions import StoredVersions
 from app.storage.protocol import RegistryStore
 
 LOOK_AGAIN_MS = 86_400_000
 
 
 class IdleRules:
-    """The rules of all bandits, read again when the registry has changed."""
+    """The rules of all bandits."""
 
     def __init__(self, store: RegistryStore) -> None:
-        self._store = store
-        self._registry_version = -1
-        self._versions: dict[str, BanditVersion] = {}
+        self._versions = StoredVersions(store)
 
     async def lives_until(self, bandit_uid: str, now_ms: int) -> int:
         """Until when a learner of the bandit lives whose time has come by ``now_ms``.
 
         It is idle when that is not later. Raises Unavailable.
         """
-        await self._refresh()
-        version = self._versions.get(bandit_uid)
+        version = (await self._versions.all()).get(bandit_uid)
         if version is None:
             return 0  # the bandit is deleted
         if version.record.idle_ttl_s is None:
@@ -38,9 +35,3 @@ class IdleRules:
         if not version.idle_since_ms:
             return 0
         return version.idle_since_ms + round(1_000 * version.record.idle_ttl_s)
-
-    async def _refresh(self) -> None:
-        if await self._store.registry_version() != self._registry_version:
-            registry = await self._store.registry()
-            self._versions = dict(map(split_version, registry.bandits.values()))
-            self._registry_version = registry.version

@@ -13,6 +13,7 @@ from app.algorithms.types import Vector
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.records import RewardRule, reward_payload
+from app.services.learning.row_writes import logged_reward
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
 from app.storage.protocol import LearnerId, RewardWrite
 
@@ -111,6 +112,9 @@ class RewardEntries:
             payload=reward_payload(bandit.record, lifted, reward.value, decision.issued_ms),
             expires_ms=decision.expires_ms,
             known_entry=decision.known_entry,
+            logged=logged_reward(
+                bandit, decision, reward.decision, arm=arm, value=reward.value, now_ms=now_ms
+            ),
         )
         return write, decision
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import ShortlistError
+from app.services.formats.logged import LogPart
 from app.services.formats.records import bytes_to_context
 from app.storage.protocol import DecisionId, LearnerId
 
@@ -36,6 +37,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``known_entry`` number of the newest entry of the reward log that was known, of the learner's partition
     ``bandit_version``  the version of the bandit, by whose terms it is rewarded
     ``context``     as it was encoded, float32
+    ``logged``      what its row of the decision log holds besides; None: it is not logged
 
     Fields at the end, after the first nine, are not written where they are as if absent.
     """
@@ -51,6 +53,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     known_entry: int | None = None
     bandit_version: int = 1
     context: bytes | None = None
+    logged: LogPart | None = None
 
     @property
     def identity(self) -> DecisionId:
@@ -110,8 +113,12 @@ class TokenSigner:
         self._secret = secrets[current]
 
     def sign(self, decision: Decision) -> str:
+        return text_of(self.sign_raw(decision))
+
+    def sign_raw(self, decision: Decision) -> bytes:
+        """``raw_of`` what ``sign`` makes."""
         signed = self._number + self._encode(_written(decision))
-        return text_of(signed + _tag(self._secret, signed))
+        return signed + _tag(self._secret, signed)
 
     def verify(self, token: str, *, now_ms: int) -> Decision:
         """Return what was signed. Raises BadToken: ``invalid_token`` (forged, damaged) or ``expired``."""

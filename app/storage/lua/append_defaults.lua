@@ -1,9 +1,10 @@
--- KEYS   log, watermark, decisions, due, ledger, seen-ends, then for each default: seen-until, forgotten
+-- KEYS   log, watermark, decisions, due, ledger, seen-ends, then for each default: seen-until, forgotten, rows
 -- ARGV   number of decisions, their members, then for each default: member, bandit uid, learner, issued_ms,
---        known entry or '', payload, the last of the ms in the name of seen-until, decision key
+--        known entry or '', payload, the last of the ms in the name of seen-until, decision key;
+--        field of the row of the decision and what is put at its end, or '' and '' without one
 -- Result id of the last entry that was appended, or nil
 -- Effect in one step: of the decisions that are still logged, every arm without a reward whose learner was not
---        forgotten gets its default; its decision key says so ('d'). Then the decisions are removed, so that
+--        forgotten gets its default; its decision key says so ('d'), and the row of the decision if there is one. Then the decisions are removed, so that
 --        repeated, or done by another worker at the same time, it changes nothing. Dedupe keys are counted, and
 --        never refused: a decision that waits is owed its default.
 local log, decisions, due, ends = KEYS[1], KEYS[3], KEYS[4], KEYS[6]
@@ -13,10 +14,10 @@ local logged, decided = {}, tonumber(ARGV[1])
 for a = 2, decided + 1 do
   logged[ARGV[a]] = redis.call('HEXISTS', decisions, ARGV[a]) == 1
 end
-for i = 1, (#ARGV - 1 - decided) / 8 do
-  local home, forgotten = unpack(KEYS, 5 + 2 * i, 6 + 2 * i)
-  local a = 1 + decided + 8 * (i - 1)
-  local member, bandit, learner, issued, known, payload, last_ms, first = unpack(ARGV, a + 1, a + 8)
+for i = 1, (#ARGV - 1 - decided) / 10 do
+  local home, forgotten, rows = unpack(KEYS, 4 + 3 * i, 6 + 3 * i)
+  local a = 1 + decided + 10 * (i - 1)
+  local member, bandit, learner, issued, known, payload, last_ms, first, field, reward = unpack(ARGV, a + 1, a + 10)
   if
     logged[member]
     and not is_forgotten(forgotten, issued, known)
@@ -24,6 +25,9 @@ for i = 1, (#ARGV - 1 - decided) / 8 do
   then
     last = next()
     redis.call('XADD', log, last, 'b', bandit, 'l', learner, 'f', '1', 'p', payload)
+    if field ~= '' then
+      add_reward(rows, field, reward)
+    end
   end
 end
 if last then
@@ -32,4 +36,5 @@ end
 for member, _ in pairs(logged) do
   wait_no_longer(KEYS[5], decisions, due, member)
 end
+count_rows(KEYS[5])
 return last

@@ -1,15 +1,19 @@
 -- KEYS   log, watermark, refused, seen-ends, ledger; then for each reward: the hash of the dedupe keys of its
---        decision (seen-until), or its dedupe key when it has no decision; forgotten
--- ARGV   most bytes of dedupe keys, how long the names of those below are together; then for each reward: bandit
---        uid, learner, issued_ms, known entry or '', payload; of a decision expires_ms, the last of the ms in the
---        name of its hash, dedupe key, decision key or ''; without a decision '', ttl_ms, '', ''
+--        decision (seen-until), or its dedupe key when it has no decision; forgotten; then, if decisions of some are
+--        in the decision log: deleted, row-logs, and for each of them: rows, row-times
+-- ARGV   most bytes of dedupe keys, how long the names of those below are together, number of rewards; then for each
+--        reward: bandit uid, learner, issued_ms, known entry or '', payload; of a decision expires_ms, the last of
+--        the ms in the name of its hash, dedupe key, decision key or ''; without a decision '', ttl_ms, '', '';
+--        then for each whose decision is in the decision log: its place from 1, field of the row, keep_ms, record of
+--        the row, what is put at the end of the row
 -- Result {bytes of dedupe keys that are held now, {for each reward its entry id, or 'duplicate ' and the id of the
 --        newest entry, or 'forgotten', or 'expired'}}, or {-1, {}} when there is no room for all that are new
 -- Effect in one step: every reward whose learner was not forgotten after its decision, whose decision is not
 --        refused as expired and whose dedupe key is new is appended. Its dedupe keys are then taken, and counted:
 --        those of a decision until all that expires as early is refused, others for ttl_ms. One that comes after
---        its default was counted ('d') is marked as its replacement ('r'). Repeated, it changes nothing. Without
---        room for all new dedupe keys nothing is done.
+--        its default was counted ('d') is marked as its replacement ('r'). It is put at the end of the row of its
+--        decision, which is made if it is not there. Repeated, it changes nothing. Without room for all new dedupe
+--        keys nothing is done.
 local log, refused, ends, ledger = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
 local next, newest, now, number = next_id(log, KEYS[2])
 local is_refused = refusals(refused)
@@ -22,14 +26,14 @@ local function part_for(ttl_ms)
   return part
 end
 
-local part = ARGV[8] == '' and part_for(ARGV[9]) or part_of(ARGV[9]) -- what nearly always all of them add to
+local part = ARGV[9] == '' and part_for(ARGV[10]) or part_of(ARGV[10]) -- what nearly always all of them add to
 local bytes, part_held = held(ledger, 'dedupe', now, part)
 before[part] = part_held or '0'
-local room, rewards = tonumber(ARGV[1]), (#ARGV - 2) / 9
+local room, rewards = tonumber(ARGV[1]), tonumber(ARGV[3])
 if bytes + 2 * KEY * rewards + rounded_up(tonumber(ARGV[2])) > room then -- if all were new
   local new = {} -- bytes of each that is
-  for a = 3, #ARGV, 9 do
-    local k = 6 + 2 * (a - 3) / 9
+  for i = 1, rewards do
+    local a, k = 9 * i - 5, 4 + 2 * i
     local _, _, issued, known, _, expires, _, name, first = unpack(ARGV, a, a + 8)
     local home, counts = KEYS[k], not is_forgotten(KEYS[k + 1], issued, known)
     if counts and expires == '' and redis.call('EXISTS', home) == 0 then
@@ -50,10 +54,28 @@ if bytes + 2 * KEY * rewards + rounded_up(tonumber(ARGV[2])) > room then -- if a
   end
 end
 
+-- Where the row of each reward is, among the keys and the arguments.
+local logged = {}
+for i = 1, (#ARGV - 3 - 9 * rewards) / 5 do
+  local a = 9 * rewards + 5 * i - 1
+  logged[tonumber(ARGV[a])] = { 6 + 2 * rewards + 2 * i, a }
+end
+
+local function log_reward(row, bandit, learner, known)
+  local rows, times = unpack(KEYS, row[1], row[1] + 1)
+  local _, field, keep_ms, record, reward = unpack(ARGV, row[2], row[2] + 4)
+  local logs = KEYS[7 + 2 * rewards]
+  if is_kept(KEYS[6 + 2 * rewards], logs, bandit, field) then
+    redis.call('HSETNX', logs, bandit, keep_ms)
+    keep_row(rows, times, field, learner, known, record)
+    add_reward(rows, field, reward)
+  end
+end
+
 local outcome, k = {}, 4
 for i = 1, rewards do
   k = k + 2
-  local home, a = KEYS[k], 9 * i - 6
+  local home, a = KEYS[k], 9 * i - 5
   local bandit, learner, issued, known, payload, expires, ends_ms, name, first = unpack(ARGV, a, a + 8)
   local kind, status = '1', nil
   if is_forgotten(KEYS[k + 1], issued, known) then
@@ -90,7 +112,11 @@ for i = 1, rewards do
     status = next()
     newest = status
     redis.call('XADD', log, status, 'b', bandit, 'l', learner, 'f', kind, 'p', payload)
+    if logged[i] then
+      log_reward(logged[i], bandit, learner, known)
+    end
   end
   outcome[i] = status
 end
+count_rows(ledger)
 return { count_taken(ledger, bytes), outcome }

@@ -35,6 +35,7 @@ from app.storage.learner_id import DecisionId, LearnerId
 from app.storage.protocol.arms import ArmChanges, ArmStore, ArmWrite, Deleted, StoredArm, Upserted
 from app.storage.protocol.campaigns import CampaignStore, StoredCampaign
 from app.storage.protocol.choices import Events, WarmUpTurns
+from app.storage.protocol.decision_rows import DecisionRows, LoggedReward, RowWrite, StoredRow, StoredRows
 from app.storage.protocol.due_work import Due, DueWork
 from app.storage.protocol.holdings import KINDS, Holdings, Kind
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
@@ -66,6 +67,7 @@ __all__ = [
     "CampaignStore",
     "DeadLetter",
     "DecisionId",
+    "DecisionRows",
     "DefaultWrite",
     "Deleted",
     "Due",
@@ -79,15 +81,19 @@ __all__ = [
     "LearnerStates",
     "LearnerTraces",
     "LogEntry",
+    "LoggedReward",
     "Partitioned",
     "Registry",
     "RegistryStore",
     "RewardLog",
     "RewardWrite",
+    "RowWrite",
     "Store",
     "StoredArm",
     "StoredCampaign",
     "StoredLearner",
+    "StoredRow",
+    "StoredRows",
     "Trimmed",
     "Upserted",
     "WaitingDecisions",
@@ -105,6 +111,7 @@ class Store(
     LearnerStates,
     LearnerTraces,
     WaitingDecisions,
+    DecisionRows,
     DueWork,
     Events,
     WarmUpTurns,

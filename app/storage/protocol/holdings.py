@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, Protocol
 
-Kind = Literal["events", "turns", "waiting", "activations", "dedupe", "campaigns"]
+Kind = Literal["events", "turns", "waiting", "activations", "dedupe", "campaigns", "log"]
 
 # What each kind is, as an error says it. The bound of a kind is the setting SHORTLIST_MAX_<KIND>_MB.
 KINDS: Mapping[Kind, str] = MappingProxyType(
@@ -17,6 +17,7 @@ KINDS: Mapping[Kind, str] = MappingProxyType(
         "activations": "activated decisions",
         "dedupe": "dedupe keys of rewards and observations",
         "campaigns": "campaigns and results of campaigns",
+        "log": "rows of the decision log",
     }
 )
 
@@ -25,8 +26,8 @@ class Holdings(Protocol):
     """All figures are bytes of the store's memory, as far as they can be known: rather too many than too few.
 
     A call that would make a kind larger than its bound raises ``StoreFull``, or ``QuotaReached`` where
-    nothing expires, and changes nothing. What is held stays until its time. Counting and writing are one
-    step, so no crash parts them.
+    nothing expires, and changes nothing; of "log" the oldest rows go instead, soon. What is held stays until
+    its time. Counting and writing are one step, so no crash parts them.
     """
 
     @property

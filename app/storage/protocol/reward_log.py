@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from app.storage.learner_id import LearnerId
+
+if TYPE_CHECKING:
+    from app.storage.protocol.decision_rows import LoggedReward
 
 
 class Partitioned(Protocol):
@@ -31,6 +34,7 @@ class RewardWrite:
     ``known_entry``    number of the newest entry of the log that was known when it was decided: refused if
                        the learner was forgotten by a later one. None, for decisions of version 0.1.0: if it
                        was forgotten at ``issued_ms`` or after
+    ``logged``         what the decision log keeps of it, in the same step; None: the decision is not logged
     """
 
     learner: LearnerId
@@ -41,6 +45,7 @@ class RewardWrite:
     payload: bytes
     expires_ms: int | None = None
     known_entry: int | None = None
+    logged: LoggedReward | None = None
 
 
 @dataclass(frozen=True, slots=True)

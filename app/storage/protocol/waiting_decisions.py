@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from app.storage.learner_id import DecisionId
+from app.storage.protocol.decision_rows import RowWrite
 
 Activated = Literal["activated", "duplicate", "forgotten", "expired"]
 
@@ -15,6 +16,7 @@ class DefaultWrite:
     """The default of one arm of a logged decision: appended unless a reward with this decision key came.
 
     ``issued_ms``, ``expires_ms``, ``known_entry``: of the decision, as in ``RewardWrite``.
+    ``logged``: what is put at the end of the decision's row in the decision log; nothing if it has none.
     """
 
     decision: DecisionId
@@ -23,6 +25,7 @@ class DefaultWrite:
     expires_ms: int
     payload: bytes
     known_entry: int | None = None
+    logged: bytes = b""
 
 
 class WaitingDecisions(Protocol):
@@ -40,8 +43,9 @@ class WaitingDecisions(Protocol):
         due_ms: int,
         expires_ms: int,
         known_entry: int | None = None,
+        row: RowWrite | None = None,
     ) -> None:
-        """Keep the decision until its defaults are appended, from ``due_ms`` on."""
+        """Keep the decision until its defaults are appended, from ``due_ms`` on; and its row."""
 
     async def activate(
         self,
@@ -53,8 +57,9 @@ class WaitingDecisions(Protocol):
         ttl_ms: int,
         record: bytes | None,
         due_ms: int,
+        row: RowWrite | None = None,
     ) -> Activated:
-        """Say that the decision was shown, for ``ttl_ms``, and log it if there is a record."""
+        """Say that the decision was shown, for ``ttl_ms``, and log it if there is a record; keep its row."""
         ...
 
     async def is_active(self, decision: DecisionId) -> bool: ...

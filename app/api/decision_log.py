@@ -1,0 +1,73 @@
+"""/v1/bandits/{b}/log: the decisions of a bandit, with their rewards."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
+
+from app.api.fields import Page, PageLimit
+from app.api.services import BanditsDep, DecisionLogDep
+from app.api.strict_json import JsonRoute, reply_with
+from app.api.times import span
+
+router = APIRouter(prefix="/v1/bandits", tags=["measuring"], route_class=JsonRoute)
+
+
+class LoggedArmView(BaseModel):
+    """``propensity``: the probability of this arm given those before it; null where the policy knows none."""
+
+    id: str
+    place: int
+    score: float
+    propensity: float | None
+    pinned: bool
+
+
+class LoggedRewardView(BaseModel):
+    """``default``: nobody sent it, it stands for a reward that did not come in time."""
+
+    arm: str
+    value: float
+    time: int
+    default: bool
+
+
+class RowView(BaseModel):
+    """Times in ms since 1970. ``decision``: the token. ``filter``: what all arms had to be like, the bandit's
+    and the request's. ``rewards``: in the order in which they came.
+    """
+
+    decision: str
+    time: int
+    key: str | None
+    bandit_version: int
+    learner_version: int
+    catalogue_version: int
+    policy: str
+    group: str | None
+    context: list[float] | None
+    filter: dict[str, Any] | None
+    eligible: int | None
+    arms: list[LoggedArmView]
+    rewards: list[LoggedRewardView]
+
+
+@router.get("/{bandit}/log", response_model=Page[RowView])
+async def log(
+    bandit: str,
+    bandits: BanditsDep,
+    decision_log: DecisionLogDep,
+    *,
+    start: Annotated[datetime | None, Query(alias="from")] = None,
+    end: Annotated[datetime | None, Query(alias="to")] = None,
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Response:
+    """Logged decisions made in the time from ``from`` until before ``to``, the oldest first."""
+    from_ms, to_ms = span(start, end, ("query",))
+    owner = await bandits.get(bandit)
+    rows, following = await decision_log.page(owner, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit)
+    return await reply_with("items", rows, next=following)

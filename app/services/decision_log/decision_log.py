@@ -1,0 +1,221 @@
+"""Reading the decision log: rows of all learners of a bandit, in the order in which they were decided.
+
+Each partition has its rows in that order. They are merged here, a bounded number of each at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
+from app.services.bounded.turns import turn
+from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
+from app.services.formats.logged import Asked, asked_of, rewards_of
+from app.services.formats.pages import decode_cursor, encode_cursor, foreign
+from app.services.learning.tokens import Decision, decision_of, raw_of, text_of
+from app.storage.protocol import DecisionRows, StoredRow
+
+READ_TOGETHER = 500  # rows of one partition
+READ_BYTES = 8 << 20  # of all partitions, about
+PAGE_BYTES = 4 << 20  # stored bytes of the rows of one page
+LATEST_MS = 10**13 - 1
+
+_position = attrgetter("position")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedChoice:
+    """A row, and what else is needed to make the choice again.
+
+    ``asked``    what the request asked for; None: it was too large to be kept
+    ``seeded``   the request had the seed; else it was drawn
+    """
+
+    row: Row
+    decision: Decision
+    asked: Asked | None
+    seed: int
+    seeded: bool
+
+
+@dataclass(slots=True)
+class _Source:
+    """The rows of one partition: those that were read, and after which position to go on, if it has more."""
+
+    partition: int
+    after: str | None
+    rows: Sequence[StoredRow] = ()
+
+
+@dataclass(slots=True)
+class _Filters:
+    """What the versions of one bandit demand of all arms, as they are needed."""
+
+    bandits: Bandits
+    uid: str
+    known: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
+
+    async def of(self, version: int) -> Mapping[str, Any] | None:
+        if version not in self.known:
+            bandit = await self.bandits.find(self.uid, version)
+            self.known[version] = None if bandit is None else bandit.record.filter
+        return self.known[version]
+
+
+class DecisionLog:
+    """Implements ``rows.LogPages``. All calls raise Unavailable while the store does not answer."""
+
+    def __init__(self, store: DecisionRows, bandits: Bandits) -> None:
+        self._store = store
+        self._bandits = bandits
+
+    async def pages(
+        self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
+    ) -> AsyncIterator[Sequence[Row]]:
+        """Rows of decisions made at ``from_ms`` or later and before ``to_ms``; None: without a bound."""
+        filters = _Filters(self._bandits, bandit.uid)
+        before = _before(to_ms)
+        async for stored in self._merged(bandit.uid, _after(from_ms), before, READ_TOGETHER):
+            for start in range(0, len(stored), READ_TOGETHER):
+                yield [await _row(item, filters) for item in stored[start : start + READ_TOGETHER]]
+
+    async def page(
+        self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None, cursor: str | None, limit: int
+    ) -> tuple[Sequence[Row], str | None]:
+        """The first rows after the cursor, and the cursor of the next page. Large rows make a page shorter.
+
+        Raises Invalid: the cursor is not one of this list.
+        """
+        after = _after(from_ms) if cursor is None else max(_after(from_ms), _decoded(cursor))
+        filters, page, size = _Filters(self._bandits, bandit.uid), list[Row](), 0
+        together = min(limit + 1, READ_TOGETHER)
+        async for stored in self._merged(bandit.uid, after, _before(to_ms), together):
+            for item in stored:
+                if len(page) == limit or size > PAGE_BYTES:
+                    return page, encode_cursor(after)
+                page.append(await _row(item, filters))
+                size += len(item.record) + len(item.rewards)
+                after = item.position
+        return page, None
+
+    async def find(self, bandit: Bandit, decision: str) -> LoggedChoice | None:
+        """The row of a decision of this bandit, by its token; None: there is none."""
+        try:
+            raw = raw_of(decision)
+            named = decision_of(raw)
+        except (ValueError, binascii.Error, msgspec.DecodeError):
+            return None
+        if named.bandit_uid != bandit.uid or not 0 <= named.issued_ms <= LATEST_MS:
+            return None
+        stored = await self._store.read_row(named.identity, named.issued_ms)
+        if stored is None or stored.record != raw or named.logged is None:
+            return None
+        row = await _row(stored, _Filters(self._bandits, bandit.uid))
+        part = named.logged
+        return LoggedChoice(row, named, asked_of(part.asked), part.seed, part.seeded)
+
+    async def _merged(
+        self, uid: str, after: str, before: str, together: int
+    ) -> AsyncIterator[Sequence[StoredRow]]:
+        """The rows of all partitions in order; of each, ``together`` are held at most."""
+        sources = [_Source(partition, after) for partition in range(self._store.partitions)]
+        while sources:
+            wanting = (source for source in sources if not source.rows)
+            await asyncio.gather(*(self._read(source, uid, before, together) for source in wanting))
+            # Rows that are not read yet stand after the last that was read of the same partition.
+            last = min((source.after for source in sources if source.after is not None), default="~")
+            ready: list[StoredRow] = []
+            for source in sources:
+                count = bisect_right(source.rows, last, key=_position)
+                ready += source.rows[:count]
+                source.rows = source.rows[count:]
+            sources = [source for source in sources if source.rows or source.after is not None]
+            ready.sort(key=_position)
+            if ready:
+                yield ready
+
+    async def _read(self, source: _Source, uid: str, before: str, together: int) -> None:
+        found = await self._store.read_rows(
+            source.partition,
+            uid,
+            after=source.after or "",
+            before=before,
+            count=together,
+            most_bytes=READ_BYTES // self._store.partitions,
+        )
+        source.rows, source.after = found.rows, found.following or None
+
+
+async def _row(stored: StoredRow, filters: _Filters) -> Row:
+    await turn()
+    decision = decision_of(stored.record)
+    demanded = await filters.of(decision.bandit_version)
+    return row_of(decision, text_of(stored.record), stored.rewards, demanded)
+
+
+def row_of(decision: Decision, token: str, rewards: bytes, demanded: Mapping[str, Any] | None) -> Row:
+    """The row of a decision that is logged. ``demanded``: the filter of its bandit, then."""
+    part = decision.logged
+    if part is None:
+        raise ValueError("the decision is not logged")
+    ids = decision.arms
+    numbers = np.frombuffer(part.numbers, "<f8").tolist()
+    scores, propensities = numbers[: len(ids)], numbers[len(ids) :] or [None] * len(ids)
+    pinned = set(part.pinned)
+    columns = zip(ids, scores, propensities, strict=True)
+    context = decision.encoded_context
+    return Row(
+        token,
+        decision.issued_ms,
+        None if decision.learner == GLOBAL_LEARNER else decision.learner,
+        decision.bandit_version,
+        part.learner_version,
+        part.catalogue_version,
+        part.policy,
+        part.group,
+        None if context is None else context.tolist(),
+        _filter(asked_of(part.asked), demanded),
+        part.eligible,
+        [
+            LoggedArm(arm, place + 1, score, propensity, place in pinned)
+            for place, (arm, score, propensity) in enumerate(columns)
+        ],
+        [
+            LoggedReward(ids[place], value, decision.issued_ms + after_ms, default)
+            for place, value, after_ms, default in rewards_of(rewards)
+        ],
+    )
+
+
+def _filter(asked: Asked | None, demanded: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """What an arm had to be like, for the bandit and for the request; None if that is not known."""
+    if asked is None or asked.filter is None or demanded is None:
+        return None if asked is None else asked.filter or demanded
+    return demanded if demanded == asked.filter else {"$and": [demanded, asked.filter]}
+
+
+def _after(from_ms: int | None) -> str:
+    """An end of positions: those of rows from then on come after it."""
+    first = min(max(from_ms or 0, 0), LATEST_MS)
+    return f"{first - 1:013}-~" if first else ""
+
+
+def _before(to_ms: int | None) -> str:
+    return "" if to_ms is None or to_ms > LATEST_MS else f"{max(to_ms, 0):013}"
+
+
+def _decoded(cursor: str) -> str:
+    position = decode_cursor(cursor)
+    milliseconds, dash, decision_id = position.partition("-")
+    if len(milliseconds) != len(str(LATEST_MS)) or not milliseconds.isdigit() or not dash or not decision_id:
+        raise foreign()
+    return position

@@ -1,0 +1,106 @@
+"""What the decision log keeps of a decision, besides what its token says anyway, and of its rewards.
+
+A token of a decision that is logged holds a ``LogPart``, so its row can be made from it. What the request
+asked for (``Asked``) is packed into it, behind a byte that is its format:
+
+    1       msgpack
+    2       msgpack, compressed
+    none    it was larger than ``MOST_ASKED`` bytes and is left out
+
+A reward takes ``REWARD_BYTES`` at the end of the row, so that a script can put it there without reading any.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+PLAIN, COMPRESSED = b"\x01", b"\x02"
+FEW_BYTES = 256  # what is shorter is hardly made shorter
+MOST_PACKED = 2**14  # what is longer is not even compressed: that would take longer than a choice
+MOST_ASKED = 2**11
+LEFT_OUT = b""
+_REWARD = struct.Struct("<Hdq?")  # place, value, ms after the decision, default
+REWARD_BYTES = _REWARD.size
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True):
+    """What a request asked for. ``filter``: without that of the bandit. ``pins``: arm and place."""
+
+    k: int = 1
+    exclude: list[str] = []
+    event_id: str | None = None
+    arms: list[str] | None = None
+    filter: dict[str, Any] | None = None
+    pins: list[tuple[str, int]] = []
+    at_most: list[tuple[str, int]] = []
+
+
+class LogPart(msgspec.Struct, frozen=True, array_like=True):
+    """What a row holds besides the decision.
+
+    ``numbers``   float64: the scores of all arms, then their propensities if there are any
+    ``seed``      the choice can be made again with it; ``seeded``: the request had it, else it was drawn
+    ``pinned``    places of the arms that are, from 0
+    ``asked``     see the module; None: nothing besides one arm
+    """
+
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    numbers: bytes
+    seed: int
+    seeded: bool = False
+    eligible: int | None = None
+    group: str | None = None
+    pinned: list[int] = []
+    asked: bytes | None = None
+
+
+class RewardOfRow(NamedTuple):
+    """``place``: of its arm, from 0. ``default``: it stands for a reward that did not come in time."""
+
+    place: int
+    value: float
+    after_ms: int
+    default: bool
+
+
+_NOTHING_ASKED = Asked()
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Asked).decode
+
+
+def asked_bytes(asked: Asked) -> bytes | None:
+    """At most ``MOST_ASKED`` bytes. Cost: below a millisecond for what is not larger than ``MOST_PACKED``."""
+    if asked == _NOTHING_ASKED:
+        return None
+    packed = _encode(asked)
+    if len(packed) <= FEW_BYTES:
+        return PLAIN + packed
+    if len(packed) > MOST_PACKED:
+        return LEFT_OUT
+    packed = COMPRESSED + zlib.compress(packed, 1)
+    return packed if len(packed) <= MOST_ASKED else LEFT_OUT
+
+
+def asked_of(data: bytes | None) -> Asked | None:
+    """What was packed; None if it was left out."""
+    if data is None:
+        return _NOTHING_ASKED
+    if data == LEFT_OUT:
+        return None
+    return _decode(zlib.decompress(data[1:]) if data[:1] == COMPRESSED else data[1:])
+
+
+def reward_bytes(reward: RewardOfRow) -> bytes:
+    return _REWARD.pack(*reward)
+
+
+def rewards_of(data: bytes) -> Iterator[RewardOfRow]:
+    """The rewards at the end of a row, in the order in which they came."""
+    return map(RewardOfRow._make, _REWARD.iter_unpack(data))

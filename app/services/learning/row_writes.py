@@ -1,0 +1,32 @@
+"""What is written to the decision log: a row when a decision is made, and what its rewards add.
+
+The record of a row is the token of its decision, as bytes. So the row of a decision that is rewarded can
+always be made, whatever became of the one that was written when it was decided.
+"""
+
+from __future__ import annotations
+
+from app.services.bandits.bandits import Bandit
+from app.services.formats.logged import RewardOfRow, reward_bytes
+from app.services.learning.tokens import Decision, raw_of
+from app.storage.protocol import LoggedReward, RowWrite
+
+
+def row_of(bandit: Bandit, decision: Decision, token: str | bytes) -> RowWrite | None:
+    """The row of a decision; None if it is not logged. ``token``: as it was answered, or its bytes."""
+    rule = bandit.record.log
+    if decision.logged is None or rule is None or decision.known_entry is None:
+        return None
+    record = raw_of(token) if isinstance(token, str) else token
+    return RowWrite(decision.identity, decision.issued_ms, decision.known_entry, record, rule.keep_ms)
+
+
+def logged_reward(
+    bandit: Bandit, decision: Decision, token: str, *, arm: str, value: float, now_ms: int
+) -> LoggedReward | None:
+    """What a reward that came now adds to the row of its decision; None if that is not logged."""
+    row = row_of(bandit, decision, token)
+    if row is None:
+        return None
+    reward = RewardOfRow(decision.arms.index(arm), value, now_ms - decision.issued_ms, default=False)
+    return LoggedReward(row, reward_bytes(reward))

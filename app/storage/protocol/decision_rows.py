@@ -1,0 +1,92 @@
+"""Rows of the decision log: one for each decision that is logged, with the rewards that came for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.storage.learner_id import DecisionId, LearnerId
+from app.storage.protocol.reward_log import Partitioned
+
+
+@dataclass(frozen=True, slots=True)
+class RowWrite:
+    """A row as it is when it is decided. The record is opaque.
+
+    ``issued_ms``     when it was decided: rows are in the order of this, and of the decision's id
+    ``known_entry``   as in ``RewardWrite``: no row is kept of a learner that was forgotten since
+    ``keep_ms``       how long rows of the bandit are kept, for the first one of a bandit
+    """
+
+    decision: DecisionId
+    issued_ms: int
+    known_entry: int
+    record: bytes
+    keep_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedReward:
+    """What the decision log keeps of a reward: ``reward`` is put at the end of the row, which is made first
+    if it is not there.
+    """
+
+    row: RowWrite
+    reward: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """A row as it is now. ``position``: its place in the order of rows. ``rewards``: one after the other."""
+
+    position: str
+    learner: LearnerId
+    record: bytes
+    rewards: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Some rows in their order. ``following``: the position after which there may be more, else empty."""
+
+    rows: Sequence[StoredRow]
+    following: str
+
+
+class DecisionRows(Partitioned, Protocol):
+    """The decision log. What has a row, and no other rows, goes when the learner is erased or the bandit
+    deleted. A row that was dropped is never made again.
+    """
+
+    async def write_rows(self, partition: int, rows: Sequence[RowWrite]) -> None:
+        """Keep those that are not there, unless their learner was forgotten or their bandit deleted."""
+
+    async def read_row(self, decision: DecisionId, issued_ms: int) -> StoredRow | None: ...
+
+    async def read_rows(
+        self, partition: int, bandit_uid: str, *, after: str, before: str, count: int, most_bytes: int
+    ) -> StoredRows:
+        """The first rows after the position ``after`` and before ``before``, of all learners of a partition.
+
+        Ends of positions will do: any text that a position begins with. ``count`` rows at most, and no more
+        once they have ``most_bytes``.
+        """
+        ...
+
+    async def row_logs(self, partition: int) -> Mapping[str, int]:
+        """For how many ms rows are kept, of each bandit that has any in the partition, by its uid."""
+        ...
+
+    async def oldest_row(self, partition: int, bandit_uid: str) -> int | None:
+        """When the oldest row of a bandit in the partition was decided, in ms."""
+        ...
+
+    async def trim_rows(
+        self, partition: int, bandit_uid: str, *, before_ms: int, count: int, keep_ms: int | None = None
+    ) -> int:
+        """Drop the oldest rows that were decided before then, at most ``count``; return how many.
+
+        None as old is kept from now on. ``keep_ms``: for how long rows of the bandit are kept from now on.
+        """
+        ...
