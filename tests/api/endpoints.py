@@ -438,6 +438,7 @@ CHANGE = Endpoint(
         "solver": "shortlist",
         "scope": "global",
         "holdout": {"share": 0.1, "serve": "random"},
+        "log": {"keep_s": 3600, "share": 0.5},
     },
     {
         "policy": "word",
@@ -461,6 +462,9 @@ CHANGE = Endpoint(
         "holdout": "dict",
         "holdout.share": "float",
         "holdout.serve": "word",
+        "log": "dict",
+        "log.keep_s": "float",
+        "log.share": "float",
     },
 )
 CHANGE = replace(CHANGE, nullable=frozenset(CHANGE.kinds) - {"policy"})
@@ -473,6 +477,7 @@ READS = (
     Endpoint("GET", "/v1/bandits", "/v1/bandits"),
     Endpoint("GET", "/v1/bandits/{bandit}", "/v1/bandits/b"),
     Endpoint("GET", "/v1/bandits/{bandit}/versions", "/v1/bandits/b/versions"),
+    Endpoint("GET", "/v1/bandits/{bandit}/log", "/v1/bandits/b/log"),
     Endpoint("GET", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/ann"),
     Endpoint("GET", "/v1/centers", "/v1/centers"),
     Endpoint("GET", "/v1/centers/{campaign}", "/v1/centers/s"),

@@ -22,6 +22,7 @@ CHANGEABLE: dict[str, tuple[Any, Json]] = {
     "prior_strength": (3.0, {}), "idle_ttl_s": (60.0, {}), "temperature": (0.5, {"policy": "softmax"}),
     "gamma": (7.0, {"policy": "igw"}), "holdout": ({"share": 0.5, "serve": {"arms": ["a1"]}}, {}),
     "explore": ({"centers": 2}, {}), "solver": ("adaptive", {}), "filter": ({"no": {"$exists": False}}, {}),
+    "log": ({"keep_s": 60.0, "share": 0.5}, {}),
 }  # fmt: skip
 FIXED: dict[str, tuple[Any, Json]] = {
     "catalogue": ("d", {}), "scope": ("per_key", {}), "prior": ("pooled", {"scope": "per_key"}),

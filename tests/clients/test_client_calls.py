@@ -3,12 +3,14 @@
 import asyncio
 import inspect
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import numpy as np
 import pytest
 from dropping_proxy import DroppingProxy
 from service_process import Service, serving
+from waiting import wait_until
 
 from shortlist_client import AsyncClient, Client
 from shortlist_client.errors import NotChangeable, NotFound, PreconditionFailed
@@ -160,6 +162,24 @@ def test_a_bandit_is_changed(client: Client):
         client.patch_bandit("changing", scope="per_key")
     assert [version.version for version in client.versions("changing")] == [2, 1]
     client.delete_bandit("changing")
+
+
+def test_the_decision_log(client: Client):
+    client.put_bandit("logs", catalogue="films", policy="softmax", temperature=1.0, log={"share": 1.0})
+    choices = [client.choose("logs", k=2) for _ in range(5)]
+    client.reward(choices[2].decision, 1.0, arm=choices[2].arms[1].id)
+    begin = datetime.now(UTC) - timedelta(minutes=1)
+
+    def logged() -> bool:
+        return len(list(client.log("logs", start=begin, page_size=2))) == 5
+
+    wait_until(logged, what="the rows are written")
+    rows = {row.decision: row for row in client.log("logs")}
+    assert rows.keys() == {choice.decision for choice in choices}
+    [reward] = rows[choices[2].decision].rewards
+    assert (reward.arm, reward.value, reward.default) == (choices[2].arms[1].id, 1.0, False)
+    assert client.list_log("logs", end=begin).items == ()
+    client.delete_bandit("logs")
 
 
 def test_a_change_by_somebody_else_is_noticed(client: Client, service: Service):

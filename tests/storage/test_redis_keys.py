@@ -20,6 +20,7 @@ from app.storage.protocol import (
     DefaultWrite,
     LearnerId,
     RewardWrite,
+    RowWrite,
 )
 from app.storage.redis_client import SCRIPTS, RedisClient
 
@@ -104,6 +105,7 @@ async def decide(store):
         await store.touch(learner, expires_ms=expires)
     await store.expire(BOB, payload=b"", now_ms=2, ttl_ms=TTL_MS)
     await store.put_event(ANN, "e", b"choice", ttl_ms=TTL_MS)
+    await store.write_rows(0, [RowWrite(DecisionId(ANN, "four"), 3, 2**40, b"record", TTL_MS)])
     assert await store.apply(0, expected=await store.watermark(0), watermark=erased[1], states={})
     assert await store.erase(gone[0], erased[0])
 
@@ -112,7 +114,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 43
+    assert len(rows) == 46
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():
@@ -144,6 +146,8 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.changed_arms(UID, 0)
     await store.changed_learners(0, "")
     await store.holdings()
+    await store.read_rows(0, UID, after="", before="", count=1, most_bytes=1)
+    await store.trim_rows(0, UID, before_ms=1, count=1)
     await store.replay_dead(0, await store.dead_letters(0))
     await store.due(0, 1, 1)
     await store.read_campaign("slates", "home", uid="", position=0, count=1)

@@ -20,6 +20,8 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     that older decisions are refused           forgotten             drop             erase
     until when that is known                   forgotten-until       drop             erase
     that it is to be erased                    erase                 erase            erase
+    its rows in the decision log               rows, row-times       erase            erase
+    how long rows are kept                     row-logs              never there      erase
     its name among the last changes            changes               pushed out       pushed out
     the uid of its bandit, as deleted          deleted               never there      expires
 

@@ -3,7 +3,7 @@
 -- "<known entry>:<length of the record>:", the record, and the rewards that came, one after the other. The sorted
 -- set of its bandit (row-times) has the member "<field>/<learner>" for it, and none without a row. What the partition
 -- keeps of each bandit's log is in the hash row-logs: see redis_keys.
-local ROW, LEARNER, MOST_REWARDS = 240, 200, 65536 -- bytes of a row and of a learner's hash besides their names
+local ROW, LEARNER, MOST_REWARDS = 200, 200, 65536 -- bytes of a row and of a learner's hash besides their names
 
 -- What this call has added, in bytes.
 local rows_added = 0

@@ -170,8 +170,49 @@ class Bandit:
     context: Mapping[str, Any] | None = None
     interactions: int | str | None = None
     holdout: Mapping[str, Any] | None = None
+    log: Mapping[str, Any] | None = None
     version: int | None = None
     etag: str | None = field(default=None, metadata=HEADER)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedArm:
+    """``propensity``: given the arms before it; None where the policy knows none."""
+
+    id: str
+    place: int
+    score: float
+    propensity: float | None
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedReward:
+    """``default``: nobody sent it, it stands for a reward that did not come in time."""
+
+    arm: str
+    value: float
+    time: int
+    default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedDecision:
+    """A decision with its rewards, in the order in which they came. Times in ms since 1970."""
+
+    decision: str
+    time: int
+    key: str | None
+    bandit_version: int
+    learner_version: int
+    catalogue_version: int
+    policy: str
+    group: str | None
+    context: tuple[float, ...] | None
+    filter: Mapping[str, Any] | None
+    eligible: int | None
+    arms: tuple[LoggedArm, ...]
+    rewards: tuple[LoggedReward, ...]
 
 
 @dataclass(frozen=True, slots=True)

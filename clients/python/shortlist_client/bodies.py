@@ -96,6 +96,13 @@ class HoldoutBody(TypedDict, total=False):
     serve: Literal["random"] | ServedArmsBody
 
 
+class LogBody(TypedDict, total=False):
+    """This share of the decisions is kept with its rewards, for ``keep_s``."""
+
+    keep_s: float
+    share: float
+
+
 class BanditBody(TypedDict, total=False):
     catalogue: Required[str]
     policy: Required[Policy]
@@ -120,6 +127,7 @@ class BanditBody(TypedDict, total=False):
     context: ContextRuleBody | None
     interactions: int | Literal["all"] | None
     holdout: HoldoutBody | None
+    log: LogBody | None
 
 
 class RewardPatch(TypedDict, total=False):
@@ -137,6 +145,11 @@ class ExplorePatch(TypedDict, total=False):
 class HoldoutPatch(TypedDict, total=False):
     share: float | None
     serve: Literal["random"] | ServedArmsBody | None
+
+
+class LogPatch(TypedDict, total=False):
+    keep_s: float | None
+    share: float | None
 
 
 class BanditPatch(TypedDict, total=False):
@@ -165,6 +178,7 @@ class BanditPatch(TypedDict, total=False):
     context: ContextRuleBody | None
     interactions: int | Literal["all"] | None
     holdout: HoldoutPatch | None
+    log: LogPatch | None
 
 
 class PinBody(TypedDict):
@@ -377,6 +391,11 @@ class TeachBody(TypedDict, total=False):
 class PageQuery(TypedDict, total=False):
     cursor: str | None
     limit: int
+
+
+LogQuery = TypedDict(
+    "LogQuery", {"from": str | None, "to": str | None, "cursor": str | None, "limit": int}, total=False
+)
 
 
 class WaitQuery(TypedDict, total=False):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Unpack
 
 from shortlist_client import bodies, routes
@@ -28,6 +29,7 @@ from shortlist_client.answers import (
     Draws,
     Health,
     Learner,
+    LoggedDecision,
     MipsAnswer,
     Page,
     Pulls,
@@ -214,6 +216,34 @@ class Endpoints:
     ) -> Callable[[str | None], Call[Page[BanditVersion]]]:
         """All that a bandit is and was, the newest first."""
         return lambda cursor: routes.LIST_VERSIONS.call(bandit, query={"cursor": cursor, "limit": page_size})
+
+    @endpoint
+    def list_log(
+        self,
+        bandit: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        cursor: str | None = None,
+        limit: int = PAGE,
+    ) -> Call[Page[LoggedDecision]]:
+        """One page of the logged decisions made from ``start`` until before ``end``, the oldest first.
+
+        Times without a zone are UTC.
+        """
+        return routes.LIST_LOG.call(bandit, query=_log_query(start, end, cursor, limit))
+
+    @every_page
+    def log(
+        self,
+        bandit: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        page_size: int = PAGE,
+    ) -> Callable[[str | None], Call[Page[LoggedDecision]]]:
+        """All logged decisions made from ``start`` until before ``end``, the oldest first."""
+        return lambda cursor: routes.LIST_LOG.call(bandit, query=_log_query(start, end, cursor, page_size))
 
     @endpoint
     def delete_bandit(self, bandit: str) -> Call[None]:
@@ -492,6 +522,18 @@ def _named(request: bodies.ChooseBody) -> bodies.ChooseBody:
     if found.get("event_id") is None:
         found.pop("event_id", None)
     return found
+
+
+def _log_query(
+    start: datetime | None, end: datetime | None, cursor: str | None, limit: int
+) -> bodies.LogQuery:
+    return {"from": _moment(start), "to": _moment(end), "cursor": cursor, "limit": limit}
+
+
+def _moment(moment: datetime | None) -> str | None:
+    if moment is None:
+        return None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).isoformat()
 
 
 def _waiting(wait: bool) -> dict[str, str]:

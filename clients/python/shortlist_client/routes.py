@@ -166,6 +166,7 @@ PUT_BANDIT = Route("PUT", _BANDIT, answers.Bandit, SAFE, bodies.BanditBody)
 GET_BANDIT = Route("GET", _BANDIT, answers.Bandit, SAFE)
 LIST_BANDITS = Route("GET", "/v1/bandits", answers.Page[answers.Bandit], SAFE, query=_PAGE)
 PATCH_BANDIT = Route(PATCH, _BANDIT, answers.Bandit, UNTAGGED, bodies.BanditPatch)
+LIST_LOG = Route("GET", f"{_BANDIT}/log", answers.Page[answers.LoggedDecision], SAFE, query=bodies.LogQuery)
 LIST_VERSIONS = Route("GET", f"{_BANDIT}/versions", answers.Page[answers.BanditVersion], SAFE, query=_PAGE)
 DELETE_BANDIT = Route("DELETE", _BANDIT, NOTHING, SAFE)
 

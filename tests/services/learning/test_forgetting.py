@@ -11,7 +11,7 @@ from waiting import until
 from world import World
 
 from app.services.bandits.bandits import Bandit
-from app.services.formats.records import BanditRecord, BanditVersion, ExploreRule, RewardRule
+from app.services.formats.records import BanditRecord, BanditVersion, ExploreRule, LogRule, RewardRule
 from app.services.learning import forgetting as module
 from app.storage import redis_keys
 from app.storage.learner_id import LearnerId
@@ -126,12 +126,17 @@ async def test_a_learner_that_is_not_idle_keeps_everything(world: World):
 async def test_nothing_is_kept_of_a_learner_but_what_expires(world: World, store_url: str, way: str):
     await quiet(world)
     bandit = await world.bandit(
-        policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S, reward=WAITS, prior="pooled"
+        policy="sub_ts",
+        explore=ExploreRule(3),
+        idle_ttl_s=IDLE_S,
+        reward=WAITS,
+        prior="pooled",
+        log=LogRule(),
     )
     learner = bandit.learner_for("a-key-that-lived")
     await live(world, bandit, learner.name)
     before = await kept(world, store_url, learner.name)
-    lives = {"states", "log", "turns", "decisions", "due", "event", "events", "idle"}
+    lives = {"states", "log", "turns", "decisions", "due", "event", "events", "idle", "rows", "row-times"}
     assert before >= lives | STAYS - REFUSES
     if way == "deleted":
         await world.service.forgetting.forget(learner)
@@ -163,9 +168,17 @@ async def test_of_a_deleted_bandit_the_store_keeps_no_key(world: World, store_ur
     """After the chores no name of a key has its uid; among members only the last changes and deletions do."""
     await quiet(world)
     gone = await world.bandit(
-        "gone", policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S, reward=WAITS, prior="pooled"
+        "gone",
+        policy="sub_ts",
+        explore=ExploreRule(3),
+        idle_ttl_s=IDLE_S,
+        reward=WAITS,
+        prior="pooled",
+        log=LogRule(),
     )
-    stays = await world.bandit("stays", policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
+    stays = await world.bandit(
+        "stays", policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S, reward=WAITS, log=LogRule()
+    )
     for key in ("ann", "bob", "cid", "dan"):
         await live(world, gone, key)
         await live(world, stays, key)
