@@ -45,7 +45,7 @@ CLUSTER_FEW   := tests/api/test_rewards.py tests/api/test_bandits.py tests/worke
 # This many processes run test files side by side, each with a store of its own; 0: one file after the other.
 JOBS ?= 3
 
-test: $(VENV)/.installed-test $(VENV)/.installed-docs lint
+test: lint
 	$(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_FEW)
 
@@ -55,7 +55,7 @@ test-cluster: $(VENV)/.installed-test
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m slow
 
-lint: $(VENV)/.installed-test
+lint: $(VENV)/.installed-test $(VENV)/.installed-docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
