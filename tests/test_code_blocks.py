@@ -45,6 +45,22 @@ def home(client: Client) -> None:
     client.put_bandit("home", catalogue="films", policy="sub_ts", scope="per_key")
 
 
+def logged(client: Client) -> None:
+    """A bandit whose decisions are logged, with some rewards."""
+    films(client)
+    client.put_bandit(
+        "home",
+        catalogue="films",
+        policy="softmax",
+        reward={"min": 0.0, "max": 1.0},
+        holdout={"share": 0.5},
+        log={},
+    )
+    for seed in range(20):
+        choice = client.choose("home", seed=seed)
+        client.reward(choice.decision, value=float(choice.arms[0].id == "alien"))
+
+
 def shop(client: Client) -> None:
     client.put_catalogue("articles", dim=2)
     bowl = {"in_stock": True, "languages": ["de", "en"], "price": 15, "maker": "oak"}
@@ -58,6 +74,7 @@ FOUND_BY: dict[str, Callable[[Client], None]] = {
     "docs/changing.md": home,
     "docs/context.md": films,
     "docs/filters.md": shop,
+    "docs/measuring.md": logged,
 }
 
 LISTED = NOT_RUN | RUN_BY

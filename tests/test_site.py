@@ -47,6 +47,7 @@ def build(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_it_builds_and_loads_nothing_from_other_hosts(tmp_path: Path):
     pytest.importorskip("sphinx", reason="the extra docs is not installed")
     built = build(ROOT, tmp_path)
@@ -60,6 +61,7 @@ def test_it_builds_and_loads_nothing_from_other_hosts(tmp_path: Path):
         assert foreign == [], path
 
 
+@pytest.mark.slow
 def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path):
     pytest.importorskip("sphinx", reason="the extra docs is not installed")
     docs = tmp_path / "source/docs"
