@@ -6,19 +6,19 @@ import json
 from typing import Annotated, Any, ClassVar
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
 from app.api.fields import Feature, Identifier, Page, PageLimit
 from app.api.large_json import Items, MaxBytes, Whole
 from app.api.limits import MAX_ARMS, MAX_ARMS_BYTES, MAX_IDS_BYTES, MAX_METADATA_CHARS, MAX_TAGS
 from app.api.services import CataloguesDep
-from app.api.strict_json import JsonRoute, StrictModel, reply_with
+from app.api.strict_json import StrictModel, json_router, reply_with
 from app.errors import NotFound
 from app.services.catalogues.catalogues import Arm
 from app.services.formats.ids import refuse_repeats
 
-router = APIRouter(prefix="/v1/catalogues", tags=["catalogues"], route_class=JsonRoute)
+router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
 LONG_METADATA = f"metadata must not be longer than {MAX_METADATA_CHARS} characters"
 MAX_METADATA_BYTES = 8 * MAX_METADATA_CHARS  # as they are sent: with blanks, and escaped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import (
     BaseModel,
     Field,
@@ -34,7 +34,7 @@ from app.api.limits import (
 )
 from app.api.merge_patch import as_json, merged, patch_model
 from app.api.services import BanditsDep
-from app.api.strict_json import JsonRoute, StrictModel, invalid, reply, reply_with
+from app.api.strict_json import StrictModel, invalid, json_router, reply, reply_with
 from app.errors import NotChangeable
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.versions import etag_of
@@ -49,7 +49,7 @@ from app.services.formats.records import (
     RewardRule,
 )
 
-router = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
+router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
 
 def _theory_or_number(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:

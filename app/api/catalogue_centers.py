@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.api.fields import Identifier, Seed
 from app.api.filters import FilterBody, wanted
 from app.api.limits import MAX_K
 from app.api.services import CataloguesDep, CentersDep
-from app.api.strict_json import JsonRoute, StrictModel
+from app.api.strict_json import StrictModel, json_router
 from app.services.queries.centers import CentersRequest, MethodName
 
-router = APIRouter(prefix="/v1/catalogues", tags=["centers"], route_class=JsonRoute)
+router = json_router(prefix="/v1/catalogues", tags=["centers"])
 
 
 class CentersBody(StrictModel):

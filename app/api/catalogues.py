@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
 from app.api.fields import Identifier, Page, PageLimit
 from app.api.limits import MAX_DIM, MAX_K
 from app.api.services import CataloguesDep, FilteredDep
-from app.api.strict_json import JsonRoute, StrictModel, reply
+from app.api.strict_json import StrictModel, json_router, reply
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.formats.records import CatalogueRecord
 
 SHOWN_FILTERS = 20
 
-router = APIRouter(prefix="/v1/catalogues", tags=["catalogues"], route_class=JsonRoute)
+router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
 
 class IndexBody(StrictModel):

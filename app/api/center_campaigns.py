@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, ClassVar, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, Field, model_validator
 
 from app.api.catalogue_centers import CenterGuaranteeView
@@ -13,10 +13,10 @@ from app.api.fields import Identifier, Page, PageLimit, Seed, Value
 from app.api.large_json import Items, Whole
 from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
 from app.api.services import CenterCampaignsDep
-from app.api.strict_json import JsonRoute, StrictModel, reply, reply_with
+from app.api.strict_json import StrictModel, json_router, reply, reply_with
 from app.services.campaigns.noisy_centers import CenterCampaign, CenterParameters, answer
 
-router = APIRouter(prefix="/v1/centers", tags=["centers"], route_class=JsonRoute)
+router = json_router(prefix="/v1/centers", tags=["centers"])
 
 
 class CenterCampaignBody(StrictModel):

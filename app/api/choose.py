@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, Field
 
 from app.api.contexts import ContextBody
@@ -13,13 +13,13 @@ from app.api.filters import FilterBody, RulesBody, rules, wanted
 from app.api.large_json import Items, Whole
 from app.api.limits import MAX_BATCH, MAX_BATCH_BYTES, MAX_EXCLUDE, MAX_IDS_BYTES, MAX_K
 from app.api.services import BanditsDep, ChoosingDep, SlatesDep
-from app.api.strict_json import JsonRoute, StrictModel, reply, reply_with
+from app.api.strict_json import StrictModel, json_router, reply, reply_with
 from app.errors import within
 from app.services.bounded.turns import drained
 from app.services.campaigns.slates import SlateCampaigns, best_slate
 from app.services.choosing.choosing import ChooseRequest
 
-router = APIRouter(prefix="/v1/bandits", tags=["choices"], route_class=JsonRoute)
+router = json_router(prefix="/v1/bandits", tags=["choices"])
 
 
 class ChooseBody(StrictModel):

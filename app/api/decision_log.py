@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel
 
 from app.api.fields import Page, PageLimit
 from app.api.services import BanditsDep, DecisionLogDep
-from app.api.strict_json import JsonRoute, reply_with
+from app.api.strict_json import json_router, reply_with
 from app.api.times import span
 
-router = APIRouter(prefix="/v1/bandits", tags=["measuring"], route_class=JsonRoute)
+router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
 
 class LoggedArmView(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, Field
 
 from app.api.fields import Token
@@ -12,9 +12,9 @@ from app.api.large_json import Items
 from app.api.limits import MAX_BATCH, MAX_REWARDS_BYTES
 from app.api.receipts import RejectedView
 from app.api.services import DecisionsDep
-from app.api.strict_json import JsonRoute, StrictModel, reply
+from app.api.strict_json import StrictModel, json_router, reply
 
-router = APIRouter(prefix="/v1", tags=["choices"], route_class=JsonRoute)
+router = json_router(prefix="/v1", tags=["choices"])
 
 
 class ActivationsBody(StrictModel):

@@ -91,7 +91,8 @@ def install(app: FastAPI) -> None:
 
 
 def _document(app: FastAPI) -> Document:
-    found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    routes = [route.documented() if isinstance(route, JsonRoute) else route for route in app.routes]
+    found = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)
     schemas = found["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
@@ -20,7 +20,7 @@ from app.api.large_json import check_outline
 from app.api.limits import MAX_LINE_BYTES
 from app.api.problems import problem_of
 from app.api.services import CataloguesDep
-from app.api.strict_json import LARGE, JsonRoute, invalid, reply
+from app.api.strict_json import LARGE, invalid, json_router, reply
 from app.errors import DimensionMismatch, Invalid, ShortlistError, TooLarge
 from app.services.bounded.turns import turn
 from app.services.catalogues.catalogues import Arm, Catalogue, Catalogues
@@ -41,7 +41,7 @@ class Progress(StreamingResponse):
         await self.stream_response(send)
 
 
-router = APIRouter(prefix="/v1/catalogues", tags=["catalogues"], route_class=JsonRoute)
+router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
 
 @router.post(

@@ -5,17 +5,17 @@ from __future__ import annotations
 from operator import methodcaller
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, StringConstraints
 
 from app.api.fields import IDENTIFIER
 from app.api.services import BanditsDep, ChoosingDep, ForgettingDep, LearnersDep
-from app.api.strict_json import JsonRoute, reply, reply_with
+from app.api.strict_json import json_router, reply, reply_with
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed_theta, observed_weights
 from app.services.learning.learners import LearnerReport
 
-router = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
+router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
 LearnerKey = Annotated[str, StringConstraints(pattern=f"^(_global|{IDENTIFIER})$")]
 

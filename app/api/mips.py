@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
@@ -30,12 +30,12 @@ from app.api.limits import (
     MAX_VECTORS,
 )
 from app.api.services import CataloguesDep, MipsDep
-from app.api.strict_json import MOST_BYTES, JsonRoute, StrictModel, invalid, read_body
+from app.api.strict_json import MOST_BYTES, StrictModel, invalid, json_router, read_body
 from app.errors import DimensionMismatch, Invalid, Location, NonFinite, TooLarge
 from app.services.queries.mips import Found, Mips
 from app.services.queries.mips_methods import MethodName, MipsRequest
 
-router = APIRouter(tags=["mips"], route_class=JsonRoute)
+router = json_router(tags=["mips"])
 
 
 RAW = "application/octet-stream"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import Field
 
 from app.api.contexts import ContextBody
@@ -13,10 +13,10 @@ from app.api.large_json import Items
 from app.api.limits import MAX_OBSERVATIONS_BYTES, MAX_REWARDS
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import BanditsDep, RewardsDep
-from app.api.strict_json import JsonRoute, StrictModel
+from app.api.strict_json import StrictModel, json_router
 from app.services.learning.reward_entries import Observation
 
-router = APIRouter(prefix="/v1/bandits", tags=["bandits"], route_class=JsonRoute)
+router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
 
 class ObservationItem(StrictModel):

@@ -7,15 +7,15 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Literal
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
 from app.api.services import HealthDep, MetricsDep
-from app.api.strict_json import JsonRoute
+from app.api.strict_json import json_router
 
-router = APIRouter(tags=["operations"], route_class=JsonRoute)
+router = json_router(tags=["operations"])
 
 
 class HealthView(BaseModel):

@@ -15,14 +15,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 import fastapi_offline
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import FileResponse, HTMLResponse
 from pydantic import BaseModel
 
-from app.api.strict_json import JsonRoute, reply
+from app.api.strict_json import json_router, reply
 from app.errors import NotFound
 
-router = APIRouter(tags=["operations"], route_class=JsonRoute)
+router = json_router(tags=["operations"])
 
 SUMMARY = "Online linear-bandit recommendation in time sublinear in the number of arms."
 LINKS = {

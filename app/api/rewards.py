@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import Field
 
 from app.api.fields import Identifier, Token, Value
@@ -12,10 +12,10 @@ from app.api.large_json import Items
 from app.api.limits import MAX_REWARDS, MAX_REWARDS_BYTES
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import RewardsDep
-from app.api.strict_json import JsonRoute, StrictModel
+from app.api.strict_json import StrictModel, json_router
 from app.services.learning.reward_entries import Reward
 
-router = APIRouter(prefix="/v1", tags=["rewards"], route_class=JsonRoute)
+router = json_router(prefix="/v1", tags=["rewards"])
 
 
 class RewardItem(StrictModel):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import APIRouter
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
@@ -21,13 +20,13 @@ from app.api.limits import (
     MAX_VECTOR_BYTES,
 )
 from app.api.services import CataloguesDep, SamplingDep
-from app.api.strict_json import JsonRoute, StrictModel
+from app.api.strict_json import StrictModel, json_router
 from app.errors import TooLarge
 from app.services.queries.sampling import LogFactor as Given
 from app.services.queries.sampling import Sample
 from app.services.queries.sampling_methods import MethodName, SampleRequest
 
-router = APIRouter(tags=["sampling"], route_class=JsonRoute)
+router = json_router(tags=["sampling"])
 
 
 class _NumberOrMinusInfinity:

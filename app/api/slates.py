@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from app.api.fields import Identifier, Page, PageLimit, Seed, Value
@@ -12,10 +12,10 @@ from app.api.large_json import Items, Whole
 from app.api.limits import MAX_ASKED, MAX_IDS_BYTES, MAX_SLATE_ARMS, MAX_VALUE, MAX_VECTOR_BYTES
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import BanditsDep, RewardsDep, SlatesDep, SlateWarmStartDep
-from app.api.strict_json import JsonRoute, StrictModel, reply, reply_with
+from app.api.strict_json import StrictModel, json_router, reply, reply_with
 from app.services.campaigns.slates import SlateCampaign, SlateParameters, standing
 
-router = APIRouter(prefix="/v1/slates", tags=["slates"], route_class=JsonRoute)
+router = json_router(prefix="/v1/slates", tags=["slates"])
 
 Scale = Annotated[float, Field(ge=1e-9, le=MAX_VALUE)]
 

@@ -17,14 +17,16 @@ import inspect
 from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.params import Depends, Query
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from app.api.limits import MAX_BODY_BYTES
@@ -131,25 +133,39 @@ def public(loc: tuple[int | str, ...], first: int = 0) -> Location:
     return (first + named[0], *named[1:]) if named and isinstance(named[0], int) else named
 
 
-class JsonRoute(APIRoute):
+class JsonRoute(Route):
     """The route class of all endpoints: see the module."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        handle = self.get_route_handler()
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self._documented = path, endpoint, options
+        self._status: int = options["status_code"] or 200
+        super().__init__(
+            path, endpoint, name=options.get("name"), include_in_schema=options["include_in_schema"]
+        )
+        self.methods = set(options["methods"] or ["GET"])
+        parameters = Parameters.of(endpoint, set(self.param_convertors))
+        handle = self._handler(parameters)
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             response = await handle(Request(scope, receive))
             await response(scope, receive, send)
 
-        body = Parameters.of(self.endpoint, set(self.param_convertors)).body
-        self.max_bytes = None if body is None else body[1].max_bytes
+        self.max_bytes = None if parameters.body is None else parameters.body[1].max_bytes
         self.app = answer  # without the exit stacks that FastAPI's own dependencies would need
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        endpoint = self.endpoint
-        status = self.status_code or 200
-        parameters = Parameters.of(endpoint, set(self.param_convertors))
+    def documented(self) -> APIRoute:
+        """The route as FastAPI knows it. Made when it is asked for: serving does not need it, and a start
+        would take a tenth of a second longer.
+        """
+        path, endpoint, options = self._documented
+        return APIRoute(path, endpoint, **options)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, found = super().matches(scope)
+        return match, found if match is Match.NONE else {**found, "route": self}
+
+    def _handler(self, parameters: Parameters) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        endpoint, status = self.endpoint, self._status
         queries, readers, body = parameters.queries, parameters.readers, parameters.body
         # Health checks, scrapers and browsers may add query parameters of their own.
         strict = self.path.startswith("/v1/")
@@ -168,6 +184,12 @@ class JsonRoute(APIRoute):
             return result if isinstance(result, Response) else reply(result, status)
 
         return handle
+
+
+def json_router(*, tags: list[str | Enum], prefix: str = "") -> APIRouter:
+    """A router whose routes are ``JsonRoute``."""
+    kind: Any = JsonRoute  # FastAPI's type is narrower than its use of it
+    return APIRouter(prefix=prefix, tags=tags, route_class=kind)
 
 
 Reader = Callable[[Request], Any]

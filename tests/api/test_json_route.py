@@ -7,11 +7,11 @@ from typing import Annotated, Any, get_args
 
 import httpx
 import pytest
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.params import Depends as Marked
 
-from app.api import services
-from app.api.strict_json import JsonRoute, StrictModel
+from app.api import documentation, services
+from app.api.strict_json import StrictModel, json_router
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ def header(request: Request) -> str:
     return request.headers["x-given"]
 
 
-router = APIRouter(route_class=JsonRoute)
+router = json_router(tags=[])
 
 
 @router.post("/v1/{name}")
@@ -35,6 +35,7 @@ async def echo(name: str, body: Body, given: Annotated[str, Depends(header)]) ->
 async def test_a_dependency_is_called_with_the_request_and_is_no_parameter_of_the_api():
     app = FastAPI()
     app.router.routes += router.routes
+    documentation.install(app)
     (operation,) = app.openapi()["paths"]["/v1/{name}"].values()
     assert [parameter["name"] for parameter in operation["parameters"]] == ["name"]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
@@ -68,7 +69,7 @@ def test_a_dependency_that_would_not_be_resolved_is_refused_where_it_is_written(
 
     endpoint.__annotations__["given"] = Annotated[Any, Depends(dependency)]
     with pytest.raises(TypeError, match="plain function of the request"):
-        APIRouter(route_class=JsonRoute).add_api_route("/", endpoint)
+        json_router(tags=[]).add_api_route("/", endpoint)
 
 
 def test_every_service_can_be_asked_for_and_is_the_one_that_the_type_says():

@@ -21,7 +21,6 @@ from functools import cache
 from typing import Unpack
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.special import zeta
 
 from app.algorithms.kcenter import noise
@@ -147,6 +146,8 @@ def exploration(x: float) -> float:
     def value(part: float) -> float:
         shape = 2.0 * part - 2.0 * part * math.log(4.0 * part) + math.log(zeta(2.0 * part))
         return (shape - 0.5 * math.log(1.0 - part) + x) / part
+
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - large, and a start need not wait for it
 
     found = minimize_scalar(value, bounds=(0.5 + 1e-9, 1.0 - 1e-9), method="bounded")
     return float(found.fun)

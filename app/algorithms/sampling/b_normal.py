@@ -24,7 +24,6 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from app.algorithms import checks
@@ -50,6 +49,8 @@ def b_normal(delta: float, share: float, *, two_sided: bool = False) -> float:
 
     def excess(bound: float) -> float:
         return math.log(max(crossing(bound, share, two_sided=two_sided), 1e-300) / delta)
+
+    from scipy.optimize import brentq  # noqa: PLC0415 - large, and a start need not wait for it
 
     return float(brentq(excess, 0.0, _LARGEST))
 
