@@ -10,7 +10,7 @@ from waiting import until
 
 from app.errors import Unavailable
 from app.storage.embedded_server import EmbeddedServer
-from app.storage.protocol import DecisionId, LearnerId, RewardWrite
+from app.storage.protocol import DecisionId, LearnerId, LoggedReward, RewardWrite, RowWrite
 from app.storage.redis_store import RedisStore
 
 pytestmark = pytest.mark.anyio
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.anyio
 UID = "0123456789abcdef"
 EVENT, WAITING = 400, 250  # as put_event.lua and waiting.lua say
 FIELD, KEY = 80, 165  # as dedupe_keys.lua says
+ROW, LEARNER = 200, 200  # as rows.lua says
 
 
 async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
@@ -34,11 +35,20 @@ async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
                     await store.log_decision(
                         DecisionId(learner, f"{n}-{step}"), b"y" * (step % 300), due_ms=1, expires_ms=2**45
                     )
+                    row = RowWrite(DecisionId(learner, f"{n}-{step}"), step, 0, b"z" * (step % 300), 1)
+                    logged = LoggedReward(row, b"w" * (step % 30))
+                    ends_ms = 2**41 + step
                     rewards = [
-                        RewardWrite(learner, f"r/{n}-{step}", f"{n}-{step}", 1, None, b"p", 2**41 + step, 0),
+                        RewardWrite(
+                            learner, f"r/{n}-{step}", f"{n}-{step}", 1, None, b"p", ends_ms, 0, logged
+                        ),
                         RewardWrite(learner, f"o/{n}-{step}", None, 1, 600_000, b"p"),
                     ]
+                    if step % 2:
+                        await store.write_rows(learner.partition(4), [row])
                     await store.append_rewards(learner.partition(4), rewards)
+                    if step % 50 == 49:
+                        await store.trim_rows(learner.partition(4), UID, before_ms=step // 2, count=9)
                 except Unavailable:
                     return
                 done.append(step)
@@ -67,7 +77,7 @@ async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
 
 async def recounted(client):
     """What the ledgers must say: the sum over everything that is there."""
-    events, waiting, dedupe = 0, 0, 0
+    events, waiting, dedupe, log = 0, 0, 0, 0
     async for key in client.scan_iter(match="*:event:*"):
         name = key.rpartition(b"/")[2]
         events += EVENT + len(key) + len(name) + 9 * await client.strlen(key) // 8
@@ -78,5 +88,10 @@ async def recounted(client):
         dedupe += KEY + 9 * len(key) // 8
     async for key in client.scan_iter(match="*:seen-until:*"):
         dedupe += sum([FIELD + 9 * len(field) // 8 for field in await client.hkeys(key)])
+    async for key in client.scan_iter(match="*:rows:*"):
+        learner = key.rpartition(b"/")[2]
+        log += LEARNER + 9 * len(key) // 8
+        for field, value in (await client.hgetall(key)).items():
+            log += ROW + 2 * len(field) + len(learner) + 9 * len(value) // 8
     held = {"events": events, "turns": 0, "waiting": waiting, "activations": 0, "dedupe": dedupe}
-    return {**held, "campaigns": 0}
+    return {**held, "campaigns": 0, "log": log}

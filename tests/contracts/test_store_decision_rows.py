@@ -1,0 +1,203 @@
+"""Contract of a store: rows of the decision log, which their rewards join in one step."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from learner_names import learner_in
+
+from app.storage.protocol import (
+    DecisionId,
+    DefaultWrite,
+    LearnerId,
+    LoggedReward,
+    RewardWrite,
+    RowWrite,
+    Store,
+    StoredRow,
+)
+
+pytestmark = pytest.mark.anyio
+
+PARTITIONS = 4
+ANN, BOB = (learner_in(0, PARTITIONS, stem) for stem in ("ann", "bob"))
+UID = ANN.bandit_uid
+FAR_MS = 2**45
+DAY_MS = 86_400_000
+KNOWN = 2**40  # later than anything that is forgotten here
+
+
+def row(n: int, learner: LearnerId = ANN, *, known: int = KNOWN, record: bytes = b"record") -> RowWrite:
+    """The n-th decision, made at ``1000 + n``."""
+    return RowWrite(DecisionId(learner, f"decision-{n:07}"), 1_000 + n, known, record, DAY_MS)
+
+
+def reward(of: RowWrite, text: bytes, *, arm: str = "a", wait: bool = False) -> RewardWrite:
+    decision, key = of.decision, f"{of.decision.id}/{arm}"
+    return RewardWrite(
+        decision.learner, f"r/{key}", key if wait else None, of.issued_ms, None, b"payload", FAR_MS,
+        of.known_entry, LoggedReward(of, text),
+    )  # fmt: skip
+
+
+async def kept(store: Store, *, after: str = "", before: str = "", count: int = 100) -> list[StoredRow]:
+    found: list[StoredRow] = []
+    while True:
+        page = await store.read_rows(0, UID, after=after, before=before, count=count, most_bytes=2**20)
+        assert len(page.rows) <= count
+        found += page.rows
+        if not page.following:
+            return found
+        after = page.following
+
+
+async def contents(store: Store) -> dict[str, tuple[bytes, bytes]]:
+    return {each.position: (each.record, each.rewards) for each in await kept(store)}
+
+
+def position(of: RowWrite) -> str:
+    return f"{of.issued_ms:013}-{of.decision.id}"
+
+
+async def test_rows_are_read_in_their_order_a_page_at_a_time(store: Store):
+    rows = [row(n, (ANN, BOB)[n % 2], record=b"%d" % n) for n in range(7)]
+    await store.write_rows(0, rows[::-1])
+    expected = [StoredRow(position(each), each.decision.learner, each.record, b"") for each in rows]
+    for count in (1, 3, 7, 100):
+        assert await kept(store, count=count) == expected
+    assert await kept(store, after=position(rows[2])) == expected[3:]
+    assert await kept(store, after="0000000001001-~", before="0000000001005") == expected[2:5]
+    small = await store.read_rows(0, UID, after="", before="", count=100, most_bytes=1)
+    assert (len(small.rows), small.following) == (1, position(rows[0]))
+    assert await store.read_row(rows[3].decision, rows[3].issued_ms) == expected[3]
+    assert await store.read_row(rows[3].decision, 1) is None
+    assert await kept(store, before="0000000000001") == []
+    assert (await store.read_rows(1, UID, after="", before="", count=9, most_bytes=9)).rows == []
+
+
+async def test_a_row_is_written_once_whoever_writes_it(store: Store):
+    one = row(1)
+    for _ in range(2):
+        await asyncio.gather(*(store.write_rows(0, [one, row(2)]) for _ in range(4)))
+    await store.log_decision(one.decision, b"waits", due_ms=1, expires_ms=FAR_MS, row=one)
+    held = (await store.holdings())["log"]
+    await store.append_rewards(0, [reward(one, b"+1")])
+    await store.write_rows(0, [one])
+    assert await contents(store) == {position(one): (b"record", b"+1"), position(row(2)): (b"record", b"")}
+    assert held <= (await store.holdings())["log"] <= held + 8
+
+
+async def test_an_accepted_reward_stands_at_the_end_of_its_row_which_is_made_if_it_is_missing(store: Store):
+    rows = [row(n) for n in range(3)]
+    await store.write_rows(0, rows[:1])
+    writes = [reward(each, b"+%d" % n) for n, each in enumerate(rows[:2])]
+    other = replace(reward(rows[2], b""), logged=None)
+    for expected in (["accepted"] * 3, ["duplicate"] * 3):
+        outcomes = await store.append_rewards(0, [writes[0], other, writes[1]])
+        assert [outcome.status for outcome in outcomes] == expected
+    await store.append_rewards(0, [reward(rows[0], b"+b", arm="b")])
+    assert await contents(store) == {
+        position(rows[0]): (b"record", b"+0+b"),
+        position(rows[1]): (b"record", b"+1"),
+    }
+
+
+async def test_a_default_and_the_late_reward_stand_in_the_row(store: Store):
+    one = row(1)
+    await store.log_decision(one.decision, b"waits", due_ms=1, expires_ms=FAR_MS, known_entry=KNOWN, row=one)
+    write = DefaultWrite(
+        one.decision, f"{one.decision.id}/a", one.issued_ms, FAR_MS, b"default", KNOWN, logged=b"-d"
+    )
+    for _ in range(2):
+        await store.append_defaults(0, [one.decision], [write])
+    assert await contents(store) == {position(one): (b"record", b"-d")}
+    for _ in range(2):
+        await store.append_rewards(0, [reward(one, b"+r", wait=True)])
+    assert await contents(store) == {position(one): (b"record", b"-d+r")}
+
+
+async def test_a_decision_has_its_row_once_it_is_activated(store: Store):
+    one = row(1)
+    times = {"issued_ms": 1_001, "expires_ms": FAR_MS, "ttl_ms": DAY_MS, "due_ms": 1, "known_entry": KNOWN}
+    for outcome in ("activated", "duplicate"):
+        assert await store.activate(one.decision, record=None, row=one, **times) == outcome
+    assert await contents(store) == {position(one): (b"record", b"")}
+
+
+async def test_no_row_is_kept_of_a_learner_that_was_forgotten_and_later_ones_stay(store: Store):
+    """Whether the row came before or after the erasing; what was decided knowing of it stays."""
+    await store.write_rows(0, [row(n, learner, known=0) for n, learner in enumerate((ANN, BOB, ANN))])
+    entry = await store.append_forget(ANN, payload=b"F", now_ms=5_000, ttl_ms=DAY_MS)
+    number = int(entry.partition("-")[2])
+    later = row(7, known=number)
+    await store.write_rows(0, [later, row(8, known=number - 1)])
+    await store.append_rewards(0, [reward(row(9, known=number - 1), b"+")])
+    waiting = row(10, known=number - 1)
+    await store.log_decision(
+        waiting.decision, b"w", due_ms=1, expires_ms=FAR_MS, known_entry=number - 1, row=waiting
+    )
+    assert await store.apply(0, expected=await store.watermark(0), watermark=entry, states={})
+    assert await store.erase(ANN, entry)
+    await store.write_rows(0, [row(3, known=0)])
+    assert (await contents(store)).keys() == {position(row(1)), position(later)}
+    await store.trim_rows(0, UID, before_ms=FAR_MS, count=10)
+    assert (await store.holdings())["log"] == 0
+
+
+async def test_nothing_is_kept_of_a_deleted_bandit(store: Store):
+    await store.create_catalogue("films", b"f" * 16)
+    await store.create_bandit("b", UID.encode(), catalogue="films")
+    await store.write_rows(0, [row(n, (ANN, BOB)[n % 2]) for n in range(1_300)])
+    await store.delete_bandit("b", UID, catalogue="films")
+    await store.erase_bandit(UID)
+    await store.write_rows(0, [row(1)])
+    await store.append_rewards(0, [reward(row(2), b"+")])
+    assert await contents(store) == {}
+    assert await store.row_logs(0) == {}
+    assert (await store.holdings())["log"] == 0
+
+
+async def test_what_was_dropped_does_not_come_back(store: Store):
+    rows = [row(n) for n in range(6)]
+    await store.write_rows(0, rows)
+    assert await store.row_logs(0) == {UID: DAY_MS}
+    assert await store.oldest_row(0, UID) == 1_000
+    assert await store.trim_rows(0, UID, before_ms=1_004, count=3, keep_ms=7) == 3
+    assert await store.trim_rows(0, UID, before_ms=1_004, count=3) == 1
+    assert await store.trim_rows(0, UID, before_ms=1_002, count=3) == 0
+    assert await store.row_logs(0) == {UID: 7}
+    await store.write_rows(0, rows)
+    await store.append_rewards(0, [reward(rows[3], b"+"), reward(rows[4], b"+")])
+    assert await contents(store) == {
+        position(rows[4]): (b"record", b"+"),
+        position(rows[5]): (b"record", b""),
+    }
+    assert await store.oldest_row(0, UID) == 1_004
+    await store.trim_rows(0, UID, before_ms=FAR_MS, count=9)
+    assert await store.oldest_row(0, UID) is None
+    assert (await store.holdings())["log"] == 0
+
+
+async def test_a_row_takes_rewards_up_to_a_bound(store: Store):
+    one = row(1)
+    for n in range(70):
+        [outcome] = await store.append_rewards(0, [reward(one, b"x" * 1_000, arm=f"a{n}")])
+        assert outcome.status == "accepted"
+    [(_, rewards)] = (await contents(store)).values()
+    assert len(rewards) == 65_000
+
+
+async def test_many_at_once_write_every_row_and_every_reward_once(store: Store):
+    rows = [row(n, (ANN, BOB)[n % 2]) for n in range(30)]
+
+    async def write(n: int) -> Any:
+        await store.write_rows(0, rows[n % 3 :: 2])
+        return await store.append_rewards(0, [reward(each, b"+%d" % n) for each in rows[n % 5 :: 3]])
+
+    await asyncio.gather(*(write(n) for n in range(12)))
+    found = await contents(store)
+    assert len(found) == 30
+    assert all(rewards.count(b"+") == 1 for _, rewards in found.values())
