@@ -52,7 +52,7 @@ test: lint
 test-cluster: $(VENV)/.installed-test
 	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_TESTS)
 
-test-slow: $(VENV)/.installed-test
+test-slow: $(VENV)/.installed-test $(VENV)/.installed-docs
 	$(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.installed-test $(VENV)/.installed-docs
