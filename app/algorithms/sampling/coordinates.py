@@ -71,7 +71,7 @@ def race_coordinates(
         if len(partial.places) == 1:
             break
         widths.read_to(t)
-        means = partial.sums / t + offsets[partial.places] / rewards.dim
+        means = estimates(partial.sums, t, offsets[partial.places], rewards.dim)
         leader = int(means.argmax())
         stay = within(means, leader, widths.of(leader), rewards.noise)
         partial.keep(stay)
@@ -79,6 +79,14 @@ def race_coordinates(
     winner = _best(partial, offsets)
     most = rewards.size * rewards.dim
     return Draws(np.array([winner]), min(partial.reads, most), most, raced=1)
+
+
+def estimates(sums: Vector, t: int, offsets: Vector, dim: int) -> Vector:
+    """Return the estimated means of the rewards and of a share of the Gumbel variable each: g / N, N ``dim``.
+
+    ``sums`` are those of ``t`` rewards, ``offsets`` the g. Shapes: (m,), (m,) -> (m,).
+    """
+    return sums / t + offsets / dim
 
 
 def within(means: Vector, leader: int, widths: Vector, noise: float) -> Rows:

@@ -93,6 +93,9 @@ def test_every_value_is_that_of_a_plain_loop(places: int):
     half = stats.norm.ppf(0.975) * stats.sem(residuals.sum(axis=1))
     low, high = found.whole.interval
     assert (high - low) / 2 == pytest.approx(half, rel=1e-6)
+    for place, column in zip(found.places, residuals.T, strict=True):
+        half = stats.norm.ppf(0.975) * stats.sem(column)
+        assert place.interval == pytest.approx((place.value - half, place.value + half), rel=1e-6)
     support = state.support
     assert support.effective_sample_size == pytest.approx(weights.sum(axis=0) ** 2 / (weights**2).sum(axis=0))
     assert support.unused_share == pytest.approx((weights == 0).mean(axis=0))

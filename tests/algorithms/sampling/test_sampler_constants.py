@@ -425,6 +425,13 @@ def test_the_widths_of_catalogue_normal_are_equation_9_with_the_deviations_of_th
         assert found == pytest.approx(wanted, rel=2e-3, abs=2e-2 * single.max())
 
 
+def test_the_sums_of_all_rewards_and_the_gumbel_variables_decide():
+    """N times an estimate from everything is q.x / tau + g; a part has its sum scaled up, and not g."""
+    sums, gumbel = np.array([3.0, -8.0]), np.array([0.5, 1.25])
+    assert 64 * coordinates.estimates(sums, 64, gumbel, 64) == pytest.approx(sums + gumbel)
+    assert 64 * coordinates.estimates(sums, 16, gumbel, 64) == pytest.approx(4 * sums + gumbel)
+
+
 def test_both_means_of_a_comparison_are_rounded():
     means, widths = np.array([0.0, 1.0, 0.5, 0.25]), np.array([0.5, 0.0, 0.25, 0.25])
     kept: Rows = coordinates.within(means, 1, widths, 0.25)
