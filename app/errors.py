@@ -16,6 +16,7 @@
     ├── Forbidden            403  forbidden           the key has not the scope, or the origin is not listed
     ├── QuotaReached         429  quota_reached       it is as much as it may be; deleting makes room
     ├── TooLarge             413  too_large           a body or a batch above its stated limit
+    ├── NotInstalled         501  not_installed       the service lacks an optional package, which it names
     ├── Unavailable          503  unavailable         the store does not answer; safe to try again
     │   └── StoreFull             store_full          it holds as much of this kind as it may; some expires
     └── StartupError          -                       the service cannot start; the message says why
@@ -117,6 +118,10 @@ class TooLarge(ShortlistError):
 
 class QuotaReached(ShortlistError):
     status, code, title = 429, "quota_reached", "As much is held as may be"
+
+
+class NotInstalled(ShortlistError):
+    status, code, title = 501, "not_installed", "Not installed"
 
 
 class Unavailable(ShortlistError):

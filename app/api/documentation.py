@@ -48,6 +48,7 @@ _MEANING = {
     "413": "The body, a line or a batch is too large.",
     "422": "A field breaks its rule; nothing was changed.",
     "429": "As much is held as may be: campaigns, until some are deleted, or versions of a bandit.",
+    "501": "The service lacks an optional package, which the answer names.",
     "503": "The store does not answer; safe to try again.",
 }
 _CAN_CONFLICT = {
@@ -67,6 +68,7 @@ _CAN_GROW = {
     for kind in ("slates", "centers")
     for step in ("", "/{campaign}/ask", "/{campaign}/tell")
 } | {("patch", "/v1/bandits/{bandit}")}
+_CAN_LACK = {("get", "/v1/bandits/{bandit}/log/export")}
 # These have two statuses of success. FastAPI documents the first one; the second has the same answer.
 _TWINS = {
     ("put", "/v1/catalogues/{catalogue}"): ("200", "201"),
@@ -137,4 +139,6 @@ def _statuses(operation: Document, method: str, path: str) -> list[str]:
         found.append("429")
     if (method, path) in _CAN_CONFLICT:
         found.append("409")
+    if (method, path) in _CAN_LACK:
+        found.append("501")
     return sorted(found)

@@ -20,14 +20,14 @@ Token = Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_CHARS)]
 T = TypeVar("T")
 
 
-def _digits(text: object) -> object:
+def digits(text: object) -> object:
     """Query parameters are text; what Python would also read as a number (1.0, 1_0, +1) is none here."""
     if isinstance(text, str) and not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise ValueError("must be a whole number")
     return text
 
 
-PageLimit = Annotated[int, BeforeValidator(_digits), Field(ge=1, le=MAX_PAGE)]
+PageLimit = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_PAGE)]
 
 
 class Page(BaseModel, Generic[T]):

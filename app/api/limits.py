@@ -26,6 +26,7 @@ from app.services.bandits.encoding import (  # noqa: F401 - likewise
 )
 from app.services.bandits.versions import MAX_VERSIONS  # noqa: F401 - likewise
 from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - likewise
+from app.services.measuring.report import MAX_BUCKETS  # noqa: F401 - likewise
 from app.services.queries.centers import MAX_CENTER_READS, MAX_RANDOM_CENTER_READS  # noqa: F401 - likewise
 
 MAX_DIM = 4_096
@@ -55,6 +56,7 @@ MAX_LOG_FACTOR = 1e9
 MAX_DRAWS = 10_000
 MAX_WAIT_S = 31 * 86_400
 MAX_HALF_LIFE_S = 3_650 * 86_400
+MAX_BUCKET_S = 3_650 * 86_400
 MAX_IDLE_TTL_S = 3_650 * 86_400
 MIN_KEEP_S = 60
 MAX_KEEP_S = 3_650 * 86_400

@@ -26,6 +26,8 @@ from app.services.learning.decisions import Decisions
 from app.services.learning.forgetting import Forgetting
 from app.services.learning.learners import Learners
 from app.services.learning.rewards import Rewards
+from app.services.measuring.export import Exports
+from app.services.measuring.report import Reports
 from app.services.queries.centers import CatalogueCenters
 from app.services.queries.mips import Mips
 from app.services.queries.sampling import Sampling
@@ -42,12 +44,14 @@ class Services:
     choosing: Choosing
     decision_log: DecisionLog
     decisions: Decisions
+    exports: Exports
     filtered: FilteredViews
     forgetting: Forgetting
     health: Health
     learners: Learners
     metrics: Metrics
     mips: Mips
+    reports: Reports
     rewards: Rewards
     sampling: Sampling
     slate_warm_start: SlateWarmStart
@@ -76,11 +80,13 @@ CentersDep = Annotated[CatalogueCenters, _depends(lambda services: services.cent
 ChoosingDep = Annotated[Choosing, _depends(lambda services: services.choosing)]
 DecisionLogDep = Annotated[DecisionLog, _depends(lambda services: services.decision_log)]
 DecisionsDep = Annotated[Decisions, _depends(lambda services: services.decisions)]
+ExportsDep = Annotated[Exports, _depends(lambda services: services.exports)]
 ForgettingDep = Annotated[Forgetting, _depends(lambda services: services.forgetting)]
 HealthDep = Annotated[Health, _depends(lambda services: services.health)]
 LearnersDep = Annotated[Learners, _depends(lambda services: services.learners)]
 MetricsDep = Annotated[Metrics, _depends(lambda services: services.metrics)]
 MipsDep = Annotated[Mips, _depends(lambda services: services.mips)]
+ReportsDep = Annotated[Reports, _depends(lambda services: services.reports)]
 RewardsDep = Annotated[Rewards, _depends(lambda services: services.rewards)]
 SamplingDep = Annotated[Sampling, _depends(lambda services: services.sampling)]
 SlatesDep = Annotated[SlateCampaigns, _depends(lambda services: services.slates)]

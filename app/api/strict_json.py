@@ -6,8 +6,9 @@ strict), so NaN, Infinity, numbers beyond float64, lone surrogates, broken UTF-8
 that name a field, and nothing is coerced.
 
 An endpoint takes: parameters named in its path, at most one pydantic model as body, query parameters marked
-with ``Query()``, services marked with ``Depends(function of the request)`` (see ``services``), and
-``Request``. It returns a model, a msgspec struct, or a ``Response``.
+with ``Query()`` (with an ``alias`` where the name is a word of Python), services marked with
+``Depends(function of the request)`` (see ``services``), and ``Request``. It returns a model, a msgspec
+struct, or a ``Response``.
 """
 
 from __future__ import annotations

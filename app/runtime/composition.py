@@ -38,6 +38,8 @@ from app.services.learning.reward_entries import RewardEntries
 from app.services.learning.rewards import Receipt, Rewards
 from app.services.learning.token_secrets import TokenSecrets
 from app.services.learning.tokens import TokenSigner
+from app.services.measuring.export import Exports
+from app.services.measuring.report import Reports
 from app.services.queries.centers import CatalogueCenters
 from app.services.queries.mips import Mips
 from app.services.queries.sampling import Sampling
@@ -140,6 +142,8 @@ class Service:
         self.rewards = Rewards(store, self.bandits, entries, workers, received=self._received)
         self.forgetting = Forgetting(store, workers, [self.elimination], token_ttl_ms=token_ttl_ms)
         self.centers = self._closed_at_stop(CatalogueCenters(self.filtered))
+        self.reports = Reports(self.bandits, self.decision_log)
+        self.exports = Exports(self.decision_log)
         campaign_bytes = settings.campaign_cache_mb << 20
         self.center_campaigns: CenterCampaigns = self._closed_at_stop(
             Campaigns(store, NoisyCenters(), capacity_bytes=campaign_bytes)

@@ -11,11 +11,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from logged_rows import row
 from scipy import stats
 
 from app.algorithms.evaluation import asymptotic_confidence_sequence as asymptotic
 from app.algorithms.evaluation import confidence_sequence as bounded
 from app.algorithms.evaluation.asymptotic_confidence_sequence import LEAST, Unbounded
+from app.services.measuring.outcomes import Terms
+from app.services.measuring.report import ReportFold
 
 EXPERIMENTS, DECISIONS, ALPHA, SHARE = 500, 2_000, 0.05, 0.3
 MOST = int(stats.binom.ppf(1 - 1e-4, EXPERIMENTS, ALPHA))
@@ -137,6 +140,24 @@ def test_the_paths_of_these_tests_are_those_of_the_groups():
     many = [asymptotic.add(Unbounded(), values) for values in paths.values]
     low, high = asymptotic.difference(*many) or (math.nan, math.nan)
     assert (high - low) / 2 == pytest.approx(for_many(paths)[-1])
+
+
+@pytest.mark.parametrize(("rewards", "terms"), [(coins, Terms(0.0, 0.0, 1.0)), (skewed, Terms(0.0))])
+def test_the_paths_of_these_tests_are_those_of_reports(rewards: Rewards, terms: Terms):
+    """So what is shown of 500 experiments here is shown of reports that are read after every decision."""
+    radius = always_valid if terms.high else for_many
+    for number in range(3):
+        rng = np.random.default_rng(6 + number)
+        values = rewards(rng)
+        paths = Paths(values, np.random.default_rng(number))
+        second = np.random.default_rng(number).random(DECISIONS) < SHARE
+        apart, half, fold = paths.apart, radius(paths), ReportFold()
+        for place, value in enumerate(values.tolist()):
+            fold.add([row(value, group="holdout" if second[place] else "policy")], {1: terms})
+            if place % 97 == 0 and place > DECISIONS / 2:  # no interval ends at a bound of the rewards
+                low, high = fold.report().lift.interval or (math.nan, math.nan)
+                assert (high - low) / 2 == pytest.approx(half[place])
+                assert (high + low) / 2 == pytest.approx(apart[place], abs=1e-9)
 
 
 def test_a_difference_that_is_there_is_found():

@@ -102,6 +102,21 @@ def add(group: Bounded, values: Vector) -> Bounded:
     return Bounded(group.low, group.high, group.count + len(values), float(totals[-1]), spread)
 
 
+def widened(group: Bounded, low: float, high: float) -> Bounded:
+    """The group, as if its rewards could have been from ``low`` to ``high`` all the time.
+
+    Only the first guesses differ from those of such a group, and any guess from earlier rewards will do. The
+    range must not be chosen by the rewards.
+
+    Cost: O(1). Raises: InvalidParameter (not around the range so far).
+    """
+    checks.in_range("low", low, most=group.low)
+    checks.in_range("high", high, least=group.high)
+    ratio = (group.high - group.low) / (high - low)
+    total = ratio * group.total + group.count * ((group.low - low) / (high - low))
+    return Bounded(low, high, group.count, total, ratio * ratio * group.spread)
+
+
 def difference(one: Bounded, other: Bounded, *, level: float = 0.95) -> tuple[float, float]:
     """An interval of the mean of ``one`` less that of ``other``, for all times together.
 

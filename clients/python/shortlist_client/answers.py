@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 T = TypeVar("T")
 
@@ -213,6 +213,52 @@ class LoggedDecision:
     eligible: int | None
     arms: tuple[LoggedArm, ...]
     rewards: tuple[LoggedReward, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """Decisions of a group, and those with a reward that somebody sent. ``mean_reward``: of all decisions.
+
+    ``interval`` holds the mean with 95 % probability, however often one looks; None: not known yet.
+    """
+
+    group: str
+    decisions: int
+    rewarded: int
+    mean_reward: float | None
+    interval: tuple[float, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """The mean reward of the policy less that of the holdout."""
+
+    value: float | None
+    interval: tuple[float, ...] | None
+
+
+class GroupCounts(TypedDict):
+    """As ``GroupReport``, of a piece of time."""
+
+    group: str
+    decisions: int
+    rewarded: int
+    mean_reward: float | None
+
+
+# "from", the begin in ms since 1970, cannot be the name of a field of a class.
+Bucket = TypedDict("Bucket", {"from": int, "groups": list[GroupCounts]})
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``interval_kind``: "bounded" or "asymptotic". ``ungrouped``: decisions that are in neither group."""
+
+    groups: tuple[GroupReport, ...]
+    lift: Lift
+    interval_kind: str
+    ungrouped: int
+    buckets: tuple[Bucket, ...]
 
 
 @dataclass(frozen=True, slots=True)

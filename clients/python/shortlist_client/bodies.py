@@ -402,5 +402,14 @@ class WaitQuery(TypedDict, total=False):
     wait: Literal["applied"]
 
 
+ReportQuery = TypedDict(
+    "ReportQuery", {"from": str | None, "to": str | None, "bucket_s": int | None}, total=False
+)
+ExportFormat = Literal["ndjson", "parquet"]
+ExportQuery = TypedDict(
+    "ExportQuery", {"from": str | None, "to": str | None, "format": ExportFormat}, total=False
+)
+
+
 class LearnerQuery(TypedDict, total=False):
     include: Literal["precision", "directions"]

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -120,7 +120,17 @@ class Client(_Base):
         if isinstance(step, Pause):
             time.sleep(step.seconds)
             return None
+        if step.into is not None:
+            return self._download(step, step.into)
         return self._http.request(content=step.content, **self._arguments(step))
+
+    def _download(self, call: Call[Any], into: BinaryIO) -> httpx.Response:
+        with self._http.stream(**self._arguments(call)) as response:
+            if not response.is_success:
+                response.read()
+                return response
+            into.writelines(response.iter_bytes())
+        return httpx.Response(response.status_code)
 
 
 class AsyncClient(_Base):
@@ -183,9 +193,20 @@ class AsyncClient(_Base):
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
+        if step.into is not None:
+            return await self._download(step, step.into)
         content = step.content
         sent = content if content is None or isinstance(content, bytes) else _streamed(content)
         return await self._http.request(content=sent, **self._arguments(step))
+
+    async def _download(self, call: Call[Any], into: BinaryIO) -> httpx.Response:
+        async with self._http.stream(**self._arguments(call)) as response:
+            if not response.is_success:
+                await response.aread()
+                return response
+            async for piece in response.aiter_bytes():
+                into.write(piece)
+        return httpx.Response(response.status_code)
 
 
 async def _streamed(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Unpack
+from typing import Any, BinaryIO, Unpack
 
 from shortlist_client import bodies, routes
 from shortlist_client.answers import (
@@ -37,6 +37,7 @@ from shortlist_client.answers import (
     Ready,
     Receipt,
     Rejected,
+    Report,
     Root,
     Sets,
     SlateCampaign,
@@ -244,6 +245,41 @@ class Endpoints:
     ) -> Callable[[str | None], Call[Page[LoggedDecision]]]:
         """All logged decisions made from ``start`` until before ``end``, the oldest first."""
         return lambda cursor: routes.LIST_LOG.call(bandit, query=_log_query(start, end, cursor, page_size))
+
+    @endpoint
+    def report(
+        self,
+        bandit: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        bucket_s: int | None = None,
+    ) -> Call[Report]:
+        """What the policy and the holdout have earned by the log, from ``start`` until before ``end``.
+
+        Times without a zone are UTC. ``bucket_s``: in pieces of so many seconds as well. A long log takes
+        longer than the ``timeout_s`` of most clients.
+        """
+        query = {"from": _moment(start), "to": _moment(end), "bucket_s": bucket_s}
+        return routes.REPORT.call(bandit, query=query)
+
+    @endpoint
+    def export_log(
+        self,
+        bandit: str,
+        into: BinaryIO,
+        *,
+        format: bodies.ExportFormat = "ndjson",  # noqa: A002 - the service's name for it
+        start: datetime | None = None,
+        end: datetime | None = None,
+    ) -> Call[None]:
+        """Write the log to a file that is open for bytes, a piece at a time; it may be of any length.
+
+        Raises ConnectionFailed when the answer breaks off: then the file is not whole. NotInstalled: the
+        service lacks what it needs for Parquet.
+        """
+        query = {"format": format, "from": _moment(start), "to": _moment(end)}
+        return routes.EXPORT_LOG.call(bandit, query=query, into=into)
 
     @endpoint
     def delete_bandit(self, bandit: str) -> Call[None]:

@@ -20,6 +20,7 @@
         ├── Invalid             422  invalid
         │   └── DimensionMismatch    dimension_mismatch
         ├── QuotaReached        429  quota_reached
+        ├── NotInstalled        501  not_installed
         └── Unavailable         503  unavailable
             └── StoreFull            store_full
 
@@ -167,6 +168,10 @@ class DimensionMismatch(Invalid):
 
 class QuotaReached(ServiceError):
     code = "quota_reached"
+
+
+class NotInstalled(ServiceError):
+    code = "not_installed"
 
 
 class Unavailable(ServiceError):

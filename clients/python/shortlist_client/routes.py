@@ -10,7 +10,7 @@ import re
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 from urllib.parse import urlencode
 
 from shortlist_client import answers, bodies
@@ -33,7 +33,7 @@ class Repeat(Enum):
     ``SAFE``        done twice is as done once, or costs nothing
     ``UNTAGGED``    a change: safe without If-Match, which the change itself would have made wrong
     ``ONE_CHOICE``  a choice: safe with an event_id, or where a choice that nobody saw teaches nothing
-    ``NEVER``       its body is a stream, which is gone once it was sent
+    ``NEVER``       its body, or its answer, is a stream, which is gone once it was sent
     """
 
     SAFE = "safe"
@@ -65,18 +65,21 @@ class Route(Generic[T]):
         query: Mapping[str, Any] | None = None,
         safe: bool | None = None,
         headers: Mapping[str, str] | None = None,
+        into: BinaryIO | None = None,
     ) -> Call[T]:
         """One request. ``names`` fill the path. Fields that are None are left out, for absent means the same;
         not those of a patch.
 
-        ``safe``: whether it may be sent again, if not as the table says. Raises InvalidArgument.
+        ``safe``: whether it may be sent again, if not as the table says. ``into``: a file for the answer.
+        Raises InvalidArgument.
         """
         path = self._filled(names)
         if query and (given := given_of(query)):
             path = f"{path}?{urlencode(given)}"
         if body is not None:
             content = encoded(body if self.method == PATCH else given_of(body))
-        return Call(self, path, content, self.repeat is SAFE if safe is None else safe, headers or {})
+        safe = self.repeat is SAFE if safe is None else safe
+        return Call(self, path, content, safe, headers or {}, into)
 
     def _filled(self, names: tuple[str, ...]) -> str:
         if not names:
@@ -93,13 +96,14 @@ class Route(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request. ``safe``: it may be sent again. ``path`` has the query."""
+    """One request. ``safe``: it may be sent again. ``path`` has the query. ``into``: takes the answer."""
 
     route: Route[T]
     path: str
     content: Content
     safe: bool
     headers: Mapping[str, str]
+    into: BinaryIO | None = None
 
     def __iter__(self) -> Generator[Call[Any], Any, T]:
         """``answer = yield from call``: a step of a function that needs more than one call."""
@@ -168,6 +172,8 @@ LIST_BANDITS = Route("GET", "/v1/bandits", answers.Page[answers.Bandit], SAFE, q
 PATCH_BANDIT = Route(PATCH, _BANDIT, answers.Bandit, UNTAGGED, bodies.BanditPatch)
 LIST_LOG = Route("GET", f"{_BANDIT}/log", answers.Page[answers.LoggedDecision], SAFE, query=bodies.LogQuery)
 LIST_VERSIONS = Route("GET", f"{_BANDIT}/versions", answers.Page[answers.BanditVersion], SAFE, query=_PAGE)
+REPORT = Route("GET", f"{_BANDIT}/report", answers.Report, SAFE, query=bodies.ReportQuery)
+EXPORT_LOG = Route("GET", f"{_BANDIT}/log/export", NOTHING, NEVER, query=bodies.ExportQuery)
 DELETE_BANDIT = Route("DELETE", _BANDIT, NOTHING, SAFE)
 
 CHOOSE = Route("POST", f"{_BANDIT}/choose", answers.Choice, ONE_CHOICE, bodies.ChooseBody)

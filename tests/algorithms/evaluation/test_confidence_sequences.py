@@ -88,6 +88,21 @@ def test_the_unit_of_the_rewards_does_not_matter():
     assert [bound + 1e6 for bound in near] == pytest.approx(list(far))
 
 
+def test_a_wider_range_keeps_the_rewards_and_their_distances_from_the_guesses():
+    values = np.random.default_rng(6).random(400)
+    group = bounded.add(bounded.start(0, 1), values)
+    wide = bounded.widened(group, -1, 4)
+    assert wide.mean == pytest.approx(values.mean())
+    assert (wide.count, wide.spread) == (400, pytest.approx(group.spread / 25))
+    whole = bounded.add(bounded.start(-1, 4), values)
+    assert wide.spread == pytest.approx(whole.spread, rel=0.1)  # but for the first guesses
+    assert wide.interval() == pytest.approx(whole.interval(), abs=0.01)
+    assert bounded.widened(group, 0, 1) == group
+    for low, high in ((0.1, 1), (0, 0.9), (-math.inf, 1)):
+        with pytest.raises(InvalidParameter):
+            bounded.widened(group, low, high)
+
+
 def test_without_rewards_all_is_possible():
     empty, one = bounded.start(-1, 3), bounded.add(bounded.start(-1, 3), np.array([2.0]))
     assert empty.mean is None

@@ -1,0 +1,42 @@
+"""GET /v1/bandits/{b}/log/export: the decision log as a file, streamed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from app.api.services import BanditsDep, ExportsDep
+from app.api.streamed import Streamed
+from app.api.strict_json import JsonRoute
+from app.api.times import span
+from app.services.measuring.export import MEDIA_TYPES, FormatName
+
+router = APIRouter(prefix="/v1/bandits", tags=["measuring"], route_class=JsonRoute)
+
+
+@router.get(
+    "/{bandit}/log/export",
+    response_class=Response,
+    responses={
+        200: {"content": {kind: {"schema": {"type": "string"}} for kind in MEDIA_TYPES.values()}},
+    },
+)
+async def export(
+    bandit: str,
+    bandits: BanditsDep,
+    exports: ExportsDep,
+    *,
+    format: Annotated[FormatName, Query()] = "ndjson",  # noqa: A002 - the name of the parameter
+    start: Annotated[datetime | None, Query(alias="from")] = None,
+    end: Annotated[datetime | None, Query(alias="to")] = None,
+) -> Response:
+    """The logged decisions of a time, from <= time < to, as a file with a row for each.
+
+    A row is that of the log; as Parquet its filter is JSON text. An answer that breaks off is not the file.
+    """
+    from_ms, to_ms = span(start, end, ("query",))
+    owner = await bandits.get(bandit)
+    pieces = exports.stream(owner, format, from_ms=from_ms, to_ms=to_ms)
+    return await Streamed.of(pieces, media_type=MEDIA_TYPES[format], name=f"{owner.name}.{format}")

@@ -1,0 +1,87 @@
+"""GET /v1/bandits/{b}/report: what the policy and the holdout have earned, and whether it can be chance."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, BeforeValidator, Field
+
+from app.api.fields import digits
+from app.api.leaving import while_connected
+from app.api.limits import MAX_BUCKET_S
+from app.api.services import BanditsDep, ReportsDep
+from app.api.strict_json import JsonRoute, reply
+from app.api.times import span
+from app.services.measuring.report import MAX_BUCKETS, too_many_buckets
+
+router = APIRouter(prefix="/v1/bandits", tags=["measuring"], route_class=JsonRoute)
+
+BucketSeconds = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_BUCKET_S)]
+
+
+class GroupCountsView(BaseModel):
+    """``rewarded``: decisions with a reward that somebody sent. ``mean_reward``: of all; null without any."""
+
+    group: Literal["policy", "holdout"]
+    decisions: int
+    rewarded: int
+    mean_reward: float | None
+
+
+class GroupReportView(GroupCountsView):
+    """``interval``: holds the mean with 95 % probability at all looks together; null: not known yet."""
+
+    interval: list[float] | None
+
+
+class LiftView(BaseModel):
+    """The mean reward of the policy less that of the holdout."""
+
+    value: float | None
+    interval: list[float] | None
+
+
+class BucketView(BaseModel):
+    """``from``: its begin, in ms since 1970."""
+
+    from_: Annotated[int, Field(alias="from")]
+    groups: list[GroupCountsView]
+
+
+class ReportView(BaseModel):
+    """``interval_kind``: bounded ones hold exactly, asymptotic ones the better the more rewards there are.
+
+    ``ungrouped``: decisions in neither group, which were made before there was a holdout or for a baseline.
+    """
+
+    groups: list[GroupReportView]
+    lift: LiftView
+    interval_kind: Literal["bounded", "asymptotic"]
+    ungrouped: int
+    buckets: list[BucketView]
+
+
+@router.get("/{bandit}/report", response_model=ReportView)
+async def report(
+    bandit: str,
+    request: Request,
+    bandits: BanditsDep,
+    reports: ReportsDep,
+    *,
+    start: Annotated[datetime | None, Query(alias="from")] = None,
+    end: Annotated[datetime | None, Query(alias="to")] = None,
+    bucket_s: Annotated[BucketSeconds | None, Query()] = None,
+) -> Response:
+    """Compare the policy with the holdout, over the logged decisions of a time: from <= time < to."""
+    from_ms, to_ms = span(start, end, ("query",))
+    bucket_ms = None if bucket_s is None else 1_000 * bucket_s
+    if from_ms is not None and bucket_ms is not None:
+        last_ms = time.time_ns() // 1_000_000 if to_ms is None else to_ms
+        if last_ms // bucket_ms - from_ms // bucket_ms > MAX_BUCKETS:
+            raise too_many_buckets()
+    owner = await bandits.get(bandit)
+    work = reports.report(owner, from_ms=from_ms, to_ms=to_ms, bucket_ms=bucket_ms)
+    return reply(await while_connected(request, work))

@@ -1,0 +1,47 @@
+"""What a decision came to: the sum of the rewards of its arms, counted as learners count them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.services.decision_log.rows import Row
+from app.services.formats.records import RewardRule
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """By which terms decisions are counted.
+
+    ``default``     what an arm without a reward counts as
+    ``low, high``   of one arm, whether it is rewarded or not; None: nobody knows bounds
+    """
+
+    default: float
+    low: float | None = None
+    high: float | None = None
+
+
+def terms_of(rule: RewardRule) -> Terms:
+    """The terms of a bandit. A sum has no bounds: an arm may get any number of rewards."""
+    default = rule.default or 0.0
+    if rule.min is None or rule.max is None or rule.aggregate == "sum":
+        return Terms(default)
+    return Terms(default, min(rule.min, default), max(rule.max, default))
+
+
+def value_of(row: Row, terms: Terms) -> tuple[float, bool]:
+    """The reward of a decision, and whether anybody sent one for it.
+
+    Rewards of an arm are added, and take the place of the arm's default.
+    """
+    if not row.rewards:
+        return len(row.arms) * terms.default, False
+    sent, assumed = dict[str, float](), dict[str, float]()
+    for reward in row.rewards:
+        if reward.default:
+            assumed[reward.arm] = reward.value
+        else:
+            sent[reward.arm] = sent.get(reward.arm, 0.0) + reward.value
+    counted = assumed | sent
+    value = sum(counted.values()) + (len(row.arms) - len(counted)) * terms.default
+    return value, bool(sent)

@@ -1,0 +1,279 @@
+"""What the policy and the holdout have earned, and whether the difference can be chance.
+
+Notation
+    value       of a decision: the sum of the rewards of its arms (``outcomes``)
+    ungrouped   decisions without a group: of a bandit without a holdout, of the time before it had one, and
+                baselines that callers asked for
+
+Only groups that were drawn at the same time are compared. So ungrouped decisions are those of the policy
+where there are no others, and else they are counted apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from app.algorithms.evaluation import asymptotic_confidence_sequence as asymptotic
+from app.algorithms.evaluation import confidence_sequence as bounded
+from app.algorithms.evaluation.asymptotic_confidence_sequence import Unbounded
+from app.algorithms.evaluation.confidence_sequence import Bounded
+from app.errors import Invalid
+from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bounded.places import Places
+from app.services.decision_log.rows import LogPages, Row
+from app.services.measuring.outcomes import Terms, terms_of, value_of
+
+MAX_BUCKETS = 1_000
+AT_ONCE, WAITING = 2, 16
+ROUNDING = 1e-9  # by how much a sum may miss its bounds, in parts of their distance
+
+GroupName = Literal["policy", "holdout"]
+IntervalKind = Literal["bounded", "asymptotic"]
+Interval = tuple[float, float]
+GROUPS: tuple[GroupName, ...] = ("policy", "holdout")
+
+
+class GroupCounts(msgspec.Struct, frozen=True):
+    """``mean_reward``: None without decisions."""
+
+    group: str
+    decisions: int
+    rewarded: int
+    mean_reward: float | None
+
+
+class GroupReport(GroupCounts, frozen=True):
+    """``interval``: None where nothing can be said yet."""
+
+    interval: Interval | None
+
+
+class Lift(msgspec.Struct, frozen=True):
+    """The mean reward of the policy less that of the holdout."""
+
+    value: float | None
+    interval: Interval | None
+
+
+class Bucket(msgspec.Struct, frozen=True, rename={"from_ms": "from"}):
+    """Decisions of a piece of time."""
+
+    from_ms: int
+    groups: list[GroupCounts]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """``ungrouped``: decisions that are in neither group."""
+
+    groups: list[GroupReport]
+    lift: Lift
+    interval_kind: IntervalKind
+    ungrouped: int
+    buckets: list[Bucket]
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of some decisions."""
+
+    decisions: int = 0
+    rewarded: int = 0
+    total: float = 0.0
+
+    def add(self, value: float, *, rewarded: bool) -> None:
+        self.decisions += 1
+        self.rewarded += rewarded
+        self.total += value
+
+    def shown(self, group: GroupName) -> GroupCounts:
+        mean = self.total / self.decisions if self.decisions else None
+        return GroupCounts(group, self.decisions, self.rewarded, mean)
+
+
+@dataclass(slots=True)
+class Group:
+    """Decisions of one group in their order. ``bounded``: None while empty, and once values have no bounds.
+
+    The bounds are those of the decision with most arms so far.
+    """
+
+    counts: Counts = field(default_factory=Counts)
+    bounded: Bounded | None = None
+    unbounded: Unbounded = field(default_factory=Unbounded)
+    has_bounds: bool = True
+    buckets: dict[int, Counts] = field(default_factory=dict)
+    _waiting: list[float] = field(default_factory=list)
+
+    def add(self, row: Row, terms: Terms, bucket: int | None) -> None:
+        """Count a decision. What follows from its place in the order is made by ``settle``."""
+        value, rewarded = value_of(row, terms)
+        self.counts.add(value, rewarded=rewarded)
+        if bucket is not None:
+            self.buckets.setdefault(bucket, Counts()).add(value, rewarded=rewarded)
+        if self.has_bounds:
+            value = self._within(value, terms, len(row.arms))
+        self._waiting.append(value)
+
+    def settle(self) -> None:
+        """Take up the values that were added."""
+        values = np.array(self._waiting, dtype=np.float64)
+        self._waiting.clear()
+        self.unbounded = asymptotic.add(self.unbounded, values)
+        if self.bounded is not None:
+            self.bounded = bounded.add(self.bounded, values)
+
+    def _within(self, value: float, terms: Terms, arms: int) -> float:
+        """The value, which the bounds hold then; there are none from now on if it has none."""
+        if terms.low is None or terms.high is None or not terms.low < terms.high:
+            return self._unbound(value)
+        low, high = arms * terms.low, arms * terms.high
+        slack = ROUNDING * (high - low)
+        if not low - slack <= value <= high + slack:
+            return self._unbound(value)
+        known = self.bounded
+        if known is None:
+            self.bounded = bounded.start(low, high)
+        elif low < known.low or high > known.high:
+            self.settle()
+            low, high = min(low, known.low), max(high, known.high)
+            self.bounded = None if self.bounded is None else bounded.widened(self.bounded, low, high)
+        return min(max(value, low), high)
+
+    def _unbound(self, value: float) -> float:
+        self.has_bounds, self.bounded = False, None
+        return value
+
+
+class ReportFold:
+    """Takes up rows in the order of time, and reports on those so far. Its memory is that of the buckets.
+
+    ``bucket_ms``: how long a bucket is; None: no buckets are made. They begin at multiples of it.
+    """
+
+    def __init__(self, bucket_ms: int | None = None) -> None:
+        self._bucket_ms = bucket_ms
+        self._groups: dict[str | None, Group] = {name: Group() for name in (*GROUPS, None)}
+        self._first = self._last = 0
+
+    def add(self, rows: Iterable[Row], terms: Mapping[int, Terms]) -> None:
+        """Count decisions. ``terms``: by version of the bandit. Cost: some microseconds a row.
+
+        Raises Invalid (bucket_s): there would be too many buckets.
+        """
+        for row in rows:
+            bucket = None if self._bucket_ms is None else self._bucket_of(row, self._bucket_ms)
+            self._groups[row.group].add(row, terms[row.bandit_version], bucket)
+        for group in self._groups.values():
+            group.settle()
+
+    def report(self) -> Report:
+        """What there is to say so far. Cost: O(1), and the buckets."""
+        groups, ungrouped = self._compared()
+        kind: IntervalKind = "bounded" if all(group.has_bounds for group in groups) else "asymptotic"
+        one, other = groups
+        value = difference = None
+        if one.counts.decisions and other.counts.decisions:
+            value = _mean(one) - _mean(other)
+            difference = _difference(one, other, kind)
+        return Report(
+            [_shown(name, group, kind) for name, group in zip(GROUPS, groups, strict=True)],
+            Lift(value, difference),
+            kind,
+            ungrouped,
+            self._buckets(groups),
+        )
+
+    def _compared(self) -> tuple[Sequence[Group], int]:
+        """The groups of the report, and how many decisions are in neither."""
+        policy, holdout, others = (self._groups[name] for name in (*GROUPS, None))
+        if policy.counts.decisions or holdout.counts.decisions:
+            return (policy, holdout), others.counts.decisions
+        return (others, holdout), 0
+
+    def _bucket_of(self, row: Row, bucket_ms: int) -> int:
+        bucket = row.time // bucket_ms
+        if not self._last:
+            self._first = bucket
+        self._last = max(self._last, bucket)
+        if self._last - self._first >= MAX_BUCKETS:
+            raise too_many_buckets()
+        return bucket
+
+    def _buckets(self, groups: Sequence[Group]) -> list[Bucket]:
+        """From the first decision to the last, those without any among them."""
+        if self._bucket_ms is None:
+            return []
+        used = [bucket for group in groups for bucket in group.buckets]
+        if not used:
+            return []
+        named = list(zip(GROUPS, groups, strict=True))
+        return [
+            Bucket(
+                bucket * self._bucket_ms,
+                [group.buckets.get(bucket, Counts()).shown(name) for name, group in named],
+            )
+            for bucket in range(min(used), max(used) + 1)
+        ]
+
+
+class Reports:
+    """Reports on bandits, a few at a time."""
+
+    def __init__(self, bandits: Bandits, log: LogPages) -> None:
+        self._bandits = bandits
+        self._log = log
+        self._places = Places("reports", running=AT_ONCE, waiting=WAITING)
+
+    async def report(
+        self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None, bucket_ms: int | None
+    ) -> Report:
+        """Report on the decisions made at ``from_ms`` or later and before ``to_ms``.
+
+        Cost: one pass over the log, in threads, with one page in memory. Raises Invalid (bucket_s),
+        Unavailable (too many reports at once, the store).
+        """
+        fold, terms = ReportFold(bucket_ms), dict[int, Terms]()
+        async with self._places.one():
+            async for page in self._log.pages(bandit, from_ms=from_ms, to_ms=to_ms):
+                for number in {row.bandit_version for row in page} - terms.keys():
+                    terms[number] = await self._terms(bandit, number)
+                await asyncio.to_thread(fold.add, page, terms)
+            return fold.report()
+
+    async def _terms(self, bandit: Bandit, number: int) -> Terms:
+        """Those of a version; of one that is no longer kept, those of now."""
+        found = await self._bandits.find(bandit.uid, number)
+        return terms_of((found or bandit).record.reward)
+
+
+def too_many_buckets() -> Invalid:
+    return Invalid(f"must make at most {MAX_BUCKETS:,} buckets", loc=("query", "bucket_s"))
+
+
+def _mean(group: Group) -> float:
+    return group.counts.total / group.counts.decisions
+
+
+def _shown(name: GroupName, group: Group, kind: IntervalKind) -> GroupReport:
+    sequence = group.unbounded if kind == "asymptotic" else group.bounded
+    counts, interval = group.counts.shown(name), None if sequence is None else sequence.interval()
+    return GroupReport(counts.group, counts.decisions, counts.rewarded, counts.mean_reward, _plain(interval))
+
+
+def _difference(one: Group, other: Group, kind: IntervalKind) -> Interval | None:
+    if kind == "asymptotic":
+        return _plain(asymptotic.difference(one.unbounded, other.unbounded))
+    if one.bounded is None or other.bounded is None:
+        return None
+    return _plain(bounded.difference(one.bounded, other.bounded))
+
+
+def _plain(interval: Interval | None) -> Interval | None:
+    """Of numbers that can be written as JSON."""
+    return None if interval is None else (float(interval[0]), float(interval[1]))

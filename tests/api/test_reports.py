@@ -1,0 +1,276 @@
+"""The report and the export over HTTP: fields, times, bad input, clients that leave, broken answers."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from api_client import Api
+from logged_rows import LogInMemory, row
+from waiting import until
+
+from app.api import streamed
+from app.api.streamed import BrokenOff
+from app.errors import Unavailable
+from app.services.bandits.bandits import Bandit
+from app.services.decision_log.rows import LogPages, Row
+from app.services.measuring import export
+from app.services.measuring.export import Exports
+from app.services.measuring.report import AT_ONCE, Reports
+
+pytestmark = pytest.mark.anyio
+
+HOUR_MS = 3_600_000
+BEGIN_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+REPORT, EXPORT = "/v1/bandits/b/report", "/v1/bandits/b/log/export"
+
+
+def rows() -> list[Row]:
+    """One decision a minute, a third of it rewarded, for two hours."""
+    return [
+        row(
+            *([1.0] if minute % 3 == 0 else []),
+            time=BEGIN_MS + 60_000 * minute,
+            group="holdout" if minute % 4 == 0 else "policy",
+        )
+        for minute in range(120)
+    ]
+
+
+async def bandit(api: Api, log: LogPages, **fields: Any) -> None:
+    """A bandit ``b``, whose log is ``log``."""
+    await api.ok("PUT", "/v1/catalogues/c", {"dim": 2}, 201)
+    reward = {"min": 0.0, "max": 1.0}
+    body = {"catalogue": "c", "policy": "linear_ts", "reward": reward, **fields}
+    await api.ok("PUT", "/v1/bandits/b", body, 201)
+    services = api.app.services
+    api.app.services = replace(services, reports=Reports(services.bandits, log), exports=Exports(log))
+
+
+async def test_a_report_has_the_fields_of_the_contract(api: Api):
+    await bandit(api, LogInMemory(rows()))
+    found = await api.ok("GET", f"{REPORT}?bucket_s=3600")
+    assert found.keys() == {"groups", "lift", "interval_kind", "ungrouped", "buckets"}
+    policy, holdout = found["groups"]
+    assert (policy["group"], policy["decisions"], policy["rewarded"]) == ("policy", 90, 30)
+    assert (holdout["group"], holdout["decisions"], holdout["mean_reward"]) == (
+        "holdout",
+        30,
+        pytest.approx(1 / 3),
+    )
+    for group in found["groups"]:
+        low, high = group["interval"]
+        assert 0 <= low < group["mean_reward"] < high <= 1
+    assert found["lift"]["value"] == pytest.approx(0.0)
+    assert found["lift"]["interval"][0] < 0 < found["lift"]["interval"][1]
+    assert (found["interval_kind"], found["ungrouped"]) == ("bounded", 0)
+    assert [bucket["from"] for bucket in found["buckets"]] == [BEGIN_MS, BEGIN_MS + HOUR_MS]
+    assert found["buckets"][0]["groups"] == [
+        {"group": "policy", "decisions": 45, "rewarded": 15, "mean_reward": pytest.approx(1 / 3)},
+        {"group": "holdout", "decisions": 15, "rewarded": 5, "mean_reward": pytest.approx(1 / 3)},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "decisions"),
+    [
+        ("", 120),
+        ("from=2026-01-01T01:00:00Z", 60),
+        ("from=2026-01-01T01:00:00", 60),
+        ("from=2026-01-01T02:00:00%2B01:00", 60),
+        (f"to={BEGIN_MS + HOUR_MS}", 60),
+        (f"to={BEGIN_MS // 1000 + 60}", 1),
+        (f"from={BEGIN_MS}&to={BEGIN_MS}", 0),
+        (f"from={BEGIN_MS}&to={BEGIN_MS + 1}", 1),
+    ],
+)
+async def test_a_time_can_be_said_in_several_ways(api: Api, asked: str, decisions: int):
+    await bandit(api, LogInMemory(rows()))
+    found = await api.ok("GET", f"{REPORT}?{asked}")
+    assert sum(group["decisions"] for group in found["groups"]) == decisions
+    exported = await api.call("GET", f"{EXPORT}?{asked}")
+    assert len(exported.content.splitlines()) == decisions
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "name"),
+    [
+        (REPORT, "from=2026-01-02&to=2026-01-01", "from"),
+        (REPORT, "from=yesterday", "from"),
+        (REPORT, "to=", "to"),
+        (REPORT, "to=1e400", "to"),
+        (REPORT, "bucket_s=0", "bucket_s"),
+        (REPORT, "bucket_s=1.5", "bucket_s"),
+        (REPORT, "bucket_s=999999999999", "bucket_s"),
+        (REPORT, "bucket_s=1", "bucket_s"),
+        (REPORT, "bucket_s=1&from=2020-01-01", "bucket_s"),
+        (REPORT, "start=2026-01-02", "start"),
+        (REPORT, "buckets=1", "buckets"),
+        (EXPORT, "from=2026-01-02&to=2026-01-01", "from"),
+        (EXPORT, "format=csv", "format"),
+        (EXPORT, "format=", "format"),
+        (EXPORT, "to=nan", "to"),
+        (EXPORT, "limit=1", "limit"),
+    ],
+)
+async def test_bad_input_is_named(api: Api, path: str, asked: str, name: str):
+    await bandit(api, LogInMemory(rows()))
+    await api.refused("GET", f"{path}?{asked}", loc=("query", name))
+
+
+async def test_an_unknown_bandit_is_not_found(api: Api):
+    for path in ("report", "log/export"):
+        await api.refused("GET", f"/v1/bandits/nobody/{path}", status=404, code="not_found")
+
+
+async def test_an_export_is_a_file_of_rows(api: Api):
+    await bandit(api, LogInMemory(rows(), page=50))
+    lines = await api.call("GET", EXPORT)
+    assert lines.headers["content-type"] == "application/x-ndjson"
+    assert lines.headers["content-disposition"] == 'attachment; filename="b.ndjson"'
+    assert "content-length" not in lines.headers
+    file = await api.call("GET", f"{EXPORT}?format=parquet")
+    assert file.headers["content-type"] == "application/vnd.apache.parquet"
+    assert pq.read_table(io.BytesIO(file.content)).to_pylist() == list(
+        map(json.loads, lines.content.splitlines())
+    )
+
+
+async def test_without_the_extra_parquet_is_not_possible(api: Api, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    await bandit(api, LogInMemory(rows()))
+    answer = await api.http.get(f"{EXPORT}?format=parquet")
+    assert (answer.status_code, answer.json()["code"]) == (501, "not_installed")
+    assert answer.json()["errors"][0]["loc"] == ["query", "format"]
+    assert "shortlist[parquet]" in answer.json()["detail"]
+
+
+class Held:
+    """A log that gives one page, and the next when it may go on, or fails then."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.goes_on = asyncio.Event()
+        self.under_way = 0
+        self._fails = fails
+
+    async def reads(self, count: int) -> bool:
+        return self.under_way == count
+
+    async def pages(
+        self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
+    ) -> AsyncIterator[Sequence[Row]]:
+        self.under_way += 1
+        try:
+            yield rows()
+            await self.goes_on.wait()
+            if self._fails:
+                raise Unavailable("the store does not answer")
+            yield rows()
+        finally:
+            self.under_way -= 1
+
+
+class Asgi:
+    """One request to an application whose client may leave, and what it was sent."""
+
+    def __init__(self, api: Api, path: str, *, takes: bool = True) -> None:
+        self._takes = takes
+        self.sent: list[dict[str, Any]] = []
+        self.news = asyncio.Event()
+        self._left = asyncio.Event()
+        self._asked = False
+        name, _, query = path.partition("?")
+        scope = {
+            "type": "http", "method": "GET", "path": name, "raw_path": name.encode(),
+            "query_string": query.encode(), "headers": [(b"host", b"localhost")], "http_version": "1.1",
+            "scheme": "http", "client": ("127.0.0.1", 1), "server": ("localhost", 80), "root_path": "",
+        }  # fmt: skip
+        self.task = asyncio.create_task(api.app(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        if not self._takes and message["type"] == "http.response.body":
+            await self._left.wait()
+        self.sent.append(message)
+        self.news.set()
+
+    def leave(self) -> None:
+        self._left.set()
+
+    @property
+    def is_whole(self) -> bool:
+        return any(not message.get("more_body", True) for message in self.sent)
+
+
+async def test_a_report_ends_when_the_client_leaves(api: Api):
+    log = Held()
+    await bandit(api, log)
+    request = Asgi(api, REPORT)
+    await until(lambda: log.reads(1), what="the report reads the log")
+    request.leave()
+    await request.task
+    assert (request.sent, log.under_way) == ([], 0)
+    log.goes_on.set()
+    for _ in range(AT_ONCE + 1):  # no place was kept
+        assert await api.ok("GET", REPORT)
+
+
+async def test_an_export_ends_when_the_client_leaves(api: Api):
+    log = Held()
+    await bandit(api, log)
+    for _ in range(export.AT_ONCE + 1):
+        request = Asgi(api, EXPORT)
+        while len(request.sent) < 2:
+            await request.news.wait()
+            request.news.clear()
+        request.leave()
+        await request.task
+        assert not request.is_whole
+        assert log.under_way == 0
+
+
+async def test_an_export_that_fails_half_way_breaks_off(api: Api):
+    log = Held(fails=True)
+    await bandit(api, log)
+    request = Asgi(api, EXPORT)
+    while len(request.sent) < 2:
+        await request.news.wait()
+        request.news.clear()
+    log.goes_on.set()
+    with pytest.raises(BrokenOff):  # the server then closes the connection before the end of the answer
+        await request.task
+    assert not request.is_whole
+
+
+async def test_an_export_that_nobody_takes_breaks_off(api: Api, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(streamed, "STALLED_S", 0.01)
+    await bandit(api, LogInMemory(rows()))
+    request = Asgi(api, EXPORT, takes=False)
+    with pytest.raises(BrokenOff, match="TimeoutError"):
+        await request.task
+    assert [message["type"] for message in request.sent] == ["http.response.start"]
+
+
+async def test_too_many_exports_at_once_are_told_to_come_again(api: Api):
+    log = Held()
+    await bandit(api, log)
+    requests = [Asgi(api, EXPORT) for _ in range(export.AT_ONCE)]
+    await until(lambda: log.reads(export.AT_ONCE), what="the exports read the log")
+    answer = await api.http.get(EXPORT)
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert answer.headers["retry-after"]
+    log.goes_on.set()
+    await asyncio.gather(*(request.task for request in requests))
+    assert all(request.is_whole for request in requests)

@@ -1,0 +1,53 @@
+"""Rows of a decision log that nobody has written, and a log of such rows in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.services.bandits.bandits import Bandit
+from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
+
+
+def reward_of(value: float, arm: str = "a", *, time: int = 1_000, default: bool = False) -> LoggedReward:
+    return LoggedReward(arm, value, time, default)
+
+
+def row(*values: float, arms: Sequence[str | LoggedArm] = ("a",), **changes: Any) -> Row:
+    """A decision; its first arms were rewarded with ``values``. ``arms``: ids, or as logged."""
+    rewards = [reward_of(value, str(arm)) for arm, value in zip(arms, values, strict=False)]
+    fields: dict[str, Any] = {
+        "decision": "token", "time": 1_000, "key": None, "bandit_version": 1, "learner_version": 0,
+        "catalogue_version": 1, "policy": "softmax", "group": None, "context": None, "filter": None,
+        "eligible": None, "arms": _logged(arms), "rewards": rewards,
+    }  # fmt: skip
+    return Row(**{**fields, **changes})
+
+
+def _logged(arms: Sequence[str | LoggedArm]) -> list[LoggedArm]:
+    return [
+        LoggedArm(arm, place, 0.5, None, False) if isinstance(arm, str) else arm
+        for place, arm in enumerate(arms, start=1)
+    ]
+
+
+@dataclass
+class LogInMemory:
+    """``LogPages`` of given rows. ``asked``: how many pages were read so far."""
+
+    rows: Sequence[Row]
+    page: int = 100
+    asked: int = field(default=0, init=False)
+
+    async def pages(
+        self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
+    ) -> AsyncIterator[Sequence[Row]]:
+        chosen = [
+            row
+            for row in self.rows
+            if (from_ms is None or row.time >= from_ms) and (to_ms is None or row.time < to_ms)
+        ]
+        for start in range(0, len(chosen), self.page):
+            self.asked += 1
+            yield chosen[start : start + self.page]

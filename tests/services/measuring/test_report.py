@@ -1,0 +1,225 @@
+"""Reports: what counts for which group, bounds, buckets, and rewards counted as learners count them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+import numpy as np
+import pytest
+from logged_rows import LogInMemory, reward_of, row
+from world import World
+
+from app.algorithms.evaluation import asymptotic_confidence_sequence as asymptotic
+from app.algorithms.evaluation import confidence_sequence as bounded
+from app.algorithms.evaluation.asymptotic_confidence_sequence import Unbounded
+from app.errors import Invalid, Unavailable
+from app.services.bandits.bandits import Bandit
+from app.services.decision_log.rows import Row
+from app.services.formats.records import RewardRule
+from app.services.measuring import report as reports
+from app.services.measuring.outcomes import Terms, terms_of, value_of
+from app.services.measuring.report import Report, ReportFold, Reports
+
+COINS = Terms(0.0, 0.0, 1.0)
+FREE = Terms(0.0)
+
+
+def report_of(rows: Sequence[Row], terms: Terms = COINS, bucket_ms: int | None = None) -> Report:
+    fold = ReportFold(bucket_ms)
+    fold.add(rows, {1: terms})
+    return fold.report()
+
+
+def coins(rng: np.random.Generator, count: int, p: float, group: str | None = None) -> list[Row]:
+    return [row(*([1.0] if rng.random() < p else []), group=group) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("logged", "terms", "value", "rewarded"),
+    [
+        (row(), COINS, 0.0, False),
+        (row(), Terms(-0.5), -0.5, False),
+        (row(2.0), Terms(-0.5), 2.0, True),
+        (row(2.0, arms="abc"), Terms(-0.5), 1.0, True),
+        (row(rewards=[reward_of(0.25, default=True)]), FREE, 0.25, False),
+        (row(rewards=[reward_of(0.25, default=True), reward_of(1.0)]), FREE, 1.0, True),
+        (row(rewards=[reward_of(1.0), reward_of(2.0), reward_of(0.5)]), FREE, 3.5, True),
+        (row(arms="ab", rewards=[reward_of(-1.0, "a", default=True), reward_of(3.0, "b")]), FREE, 2.0, True),
+    ],
+)
+def test_a_decision_is_worth_the_rewards_of_its_arms(logged: Row, terms: Terms, value: float, rewarded: bool):
+    assert value_of(logged, terms) == (value, rewarded)
+
+
+def test_the_bounds_hold_what_an_arm_without_a_reward_counts_as():
+    assert terms_of(RewardRule(1.0, 5.0)) == Terms(0.0, 0.0, 5.0)
+    assert terms_of(RewardRule(-1.0, 1.0, wait_s=9.0, default=-1.0)) == Terms(-1.0, -1.0, 1.0)
+    for rule in (RewardRule(), RewardRule(min=0.0), RewardRule(max=1.0), RewardRule(0.0, 1.0, "sum")):
+        assert terms_of(rule).low is None
+
+
+def test_groups_have_their_means_and_the_sequences_of_their_values():
+    rng = np.random.default_rng(1)
+    policy, holdout = coins(rng, 900, 0.5, "policy"), coins(rng, 100, 0.2, "holdout")
+    found = report_of([*policy, *holdout])
+    groups = [
+        bounded.add(bounded.start(0, 1), np.array([float(len(each.rewards)) for each in rows]))
+        for rows in (policy, holdout)
+    ]
+    for shown, group in zip(found.groups, groups, strict=True):
+        assert (shown.decisions, shown.rewarded) == (group.count, group.total)
+        assert shown.mean_reward == pytest.approx(group.mean)
+        assert shown.interval == pytest.approx(group.interval())
+    assert [shown.group for shown in found.groups] == ["policy", "holdout"]
+    assert found.lift.value == pytest.approx(groups[0].mean - groups[1].mean)
+    assert found.lift.interval == pytest.approx(bounded.difference(*groups))
+    assert (found.interval_kind, found.ungrouped, found.buckets) == ("bounded", 0, [])
+
+
+def test_rewards_without_bounds_have_asymptotic_intervals_and_none_at_first():
+    values = np.random.default_rng(2).normal(size=400)
+    rows = [row(value, group="policy" if place % 2 else "holdout") for place, value in enumerate(values)]
+    found, early = report_of(rows, FREE), report_of(rows[:50], FREE)
+    groups = [asymptotic.add(Unbounded(), values[start::2]) for start in (1, 0)]
+    assert found.interval_kind == early.interval_kind == "asymptotic"
+    assert [shown.interval for shown in early.groups] == [None, None]
+    assert early.lift.interval is None
+    assert early.lift.value is not None
+    for shown, group in zip(found.groups, groups, strict=True):
+        assert shown.interval == pytest.approx(group.interval())
+    assert found.lift.interval == pytest.approx(asymptotic.difference(*groups))
+
+
+@pytest.mark.parametrize("cut", [1, 7, 1_000])
+def test_pages_do_not_matter_also_where_decisions_grow(cut: int):
+    rng = np.random.default_rng(3)
+    rows = [
+        row(*rng.integers(0, 2, count).astype(float).tolist(), arms="abcd"[:count], group=group)
+        for count in (1, 2, 1, 4)
+        for group in ("policy", "holdout", None)
+        for _ in range(30)
+    ]
+    fold = ReportFold(500)
+    for start in range(0, len(rows), cut):
+        fold.add(rows[start : start + cut], {1: COINS})
+    found, whole = fold.report(), report_of(rows, bucket_ms=500)
+    for shown, expected in zip(found.groups, whole.groups, strict=True):
+        assert (shown.decisions, shown.mean_reward) == (expected.decisions, expected.mean_reward)
+        assert shown.interval == pytest.approx(expected.interval)
+    assert found.buckets == whole.buckets
+    assert found.ungrouped == 120
+    low, high = found.groups[0].interval or (math.nan, math.nan)
+    assert 0.0 <= low < (found.groups[0].mean_reward or math.nan) < high <= 4.0
+
+
+def test_a_list_has_the_bounds_of_all_its_arms():
+    rows = [row(1.0, 1.0, 1.0, arms="abc", group="policy") for _ in range(500)]
+    found = report_of(rows).groups[0]
+    assert found.mean_reward == 3.0
+    assert found.interval is not None
+    assert 2.5 < found.interval[0] < found.interval[1] == 3.0
+
+
+def test_a_value_beyond_the_bounds_has_none():
+    """Bounds that were narrowed later do not hold for what came before."""
+    rows = [row(3.0, group="policy"), *(row(0.5, group="policy") for _ in range(200))]
+    assert report_of(rows).interval_kind == "asymptotic"
+    third = 1.0 / 3.0
+    rounded = row(third + third, third, 0.1 + 0.2, arms="abc", group="policy")
+    assert report_of([rounded], Terms(0.0, 0.0, 0.3)).interval_kind == "asymptotic"
+    assert report_of([row(0.1 + 0.2, group="policy")], Terms(0.0, 0.0, 0.3)).interval_kind == "bounded"
+
+
+def test_where_no_decision_has_a_group_all_are_the_policys():
+    rows = coins(np.random.default_rng(4), 50, 0.5)
+    found = report_of(rows, bucket_ms=1_000)
+    assert [shown.decisions for shown in found.groups] == [50, 0]
+    assert found.ungrouped == 0
+    assert found.groups[1].interval is None
+    assert (found.lift.value, found.lift.interval) == (None, None)
+    assert found.buckets[0].groups[0].decisions == 50
+
+
+def test_only_decisions_of_the_same_time_are_compared():
+    """Those of the time before the holdout, and baselines, are counted apart."""
+    rng = np.random.default_rng(5)
+    before, policy, holdout = (coins(rng, 40, 0.5, group) for group in (None, "policy", "holdout"))
+    found = report_of([*before, *policy, *holdout], bucket_ms=1_000)
+    assert [shown.decisions for shown in found.groups] == [40, 40]
+    assert found.ungrouped == 40
+    assert sum(shown.decisions for shown in found.buckets[0].groups) == 80
+
+
+def test_nothing_is_null_not_zero():
+    found = report_of([], bucket_ms=1_000)
+    for shown in found.groups:
+        assert (shown.decisions, shown.rewarded, shown.mean_reward, shown.interval) == (0, 0, None, None)
+    assert (found.lift.value, found.lift.interval, found.buckets) == (None, None, [])
+
+
+def test_buckets_begin_at_multiples_and_empty_ones_are_shown():
+    rows = [row(1.0, time=time, group="policy") for time in (10_999, 11_000, 13_500)]
+    buckets = report_of(rows, bucket_ms=1_000).buckets
+    assert [(bucket.from_ms, bucket.groups[0].decisions) for bucket in buckets] == [
+        (10_000, 1), (11_000, 1), (12_000, 0), (13_000, 1),
+    ]  # fmt: skip
+    assert buckets[2].groups[0].mean_reward is None
+    last = 10_000 + 1_000 * reports.MAX_BUCKETS
+    assert len(report_of([rows[0], row(time=last - 1)], bucket_ms=1_000).buckets) == 1
+    with pytest.raises(Invalid, match="buckets"):
+        report_of([rows[0], row(time=last)], bucket_ms=1_000)
+
+
+@pytest.mark.anyio
+async def test_each_version_of_a_bandit_has_its_terms(world: World):
+    bandit = await world.bandit(reward=RewardRule(0.0, 1.0))
+    first = [row(1.0, time=1), row(time=2)]
+    later = [row(2.0, time=3, bandit_version=2), row(time=4, bandit_version=9)]
+
+    wider = msgspec.structs.replace(bandit.record, reward=RewardRule(0.0, 2.0, wait_s=5.0, default=1.0))
+    bandit = await world.service.bandits.change("b", lambda uid, version: wider)
+    found = await Reports(world.service.bandits, LogInMemory([*first, *later], page=1)).report(
+        bandit, from_ms=None, to_ms=None, bucket_ms=None
+    )
+    assert found.groups[0].mean_reward == (1.0 + 0.0 + 2.0 + 1.0) / 4
+    assert found.interval_kind == "bounded"
+    assert found.groups[0].interval == (0.0, 2.0)
+    some = await Reports(world.service.bandits, LogInMemory([*first, *later])).report(
+        bandit, from_ms=2, to_ms=4, bucket_ms=None
+    )
+    assert some.groups[0].decisions == 2
+
+
+@pytest.mark.anyio
+async def test_few_reports_are_made_at_once_and_too_many_are_refused(world: World):
+    bandit, goes_on, under_way = await world.bandit(), asyncio.Event(), 0
+
+    class Held:
+        async def pages(
+            self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
+        ) -> AsyncIterator[Sequence[Row]]:
+            nonlocal under_way
+            under_way += 1
+            await goes_on.wait()
+            yield [row(1.0)]
+
+    service = Reports(world.service.bandits, Held())
+
+    def one() -> asyncio.Task[Report]:
+        return asyncio.create_task(service.report(bandit, from_ms=None, to_ms=None, bucket_ms=None))
+
+    tasks = [one() for _ in range(reports.AT_ONCE + reports.WAITING)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert under_way == reports.AT_ONCE
+    with pytest.raises(Unavailable, match="reports"):
+        await one()
+    tasks[0].cancel()
+    tasks[-1].cancel()
+    goes_on.set()
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert sum(isinstance(each, Report) for each in done) == len(tasks) - 2
+    assert (await one()).groups[0].decisions == 1
