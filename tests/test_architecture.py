@@ -87,6 +87,7 @@ ARROWS = {
     "services/measuring": {
         "services/bandits",
         "services/bounded",
+        "services/choosing",
         "services/decision_log",
         "services/formats",
         "algorithms",

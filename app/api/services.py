@@ -26,6 +26,7 @@ from app.services.learning.decisions import Decisions
 from app.services.learning.forgetting import Forgetting
 from app.services.learning.learners import Learners
 from app.services.learning.rewards import Rewards
+from app.services.measuring.explain import Explanations
 from app.services.measuring.export import Exports
 from app.services.measuring.report import Reports
 from app.services.queries.centers import CatalogueCenters
@@ -44,6 +45,7 @@ class Services:
     choosing: Choosing
     decision_log: DecisionLog
     decisions: Decisions
+    explanations: Explanations
     exports: Exports
     filtered: FilteredViews
     forgetting: Forgetting
@@ -80,6 +82,7 @@ CentersDep = Annotated[CatalogueCenters, _depends(lambda services: services.cent
 ChoosingDep = Annotated[Choosing, _depends(lambda services: services.choosing)]
 DecisionLogDep = Annotated[DecisionLog, _depends(lambda services: services.decision_log)]
 DecisionsDep = Annotated[Decisions, _depends(lambda services: services.decisions)]
+ExplanationsDep = Annotated[Explanations, _depends(lambda services: services.explanations)]
 ExportsDep = Annotated[Exports, _depends(lambda services: services.exports)]
 ForgettingDep = Annotated[Forgetting, _depends(lambda services: services.forgetting)]
 HealthDep = Annotated[Health, _depends(lambda services: services.health)]

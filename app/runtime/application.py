@@ -22,6 +22,7 @@ from app.api import (
     decision_log,
     decisions,
     documentation,
+    explanations,
     imports,
     learners,
     log_exports,
@@ -67,6 +68,7 @@ ENDPOINTS = (
     learners,
     reports,
     log_exports,
+    explanations,
     pages,
 )
 
@@ -160,6 +162,7 @@ def _services_of(service: Service) -> Services:
         choosing=service.choosing,
         decision_log=service.decision_log,
         decisions=service.decisions,
+        explanations=service.explanations,
         exports=service.exports,
         filtered=service.filtered,
         forgetting=service.forgetting,

@@ -38,6 +38,7 @@ from app.services.learning.reward_entries import RewardEntries
 from app.services.learning.rewards import Receipt, Rewards
 from app.services.learning.token_secrets import TokenSecrets
 from app.services.learning.tokens import TokenSigner
+from app.services.measuring.explain import Explanations
 from app.services.measuring.export import Exports
 from app.services.measuring.report import Reports
 from app.services.queries.centers import CatalogueCenters
@@ -144,6 +145,7 @@ class Service:
         self.centers = self._closed_at_stop(CatalogueCenters(self.filtered))
         self.reports = Reports(self.bandits, self.decision_log)
         self.exports = Exports(self.decision_log)
+        self.explanations = Explanations(self.bandits, self.decision_log, self.choosing)
         campaign_bytes = settings.campaign_cache_mb << 20
         self.center_campaigns: CenterCampaigns = self._closed_at_stop(
             Campaigns(store, NoisyCenters(), capacity_bytes=campaign_bytes)

@@ -480,6 +480,7 @@ READS = (
     Endpoint("GET", "/v1/bandits/{bandit}/log", "/v1/bandits/b/log"),
     Endpoint("GET", "/v1/bandits/{bandit}/report", "/v1/bandits/b/report"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/export", "/v1/bandits/b/log/export"),
+    Endpoint("GET", "/v1/bandits/{bandit}/log/{decision}", "/v1/bandits/b/log/none"),
     Endpoint("GET", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/ann"),
     Endpoint("GET", "/v1/centers", "/v1/centers"),
     Endpoint("GET", "/v1/centers/{campaign}", "/v1/centers/s"),

@@ -41,7 +41,7 @@ _RULES = (
         re.compile(r"/v1/catalogues/[^/]+/arms(/[^/]+)?|/v1/bandits/[^/]+/(versions|learners/[^/]+(/sets)?)"),
         "read",
     ),
-    ("GET", re.compile(r"/v1/bandits/[^/]+/(report|log/[^/]+)"), "read"),
+    ("GET", re.compile(r"/v1/bandits/[^/]+/(report|log(/[^/]+)?)"), "read"),
 )
 
 

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from app.errors import Invalid, NoArms, NotFound, within
-from app.filters.filter import Filter
+from app.filters.filter import Filter, parse
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.bounded.turns import turn
@@ -29,10 +29,10 @@ from app.services.choosing.log_part import log_part
 from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
-from app.services.choosing.rules import NO_RULES, Rules
+from app.services.choosing.rules import NO_RULES, AtMost, Pin, Rules
 from app.services.decision_log.row_buffer import RowBuffer
 from app.services.decision_log.shares import is_logged
-from app.services.formats.logged import LogPart
+from app.services.formats.logged import Asked, LogPart
 from app.services.formats.records import context_to_bytes
 from app.services.learning.decisions import Decisions
 from app.services.learning.row_writes import row_of
@@ -132,6 +132,32 @@ class Choosing:
             raise NotFound(f"no such thing: the policy {bandit.record.policy} eliminates no arms")
         return await sets(self._tools, bandit, learner)
 
+    async def again(
+        self, bandit: Bandit, decision: Decision, part: LogPart, asked: Asked
+    ) -> tuple[Ask, Selection]:
+        """What is selected now for a request of before, from the seed of then; nothing is decided.
+
+        ``bandit``: as it was then. It must not warm up new keys: that would take a turn. Raises NoArms,
+        Invalid (a pinned arm is gone), Unavailable.
+        """
+        key = decision.learner if bandit.record.scope == "per_key" else None
+        request = ChooseRequest(
+            key,
+            asked.k,
+            asked.exclude,
+            asked.event_id,
+            part.seed if part.seeded else None,
+            arms=asked.arms,
+            wanted=None if asked.filter is None else parse(asked.filter),
+            rules=Rules([Pin(*pin) for pin in asked.pins], [AtMost(*limit) for limit in asked.at_most]),
+        )
+        rng = _seeded(part.seed, bandit.name, key)
+        learner, context = decision.identity.learner, decision.encoded_context
+        group: Group | None = (
+            None if part.group is None else "holdout" if part.group == "holdout" else "policy"
+        )
+        return await self._selected(bandit, learner, request, context, rng=rng, group=group)
+
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> _Made:
         """A new choice, or the one that was made for this event before."""
         learner = bandit.learner_for(request.key)
@@ -154,13 +180,34 @@ class Choosing:
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         decision_id = new_decision_id()
         group = _group(bandit, request, decision_id)
-        select = _selection_of(bandit, request, group)
         seed = request.seed
         rule = bandit.record.log
         logged = rule is not None and is_logged(decision_id, rule.share)
         if logged and seed is None:
             seed = random.getrandbits(SEED_BITS)  # so that the choice can be made again
         rng = self._rng if seed is None else _seeded(seed, bandit.name, request.key)
+        ask, selection = await self._selected(bandit, learner, request, context, rng=rng, group=group)
+        ids = list(map(selection.moment.view.id_of, selection.found.rows.tolist()))
+        part = None
+        if logged and seed is not None:
+            part = log_part(request, ask, selection, seed=seed, group=group)
+        decision = self._decision(ask, selection, ids, decision_id, part, deferred=not request.activate)
+        raw = self._signer.sign_raw(decision)
+        choice = _answer(ask, selection, ids, text_of(raw), group=group, stale_s=stale_s)
+        return _Made(choice, None if decision.deferred else row_of(bandit, decision, raw))
+
+    async def _selected(
+        self,
+        bandit: Bandit,
+        learner: LearnerId,
+        request: ChooseRequest,
+        context: Numbers32 | None,
+        *,
+        rng: np.random.Generator,
+        group: str | None,
+    ) -> tuple[Ask, Selection]:
+        """What the policy, the holdout or the caller selects for a request. Raises NoArms, Invalid."""
+        select = _selection_of(bandit, request, group)
         ask = Ask(
             bandit,
             learner,
@@ -186,14 +233,7 @@ class Choosing:
             selection = with_pins(ask, selection)
         if not len(selection.found.rows):
             raise NoArms("no arm of the catalogue is eligible")
-        ids = list(map(selection.moment.view.id_of, selection.found.rows.tolist()))
-        part = None
-        if logged and seed is not None:
-            part = log_part(request, ask, selection, seed=seed, group=group)
-        decision = self._decision(ask, selection, ids, decision_id, part, deferred=not request.activate)
-        raw = self._signer.sign_raw(decision)
-        choice = _answer(ask, selection, ids, text_of(raw), group=group, stale_s=stale_s)
-        return _Made(choice, None if decision.deferred else row_of(bandit, decision, raw))
+        return ask, selection
 
     async def _check_pins(self, ask: Ask) -> None:
         """Raise Invalid, naming every pinned arm that is not in the catalogue."""
@@ -294,7 +334,7 @@ def _group(bandit: Bandit, request: ChooseRequest, decision_id: str) -> Group | 
 
 
 def _selection_of(
-    bandit: Bandit, request: ChooseRequest, group: Group | None
+    bandit: Bandit, request: ChooseRequest, group: str | None
 ) -> Callable[[Tools, Ask], Awaitable[Selection]]:
     """How the arms of a choice are selected."""
     rule = bandit.record.holdout

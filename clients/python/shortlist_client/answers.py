@@ -216,6 +216,44 @@ class LoggedDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asked for. ``pins``: (arm, place). ``at_most``: (field, count). ``arms``: a baseline."""
+
+    k: int
+    exclude: tuple[str, ...]
+    event_id: str | None
+    arms: tuple[str, ...] | None
+    filter: Mapping[str, Any] | None
+    pins: tuple[tuple[Any, ...], ...]
+    at_most: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """``width``: how uncertain the ``estimate`` is. ``place``: from 1; None: it was not chosen."""
+
+    id: str
+    estimate: float
+    width: float
+    place: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``repeated``: the choice, made again from its ``seed``, is the same; None: it cannot be made again, for
+    what has ``changed``. Then there are no candidates. ``asked``: None if it was too large to be kept.
+    """
+
+    row: LoggedDecision
+    asked: Asked | None
+    seed: int
+    seeded: bool
+    changed: tuple[str, ...]
+    repeated: bool | None
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupReport:
     """Decisions of a group, and those with a reward that somebody sent. ``mean_reward``: of all decisions.
 

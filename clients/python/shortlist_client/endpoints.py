@@ -27,6 +27,7 @@ from shortlist_client.answers import (
     Choices,
     Deleted,
     Draws,
+    Explanation,
     Health,
     Learner,
     LoggedDecision,
@@ -280,6 +281,11 @@ class Endpoints:
         """
         query = {"format": format, "from": _moment(start), "to": _moment(end)}
         return routes.EXPORT_LOG.call(bandit, query=query, into=into)
+
+    @endpoint
+    def explain(self, bandit: str, decision: str) -> Call[Explanation]:
+        """Why a logged decision showed these arms; ``decision`` is its token. Raises NotFound."""
+        return routes.EXPLAIN.call(bandit, decision)
 
     @endpoint
     def delete_bandit(self, bandit: str) -> Call[None]:

@@ -1,0 +1,146 @@
+"""Why did a decision show these arms? What the log keeps of it, and the choice made again from its seed.
+
+A choice can be made again while all that it was made from is as it was:
+
+    bandit      the version of then is still kept
+    request     what it asked for was not too large to be logged
+    warm_up     the bandit has no ``explore``: whose turn it was is not known any more
+    prior       it is not pooled: that prior changes without a version
+    learner     no reward came for it since
+    catalogue   no arm came, went or changed since
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from app.algorithms.linear.shifted_rewards import unshift_scores
+from app.errors import Invalid, NoArms, NotFound
+from app.services.bandits.bandits import Bandit, Bandits
+from app.services.choosing.ask import Ask, Selection
+from app.services.choosing.choosing import Choosing
+from app.services.decision_log.decision_log import DecisionLog, LoggedChoice
+from app.services.decision_log.rows import Row
+from app.services.formats.logged import Asked
+
+MOST_CANDIDATES = 100
+
+Change = Literal["bandit", "request", "warm_up", "prior", "learner", "catalogue"]
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """An arm that could be chosen.
+
+    ``estimate``   the mean reward that the learner predicts for it
+    ``width``      how uncertain that is: (x^T V^-1 x)^(1/2)
+    ``place``      where the decision has it, from 1; None: it was not chosen
+    """
+
+    id: str
+    estimate: float
+    width: float
+    place: int | None
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """``changed``: why the choice cannot be made again; then there are no candidates.
+
+    ``asked``       None: it was too large to be logged
+    ``seeded``      the request had the seed; else it was drawn
+    ``repeated``    whether the choice, made again, has the same arms in the same order; None: it was not made
+    ``candidates``  the arms of highest estimate and those of the decision, the highest first
+    """
+
+    row: Row
+    asked: Asked | None
+    seed: int
+    seeded: bool
+    changed: Sequence[Change]
+    repeated: bool | None
+    candidates: Sequence[Candidate]
+
+
+class Explanations:
+    """Explains logged decisions."""
+
+    def __init__(self, bandits: Bandits, log: DecisionLog, choosing: Choosing) -> None:
+        self._bandits = bandits
+        self._log = log
+        self._choosing = choosing
+
+    async def explain(self, bandit: Bandit, token: str) -> Explanation:
+        """Explain the decision of this token. Cost: about that of a choice, and two reads of the store.
+
+        Raises NotFound (it is not in the log of the bandit), Unavailable.
+        """
+        logged = await self._log.find(bandit, token)
+        if logged is None:
+            raise NotFound("no such decision in the log of this bandit")
+        changed, repeated, candidates = await self._again(bandit, logged)
+        return Explanation(
+            logged.row, logged.asked, logged.seed, logged.seeded, changed, repeated, candidates
+        )
+
+    async def _again(
+        self, bandit: Bandit, logged: LoggedChoice
+    ) -> tuple[Sequence[Change], bool | None, Sequence[Candidate]]:
+        row, part = logged.row, logged.decision.logged
+        then = await self._bandits.find(bandit.uid, row.bandit_version)
+        if then is None or part is None:
+            return ["bandit"], None, []
+        changed = _not_repeatable(then, logged)
+        if changed or logged.asked is None:
+            return changed, None, []
+        try:
+            ask, selection = await self._choosing.again(then, logged.decision, part, logged.asked)
+        except (NoArms, Invalid):
+            return ["catalogue"], None, []
+        moment = selection.moment
+        if moment.learner_version != row.learner_version:
+            changed.append("learner")
+        if moment.catalogue_version != row.catalogue_version:
+            changed.append("catalogue")
+        if changed:
+            return changed, None, []
+        view = moment.view
+        again = [view.id_of(place) for place in selection.found.rows.tolist()]
+        candidates = await asyncio.to_thread(_candidates, ask, selection, [arm.id for arm in row.arms])
+        return [], again == [arm.id for arm in row.arms], candidates
+
+
+def _not_repeatable(bandit: Bandit, logged: LoggedChoice) -> list[Change]:
+    """What forbids to make the choice again, whatever the learner and the catalogue are now."""
+    found: list[Change] = []
+    if logged.asked is None:
+        found.append("request")
+    if bandit.record.explore is not None:
+        found.append("warm_up")
+    if bandit.record.prior == "pooled":
+        found.append("prior")
+    return found
+
+
+def _candidates(ask: Ask, selection: Selection, chosen: Sequence[str]) -> list[Candidate]:
+    """Arms with their estimates and widths. Cost: one search, and d^2 for each arm."""
+    moment = selection.moment
+    view, posterior = moment.view, moment.posterior
+    count = min(max(ask.bandit.record.shortlist, len(chosen)), MOST_CANDIDATES)
+    rows = view.search(posterior.theta, count, ask.excluded(view)).rows
+    rows = np.unique(np.concatenate((rows, view.rows_of(chosen))))
+    features = view.features_of(rows)
+    estimates = features @ posterior.theta
+    widths = np.linalg.norm(features @ posterior.root, axis=1)
+    if ask.bandit.record.shift_rewards:
+        estimates, widths = unshift_scores(estimates), unshift_scores(widths) - unshift_scores(0.0 * widths)
+    places = {arm: place for place, arm in enumerate(chosen, start=1)}
+    order = np.argsort(-estimates, kind="stable").tolist()
+    ids = [view.id_of(row) for row in rows.tolist()]
+    return [
+        Candidate(ids[each], float(estimates[each]), float(widths[each]), places.get(ids[each]))
+        for each in order
+    ]

@@ -1,0 +1,178 @@
+"""Explanations: a choice is made again from its seed, or it is said what has changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from api_client import Api, Json
+from waiting import until
+
+from app.services.choosing import choosing
+
+pytestmark = pytest.mark.anyio
+
+ARMS = {f"a{i}": [1.0, float(i) / 8, float(i % 3)] for i in range(12)}
+
+
+@pytest.fixture
+async def world(api: Api) -> Api:
+    await api.catalogue("c", ARMS)
+    return api
+
+
+async def explained(api: Api, choice: Json) -> Json:
+    """The explanation, once the row of the decision is written."""
+
+    async def found() -> Json | None:
+        answer = await api.call("GET", f"/v1/bandits/b/log/{choice['decision']}")
+        return answer.json() if answer.status_code == 200 else None
+
+    return await until(found, what="the row")  # type: ignore[return-value]
+
+
+async def taught(api: Api, **changes: Any) -> None:
+    """The learner of ``b`` gets a reward, which is applied."""
+    item = {"id": "o", "arm": "a3", "value": 1.0, **changes}
+    await api.ok("POST", "/v1/bandits/b/observations?wait=applied", {"observations": [item]})
+
+
+@pytest.mark.parametrize("policy", ["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"])
+async def test_every_policy_makes_its_choice_again(world: Api, policy: str):
+    await world.bandit("b", "c", policy=policy, exploration=2.0, log={})
+    await taught(world)
+    for _ in range(5):
+        choice = await world.choose("b", k=3)
+        found = await explained(world, choice)
+        assert (found["repeated"], found["changed"], found["seeded"]) == (True, [], False)
+        assert [arm["id"] for arm in found["row"]["arms"]] == [arm["id"] for arm in choice["arms"]]
+        places = {each["id"]: each["place"] for each in found["candidates"] if each["place"]}
+        assert places == {arm["id"]: place for place, arm in enumerate(choice["arms"], 1)}
+
+
+async def test_draws_differ_and_so_do_their_seeds(world: Api):
+    await world.bandit("b", "c", policy="softmax", temperature=10.0, log={})
+    found = [await explained(world, await world.choose("b", k=4)) for _ in range(5)]
+    assert all(each["repeated"] for each in found)
+    assert len({each["seed"] for each in found}) == 5
+    assert len({tuple(arm["id"] for arm in each["row"]["arms"]) for each in found}) > 1
+
+
+async def test_another_seed_makes_another_choice(world: Api, monkeypatch: pytest.MonkeyPatch):
+    await world.bandit("b", "c", policy="softmax", temperature=10.0, log={})
+    choice = await world.choose("b", k=8)
+    assert (await explained(world, choice))["repeated"] is True
+    seeded = choosing._seeded
+    monkeypatch.setattr(choosing, "_seeded", lambda seed, *others: seeded(seed + 1, *others))
+    assert (await explained(world, choice))["repeated"] is False
+
+
+async def test_all_that_a_request_may_ask_for_is_asked_again(world: Api):
+    await world.bandit(
+        "b", "c", policy="softmax", scope="per_key", context={"dim": 2}, log={}, holdout={"share": 0.0},
+        filter={"tags": {"$exists": False}},
+    )  # fmt: skip
+    await taught(world, key="ann", context=[1.0, 0.5])
+    wish = {
+        "key": "ann", "k": 4, "context": [0.25, 2.0], "exclude": ["a1", "gone"], "seed": 7, "event_id": "e",
+        "filter": {"price": {"$exists": False}}, "rules": {"pin": [{"arm": "a5", "place": 2}]},
+    }  # fmt: skip
+    choice = await world.choose("b", **wish)
+    found = await explained(world, choice)
+    assert (found["repeated"], found["seed"], found["seeded"]) == (True, 7, True)
+    assert found["asked"] == {
+        "k": 4, "exclude": ["a1", "gone"], "event_id": "e", "arms": None, "pins": [["a5", 2]], "at_most": [],
+        "filter": {"price": {"$exists": False}},
+    }  # fmt: skip
+    assert found["row"]["context"] == [0.25, 2.0]
+    assert not {"a1", "gone"} & {each["id"] for each in found["candidates"]}
+    assert [arm["id"] for arm in found["row"]["arms"] if arm["pinned"]] == ["a5"]
+
+
+@pytest.mark.parametrize("serve", ["random", {"arms": ["a4", "a2"]}])
+async def test_a_choice_of_the_holdout_is_made_again(world: Api, serve: Any):
+    await world.bandit("b", "c", policy="sub_ts", log={}, holdout={"share": 1.0, "serve": serve})
+    found = await explained(world, await world.choose("b", k=2))
+    assert (found["row"]["group"], found["repeated"]) == ("holdout", True)
+
+
+async def test_estimates_and_widths_are_those_of_the_learner(world: Api):
+    await world.bandit("b", "c", policy="linear_ts", log={})
+    await taught(world)
+    learner = await world.ok("GET", "/v1/bandits/b/learners/_global?include=precision")
+    found = await explained(world, await world.choose("b"))
+    covariance = np.linalg.inv(np.array(learner["precision"]))
+    assert len(found["candidates"]) == len(ARMS)
+    for each in found["candidates"]:
+        x = np.array(ARMS[each["id"]])
+        assert each["estimate"] == pytest.approx(float(x @ learner["theta"]))
+        assert each["width"] == pytest.approx(float(np.sqrt(x @ covariance @ x)))
+    estimates = [each["estimate"] for each in found["candidates"]]
+    assert estimates == sorted(estimates, reverse=True)
+
+
+async def test_shifted_rewards_are_in_the_unit_of_rewards(world: Api):
+    await world.bandit("b", "c", policy="linear_ts", log={}, exploration=0.0, shift_rewards=True)
+    await taught(world, value=-2.0)
+    learner = await world.ok("GET", "/v1/bandits/b/learners/_global")
+    found = await explained(world, await world.choose("b"))
+    for each in found["candidates"]:
+        expected = float(np.array(ARMS[each["id"]]) @ learner["theta"]) + learner["offset"]
+        assert each["estimate"] == pytest.approx(expected)
+        assert each["width"] > 0
+
+
+async def test_what_has_changed_is_said_and_what_was_logged_is_shown(world: Api):
+    await world.bandit("b", "c", policy="sub_ts", log={})
+    choice = await world.choose("b")
+    assert (await explained(world, choice))["repeated"] is True
+    await world.ok("PATCH", "/v1/bandits/b", {"exploration": 9.0})
+    assert (await explained(world, choice))["repeated"] is True  # by the terms of then
+    reward = {"decision": choice["decision"], "value": 0.5}
+    await world.ok("POST", "/v1/rewards?wait=applied", {"rewards": [reward]})
+    found = await explained(world, choice)
+    assert (found["changed"], found["repeated"], found["candidates"]) == (["learner"], None, [])
+    assert found["row"]["arms"][0]["score"] == choice["arms"][0]["score"]
+    assert [each["value"] for each in found["row"]["rewards"]] == [0.5]
+    await world.ok("PUT", "/v1/catalogues/c/arms", {"arms": [{"id": "new", "features": [1.0, 9.0, 9.0]}]})
+    assert (await explained(world, choice))["changed"] == ["learner", "catalogue"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "changed"),
+    [
+        ({"scope": "per_key", "prior": "pooled"}, ["prior"]),
+        ({"scope": "per_key", "explore": {"centers": 2}}, ["warm_up"]),
+        ({"scope": "per_key", "prior": "pooled", "explore": {"centers": 2}}, ["warm_up", "prior"]),
+    ],
+)
+async def test_what_has_no_version_is_not_made_again(world: Api, fields: Json, changed: list[str]):
+    await world.bandit("b", "c", policy="sub_ts", log={}, **fields)
+    found = await explained(world, await world.choose("b", key="ann"))
+    assert (found["changed"], found["repeated"]) == (changed, None)
+
+
+async def test_a_request_that_was_too_large_to_be_kept_is_not_made_again(world: Api):
+    await world.bandit("b", "c", policy="sub_ts", log={})
+    rng = np.random.default_rng(1)
+    exclude = [rng.bytes(30).hex() for _ in range(300)]
+    found = await explained(world, await world.choose("b", exclude=exclude))
+    assert (found["asked"], found["changed"], found["repeated"]) == (None, ["request"], None)
+
+
+async def test_an_arm_that_is_gone_is_a_change_of_the_catalogue(world: Api):
+    await world.bandit("b", "c", policy="sub_ts", log={})
+    choice = await world.choose("b", rules={"pin": [{"arm": "a5", "place": 1}]})
+    assert (await explained(world, choice))["repeated"] is True
+    await world.ok("DELETE", "/v1/catalogues/c/arms/a5", status=204)
+    assert (await explained(world, choice))["changed"] == ["catalogue"]
+
+
+async def test_what_is_not_in_the_log_is_not_found(world: Api):
+    await world.bandit("b", "c", policy="sub_ts")
+    await world.bandit("other", "c", policy="sub_ts", log={})
+    unlogged, others = await world.choose("b"), await world.choose("other")
+    for token in (unlogged["decision"], others["decision"], "none", "%C3%A9", "A" * 300):
+        await world.refused("GET", f"/v1/bandits/b/log/{token}", status=404, code="not_found")
+    await world.refused("GET", "/v1/bandits/nobody/log/none", status=404, code="not_found")
