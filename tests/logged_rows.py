@@ -1,8 +1,8 @@
-"""Rows of a decision log that nobody has written, and a log of such rows in memory."""
+"""Rows of a decision log, made by hand or from answers of choose, and logs of such rows in memory."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,3 +51,58 @@ class LogInMemory:
         for start in range(0, len(chosen), self.page):
             self.asked += 1
             yield chosen[start : start + self.page]
+
+
+class MemoryLog:
+    """``LogPages`` of rows in the order of time. ``excluded``: for a test, by decision."""
+
+    def __init__(self, rows: Sequence[Row] = (), *, page: int = 7) -> None:
+        self.rows = list(rows)
+        self.page = page
+        self.excluded: dict[str, Sequence[str]] = {}
+        self.begun = 0
+
+    async def pages(
+        self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
+    ) -> AsyncIterator[Sequence[Row]]:
+        self.begun += 1
+        wanted = [
+            row
+            for row in self.rows
+            if (from_ms is None or row.time >= from_ms) and (to_ms is None or row.time < to_ms)
+        ]
+        for start in range(0, len(wanted), self.page):
+            yield wanted[start : start + self.page]
+
+
+def row_of(
+    answer: Mapping[str, Any],
+    *rewards: tuple[str, float] | tuple[str, float, bool],
+    time: int = 0,
+    **others: Any,
+) -> Row:
+    """The row of an answer of choose. ``rewards``: arm, value, and whether it is a default."""
+    arms = [
+        LoggedArm(arm["id"], place, arm["score"], arm.get("propensity"), arm.get("pinned", False))
+        for place, arm in enumerate(answer["arms"], start=1)
+    ]
+    came = [LoggedReward(arm, value, time, bool(rest and rest[0])) for arm, value, *rest in rewards]
+    fields: dict[str, Any] = {
+        "key": None,
+        "group": answer.get("group"),
+        "context": None,
+        "filter": None,
+        "eligible": answer.get("eligible"),
+        **others,
+    }
+    return Row(
+        decision=answer["decision"],
+        time=time,
+        bandit_version=answer["bandit_version"],
+        learner_version=answer["learner_version"],
+        catalogue_version=answer["catalogue_version"],
+        policy=answer["policy"],
+        arms=arms,
+        rewards=came,
+        **fields,
+    )

@@ -85,12 +85,16 @@ ARROWS = {
         "errors",
     },
     "services/measuring": {
+        "filters",
         "services/bandits",
         "services/bounded",
+        "services/catalogues",
         "services/choosing",
         "services/decision_log",
         "services/formats",
+        "services/learning",
         "algorithms",
+        "storage",
         "errors",
     },
     "services/queries": {

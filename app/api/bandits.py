@@ -241,7 +241,7 @@ async def change(bandit: Identifier, body: BanditPatch, request: Request, bandit
 
     def changed(uid: str, version: BanditVersion) -> BanditRecord:
         check(etag_of(uid, version.number), wanted_tags)
-        return _changed(version.record, patch)
+        return changed_record(version.record, patch)
 
     return _reply(await bandits.change(bandit, changed))
 
@@ -300,7 +300,7 @@ def _record(body: BanditBody) -> BanditRecord:
     )
 
 
-def _changed(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
+def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
     """The record after a patch. Raises NotChangeable, Invalid."""
     now = _settings(record)
     after = merged(now, patch)

@@ -56,6 +56,7 @@ _CAN_CONFLICT = {
     ("delete", "/v1/catalogues/{catalogue}"),
     ("put", "/v1/bandits/{bandit}"),
     ("patch", "/v1/bandits/{bandit}"),
+    ("post", "/v1/bandits/{bandit}/evaluations"),
     ("post", "/v1/slates"),
     ("post", "/v1/slates/{campaign}/teach"),
     ("post", "/v1/bandits/{bandit}/choose"),

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel
 
 from app.api.decision_log import RowView
 from app.api.fields import Token
 from app.api.services import BanditsDep, ExplanationsDep
-from app.api.strict_json import JsonRoute, reply
+from app.api.strict_json import json_router, reply
 
-router = APIRouter(prefix="/v1/bandits", tags=["measuring"], route_class=JsonRoute)
+router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
 
 class AskedView(BaseModel):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from app.api.services import BanditsDep, ExportsDep
 from app.api.streamed import Streamed
-from app.api.strict_json import JsonRoute
+from app.api.strict_json import json_router
 from app.api.times import span
 from app.services.measuring.export import MEDIA_TYPES, FormatName
 
-router = APIRouter(prefix="/v1/bandits", tags=["measuring"], route_class=JsonRoute)
+router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
 
 @router.get(

@@ -6,18 +6,18 @@ import time
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from app.api.fields import digits
 from app.api.leaving import while_connected
 from app.api.limits import MAX_BUCKET_S
 from app.api.services import BanditsDep, ReportsDep
-from app.api.strict_json import JsonRoute, reply
+from app.api.strict_json import json_router, reply
 from app.api.times import span
 from app.services.measuring.report import MAX_BUCKETS, too_many_buckets
 
-router = APIRouter(prefix="/v1/bandits", tags=["measuring"], route_class=JsonRoute)
+router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
 BucketSeconds = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_BUCKET_S)]
 

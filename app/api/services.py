@@ -26,6 +26,7 @@ from app.services.learning.decisions import Decisions
 from app.services.learning.forgetting import Forgetting
 from app.services.learning.learners import Learners
 from app.services.learning.rewards import Rewards
+from app.services.measuring.evaluations import Evaluations
 from app.services.measuring.explain import Explanations
 from app.services.measuring.export import Exports
 from app.services.measuring.report import Reports
@@ -47,6 +48,7 @@ class Services:
     decisions: Decisions
     explanations: Explanations
     exports: Exports
+    evaluations: Evaluations
     filtered: FilteredViews
     forgetting: Forgetting
     health: Health
@@ -84,6 +86,7 @@ DecisionLogDep = Annotated[DecisionLog, _depends(lambda services: services.decis
 DecisionsDep = Annotated[Decisions, _depends(lambda services: services.decisions)]
 ExplanationsDep = Annotated[Explanations, _depends(lambda services: services.explanations)]
 ExportsDep = Annotated[Exports, _depends(lambda services: services.exports)]
+EvaluationsDep = Annotated[Evaluations, _depends(lambda services: services.evaluations)]
 ForgettingDep = Annotated[Forgetting, _depends(lambda services: services.forgetting)]
 HealthDep = Annotated[Health, _depends(lambda services: services.health)]
 LearnersDep = Annotated[Learners, _depends(lambda services: services.learners)]

@@ -123,13 +123,17 @@ class ArmView:
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
         """Rows of the arms that are alive in this view, in the order of ``ids``; unknown ids are left out."""
+        found = self.places_of(ids)
+        return found[found >= 0]
+
+    def places_of(self, ids: Iterable[str]) -> Rows:
+        """The row of each of ``ids`` that is alive in this view, -1 for the others. Shape: -> (n,)."""
         found = []
         for arm_id in ids:
             row = self.latest.get(arm_id)
             while row is not None and row >= self.rows:
                 row = self.earlier.get(row)
-            if row is not None and self.died[row] >= len(self.dead):
-                found.append(row)
+            found.append(row if row is not None and self.died[row] >= len(self.dead) else -1)
         return np.array(found, dtype=np.int64)
 
 

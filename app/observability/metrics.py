@@ -67,6 +67,11 @@ class Metrics:
             ["outcome"],
             registry=registry,
         )
+        self.evaluated = Counter(
+            "shortlist_evaluated_decisions",
+            "Logged decisions on which a policy was evaluated.",
+            registry=registry,
+        )
         self.learners = Gauge("shortlist_cached_learners", "Learners in memory.", registry=registry)
         self.learner_bytes = Gauge("shortlist_cached_learner_bytes", "Memory they take.", registry=registry)
         self.arms = Gauge("shortlist_arms", "Arms of all catalogues.", registry=registry)

@@ -38,6 +38,7 @@ from app.services.learning.reward_entries import RewardEntries
 from app.services.learning.rewards import Receipt, Rewards
 from app.services.learning.token_secrets import TokenSecrets
 from app.services.learning.tokens import TokenSigner
+from app.services.measuring.evaluations import Evaluations
 from app.services.measuring.explain import Explanations
 from app.services.measuring.export import Exports
 from app.services.measuring.report import Reports
@@ -124,6 +125,14 @@ class Service:
         tools = Tools(self.learners, self.filtered, self.independent, self.elimination, warm_up, covers)
         self.rows = RowBuffer(store, reported=self._logged)
         self.decision_log = DecisionLog(store, self.bandits)
+        self.evaluations = Evaluations(
+            self.bandits,
+            self.learners,
+            self.filtered,
+            covers,
+            self.decision_log,
+            evaluated=metrics.evaluated.inc,
+        )
         self.choosing = Choosing(
             store,
             tools,

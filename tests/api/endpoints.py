@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from api_client import Api, Json
 
-Kind = Literal["int", "float", "bool", "id", "text", "word", "list", "dict", "exploration"]
+Kind = Literal["time", "int", "float", "bool", "id", "text", "word", "list", "dict", "exploration"]
 
 
 @dataclass(frozen=True)
@@ -468,7 +468,30 @@ CHANGE = Endpoint(
     },
 )
 CHANGE = replace(CHANGE, nullable=frozenset(CHANGE.kinds) - {"policy"})
-WRITES = (*WRITES, CHANGE)
+EVALUATION = Endpoint(
+    "POST",
+    "/v1/bandits/{bandit}/evaluations",
+    "/v1/bandits/b/evaluations",
+    {
+        "policy": {"policy": "softmax", "temperature": 0.5, "reward": {"min": -1}},
+        "from": "2026-01-01T00:00:00Z",
+        "to": 1_800_000_000_000,
+        "estimators": ["ips", "dr"],
+    },
+    {
+        "policy": "dict",
+        "policy.policy": "word",
+        "policy.temperature": "float",
+        "policy.reward": "dict",
+        "policy.reward.min": "float",
+        "from": "time",
+        "to": "time",
+        "estimators": "list",
+        "estimators.0": "word",
+    },
+    frozenset({"policy.temperature", "policy.reward", "policy.reward.min", "from", "to"}),
+)
+WRITES = (*WRITES, CHANGE, EVALUATION)
 READS = (
     Endpoint("GET", "/v1/catalogues", "/v1/catalogues"),
     Endpoint("GET", "/v1/catalogues/{catalogue}", "/v1/catalogues/c"),

@@ -63,7 +63,7 @@ EXPECTED = {
     "observe": {"/v1/bandits/x/observations", "/v1/slates/x/tell", "/v1/centers/x/tell"},
 }  # fmt: skip
 OPEN = {"/", "/healthz", "/readyz", "/docs", "/openapi.json"}
-QUESTIONS = {"mips", "sample", "centers"}
+QUESTIONS = {"mips", "sample", "centers", "evaluations"}
 
 
 @pytest.mark.parametrize(("method", "path"), documented())

@@ -47,6 +47,7 @@ WRONG: dict[Kind, tuple[Any, ...]] = {
     "word": (5, 1.5, True, [], {}, *STRINGS, CANARY, "GLOBAL", "exact ", Raw(f'"{CANARY}\\ud800"'), *BEYOND),
     "list": (5, 1.5, True, {}, {"0": 1}, *STRINGS, *BEYOND, [None], [[]], [True], [{CANARY + "!": 1}]),
     "bool": (5, 0, 1, 1.0, *STRINGS, "true", "false", [], [True], {}, *BEYOND),
+    "time": (True, [], [1], {}, "", " ", CANARY, "2026-13-01", "12:00", "null", Raw("1e300"), *BEYOND),
     "dict": (5, 1.5, True, [], [[]], *STRINGS, *BEYOND),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from service_process import Service, serving
 from waiting import wait_until
 
 from shortlist_client import AsyncClient, Client
-from shortlist_client.errors import NotChangeable, NotFound, PreconditionFailed
+from shortlist_client.errors import Invalid, NotChangeable, NotFound, PreconditionFailed
 
 ARMS, DIM = 2_500, 4
 
@@ -180,6 +180,23 @@ def test_the_decision_log(client: Client):
     assert (reward.arm, reward.value, reward.default) == (choices[2].arms[1].id, 1.0, False)
     assert client.list_log("logs", end=begin).items == ()
     client.delete_bandit("logs")
+
+
+def test_a_policy_is_evaluated(client: Client):
+    client.put_bandit("evaluated", catalogue="films", policy="softmax", temperature=0.5)
+    found = client.evaluate(
+        "evaluated",
+        {"policy": "igw", "temperature": None},
+        start=datetime(2026, 1, 1, tzinfo=UTC),
+        end=datetime(2030, 1, 1, tzinfo=UTC),
+        estimators=["snips"],
+    )
+    assert [estimate.estimator for estimate in found.estimates] == ["snips"]
+    assert (found.logged.decisions, found.logged.value) == (0, None)
+    assert found.warnings
+    with pytest.raises(Invalid, match=r"body\.policy\.ridge"):
+        client.evaluate("evaluated", {"ridge": -1.0})
+    client.delete_bandit("evaluated")
 
 
 def test_a_change_by_somebody_else_is_noticed(client: Client, service: Service):

@@ -59,3 +59,8 @@ def joined(one: Moments, other: Moments) -> Moments:
     apart, share = other.mean - one.mean, other.count / count
     scatter = one.scatter + other.scatter + np.outer(apart, apart) * (one.count * share)
     return Moments(count, one.mean + apart * share, scatter)
+
+
+def mapped(one: Moments, linear: Matrix) -> Moments:
+    """The moments of the rows, each multiplied by a matrix. Shapes: linear (b, c). Cost: O(b c (b + c))."""
+    return Moments(one.count, linear @ one.mean, linear @ one.scatter @ linear.T)

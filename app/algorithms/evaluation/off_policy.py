@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from app.algorithms import checks
 from app.algorithms.evaluation import dr, ips, moments, snips, support
 from app.algorithms.evaluation.estimates import Estimates, of_means
@@ -35,19 +37,23 @@ class Estimator:
 
     ``summands``      what it needs the moments of, (m, columns for each place * k)
     ``estimate``      the value of the target, from these moments
-    ``columns``       columns of the summands for each place
+    ``carries``       for each of them: whether a place that a list does not have repeats the place before it
     ``needs_model``   whether decisions must come with predictions
     """
 
     summands: Callable[[Logged], Matrix]
     estimate: _FromMoments
-    columns: int = 1
+    carries: tuple[bool, ...] = (False,)
     needs_model: bool = False
+
+    @property
+    def columns(self) -> int:
+        return len(self.carries)
 
 
 ESTIMATORS: Mapping[str, Estimator] = {
     "ips": Estimator(ips.summands, ips.estimate),
-    "snips": Estimator(snips.summands, snips.estimate, columns=2),
+    "snips": Estimator(snips.summands, snips.estimate, carries=(False, True)),
     "dr": Estimator(dr.summands, dr.estimate, needs_model=True),
 }
 
@@ -92,6 +98,33 @@ def add(state: State, logged: Logged) -> State:
         raise InvalidShape(f"propensities must have {state.places} columns", loc=("propensities",))
     pieces = {name: moments.of(ESTIMATORS[name].summands(logged)) for name in state.moments}
     return joined(state, State(state.places, pieces, support.of(logged), moments.of(logged.rewards)))
+
+
+def widened(state: State, places: int) -> State:
+    """The state, as of lists of more places, of which the last were always missing. Cost: O(places^3).
+
+    Raises: InvalidParameter (fewer places than it has, or more than ``MAX_PLACES``).
+    """
+    checks.in_range("places", places, least=state.places, most=MAX_PLACES)
+    if places == state.places:
+        return state
+    wider = {
+        name: moments.mapped(kept, _wider(state.places, places, ESTIMATORS[name].carries))
+        for name, kept in state.moments.items()
+    }
+    earned = moments.mapped(state.earned, _wider(state.places, places, (False,)))
+    return State(places, wider, support.widened(state.support, places), earned)
+
+
+def _wider(before: int, after: int, carries: Sequence[bool]) -> Matrix:
+    """What maps the columns of lists to those of longer ones. Shape: (c after, c before)."""
+    found = np.zeros((len(carries) * after, len(carries) * before))
+    for block, is_carried in enumerate(carries):
+        rows, columns = block * after, block * before
+        found[rows : rows + before, columns : columns + before] = np.eye(before)
+        if is_carried:
+            found[rows + before : rows + after, columns + before - 1] = 1.0
+    return found
 
 
 def joined(one: State, other: State) -> State:

@@ -70,6 +70,13 @@ def of(logged: Logged) -> Support:
     )
 
 
+def widened(one: Support, places: int) -> Support:
+    """That of lists of more places, of which the last were always missing: they repeat the place before."""
+    more = np.minimum(np.arange(places), len(one.weights) - 1)
+    columns = (column[more] for column in (one.weights, one.squares, one.largest, one.zeros))
+    return Support(one.decisions, *columns)
+
+
 def joined(one: Support, other: Support) -> Support:
     """That of the decisions of both."""
     return Support(

@@ -126,6 +126,23 @@ def given(posterior: Posterior, directions: Matrix | None, context: NDArray[np.f
     return Given(posterior, theta, directions, wide)
 
 
+def queries(theta: Vector, directions: Matrix | None, contexts: NDArray[np.floating]) -> Matrix:
+    """Return the estimates of ``given`` for many contexts: theta + P^T W u of every row u.
+
+    ``theta`` are all numbers that a learner estimates; a last coordinate stays the last one.
+    Shapes: theta (D,) or (D + 1,), directions (p, d), contexts (n, m), m >= 1 -> (n, d) or (n, d + 1).
+    Cost: n p (d + m). Raises: InvalidShape.
+    """
+    checks.shape("contexts", contexts, (None, None))
+    own, shared = weights(theta, directions, contexts.shape[1])
+    turned = contexts.astype(np.float64) @ shared.T
+    if directions is not None:
+        turned = turned @ directions
+    found = np.tile(own, (len(contexts), 1))
+    found[:, : turned.shape[1]] += turned
+    return found
+
+
 def weights(theta: Vector, directions: Matrix | None, m: int) -> tuple[Vector, Matrix]:
     """Return (theta, W) of the numbers that a learner estimates; a last coordinate stays at the end of theta.
 

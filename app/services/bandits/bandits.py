@@ -270,6 +270,14 @@ class Bandits:
             known = with_uid(bandit.uid, bandit.version)
             return self._current(name, await self._versions.change(name, known, completed), bandit.catalogue)
 
+    async def as_if(self, name: str, changed: Changed) -> Bandit:
+        """The bandit as ``change`` would make it, beside the one that is served. Raises NotFound, Invalid."""
+        bandit = await self.get(name)
+        record = self._completed(changed(bandit.uid, bandit.version))
+        self._policies[record.policy].check_dim(bandit.catalogue.dim)
+        version = msgspec.structs.replace(bandit.version, record=record)
+        return self._made(bandit.name, bandit.uid, version, bandit.catalogue)
+
     async def history(
         self, bandit: Bandit, cursor: str | None, limit: int
     ) -> tuple[Sequence[BanditVersion], str | None]:

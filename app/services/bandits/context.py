@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from app.algorithms.linear import bilinear
 from app.algorithms.linear.ridge import Posterior
@@ -58,6 +59,10 @@ class Context:
     def given(self, posterior: Posterior, context: Numbers32) -> Posterior:
         """The posterior of the query in this context."""
         return bilinear.given(posterior, self.directions, context)
+
+    def queries(self, theta: Vector, contexts: NDArray[np.floating]) -> Matrix:
+        """The estimates of ``given`` in many contexts. Shapes: (D,), (n, m) -> (n, d)."""
+        return bilinear.queries(theta, self.directions, contexts)
 
     def weights(self, theta: Vector) -> tuple[Vector, Matrix]:
         """(theta, W) of all numbers of a learner. Shapes: (D,) -> (d,), (p, m)."""

@@ -16,10 +16,11 @@ import numpy as np
 
 from app.algorithms.kcenter.naive_greedy import naive_greedy
 from app.algorithms.types import Matrix
+from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.services.bounded.cache import BoundedCache
+from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.learner_view import LearnerView
-from app.services.choosing.ask import Ask
 
 MOST_READS = 100_000_000
 MOST_FILTERED_READS = 4_000_000  # a few milliseconds: any choice may come with a filter that is new
@@ -48,18 +49,19 @@ class Covers:
         self._known: BoundedCache[_Identity, _Cover] = BoundedCache(COVERS_BYTES)
         self._making: dict[_Identity, asyncio.Task[_Cover]] = {}
 
-    async def of(self, ask: Ask, view: LearnerView, count: int) -> Sequence[str]:
-        """Ids of ``count`` arms that cover those of ``view``, the arms that the ask wants.
+    async def of(
+        self, catalogue: Catalogue, wanted: Filter | None, view: LearnerView, count: int
+    ) -> Sequence[str]:
+        """Ids of ``count`` arms that cover those of ``view``, the arms of the catalogue that are ``wanted``.
 
         Awaits nothing but for the first of a catalogue and a filter. Some may be gone by now.
         """
-        bandit, wanted = ask.bandit, "" if ask.wanted is None else ask.wanted.key
-        identity = bandit.catalogue.uid, count, wanted
+        identity = catalogue.uid, count, "" if wanted is None else wanted.key
         known = self._known.get(identity)
         if known is None or not known.ids:
-            return (await asyncio.shield(self._make(identity, bandit.catalogue.version, view.plain))).ids
-        if known.version != bandit.catalogue.version and time.monotonic() >= known.rest_until:
-            self._make(identity, bandit.catalogue.version, view.plain)
+            return (await asyncio.shield(self._make(identity, catalogue.version, view.plain))).ids
+        if known.version != catalogue.version and time.monotonic() >= known.rest_until:
+            self._make(identity, catalogue.version, view.plain)
         return known.ids
 
     def _make(self, identity: _Identity, version: int, view: Snapshot) -> asyncio.Task[_Cover]:

@@ -55,7 +55,8 @@ async def igw(tools: Tools, ask: Ask) -> Selection:
     view, count = moment.view.plain, max(ask.k, record.shortlist)
     cover = NO_ROWS
     if view.size > count:
-        cover = view.rows_of(await tools.covers.of(ask, view, record.shortlist))
+        ids = await tools.covers.of(ask.bandit.catalogue, ask.wanted, view, record.shortlist)
+        cover = view.rows_of(ids)
     compute = partial(
         draw,
         view,

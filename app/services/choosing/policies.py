@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from app.services.choosing import elimination, thompson
+from app.services.choosing import elimination, igw_target, softmax_target, thompson, thompson_target
 from app.services.choosing.igw import igw
 from app.services.choosing.policy import Policy
 from app.services.choosing.softmax import softmax
@@ -36,12 +36,14 @@ _ROWS = (
         thompson.sub_ts,
         theory_delta=_delta_of_a_round,
         options=ANY_PRIOR | {"context", "explore", "solver"},
+        targets=thompson_target.SUB_TS,
     ),
     Policy(
         "linear_ts",
         thompson.linear_ts,
         theory_delta=_delta_of_a_round,
         options=ANY_PRIOR | {"context", "explore"},
+        targets=thompson_target.LINEAR_TS,
     ),
     # Elimination is for good, so it has no prior that changes and does not discount.
     Policy(
@@ -67,6 +69,7 @@ _ROWS = (
         options=ANY_PRIOR | {"context", "temperature"},
         defaults={"temperature": 1.0},
         propensities=True,
+        targets=softmax_target.TARGETS,
     ),
     Policy(
         "igw",
@@ -75,6 +78,7 @@ _ROWS = (
         options=ANY_PRIOR | {"context", "gamma"},
         defaults={"gamma": 100.0},
         propensities=True,
+        targets=igw_target.TARGETS,
     ),
 )
 POLICIES: Mapping[str, Policy] = {row.name: row for row in _ROWS}

@@ -16,6 +16,7 @@ from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.covers import Covers
 from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.elimination_state import Sets
+from app.services.choosing.target import Targets
 from app.services.choosing.warm_up import WarmUp
 from app.services.formats.records import BanditRecord
 from app.services.learning.learners import Learners
@@ -71,6 +72,7 @@ class Policy:
     ``most_dim``       largest dimension of the arms; None: any
     ``propensities``   whether it gives each arm its propensity
     ``sets``           what it has eliminated, if it eliminates arms: (tools, bandit, learner)
+    ``targets``        how it is evaluated on a log; None: it cannot be
     """
 
     name: str
@@ -82,6 +84,7 @@ class Policy:
     most_dim: int | None = None
     propensities: bool = False
     sets: Callable[[Tools, Bandit, LearnerId], Awaitable[Sets]] | None = None
+    targets: Targets | None = None
 
     def completed(self, record: BanditRecord) -> BanditRecord:
         """The record with this policy's defaults. Raises Invalid, naming every field that it refuses."""

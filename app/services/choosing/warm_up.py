@@ -68,7 +68,7 @@ class WarmUp:
         view, rule = moment.view, ask.bandit.record.explore
         if rule is None or moment.learner_version >= rule.centers:
             return ask.limited(view, solver)
-        ids = await self._covers.of(ask, view, rule.centers)
+        ids = await self._covers.of(ask.bandit.catalogue, ask.wanted, view, rule.centers)
         start = await self._store.take_turns(
             ask.learner, count=ask.k, most=len(ids), claim=ask.claim or "", ttl_ms=self._ttl_ms
         )

@@ -174,6 +174,16 @@ class Learners:
             learner = await self.get(identity)
         return learner, await self.posterior(bandit, learner)
 
+    async def apart(self, bandit: Bandit, identity: LearnerId) -> Posterior:
+        """The posterior of a learner by the terms of this bandit, from the store; the prior without rewards.
+
+        It takes no place in memory, so reading very many learners drops none that serve. Raises Unavailable.
+        """
+        state = await self._state(identity)
+        if state is None:
+            return await self._prior(bandit)
+        return await _factored(await self._sums(bandit, state), bandit.record.ridge)
+
     async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
         """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
         dim = bandit.learner_dim

@@ -307,6 +307,55 @@ class BanditVersion(Bandit):
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceEstimate:
+    """``value`` and ``interval`` are None where there is too little to tell."""
+
+    value: float | None
+    interval: tuple[float, float] | None
+    effective_sample_size: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """``value`` is of a whole decision, ``places`` of each place of its list. ``interval``: 95 %."""
+
+    estimator: str
+    value: float | None
+    interval: tuple[float, float] | None
+    effective_sample_size: float
+    places: tuple[PlaceEstimate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedValue:
+    """What the decisions have earned that were evaluated. ``left_out``: others, which could not be used."""
+
+    value: float | None
+    decisions: int
+    interval: tuple[float, float] | None = None
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """How well the log shows what the policy would do: shares of decisions, and the weight of one."""
+
+    unused_share: float
+    missing_share: float
+    largest_weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """``warnings``: what one must know before one believes it, as sentences."""
+
+    estimates: tuple[Estimate, ...]
+    logged: LoggedValue
+    warnings: tuple[str, ...]
+    support: Support | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Encoding:
     """``dim`` is how many numbers a context becomes; ``columns`` what each means, of ``fields``, if named."""
 

@@ -181,6 +181,21 @@ class BanditPatch(TypedDict, total=False):
     log: LogPatch | None
 
 
+Estimator = Literal["ips", "snips", "dr"]
+
+# "from" cannot be the name of a field of a class.
+EvaluationBody = TypedDict(
+    "EvaluationBody",
+    {
+        "policy": Required[BanditPatch],
+        "from": str | None,
+        "to": str | None,
+        "estimators": Sequence[Estimator],
+    },
+    total=False,
+)
+
+
 class PinBody(TypedDict):
     """``place`` is counted from 1."""
 

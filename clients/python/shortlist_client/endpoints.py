@@ -27,6 +27,7 @@ from shortlist_client.answers import (
     Choices,
     Deleted,
     Draws,
+    Evaluation,
     Explanation,
     Health,
     Learner,
@@ -286,6 +287,24 @@ class Endpoints:
     def explain(self, bandit: str, decision: str) -> Call[Explanation]:
         """Why a logged decision showed these arms; ``decision`` is its token. Raises NotFound."""
         return routes.EXPLAIN.call(bandit, decision)
+
+    @endpoint
+    def evaluate(
+        self,
+        bandit: str,
+        policy: bodies.BanditPatch,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        estimators: Sequence[bodies.Estimator] | None = None,
+    ) -> Call[Evaluation]:
+        """What the bandit would have earned with another policy, on its log from ``start`` until ``end``.
+
+        ``policy`` is what ``patch_bandit`` would change; nothing is. ``estimators``: all, unless some are
+        named. Times without a zone are UTC. A long log takes longer than the ``timeout_s`` of most clients.
+        """
+        body = {"policy": policy, "from": _moment(start), "to": _moment(end), "estimators": estimators}
+        return routes.EVALUATE.call(bandit, body=body)
 
     @endpoint
     def delete_bandit(self, bandit: str) -> Call[None]:

@@ -179,6 +179,7 @@ LIST_VERSIONS = Route("GET", f"{_BANDIT}/versions", answers.Page[answers.BanditV
 REPORT = Route("GET", f"{_BANDIT}/report", answers.Report, SAFE, query=bodies.ReportQuery)
 EXPORT_LOG = Route("GET", f"{_BANDIT}/log/export", NOTHING, NEVER, query=bodies.ExportQuery)
 EXPLAIN = Route("GET", f"{_BANDIT}/log/{{decision}}", answers.Explanation, SAFE)
+EVALUATE = Route("POST", f"{_BANDIT}/evaluations", answers.Evaluation, SAFE, bodies.EvaluationBody)
 DELETE_BANDIT = Route("DELETE", _BANDIT, NOTHING, SAFE)
 
 CHOOSE = Route("POST", f"{_BANDIT}/choose", answers.Choice, ONE_CHOICE, bodies.ChooseBody)

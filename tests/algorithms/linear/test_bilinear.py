@@ -119,6 +119,22 @@ def test_drawn_queries_have_the_covariance_of_the_model(p):
 
 
 @pytest.mark.parametrize("p", [None, 3])
+@pytest.mark.parametrize("shifted", [False, True])
+def test_queries_of_many_contexts_are_those_of_each(p, shifted):
+    directions = None if p is None else some_directions(p)
+    features = rows_of_phi(directions)
+    if shifted:
+        features = shift_features(features)
+    posterior, _ = learned(features)
+    contexts = np.random.default_rng(8).standard_normal((7, M)).astype(np.float32)
+    found = bilinear.queries(posterior.theta, directions, contexts)
+    each = [bilinear.given(posterior, directions, context).theta for context in contexts]
+    np.testing.assert_allclose(found, each, rtol=1e-12, atol=1e-12)
+    with pytest.raises(InvalidShape, match="contexts"):
+        bilinear.queries(posterior.theta, directions, contexts[0])
+
+
+@pytest.mark.parametrize("p", [None, 3])
 def test_ridge_regression_on_phi_is_the_plain_one(p):
     directions = None if p is None else some_directions(p)
     features = rows_of_phi(directions, count=60)

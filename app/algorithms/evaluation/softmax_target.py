@@ -1,0 +1,124 @@
+"""How likely softmax is to draw the lists that another policy drew.
+
+Notation, besides that of ``linear.softmax`` and ``logged``
+    n, q        decisions, queries: decisions of one query have the same scores
+    top         largest score of all eligible arms
+    z_i         (s_i - top) / tau
+    mass        the sum of exp(z_i) over the eligible arms, at least 1
+    moment      the sum of z_i exp(z_i)
+
+The arm at place j is drawn with exp(z) / (mass - those of the arms before it), so ``Totals`` of a query are
+enough for any number of lists. Where the arms before it have nearly all of the mass, that difference would
+lose its digits: such lists are walked arm by arm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.algorithms import checks
+from app.algorithms.types import Matrix, Rows, Vector
+
+LEAST_LEFT = 1e-4  # of the mass: a difference that is smaller is not computed as one
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Totals:
+    """Of each query. Shapes: all (q,)."""
+
+    top: Vector
+    mass: Vector
+    moment: Vector
+
+    def of(self, places: Rows) -> Totals:
+        """Those of some queries. Shapes: places (n,)."""
+        return Totals(self.top[places], self.mass[places], self.moment[places])
+
+
+def totals(blocks: Iterable[Matrix], queries: Matrix, *, temperature: float) -> Totals:
+    """The totals of each query over the arms of all blocks; without any arm the mass is 0.
+
+    ``blocks`` are features, a piece at a time: only scores of one block are held.
+    Shapes: blocks (b, d), queries (q, d) -> (q,). Cost: q K d multiply-adds and q K exponentials.
+    Raises: InvalidShape, InvalidParameter (temperature <= 0).
+    """
+    checks.shape("queries", queries, (None, None))
+    checks.in_range("temperature", temperature, above=0.0)
+    top = np.full(len(queries), -np.inf)
+    mass, moment = np.zeros(len(queries)), np.zeros(len(queries))
+    for features in blocks:
+        if not len(features):
+            continue
+        scores = queries @ features.T
+        higher = np.maximum(top, scores.max(axis=1))
+        drop = np.where(np.isneginf(top), 0.0, top - higher) / temperature
+        fade = np.exp(drop)
+        moment = fade * (moment + drop * mass)
+        mass *= fade
+        scores -= higher[:, None]
+        scores /= temperature
+        weights = np.exp(scores)
+        mass += weights.sum(axis=1)
+        moment += np.einsum("ij,ij->i", weights, scores)
+        top = higher
+    return Totals(top, mass, moment)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weighed:
+    """Of each list: ``propensities`` t and ``expected``, the mean score of what softmax would draw there.
+
+    ``lost``: lists that have to be walked. Shapes: propensities, expected (n, k), lost (n,).
+    """
+
+    propensities: Matrix
+    expected: Matrix
+    lost: Mask
+
+
+def weigh(known: Totals, scores: Matrix, eligible: Mask, *, temperature: float) -> Weighed:
+    """The propensities of lists, from the totals of the query of each.
+
+    ``eligible``: False for an arm that softmax could not draw; its propensity is 0.
+    Shapes: known (n,), scores, eligible (n, k) -> (n, k). Cost: O(n k).
+    """
+    top = np.where(known.mass > 0.0, known.top, 0.0)[:, None]
+    z = np.where(eligible, scores - top, 0.0) / temperature
+    weights = np.where(eligible, np.exp(z), 0.0)
+    drawn, drawn_moment = np.cumsum(weights, axis=1), np.cumsum(weights * z, axis=1)
+    left = known.mass[:, None] - drawn + weights
+    left_moment = known.moment[:, None] - drawn_moment + weights * z
+    left[:, 0], left_moment[:, 0] = known.mass, known.moment
+    few = left < LEAST_LEFT * known.mass[:, None]
+    safe = np.where(few | (left <= 0.0), 1.0, left)
+    found = np.minimum(weights / safe, 1.0)
+    expected = np.where(known.mass[:, None] > 0.0, top + temperature * left_moment / safe, 0.0)
+    return Weighed(found, expected, few.any(axis=1))
+
+
+def walk(scores: Vector, places: Rows, *, temperature: float) -> tuple[Vector, Vector]:
+    """Propensities and expected scores of one list, each from the arms that are left.
+
+    ``scores`` are those of all eligible arms, ``places`` those of the list among them, -1 for an arm that is
+    not eligible. Shapes: (K,), (k,) -> (k,), (k,). Cost: O(k K).
+    """
+    left = scores.copy()
+    found, expected = np.zeros(len(places)), np.zeros(len(places))
+    for j, place in enumerate(places.tolist()):
+        top = left.max(initial=-np.inf)
+        if np.isneginf(top):
+            break
+        alive = np.isfinite(left)
+        weights = np.where(alive, np.exp((left - top) / temperature), 0.0)
+        mass = weights.sum()
+        expected[j] = weights[alive] @ left[alive] / mass
+        if place >= 0:
+            found[j] = weights[place] / mass
+            left[place] = -np.inf
+    return found, expected

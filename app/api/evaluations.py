@@ -1,0 +1,103 @@
+"""POST /v1/bandits/{b}/evaluations: what another setting would have earned on the logged decisions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from fastapi import Request, Response
+from pydantic import BaseModel, Field
+
+from app.api.bandits import BanditPatch, changed_record
+from app.api.leaving import while_connected
+from app.api.merge_patch import as_json
+from app.api.services import BanditsDep, EvaluationsDep
+from app.api.strict_json import StrictModel, json_router, reply
+from app.api.times import span
+from app.errors import Invalid, within
+from app.services.formats.records import BanditRecord, BanditVersion
+from app.services.measuring.evaluator import ESTIMATOR_NAMES
+
+router = json_router(prefix="/v1/bandits", tags=["measuring"])
+
+if TYPE_CHECKING:
+    EstimatorName = str
+else:
+    EstimatorName = Literal[ESTIMATOR_NAMES]
+Time = Annotated[datetime, Field(strict=False)]  # ISO 8601, or seconds or milliseconds since 1970
+
+
+class EvaluationBody(StrictModel):
+    """``policy``: what would be changed, as in PATCH; nothing is. ``from`` and ``to``: which decisions."""
+
+    policy: BanditPatch
+    from_: Annotated[Time | None, Field(alias="from")] = None
+    to: Time | None = None
+    estimators: Annotated[
+        list[EstimatorName],
+        Field(min_length=1, max_length=len(ESTIMATOR_NAMES), default_factory=lambda: list(ESTIMATOR_NAMES)),
+    ]
+
+
+class PlaceEstimateView(BaseModel):
+    value: float | None
+    interval: tuple[float, float] | None
+    effective_sample_size: float
+
+
+class EstimateView(BaseModel):
+    """``value`` is of a whole decision, ``places`` of each place of its list. ``interval``: 95 %."""
+
+    estimator: str
+    value: float | None
+    interval: tuple[float, float] | None
+    effective_sample_size: float
+    places: list[PlaceEstimateView]
+
+
+class LoggedView(BaseModel):
+    """What these decisions have earned. ``left_out``: others, which could not be used."""
+
+    value: float | None
+    interval: tuple[float, float] | None
+    decisions: int
+    left_out: int
+
+
+class SupportView(BaseModel):
+    """How well the log shows what the policy would do: shares of decisions, and the weight of one."""
+
+    unused_share: float
+    missing_share: float
+    largest_weight: float
+
+
+class EvaluationView(BaseModel):
+    """``warnings``: what one must know before one believes it, as sentences."""
+
+    estimates: list[EstimateView]
+    logged: LoggedView
+    support: SupportView
+    warnings: list[str]
+
+
+@router.post("/{bandit}/evaluations", response_model=EvaluationView)
+async def evaluate(
+    bandit: str, body: EvaluationBody, request: Request, bandits: BanditsDep, evaluations: EvaluationsDep
+) -> Response:
+    """What the bandit would have earned with this policy, estimated from its log. Nothing is changed."""
+    from_ms, to_ms = span(body.from_, body.to, ("body",))
+    patch = as_json(body.policy)
+    if patch.get("holdout") is not None:
+        raise Invalid(
+            "an evaluation is of the policy alone, whoever it serves: leave the holdout out",
+            loc=("body", "policy", "holdout"),
+        )
+
+    def changed(uid: str, version: BanditVersion) -> BanditRecord:  # noqa: ARG001 - as for a change
+        return changed_record(version.record, patch)
+
+    with within(("body", "policy")):
+        target = await bandits.as_if(bandit, changed)
+    work = evaluations.evaluate(target, body.estimators, from_ms=from_ms, to_ms=to_ms)
+    return reply(await while_connected(request, work))

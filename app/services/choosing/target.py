@@ -1,0 +1,182 @@
+"""How likely a policy is to draw the lists that a log shows: what an evaluation asks of it.
+
+Notation
+    n, k        decisions, arms that were drawn in each
+    q           situations: decisions of one learner in one context share one
+    d           dimension of the arms
+
+A policy that can be evaluated has a ``Target`` for every ``Pool`` of arms. What a target must know of a
+situation, such as a sum over all arms, is computed once for all its decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.algorithms.linear.ridge import Posterior
+from app.algorithms.types import Matrix, Rows, Vector
+from app.filters.filter import Filter
+from app.services.bandits.bandits import Bandit
+from app.services.bandits.encoding import Numbers32
+from app.services.bandits.shifted import observed_theta
+from app.services.catalogues.learner_view import LearnerView
+from app.services.choosing.covers import Covers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """The arms that some decisions had to choose from.
+
+    ``bandit``    with the policy that is evaluated
+    ``wanted``    the filter that ``view`` stands for; None: all arms
+    ``k``         how many arms were drawn in each decision
+    """
+
+    bandit: Bandit
+    view: LearnerView
+    wanted: Filter | None
+    k: int
+
+
+@dataclass(frozen=True, eq=False)
+class Situations:
+    """Learners in their contexts.
+
+    ``names``     what tells situations apart, for all time
+    ``learners``  their posteriors, of all numbers of a learner
+    ``owners``    which of the learners a situation is of (q,)
+    ``contexts``  as encoded (q, m); None: the bandit has none
+    ``exclude``   rows of arms that cannot be drawn, of each; of targets that are ``by_exclusion``
+    """
+
+    bandit: Bandit
+    names: Sequence[Hashable]
+    learners: Sequence[Posterior]
+    owners: Rows
+    contexts: NDArray[np.float32] | None
+    exclude: Sequence[Rows]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def some(self, places: Sequence[int]) -> Situations:
+        """Those at these places."""
+        contexts = None if self.contexts is None else self.contexts[places]
+        names = [self.names[place] for place in places]
+        exclude = [self.exclude[place] for place in places]
+        return Situations(self.bandit, names, self.learners, self.owners[places], contexts, exclude)
+
+    def posterior(self, place: int) -> Posterior:
+        """The posterior of the query in a situation, as in ``Moment``."""
+        context: Numbers32 | None = None if self.contexts is None else self.contexts[place]
+        return self.bandit.given(self.learners[self.owners[place]], context)
+
+    @cached_property
+    def queries(self) -> Matrix:
+        """The estimated reward of an arm x is x.query + offset. Shape: (q, d)."""
+        return self._estimates[0]
+
+    @cached_property
+    def offsets(self) -> Vector:
+        """0 unless rewards are shifted. Shape: (q,)."""
+        return self._estimates[1]
+
+    @cached_property
+    def _estimates(self) -> tuple[Matrix, Vector]:
+        found = self._thetas()
+        if not self.bandit.record.shift_rewards:
+            return found, np.zeros(len(found))
+        pairs = [observed_theta(theta) for theta in found]
+        return np.array([theta for theta, _ in pairs]), np.array([offset for _, offset in pairs])
+
+    def _thetas(self) -> Matrix:
+        context = self.bandit.context
+        if context is None or self.contexts is None:
+            return np.array([self.learners[owner].theta for owner in self.owners.tolist()])
+        order = np.argsort(self.owners, kind="stable")
+        borders = np.flatnonzero(np.diff(self.owners[order])) + 1
+        found: Matrix | None = None
+        for places in np.split(order, borders):
+            theta = self.learners[self.owners[places[0]]].theta
+            thetas = context.queries(theta, self.contexts[places])
+            found = np.empty((len(self), thetas.shape[1])) if found is None else found
+            found[places] = thetas
+        assert found is not None  # noqa: S101 - there is at least one situation
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lists:
+    """Logged lists of arms that were drawn.
+
+    ``which``      the situation of each (n,)
+    ``rows``       of the arms (n, k); -1: the arm is not in the pool
+    ``scores``     x.query of the arms (n, k); 0 for those that are not in the pool
+    ``excluded``   how many of the first arms of each list were not drawn but excluded: fewer are filled up
+                   with -1; 0 of targets that are ``by_exclusion``
+    """
+
+    which: Rows
+    rows: Rows
+    scores: Matrix
+    excluded: int = 0
+
+    @property
+    def eligible(self) -> NDArray[np.bool_]:
+        """Shape: (n, k)."""
+        return self.rows >= 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weighed:
+    """What the target would do with each list, place by place, given the arms before. Shapes: all (n, k).
+
+    Places of arms that were excluded mean nothing.
+
+    ``propensities``   of the arms of the list
+    ``expected``       mean of x.query of what it would draw at this place
+    """
+
+    propensities: Matrix
+    expected: Matrix
+
+
+class Target(Protocol):
+    """A policy over one pool. For any thread.
+
+    ``known_bytes``: memory of what is known of one situation.
+    """
+
+    @property
+    def known_bytes(self) -> int: ...
+
+    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Any]:
+        """What ``weigh`` needs of each situation, as long as it takes; ``check`` may raise to stop."""
+        ...
+
+    def weigh(self, situations: Situations, known: Sequence[Any], lists: Lists) -> Weighed:
+        """What the policy would do with the lists. ``known``: of each of the situations."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """How a policy is evaluated.
+
+    ``of``            its target over a pool
+    ``caveats``       sentences on what its propensities are worth, if they are not exact
+    ``needs_noise``   whether it draws from posteriors; else their estimates are enough
+    ``by_exclusion``  whether decisions that exclude other arms are other situations; else arms that are
+                      excluded stand before those of a list, as if they had been drawn already
+    """
+
+    of: Callable[[Covers, Pool], Awaitable[Target]]
+    caveats: Callable[[Bandit], Sequence[str]] = lambda bandit: ()  # noqa: ARG005 - of every bandit
+    needs_noise: bool = False
+    by_exclusion: bool = True

@@ -1,0 +1,357 @@
+"""What a policy would have earned on logged decisions that are read a piece at a time.
+
+    evaluator = Evaluator(bandit, source, estimators)
+    for piece in log:
+        await evaluator.add(piece)
+    found = evaluator.evaluation()
+
+A piece is read, and weighed, in a thread; in between, what it needs is fetched: arms, learners. Memory does
+not grow with the number of decisions.
+
+Notation as in ``choosing.target`` and ``algorithms.evaluation.logged``
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.algorithms.evaluation import off_policy
+from app.algorithms.evaluation.logged import LARGEST_WEIGHT, Logged
+from app.algorithms.evaluation.off_policy import ESTIMATORS, State
+from app.algorithms.linear.ridge import Factored, Posterior
+from app.algorithms.types import NO_ROWS, Matrix, Rows
+from app.errors import Invalid
+from app.filters.filter import Filter, parse
+from app.services.bandits.bandits import Bandit
+from app.services.bounded.cache import BoundedCache
+from app.services.catalogues.learner_view import LearnerView
+from app.services.choosing.covers import Covers
+from app.services.choosing.policies import POLICIES
+from app.services.choosing.target import Lists, Pool, Situations, Target, Targets, Weighed
+from app.services.decision_log.rows import Row
+from app.services.measuring.logged_lists import NO_CONTEXT, LoggedLists, SortedRows, sort
+
+ESTIMATOR_NAMES = tuple(ESTIMATORS)
+PIECE = 1_000  # decisions
+NOISY_PIECE = 100  # where whole posteriors are needed: a megabyte each, at most
+READ_TOGETHER = 32  # learners
+LEARNERS_BYTES = 32 << 20
+POOLS_BYTES = 128 << 20
+KNOWN_BYTES = 16 << 20  # of one pool
+POOL_BYTES = 100_000
+TOGETHER = 1_000_000  # features of arms in lists
+NO_ROOT = np.empty((0, 0))
+
+
+class Stopped(Exception):
+    """Nobody waits for the evaluation any more."""
+
+
+class Source(Protocol):
+    """Where an evaluation finds what decisions were made from."""
+
+    @property
+    def covers(self) -> Covers: ...
+
+    async def view(self, bandit: Bandit, wanted: Filter | None) -> LearnerView:
+        """The arms that a filter lets in."""
+        ...
+
+    async def posterior(self, bandit: Bandit, key: str | None) -> Posterior:
+        """What the learner of a key knows; None: that of a global bandit."""
+        ...
+
+    async def default(self, bandit: Bandit, version: int) -> float:
+        """What an arm without a reward counts as, in decisions of a version of the bandit."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _KnownPool:
+    """A pool, and what its target knows of situations."""
+
+    pool: Pool
+    target: Target
+    known: BoundedCache[Hashable, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """Lists of a piece, with all that is needed to weigh them. ``owners``: places of keys in ``learners``."""
+
+    lists: LoggedLists
+    pool: _KnownPool
+    learners: Sequence[Posterior]
+    owners: Mapping[str | None, int]
+
+
+class Evaluator:
+    """One evaluation. ``bandit`` has the policy that is evaluated.
+
+    ``decisions``   that were read so far
+    ``unknown``     of these, without propensities
+    ``unreadable``  of these, of which it is not known what they asked for
+    ``cut``         of these, lists that are longer than what is evaluated
+    ``gone``        of these, with an arm that the policy could not draw now
+    ``state``       what the estimators have seen
+    """
+
+    def __init__(self, bandit: Bandit, source: Source, estimators: Sequence[str]) -> None:
+        self.bandit = bandit
+        self.estimators = estimators
+        self.state: State = off_policy.start(estimators, places=1)
+        self.decisions = self.unknown = self.unreadable = self.cut = self.gone = 0
+        self._targets = targets_of(bandit)
+        self._source = source
+        self._pools: BoundedCache[Hashable, _KnownPool] = BoundedCache(POOLS_BYTES)
+        self._learners: BoundedCache[str | None, Posterior] = BoundedCache(LEARNERS_BYTES)
+        self._defaults = dict[int, float]()
+        self._stopped = threading.Event()
+
+    @property
+    def left_out(self) -> int:
+        """Decisions that were not used."""
+        return self.unknown + self.unreadable
+
+    async def add(self, rows: Sequence[Row]) -> None:
+        """Take up decisions. Raises Invalid (policy): some would have weights beyond all numbers."""
+        piece = NOISY_PIECE if self._targets.needs_noise else PIECE
+        try:
+            for start in range(0, len(rows), piece):
+                await self._add(rows[start : start + piece])
+        except asyncio.CancelledError:
+            self._stopped.set()  # a thread goes on otherwise
+            raise
+
+    async def _add(self, rows: Sequence[Row]) -> None:
+        for version in {row.bandit_version for row in rows} - self._defaults.keys():
+            self._defaults[version] = await self._source.default(self.bandit, version)
+        found: SortedRows = await asyncio.to_thread(sort, rows, self._defaults)
+        work = [await self._work(lists) for lists in found.lists]
+        if work:
+            self.state, gone = await asyncio.to_thread(self._weighed, work)
+            self.gone += gone
+        self.decisions += len(rows)
+        self.unknown += found.unknown
+        self.unreadable += found.unreadable
+        self.cut += found.cut
+
+    async def _work(self, lists: LoggedLists) -> _Work:
+        keys = list(dict.fromkeys(key for key, _ in lists.situations))
+        learners = await self._posteriors(keys)
+        owners = {key: place for place, key in enumerate(keys)}
+        return _Work(lists, await self._pool(lists), learners, owners)
+
+    async def _pool(self, lists: LoggedLists) -> _KnownPool:
+        known = self._pools.get(lists.name)
+        if known is None:
+            document = lists.document
+            wanted = self.bandit.wanting(None if document is None else parse(dict(document)))
+            view = await self._source.view(self.bandit, wanted)
+            pool = Pool(self.bandit, view, wanted, lists.name.k)
+            target = await self._targets.of(self._source.covers, pool)
+            known = _KnownPool(pool, target, BoundedCache(KNOWN_BYTES))
+            self._pools.put(lists.name, known, POOL_BYTES + KNOWN_BYTES + 8 * view.size)
+        return known
+
+    async def _posteriors(self, keys: Sequence[str | None]) -> Sequence[Posterior]:
+        found = {key: self._learners.get(key) for key in keys}
+        absent = [key for key, posterior in found.items() if posterior is None]
+        for start in range(0, len(absent), READ_TOGETHER):
+            together = absent[start : start + READ_TOGETHER]
+            reads = (self._source.posterior(self.bandit, key) for key in together)
+            for key, posterior in zip(together, await asyncio.gather(*reads), strict=True):
+                kept = posterior if self._targets.needs_noise else _estimate(posterior)
+                found[key] = kept
+                self._learners.put(key, kept, 1_000 + kept.theta.nbytes + kept.root.nbytes)
+        return [posterior for posterior in found.values() if posterior is not None]
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise Stopped
+
+    def _weighed(self, work: Sequence[_Work]) -> tuple[State, int]:
+        """The state with these decisions, and how many have an arm that could not be drawn."""
+        places = max(self.state.places, *(each.lists.name.places for each in work))
+        state, gone = off_policy.widened(self.state, places), 0
+        parts = []
+        for each in work:
+            self._check()
+            logged, missing = self._logged(each, places)
+            parts.append(logged)
+            gone += missing
+        columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+        propensities, targets, rewards, predicted, expected = columns
+        with np.errstate(over="ignore", under="ignore"):
+            heaviest = np.cumprod(targets / propensities, axis=1).max(initial=0.0)
+        if not heaviest <= LARGEST_WEIGHT:
+            message = "the policy does what the log hardly ever shows: weights are beyond all numbers"
+            raise Invalid(message, loc=("body", "policy"))
+        return off_policy.add(state, Logged(propensities, targets, rewards, predicted, expected)), gone
+
+    def _logged(self, work: _Work, places: int) -> tuple[Sequence[Matrix], int]:
+        """What the estimators need of some lists, and how many have an arm that could not be drawn.
+
+        That is propensities, targets, rewards, predicted, expected. Shapes: each (n, places).
+        """
+        lists, name, view = work.lists, work.lists.name, work.pool.pool.view
+        situations, which = self._situations(work)
+        rows = _rows(view, lists.ids).reshape(len(lists), -1)
+        scores = _scores(view, rows, situations.queries, which)
+        drawn = list(name.drawn_places)
+        among = np.where(_lets_in(view, rows[:, drawn]), rows[:, drawn], -1)
+        found = self._weigh(work, situations, which, among, np.where(among >= 0, scores[:, drawn], 0.0))
+        shape = (len(lists), places)
+        targets, expected = np.ones(shape), np.zeros(shape)
+        predicted, propensities, rewards = np.zeros(shape), np.ones(shape), np.zeros(shape)
+        offsets = situations.offsets[which][:, None]
+        width = name.places
+        predicted[:, :width] = np.where(rows >= 0, scores + offsets, 0.0)
+        expected[:, :width] = predicted[:, :width]
+        propensities[:, :width], rewards[:, :width] = lists.propensities, lists.rewards
+        targets[:, drawn], expected[:, drawn] = found.propensities, found.expected + offsets
+        missing = int((among < 0).any(axis=1).sum())
+        return (propensities, targets, rewards, predicted, expected), missing
+
+    def _weigh(self, work: _Work, situations: Situations, which: Rows, rows: Rows, scores: Matrix) -> Weighed:
+        """What the target would do with the drawn arms of each list. Shapes: rows, scores (n, k)."""
+        known = self._known(work.pool, situations)
+        target, view = work.pool.target, work.pool.pool.view
+        if self._targets.by_exclusion or not any(work.lists.excluded):
+            return target.weigh(situations, known, Lists(which, rows, scores))
+        excluded = _padded([_known_rows(view, ids) for ids in work.lists.excluded])
+        count = excluded.shape[1]
+        lists = Lists(
+            which,
+            np.hstack((excluded, rows)),
+            np.hstack((_scores(view, excluded, situations.queries, which), scores)),
+            count,
+        )
+        found = target.weigh(situations, known, lists)
+        return Weighed(found.propensities[:, count:], found.expected[:, count:])
+
+    def _situations(self, work: _Work) -> tuple[Situations, Rows]:
+        """The distinct situations of some lists, and which of them each list has."""
+        numbers = dict[Hashable, int]()
+        first: list[int] = []
+        which = np.empty(len(work.lists), dtype=np.int64)
+        by_exclusion = self._targets.by_exclusion
+        for place, (name, excluded) in enumerate(
+            zip(work.lists.situations, work.lists.excluded, strict=True)
+        ):
+            number = numbers.setdefault((*name, excluded) if by_exclusion else name, len(numbers))
+            which[place] = number
+            if number == len(first):
+                first.append(place)
+        keys, contexts = zip(*(work.lists.situations[place] for place in first), strict=True)
+        self._check_contexts(contexts)
+        owners = np.array([work.owners[key] for key in keys])
+        view = work.pool.pool.view
+        exclude: Sequence[Rows] = [NO_ROWS] * len(first)
+        if by_exclusion:
+            exclude = [_known_rows(view, work.lists.excluded[place]) for place in first]
+        joined = _joined(contexts)
+        return Situations(self.bandit, list(numbers), work.learners, owners, joined, exclude), which
+
+    def _check_contexts(self, contexts: Sequence[bytes]) -> None:
+        """Raise Invalid for a context that is none of this bandit."""
+        context = self.bandit.context
+        numbers = 0 if context is None else context.encoding.dim
+        if any(len(given) != 4 * numbers for given in contexts):
+            wanted = f"{numbers} numbers" if numbers else "none"
+            raise Invalid(f"the contexts of the log must be those of the bandit, {wanted}")
+
+    def _known(self, pool: _KnownPool, situations: Situations) -> Sequence[Any]:
+        """What the target knows of each situation."""
+        found = [pool.known.get(name) for name in situations.names]
+        absent = [place for place, each in enumerate(found) if each is None]
+        if absent:
+            made = pool.target.know(situations.some(absent), self._check)
+            for place, each in zip(absent, made, strict=True):
+                found[place] = each
+                pool.known.put(situations.names[place], each, pool.target.known_bytes)
+        return found
+
+
+def targets_of(bandit: Bandit) -> Targets:
+    """How the policy of a bandit is evaluated. Raises Invalid (policy): it cannot be."""
+    targets = POLICIES[bandit.record.policy].targets
+    if targets is None:
+        reason = "it shows what it knows least about, so what it shows next depends on every reward before"
+        message = f"{bandit.record.policy} cannot be evaluated on a log: {reason}"
+        raise Invalid(message, loc=("body", "policy", "policy"))
+    return targets
+
+
+def check_estimators(estimators: Sequence[str]) -> None:
+    """Raise Invalid for an estimator that there is not, and for none at all or one given twice."""
+    errors = [
+        (("body", "estimators", place), f"must be one of {', '.join(ESTIMATOR_NAMES)}, each once")
+        for place, name in enumerate(estimators)
+        if name not in ESTIMATORS or name in estimators[:place]
+    ]
+    if errors:
+        raise Invalid.many(errors)
+    if not estimators:
+        raise Invalid("estimators must name one at least", loc=("body", "estimators"))
+
+
+def _estimate(posterior: Posterior) -> Posterior:
+    """A posterior without what it draws from."""
+    return Factored(np.array(posterior.theta), NO_ROOT, posterior.ridge)
+
+
+def _rows(view: LearnerView, ids: Sequence[str]) -> Rows:
+    """Rows of arms in the whole catalogue; -1 for those that it has not. Shape: -> (n,)."""
+    distinct = dict.fromkeys(ids)
+    places = view.plain.whole.view.places_of(distinct).tolist()
+    rows = dict(zip(distinct, places, strict=True))
+    return np.array([rows[arm] for arm in ids], dtype=np.int64)
+
+
+def _known_rows(view: LearnerView, ids: Sequence[str]) -> Rows:
+    """Rows of arms of a view, each once."""
+    return np.unique(view.rows_of(ids)) if ids else NO_ROWS
+
+
+def _padded(columns: Sequence[Rows]) -> Rows:
+    """Lists of rows side by side, filled up with -1. Shape: (n, longest)."""
+    found = np.full((len(columns), max(map(len, columns))), -1, dtype=np.int64)
+    for place, rows in enumerate(columns):
+        found[place, : len(rows)] = rows
+    return found
+
+
+def _joined(contexts: Sequence[bytes]) -> NDArray[np.float32] | None:
+    """Encoded contexts of one length; None where there is none. Shape: (q, m)."""
+    if not contexts or contexts[0] == NO_CONTEXT:
+        return None
+    return np.frombuffer(b"".join(contexts), dtype=np.float32).reshape(len(contexts), -1)
+
+
+def _lets_in(view: LearnerView, rows: Rows) -> NDArray[np.bool_]:
+    """Whether arms can be drawn. Shapes: (n, k) -> (n, k)."""
+    known = rows >= 0
+    known[known] = view.plain.lets_in(rows[known])
+    return known
+
+
+def _scores(view: LearnerView, rows: Rows, queries: Matrix, which: Rows) -> Matrix:
+    """x.query of every arm of lists, 0 for those without a row. Shapes: rows (n, k), which (n,) -> (n, k)."""
+    found = np.zeros(rows.shape)
+    if not view.view.rows or not rows.size:
+        return found
+    step = max(1, TOGETHER // (rows.shape[1] * view.view.dim))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        features = view.plain.features_of(np.maximum(rows[part], 0).reshape(-1))
+        shaped = features.reshape(*rows[part].shape, -1)
+        np.einsum("nkd,nd->nk", shaped, queries[which[part]], out=found[part])
+    return np.where(rows >= 0, found, 0.0)

@@ -1,0 +1,620 @@
+"""POST /v1/bandits/{b}/evaluations, against plain computations over the same decisions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from api_client import Api, Json
+from estimators.bandits import ips as vw_ips
+from estimators.bandits import snips as vw_snips
+from logged_rows import MemoryLog, row_of
+from waiting import until
+
+from app.services.bandits.bandits import GLOBAL_LEARNER
+from app.services.decision_log.rows import Row
+from app.services.measuring import evaluator as evaluators
+
+pytestmark = pytest.mark.anyio
+
+DIM = 3
+FEATURES = np.random.default_rng(11).normal(size=(30, DIM))
+ARMS = {f"a{number}": row for number, row in enumerate(FEATURES)}
+THETA = np.array([0.8, -0.5, 0.3])
+START_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
+Propensities = Callable[[dict[str, float]], dict[str, float]]
+
+
+def logged(api: Api, log: MemoryLog) -> MemoryLog:
+    """Have evaluations read this log."""
+    api.app.services.evaluations._pages = log
+    return log
+
+
+async def stocked(api: Api, name: str, **rest: Any) -> None:
+    """A bandit of softmax that has learned something, unless ``rest`` says otherwise."""
+    await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": DIM}, 201)
+    arms = [
+        {"id": arm, "features": row.tolist(), "metadata": {"even": number % 2 == 0}}
+        for number, (arm, row) in enumerate(ARMS.items())
+    ]
+    await api.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": arms})
+    await api.bandit(name, name, **{"policy": "softmax", "temperature": 0.5, "log": {}, **rest})
+
+
+async def taught(api: Api, name: str, count: int = 12, **rest: Any) -> None:
+    rng = np.random.default_rng(5)
+    observations = [
+        {
+            "id": f"o{number}",
+            "arm": f"a{number}",
+            "value": float(FEATURES[number] @ THETA + rng.normal()),
+            **{key: value() if callable(value) else value for key, value in rest.items()},
+        }
+        for number in range(count)
+    ]
+    await api.observe(name, *observations)
+
+
+async def decide(
+    api: Api, name: str, count: int, asks: Sequence[Json] = ({},), log: MemoryLog | None = None
+) -> MemoryLog:
+    """A log with more decisions, each asked for in turn, with rewards for some of their arms."""
+    log = logged(api, MemoryLog() if log is None else log)
+    rng = np.random.default_rng(len(log.rows) + 3)
+    for number in range(len(log.rows), len(log.rows) + count):
+        ask = asks[number % len(asks)]
+        answer = await api.choose(name, seed=number, **ask)
+        rewards = [
+            (arm["id"], float(ARMS[arm["id"]] @ THETA + 0.1 * rng.normal()))
+            for arm in answer["arms"]
+            if rng.random() < 0.8
+        ]
+        log.excluded[answer["decision"]] = ask.get("exclude", ())
+        context = ask.get("context")
+        log.rows.append(
+            row_of(
+                answer,
+                *rewards,
+                time=START_MS + 1_000 * number,
+                key=ask.get("key"),
+                filter=ask.get("filter"),
+                context=None if context is None else np.array(context, np.float32).tolist(),
+            )
+        )
+    return log
+
+
+async def evaluate(api: Api, name: str, policy: Json, **rest: Any) -> Json:
+    body = {"policy": policy, **rest}
+    answer: Json = await api.ok("POST", f"/v1/bandits/{name}/evaluations", body)
+    return answer
+
+
+async def thetas(api: Api, name: str, rows: Sequence[Row]) -> dict[str | None, tuple[np.ndarray, Any, float]]:
+    """theta, weights and offset of every learner of the log."""
+    found = {}
+    for key in {row.key for row in rows}:
+        learner = await api.learner(name, key or GLOBAL_LEARNER)
+        weights = np.array(learner["weights"]) if learner.get("weights") is not None else None
+        found[key] = np.array(learner["theta"]), weights, learner.get("offset") or 0.0
+    return found
+
+
+def is_eligible(arm: str, row: Row, excluded: Sequence[str]) -> bool:
+    even = (row.filter or {}).get("even")
+    pinned = [each.id for each in row.arms if each.pinned]
+    return even in (None, int(arm[1:]) % 2 == 0) and arm not in excluded and arm not in pinned
+
+
+def boltzmann(temperature: float) -> Propensities:
+    def weigh(scores: dict[str, float]) -> dict[str, float]:
+        top = max(scores.values())
+        weights = {arm: np.exp((score - top) / temperature) for arm, score in scores.items()}
+        mass = sum(weights.values())
+        return {arm: weight / mass for arm, weight in weights.items()}
+
+    return weigh
+
+
+async def expected(api: Api, name: str, log: MemoryLog, weigh: Propensities) -> Json:
+    """All estimates by one loop over decisions, places and arms."""
+    learners = await thetas(api, name, log.rows)
+    places = max(len(row.arms) for row in log.rows)
+    w, ips, dr = (np.zeros((len(log.rows), places)) for _ in range(3))
+    for i, row in enumerate(log.rows):
+        theta, weights, offset = learners[row.key]
+        query = theta if row.context is None else theta + weights @ np.array(row.context)
+        left = {
+            arm: float(features @ query) + offset
+            for arm, features in ARMS.items()
+            if is_eligible(arm, row, log.excluded[row.decision])
+        }
+        rewards = {reward.arm: reward.value for reward in row.rewards}
+        product = 1.0
+        for j in range(places):
+            before = product
+            if j < len(row.arms):
+                arm = row.arms[j]
+                score = float(ARMS[arm.id] @ query) + offset
+                if arm.pinned:
+                    t, mean = 1.0, score
+                else:
+                    p = weigh(left)
+                    t = p.get(arm.id, 0.0)
+                    mean = sum(share * left[other] for other, share in p.items())
+                    left.pop(arm.id, None)
+                product *= t / arm.propensity
+                reward = rewards.get(arm.id, 0.0)
+                ips[i, j] = product * reward
+                dr[i, j] = before * mean + product * (reward - score)
+            w[i, j] = product
+    return {
+        "ips": ips.sum(axis=1).mean(),
+        "snips": (ips.sum(axis=0) / w.sum(axis=0)).sum(),
+        "dr": dr.sum(axis=1).mean(),
+        "size": (w.sum(axis=0) ** 2 / (w**2).sum(axis=0)).min(),
+        "weights": w,
+    }
+
+
+def hold(answer: Json, found: Json) -> None:
+    for estimate in answer["estimates"]:
+        assert estimate["value"] == pytest.approx(found[estimate["estimator"]], rel=1e-9, abs=1e-12)
+        assert estimate["effective_sample_size"] == pytest.approx(found["size"])
+        low, high = estimate["interval"]
+        assert low <= estimate["value"] <= high
+
+
+ASKS: list[Json] = [{}, {"filter": {"even": True}}, {"exclude": ["a1", "a4", "a9"]}, {"k": 3}]
+MIXED: list[Json] = [
+    {"k": 3, "filter": {"even": False}, "exclude": ["a1", "a5"]},
+    {"k": 2, "rules": {"pin": [{"arm": "a7", "place": 1}]}},
+    {"k": 3, "exclude": ["a2"]},
+    {},
+    {"k": 4, "rules": {"pin": [{"arm": "a3", "place": 2}, {"arm": "a8", "place": 4}]}},
+]
+
+
+@pytest.mark.parametrize("asks", [[ask] for ask in ASKS] + [MIXED], ids=str)
+@pytest.mark.parametrize("rest", [{}, {"shift_rewards": True}], ids=str)
+async def test_estimates_of_a_softmax_are_those_of_a_plain_loop(shared: Api, asks: list[Json], rest: Json):
+    name = f"softmax-{(ASKS.index(asks[0]) if len(asks) == 1 else 'mixed')}-{'-'.join(rest)}"
+    await stocked(shared, name, **rest)
+    log = await decide(shared, name, 30, asks)
+    await taught(shared, name)
+    await decide(shared, name, 30, asks, log)
+    answer = await evaluate(shared, name, {"temperature": 0.2})
+    hold(answer, await expected(shared, name, log, boltzmann(0.2)))
+    assert [each["estimator"] for each in answer["estimates"]] == ["ips", "snips", "dr"]
+    assert answer["logged"]["decisions"] == 60
+    value = np.mean([sum(reward.value for reward in row.rewards) for row in log.rows])
+    assert answer["logged"]["value"] == pytest.approx(value)
+
+
+async def test_ips_and_snips_are_those_of_vw_estimators(shared: Api):
+    await stocked(shared, "vw")
+    log = await decide(shared, "vw", 60)
+    weights = (await expected(shared, "vw", log, boltzmann(0.3)))["weights"][:, 0]
+    answer = await evaluate(shared, "vw", {"temperature": 0.3}, estimators=["snips", "ips"])
+    for estimate, theirs in zip(answer["estimates"], (vw_snips.Estimator(), vw_ips.Estimator()), strict=True):
+        for row, weight in zip(log.rows, weights.tolist(), strict=True):
+            p = row.arms[0].propensity
+            theirs.add_example(p, sum(reward.value for reward in row.rewards), weight * p)
+        assert estimate["value"] == pytest.approx(theirs.get(), rel=1e-9)
+    assert [each["estimator"] for each in answer["estimates"]] == ["snips", "ips"]
+
+
+async def test_in_contexts_and_with_filters(shared: Api):
+    await stocked(shared, "contexts", context={"dim": 2})
+    rng = np.random.default_rng(9)
+    await taught(shared, "contexts", 20, context=lambda: rng.normal(size=2).tolist())
+    asks: list[Json] = [
+        {"context": rng.normal(size=2).tolist(), "k": 3, "filter": {"even": True}, "exclude": ["a2"]},
+        {"context": [1.0, 0.0], "k": 2},
+        {"context": [1.0, 0.0], "k": 2, "exclude": ["a3"]},
+        *({"context": rng.normal(size=2).tolist()} for _ in range(7)),
+    ]
+    log = await decide(shared, "contexts", 60, asks)
+    answer = await evaluate(shared, "contexts", {"temperature": 0.1})
+    hold(answer, await expected(shared, "contexts", log, boltzmann(0.1)))
+
+
+@pytest.mark.parametrize("prior", ["plain", "pooled"])
+async def test_keys_are_evaluated_by_their_own_learners(shared: Api, prior: str):
+    name = f"keys-{prior}"
+    await stocked(shared, name, scope="per_key", prior=prior)
+    for key in ("ann", "bob"):
+        observations = [
+            {"id": f"{key}{n}", "key": key, "arm": f"a{n}", "value": float(n % 3) - (key == "bob")}
+            for n in range(8)
+        ]
+        await shared.observe(name, *observations)
+    asks: list[Json] = [{"key": key, "k": 2} for key in ("ann", "bob", "new")]
+    log = await decide(shared, name, 45, asks)
+    before = shared.app.services.learners.bytes
+    answer = await evaluate(shared, name, {"temperature": 0.2, "ridge": 1.0})
+    hold(answer, await expected(shared, name, log, boltzmann(0.2)))
+    assert shared.app.services.learners.bytes == before
+
+
+@pytest.mark.parametrize("temperature", [1e-9, 1e-4, 1e-2])
+async def test_a_sharp_policy_keeps_its_digits(shared: Api, temperature: float):
+    """The first arm of a list has nearly all of the probability, and the others what is left."""
+    name = f"sharp-{temperature}".replace(".", "-")
+    await stocked(shared, name, temperature=0.05)
+    await taught(shared, name)
+    log = await decide(shared, name, 200, [{"k": 3}])
+    answer = await evaluate(shared, name, {"temperature": temperature})
+    found = await expected(shared, name, log, boltzmann(temperature))
+    assert found["weights"].max() > 0
+    for estimate in answer["estimates"]:
+        if np.isfinite(found[estimate["estimator"]]):
+            assert estimate["value"] == pytest.approx(found[estimate["estimator"]], rel=1e-9)
+
+
+SAME: list[tuple[str, Json]] = [
+    ("softmax", {"temperature": 0.1}),
+    ("igw", {"gamma": 8.0, "shortlist": 4}),
+    ("igw", {"gamma": 8.0, "shortlist": 4, "shift_rewards": True}),
+    ("igw", {"gamma": 0.0, "shortlist": 2}),
+]
+
+
+@pytest.mark.parametrize(("policy", "rest"), SAME, ids=str)
+async def test_a_policy_on_its_own_log_is_what_was_logged(shared: Api, policy: str, rest: Json):
+    """Every weight is 1, whatever was asked."""
+    name = f"same-{SAME.index((policy, rest))}"
+    await stocked(shared, name, **{"policy": policy, "temperature": None, **rest})
+    await taught(shared, name)
+    log = await decide(shared, name, 60, MIXED)
+    answer = await evaluate(shared, name, {})
+    assert answer["support"]["largest_weight"] == pytest.approx(1.0, rel=1e-9)
+    for estimate in answer["estimates"]:
+        assert estimate["effective_sample_size"] == pytest.approx(60)
+    ips, snips, _ = answer["estimates"]
+    assert ips["value"] == pytest.approx(answer["logged"]["value"], rel=1e-9)
+    assert snips["interval"] == pytest.approx(answer["logged"]["interval"], rel=1e-6)
+    assert [len(each["places"]) for each in answer["estimates"]] == [4, 4, 4]
+    places = [sum(r.value for r in row.rewards if r.arm == row.arms[0].id) for row in log.rows]
+    assert ips["places"][0]["value"] == pytest.approx(np.mean(places))
+
+
+async def test_inverse_gaps_from_a_log_of_softmax(shared: Api):
+    await stocked(shared, "gaps")
+    await taught(shared, "gaps")
+    log = await decide(shared, "gaps", 80, [{"k": 2}, {}])
+    bandit = await shared.app.services.bandits.get("gaps")
+    view = bandit.snapshot()
+    covers = shared.app.services.evaluations._source.covers
+    cover = set(await covers.of(bandit.catalogue, None, view, 5))
+
+    def weigh(scores: dict[str, float]) -> dict[str, float]:
+        gone = ARMS.keys() - scores.keys()
+        every = sorted(ARMS, key=lambda arm: -estimates[arm])[:5]
+        candidates = [arm for arm in {*every, *cover} if arm not in gone]
+        best = max(candidates, key=lambda arm: estimates[arm])
+        p = {arm: 1 / (len(candidates) + 6.0 * (estimates[best] - estimates[arm])) for arm in candidates}
+        p[best] = 1 - sum(share for arm, share in p.items() if arm != best)
+        return p
+
+    theta = np.array((await shared.learner("gaps"))["theta"])
+    estimates = {arm: float(row @ theta) for arm, row in ARMS.items()}
+    policy = {"policy": "igw", "gamma": 6.0, "shortlist": 5, "temperature": None}
+    answer = await evaluate(shared, "gaps", policy)
+    hold(answer, await expected(shared, "gaps", log, weigh))
+    assert answer["support"]["unused_share"] > 0.1
+
+
+async def test_thompson_sampling_without_exploration_is_exact(shared: Api):
+    await stocked(shared, "greedy", shift_rewards=True)
+    await taught(shared, "greedy")
+    log = await decide(shared, "greedy", 300, [{}, {"exclude": ["a1"]}])
+
+    def weigh(scores: dict[str, float]) -> dict[str, float]:
+        return {max(scores, key=lambda arm: scores[arm]): 1.0}
+
+    found = await expected(shared, "greedy", log, weigh)
+    for policy in ("sub_ts", "linear_ts"):
+        answer = await evaluate(shared, "greedy", {"policy": policy, "exploration": 0.0, "temperature": None})
+        hold(answer, found)
+        assert not [text for text in answer["warnings"] if "draws" in text]
+
+
+async def test_thompson_sampling_is_as_often_as_it_draws(shared: Api):
+    """Propensities of two arms in a row, against those of many draws from the same posterior."""
+    await stocked(shared, "drawn")
+    await taught(shared, "drawn")
+    log = await decide(shared, "drawn", 40, [{"k": 2}])
+    learner = await shared.learner("drawn", precision=True)
+    root = np.linalg.cholesky(np.linalg.inv(np.array(learner["precision"])))
+    draws = np.array(learner["theta"]) + 0.3 * np.random.default_rng(0).normal(size=(200_000, DIM)) @ root.T
+    best = np.argsort(-(draws @ FEATURES.T), axis=1)[:, :2]
+    policy = {"policy": "sub_ts", "exploration": 0.3, "temperature": None}
+    answer = await evaluate(shared, "drawn", policy, estimators=["ips"])
+    w = []
+    for row in log.rows:
+        pair = [int(arm.id[1:]) for arm in row.arms]
+        p = row.arms[0].propensity * row.arms[1].propensity
+        w.append(
+            [(best[:, 0] == pair[0]).mean() / row.arms[0].propensity, (best == pair).all(axis=1).mean() / p]
+        )
+    size = min(np.sum(w, axis=0) ** 2 / np.square(w).sum(axis=0))
+    (ips,) = answer["estimates"]
+    assert ips["effective_sample_size"] == pytest.approx(size, rel=0.25)
+    assert any("1,000 draws" in text for text in answer["warnings"])
+    assert await evaluate(shared, "drawn", policy, estimators=["ips"]) == answer
+
+
+async def test_a_late_reward_takes_the_place_of_its_default_and_sums_are_added(shared: Api):
+    rule = {"aggregate": "sum", "wait_s": 100.0, "default": -1.0}
+    await stocked(shared, "late", reward=rule)
+    log = logged(shared, MemoryLog())
+    answers = [await shared.choose("late", k=2, seed=number) for number in range(4)]
+    came: list[list[tuple[Any, ...]]] = [
+        [],  # waits: both arms count as the default
+        [(0, -1.0, True), (1, -1.0, True)],
+        [(0, -1.0, True), (1, -1.0, True), (0, 3.0), (0, 4.0)],
+        [(1, 5.0)],
+    ]
+    for answer, rewards in zip(answers, came, strict=True):
+        named = [(answer["arms"][place]["id"], *rest) for place, *rest in rewards]
+        log.rows.append(row_of(answer, *named))
+    answer = await evaluate(shared, "late", {})
+    assert answer["logged"]["value"] == pytest.approx((-2 - 2 + 6 + 4) / 4)
+
+
+async def test_decisions_without_propensities_are_left_out_and_counted(shared: Api):
+    await stocked(shared, "mixed-policies")
+    log = await decide(shared, "mixed-policies", 20)
+    alone = await evaluate(shared, "mixed-policies", {"temperature": 0.3})
+    await shared.ok("PATCH", "/v1/bandits/mixed-policies", {"policy": "sub_ts", "temperature": None})
+    await decide(shared, "mixed-policies", 5, log=log)
+    await shared.ok("PATCH", "/v1/bandits/mixed-policies", {"policy": "softmax"})
+    limited = {"k": 2, "rules": {"at_most": [{"field": "even", "count": 1}]}}
+    much = {"exclude": [f"{number:x}-{number**7:x}" for number in range(900)]}
+    await decide(shared, "mixed-policies", 2, [limited, much], log)
+    answer = await evaluate(shared, "mixed-policies", {"policy": "softmax", "temperature": 0.3})
+    assert (answer["logged"]["decisions"], answer["logged"]["left_out"]) == (20, 7)
+    assert alone["logged"]["left_out"] == 0
+    assert any("5 of 27 decisions have no propensities" in text for text in answer["warnings"])
+    assert any("2 of 27 decisions were left out" in text for text in answer["warnings"])
+
+
+async def test_a_holdout_counts_with_its_own_propensities(shared: Api):
+    await stocked(shared, "holdouts", holdout={"share": 0.5})
+    log = await decide(shared, "holdouts", 60)
+    assert {row.group for row in log.rows} == {"policy", "holdout"}
+    hold(
+        await evaluate(shared, "holdouts", {"temperature": 0.2}),
+        await expected(shared, "holdouts", log, boltzmann(0.2)),
+    )
+
+
+async def test_arms_that_are_gone_or_no_longer_let_in_are_never_chosen(shared: Api):
+    await stocked(shared, "gone")
+    log = await decide(shared, "gone", 40, [{"k": 2}])
+    shown = log.rows[0].arms[0].id
+    await shared.ok("DELETE", f"/v1/catalogues/gone/arms/{shown}", status=204)
+    for row in log.rows:
+        log.excluded[row.decision] = [shown]
+    found = await expected(shared, "gone", log, boltzmann(0.5))
+    log.excluded = {}
+    answer = await evaluate(shared, "gone", {})
+    for estimate in answer["estimates"]:
+        assert estimate["value"] == pytest.approx(found[estimate["estimator"]], rel=1e-9)
+    times = sum(shown in [arm.id for arm in row.arms] for row in log.rows)
+    assert any(f"{times} of 40 decisions show an arm" in text for text in answer["warnings"])
+    answer = await evaluate(shared, "gone", {"filter": {"even": True}})
+    odd = sum(any(int(arm.id[1:]) % 2 or arm.id == shown for arm in row.arms) for row in log.rows)
+    assert any(f"{odd} of 40 decisions show an arm" in text for text in answer["warnings"])
+    await shared.ok("DELETE", "/v1/catalogues/gone/arms/a0", status=204 if shown != "a0" else 404)
+    nothing = await evaluate(shared, "gone", {"filter": {"even": 3}})
+    assert nothing["support"]["unused_share"] == 1.0
+    assert nothing["estimates"][1]["value"] is None
+
+
+async def test_only_decisions_of_the_time_are_read(shared: Api):
+    await stocked(shared, "times")
+    await decide(shared, "times", 30)
+    whole = await evaluate(shared, "times", {})
+    assert whole["logged"]["decisions"] == 30
+    ranges: list[tuple[object, object]] = [
+        (START_MS + 10_000, START_MS + 20_000),
+        (START_MS // 1_000 + 10, START_MS // 1_000 + 20),
+        ("2023-11-14T22:13:30", "2023-11-14T23:13:40+01:00"),
+        ("2023-11-14T22:13:30Z", START_MS + 19_001),
+    ]
+    for start, end in ranges:
+        answer = await evaluate(shared, "times", {}, **{"from": start, "to": end})
+        assert answer["logged"]["decisions"] == 10
+    empty = await evaluate(shared, "times", {}, **{"from": "2024-01-01"})
+    assert (empty["logged"]["decisions"], empty["logged"]["value"]) == (0, None)
+    assert [each["value"] for each in empty["estimates"]] == [None] * 3
+    assert empty["warnings"] == ["there are no decisions in this time"]
+
+
+async def test_nothing_is_changed(shared: Api):
+    await stocked(shared, "untouched", scope="per_key")
+    await decide(shared, "untouched", 10, [{"key": "ann"}])
+    before = await shared.call("GET", "/v1/bandits/untouched")
+    await evaluate(shared, "untouched", {"temperature": 9.0, "ridge": 3.0, "reward": {"max": 4.0}})
+    after = await shared.call("GET", "/v1/bandits/untouched")
+    assert (after.json(), after.headers["etag"]) == (before.json(), before.headers["etag"])
+
+
+BAD: list[tuple[Json, int, str, list[str | int]]] = [
+    ({"policy": {"temperature": -1}}, 422, "invalid", ["body", "policy", "temperature"]),
+    ({"policy": {"temperature": "hot"}}, 422, "invalid", ["body", "policy", "temperature"]),
+    ({"policy": {"gamma": 3.0}}, 422, "invalid", ["body", "policy", "gamma"]),
+    ({"policy": {"polcy": "igw"}}, 422, "invalid", ["body", "policy", "polcy"]),
+    ({"policy": {"reward": {"mx": 1}}}, 422, "invalid", ["body", "policy", "reward", "mx"]),
+    ({"policy": {"filter": {"a": {"$near": 1}}}}, 422, "invalid", ["body", "policy", "filter", "a", "?"]),
+    ({"policy": {"holdout": {"share": 0.1}}}, 422, "invalid", ["body", "policy", "holdout"]),
+    ({"policy": {"policy": "best"}}, 422, "invalid", ["body", "policy", "policy"]),
+    (
+        {"policy": {"policy": "sub_elim", "temperature": None}},
+        422,
+        "invalid",
+        ["body", "policy", "policy"],
+    ),
+    ({"policy": {"scope": "per_key"}}, 409, "not_changeable", ["body", "policy", "scope"]),
+    ({"policy": {"catalogue": None}}, 409, "not_changeable", ["body", "policy", "catalogue"]),
+    ({"policy": []}, 422, "invalid", ["body", "policy"]),
+    ({"policy": None}, 422, "invalid", ["body", "policy"]),
+    ({}, 422, "invalid", ["body", "policy"]),
+    ({"policy": {}, "estimators": []}, 422, "invalid", ["body", "estimators"]),
+    ({"policy": {}, "estimators": ["ips", "magic"]}, 422, "invalid", ["body", "estimators", 1]),
+    ({"policy": {}, "estimators": ["ips", "dr", "ips"]}, 422, "invalid", ["body", "estimators", 2]),
+    ({"policy": {}, "from": "2026-01-02", "to": "2026-01-01"}, 422, "invalid", ["body", "from"]),
+    ({"policy": {}, "from": "yesterday"}, 422, "invalid", ["body", "from"]),
+    ({"policy": {}, "to": {"year": 2026}}, 422, "invalid", ["body", "to"]),
+    ({"policy": {}, "to": 1e300}, 422, "invalid", ["body", "to"]),
+    ({"policy": {}, "since": 0}, 422, "invalid", ["body", "since"]),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "code", "loc"), BAD, ids=str)
+async def test_what_is_wrong_is_named(shared: Api, body: Json, status: int, code: str, loc: list[Any]):
+    if "wrong" not in [bandit["id"] for bandit in await shared.listed("/v1/bandits")]:
+        await stocked(shared, "wrong")
+    log = await decide(shared, "wrong", 3)
+    path = "/v1/bandits/wrong/evaluations"
+    await shared.refused("POST", path, body, status=status, code=code, loc=loc)
+    assert log.begun == 0
+
+
+async def test_a_log_without_any_propensity_is_refused(shared: Api):
+    await stocked(shared, "blind", policy="sub_ts", temperature=None)
+    await decide(shared, "blind", 4)
+    body = {"policy": {"policy": "softmax"}}
+    found = await shared.refused("POST", "/v1/bandits/blind/evaluations", body, loc=["path", "bandit"])
+    assert "none of the 4 decisions" in found["detail"]
+    await shared.refused("POST", "/v1/bandits/none/evaluations", body, status=404, code="not_found")
+
+
+async def test_weights_beyond_all_numbers_are_refused(shared: Api):
+    await stocked(shared, "extreme")
+    log = await decide(shared, "extreme", 1)
+    (arm,) = log.rows[0].arms
+    tiny = type(arm)(arm.id, 1, arm.score, 1e-300, False)
+    row = log.rows[0]
+    fields = {name: getattr(row, name) for name in row.__struct_fields__}
+    log.rows[0] = Row(**{**fields, "arms": [tiny]})
+    body: Json = {"policy": {}}
+    await shared.refused("POST", "/v1/bandits/extreme/evaluations", body, loc=["body", "policy"])
+
+
+class Stuck(MemoryLog):
+    """A log that never ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def pages(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            self.started.set()
+            await asyncio.Event().wait()
+            yield []
+        finally:
+            self.ended.set()
+
+
+async def test_an_evaluation_ends_when_its_client_leaves(shared: Api):
+    await stocked(shared, "left")
+    log = Stuck()
+    logged(shared, log)
+    messages = [{"type": "http.request", "body": b'{"policy":{}}', "more_body": False}]
+
+    async def receive() -> Json:
+        if messages:
+            return messages.pop()
+        await log.started.wait()
+        return {"type": "http.disconnect"}
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    path = "/v1/bandits/left/evaluations"
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+    async with asyncio.timeout(30):
+        await shared.app(scope, receive, send)
+    assert log.ended.is_set()
+    assert sent == []
+
+
+async def test_few_are_evaluated_at_once(shared: Api):
+    await stocked(shared, "busy")
+    log = Stuck()
+    logged(shared, log)
+    running = [asyncio.create_task(evaluate(shared, "busy", {})) for _ in range(10)]
+    await log.started.wait()
+    await shared.ok("GET", "/healthz")
+    answer = await shared.http.post("/v1/bandits/busy/evaluations", json={"policy": {}})
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    logged(shared, MemoryLog())
+    assert (await evaluate(shared, "busy", {}))["logged"]["decisions"] == 0
+
+
+@pytest.mark.parametrize("piece", [1, 4, 1_000])
+async def test_pieces_are_the_whole(shared: Api, monkeypatch: pytest.MonkeyPatch, piece: int):
+    monkeypatch.setattr(evaluators, "PIECE", piece)
+    monkeypatch.setattr(evaluators, "KNOWN_BYTES", 0)
+    monkeypatch.setattr(evaluators, "POOLS_BYTES", 0)
+    name = f"pieces-{piece}"
+    await stocked(shared, name)
+    log = await decide(shared, name, 20, MIXED)
+    hold(
+        await evaluate(shared, name, {"temperature": 0.2}),
+        await expected(shared, name, log, boltzmann(0.2)),
+    )
+
+
+async def test_the_log_of_the_service_is_read(shared: Api):
+    """Choices with filters, exclusions, pins and contexts, rewarded over HTTP."""
+    await stocked(shared, "real", context={"dim": 2}, filter={"even": {"$exists": True}})
+    rng = np.random.default_rng(2)
+    await taught(shared, "real", 15, context=lambda: rng.normal(size=2).tolist())
+    asks: list[Json] = [
+        {**ask, "context": rng.normal(size=2).round(3).tolist()}
+        for ask in (*MIXED, {"filter": {"even": True}})
+    ]
+    log = MemoryLog()
+    for number in range(24):
+        ask = asks[number % len(asks)]
+        answer = await shared.choose("real", **ask)
+        log.excluded[answer["decision"]] = ask.get("exclude", ())
+        arm = answer["arms"][number % len(answer["arms"])]["id"]
+        await shared.reward({"decision": answer["decision"], "arm": arm, "value": float(number % 3)})
+
+    async def written() -> bool:
+        log.rows = [msgspec.convert(item, Row) for item in await shared.listed("/v1/bandits/real/log")]
+        return len(log.rows) == 24 and all(row.rewards for row in log.rows)
+
+    await until(written, what="all rows are in the log")
+    shared.app.services.evaluations._pages = shared.app.service.decision_log
+    answer = await evaluate(shared, "real", {"temperature": 0.2})
+    for place, row in enumerate(log.rows):
+        even = next((f for f in (row.filter or {}).get("$and", ()) if f.get("even") in (True, False)), {})
+        log.rows[place] = msgspec.structs.replace(row, filter=even)
+    hold(answer, await expected(shared, "real", log, boltzmann(0.2)))
+
+
+async def test_a_filter_may_be_widened(shared: Api):
+    """Of the row the filter that the request asked for counts, and that of the policy."""
+    await stocked(shared, "wider", filter={"even": True})
+    log = await decide(shared, "wider", 30)
+    hold(
+        await evaluate(shared, "wider", {"filter": None}),
+        await expected(shared, "wider", log, boltzmann(0.5)),
+    )
