@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
@@ -20,6 +21,7 @@ from app.errors import ShortlistError
 from app.settings import Settings
 
 MOST_PROCESSES = 64
+REFUSED = 2
 
 BENCHMARKS = {
     "bounded-me": "one-shot search: BoundedME and racing beside a scan, faiss and a graph",
@@ -38,6 +40,8 @@ BENCHMARKS = {
 
 # Options that few benchmarks have, and what is said of all others.
 REFUSALS = {"seed": "the seeds of {} are fixed", "data": "{} reads no data"}
+
+EXPORTS = {"catalogue": "export_catalogue", "learners": "export_learners", "log": "export_log"}
 
 # name -> module and what it shows. The module's run(name, quick, data) prints and returns a record.
 REPRODUCTIONS: dict[str, tuple[str, str]] = {
@@ -65,25 +69,32 @@ REPRODUCTIONS: dict[str, tuple[str, str]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status says whether it went well."""
+    """Run one command. Exit status: 0, it went well; 1, it was done, and something is wrong; 2, it cannot be
+    done as it was asked for, and one line says why.
+    """
     parsed = _parser().parse_args(arguments)
     try:
         return int(parsed.run(parsed) or 0)
     except ShortlistError as error:
         print(f"shortlist: {error.detail}", file=sys.stderr)
     except ValidationError as error:
-        for item in error.errors(include_input=False):
-            name = ".".join(str(part) for part in item["loc"])
-            print(f"shortlist: setting {name}: {item['msg']}", file=sys.stderr)
+        wrong = [(".".join(map(str, item["loc"])), item["msg"]) for item in error.errors(include_input=False)]
+        print("shortlist:", "; ".join(f"setting {name}: {rule}" for name, rule in wrong), file=sys.stderr)
     except KeyboardInterrupt:
         print("shortlist: interrupted", file=sys.stderr)
-    return 1
+        return 1
+    return REFUSED
+
+
+class Parser(argparse.ArgumentParser):
+    """What is wrong with the arguments is one line, as every other error; ``--help`` tells the rest."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(REFUSED, f"{self.prog.replace(' ', ': ', 1)}: {message}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shortlist", description="An online linear-bandit recommendation service."
-    )
+    parser = Parser(prog="shortlist", description="An online linear-bandit recommendation service.")
     parser.add_argument("--version", action="version", version=f"shortlist {version('shortlist')}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
@@ -149,10 +160,29 @@ def _parser() -> argparse.ArgumentParser:
     copy.add_argument("--to", required=True, metavar="URL", help="the empty server to copy to")
     copy.set_defaults(run=_copy)
 
+    _file_commands(commands)
     doctor = commands.add_parser("doctor", help="check a running or stopped installation")
     _flags(doctor, "host", "port", "data_dir", "redis_url")
     doctor.set_defaults(run=_doctor)
     return parser
+
+
+def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
+    load = commands.add_parser(
+        "import", help="put files of arms into a catalogue, or of learners into a bandit"
+    )
+    load.add_argument("name", metavar="NAME", help="the catalogue, or the bandit")
+    load.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the ending says of which kind")
+    load.add_argument("--learners", action="store_true", help="NAME is a bandit, the files are of learners")
+    _remote(load)
+    load.set_defaults(run=_import)
+
+    export = commands.add_parser("export", help="write a catalogue, learners or a decision log into a file")
+    export.add_argument("what", choices=sorted(EXPORTS))
+    export.add_argument("name", metavar="NAME", help="the catalogue, or the bandit")
+    export.add_argument("--out", type=Path, required=True, metavar="FILE", help="a new file; see import")
+    _remote(export)
+    export.set_defaults(run=_export)
 
 
 def _flags(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -161,6 +191,13 @@ def _flags(parser: argparse.ArgumentParser, *names: str) -> None:
         default = Settings.model_fields[name].default
         shown = f" Default: {default}." if default is not None else ""
         parser.add_argument(flag, default=None, help=_description(name) + shown)
+
+
+def _remote(parser: argparse.ArgumentParser) -> None:
+    url = os.environ.get("SHORTLIST_URL", "http://127.0.0.1:8080")
+    parser.add_argument("--url", default=url, help="of the service. Default: SHORTLIST_URL, or this machine.")
+    key = os.environ.get("SHORTLIST_KEY") or None
+    parser.add_argument("--key", default=key, help="an API key of scope admin. Default: SHORTLIST_KEY.")
 
 
 def _accept_loss(parser: argparse.ArgumentParser) -> None:
@@ -227,6 +264,23 @@ def _copy(parsed: argparse.Namespace) -> int:
     from app.runtime.administration import copy_to  # noqa: PLC0415 - as above
 
     return copy_to(_settings(parsed), parsed.to)
+
+
+def _import(parsed: argparse.Namespace) -> None:
+    from app.files import importing  # noqa: PLC0415 - as above
+    from app.files.service import Service  # noqa: PLC0415 - as above
+
+    act = importing.import_learners if parsed.learners else importing.import_arms
+    with closing(Service(parsed.url, parsed.key)) as service:
+        print(act(service, parsed.name, parsed.files))
+
+
+def _export(parsed: argparse.Namespace) -> None:
+    from app.files import exporting  # noqa: PLC0415 - as above
+    from app.files.service import Service  # noqa: PLC0415 - as above
+
+    with closing(Service(parsed.url, parsed.key)) as service:
+        print(getattr(exporting, EXPORTS[parsed.what])(service, parsed.name, parsed.out))
 
 
 def _bench(parsed: argparse.Namespace) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -16,18 +17,39 @@ Item = TypeVar("Item")
 
 def progress(items: Collection[Item], desc: str, *, leave: bool = True) -> Iterator[Item]:
     """Yield the items and show how many are done; ``leave`` keeps the bar at the end."""
+    with meter(desc, len(items), leave=leave) as advance:
+        for item in items:
+            yield item
+            advance(1)
+
+
+@contextmanager
+def meter(
+    desc: str, total: int | None, unit: str = "", *, leave: bool = True
+) -> Iterator[Callable[[int], object]]:
+    """Show how much is done of ``total``, None where nobody knows; call what it gives with what was done.
+
+    ``unit`` is what is counted, ``leave`` keeps the bar at the end.
+    """
     if sys.stderr.isatty():
-        yield from tqdm(items, desc=desc, leave=leave)
+        with tqdm(desc=desc, total=total, leave=leave, unit=f" {unit or 'it'}") as bar:
+            yield bar.update
         return
-    started = last = time.monotonic()
-    _line(desc, 0, len(items), 0.0)
-    for done, item in enumerate(items, start=1):
-        yield item
+    done, started = 0, time.monotonic()
+    last = started
+    of = f" {unit}" * bool(unit) if total is None else f" of {total:,}"
+    _line(desc, done, of, 0.0)
+
+    def advance(more: int) -> None:
+        nonlocal done, last
+        done += more
         now = time.monotonic()
         if now - last >= LINE_S:
-            _line(desc, done, len(items), now - started)
+            _line(desc, done, of, now - started)
             last = now
 
+    yield advance
 
-def _line(desc: str, done: int, of: int, elapsed_s: float) -> None:
-    print(f"{desc}: {done:,} of {of:,}, {elapsed_s:.0f} s", file=sys.stderr, flush=True)
+
+def _line(desc: str, done: int, of: str, elapsed_s: float) -> None:
+    print(f"{desc}: {done:,}{of}, {elapsed_s:.0f} s", file=sys.stderr, flush=True)

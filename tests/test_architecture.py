@@ -192,7 +192,8 @@ ARROWS = {
         "progress",
         "errors",
     },
-    "cli": {"runtime", "settings", "errors"},
+    "files": {"progress", "errors"},
+    "cli": {"files", "runtime", "settings", "errors"},
 }
 PURE = {
     "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "heapq",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app.services.formats.records import LearnerState, state_to_bytes
 from app.services.learning.checkpoints import is_due, restored, tail_bytes
-from app.services.learning.fold import fold, forgets, pooled_of, reason_of
+from app.services.learning.fold import fold, pooled_of, reason_of, replaces_state
 from app.storage.protocol import DeadLetter, LearnerId, LogEntry, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
@@ -107,19 +107,20 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
 
 
 def _added(entries: Sequence[LogEntry]) -> Mapping[LearnerId, Sequence[LogEntry]]:
-    """What was folded into each learner and pooled prior; nothing for those of which a part was forgotten.
+    """What was folded into each learner and pooled prior; nothing for those of which a part was forgotten, or
+    that were given a state.
 
     The entries of a forgotten learner are going to be erased: no tail may need them, nor the pooled prior's.
     """
     added: dict[LearnerId, list[LogEntry]] = {}
-    reduced = set[LearnerId]()
+    whole = set[LearnerId]()
     for entry in entries:
         both = entry.learner, pooled_of(entry.learner)
-        if forgets(entry):
-            reduced.update(both)
+        if replaces_state(entry):
+            whole.update(both)
         for learner in both:
             added.setdefault(learner, []).append(entry)
-    return {learner: own for learner, own in added.items() if learner not in reduced}
+    return {learner: own for learner, own in added.items() if learner not in whole}
 
 
 def _restored(before: Before) -> tuple[dict[LearnerId, Kept], dict[LearnerId, str]]:

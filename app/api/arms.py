@@ -11,7 +11,14 @@ from pydantic import AfterValidator, BaseModel, FailFast, Field
 
 from app.api.fields import Feature, Identifier, Page, PageLimit
 from app.api.large_json import Items, MaxBytes, Whole
-from app.api.limits import MAX_ARMS, MAX_ARMS_BYTES, MAX_IDS_BYTES, MAX_METADATA_CHARS, MAX_TAGS
+from app.api.limits import (
+    MAX_ARMS,
+    MAX_ARMS_BYTES,
+    MAX_IDS_BYTES,
+    MAX_METADATA_CHARS,
+    MAX_TAG_CHARS,
+    MAX_TAGS,
+)
 from app.api.services import CataloguesDep
 from app.api.strict_json import StrictModel, json_router, reply_with
 from app.errors import NotFound
@@ -25,7 +32,7 @@ MAX_METADATA_BYTES = 8 * MAX_METADATA_CHARS  # as they are sent: with blanks, an
 TWICE = "an id must not appear twice in one batch"
 
 
-def _storable(metadata: dict[str, Any]) -> dict[str, Any]:
+def storable(metadata: dict[str, Any]) -> dict[str, Any]:
     """Small, and made of numbers that every JSON reader can take."""
     try:
         msgspec.msgpack.encode(metadata)
@@ -40,9 +47,11 @@ def _storable(metadata: dict[str, Any]) -> dict[str, Any]:
 class ArmBody(StrictModel):
     id: Identifier
     features: Annotated[list[Feature], FailFast()]
-    tags: list[Annotated[str, Field(max_length=128)]] = Field(default_factory=list, max_length=MAX_TAGS)
+    tags: list[Annotated[str, Field(max_length=MAX_TAG_CHARS)]] = Field(
+        default_factory=list, max_length=MAX_TAGS
+    )
     metadata: Annotated[
-        dict[str, Any], MaxBytes(MAX_METADATA_BYTES, LONG_METADATA), AfterValidator(_storable)
+        dict[str, Any], MaxBytes(MAX_METADATA_BYTES, LONG_METADATA), AfterValidator(storable)
     ] = Field(default_factory=dict)
 
 

@@ -1,13 +1,16 @@
-"""POST /v1/catalogues/{c}/import: arms as NDJSON, streamed, of any size.
+"""POST /v1/catalogues/{c}/import: arms as NDJSON or as blocks of numbers, streamed, of any size.
 
 Lines are applied in batches as they arrive. At the first bad line the import stops: the lines before it are
-applied, nothing after it is. With ``Accept: application/x-ndjson`` the answer is streamed too, one progress
-line a batch and the result (or the problem document) as the last line.
+applied, nothing after it is. Blocks (``arm_blocks``) are applied one by one, each whole or not at all.
+With ``Accept: application/x-ndjson`` the answer is streamed too, one progress line a batch and the result (or
+the problem document) as the last line.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 from fastapi import Request, Response
@@ -15,13 +18,14 @@ from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
+from app.api.arm_blocks import BLOCKS, arms_of, blocks
 from app.api.arms import ArmBody, UpsertedView, as_arm
 from app.api.large_json import check_outline
 from app.api.limits import MAX_LINE_BYTES
 from app.api.problems import problem_of
 from app.api.services import CataloguesDep
 from app.api.strict_json import LARGE, invalid, json_router, reply
-from app.errors import DimensionMismatch, Invalid, ShortlistError, TooLarge
+from app.errors import BadRequest, DimensionMismatch, Invalid, ShortlistError, TooLarge
 from app.services.bounded.turns import turn
 from app.services.catalogues.catalogues import Arm, Catalogue, Catalogues
 
@@ -48,11 +52,25 @@ router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
     "/{catalogue}/import",
     response_model=UpsertedView,
     responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}},
-    openapi_extra={"requestBody": {"required": True, "content": {NDJSON: {"schema": {"type": "string"}}}}},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                NDJSON: {"schema": {"type": "string"}},
+                BLOCKS: {"schema": {"type": "string", "format": "binary"}},
+            },
+        }
+    },
 )
 async def import_arms(catalogue: str, request: Request, catalogues: CataloguesDep) -> Response:
-    """Insert or replace arms, one JSON document a line."""
-    steps = _import(catalogues, await catalogues.get(catalogue), request.stream())
+    """Insert or replace arms, one JSON document a line, or blocks of them.
+
+    A block is its length (four bytes, little-endian) and a msgpack document of that length:
+    ids, features (row after row), dtype (<f8 or <f4) and, if there are any, tags and metadata as JSON texts.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    read = _import_blocks if kind == BLOCKS else _import
+    steps = read(catalogues, await catalogues.get(catalogue), request.stream())
     if NDJSON in request.headers.get("accept", ""):
         return Progress(_progress(steps), media_type=NDJSON)
     *_, result = [step async for step in steps]
@@ -89,6 +107,44 @@ async def _import(
         raise
     await apply()
     totals["lines"] = number
+    yield totals
+
+
+async def _import_blocks(
+    catalogues: Catalogues, catalogue: Catalogue, body: AsyncIterator[bytes]
+) -> AsyncIterator[dict[str, int]]:
+    """As ``_import``, block by block; a block is read while the one before is stored. ``lines`` are arms."""
+    totals = {"added": 0, "updated": 0, "version": catalogue.version, "lines": 0}
+    under_way: asyncio.Task[Any] | None = None
+
+    async def stored() -> None:
+        if under_way is not None:
+            done = await under_way
+            totals["added"] += done.added
+            totals["updated"] += done.updated
+            totals["version"] = done.version
+            totals["lines"] += done.added + done.updated
+
+    read = 0
+    try:
+        async for block in blocks(body):
+            arms = await arms_of(block, read + 1, catalogue.dim)
+            read += len(arms)
+            await stored()
+            under_way = None
+            yield dict(totals)
+            if arms:
+                under_way = asyncio.create_task(catalogues.upsert(catalogue, arms))
+        await stored()
+    except (Invalid, TooLarge, BadRequest) as error:
+        await stored()
+        where = f"arm {error.errors[0][0][1]}: " if error.errors and len(error.errors[0][0]) > 1 else ""
+        told = f"The first {totals['lines']} arms were applied, nothing after them was"
+        error.detail = f"{where}{error.detail}. {told}"
+        raise
+    finally:
+        if under_way is not None:
+            under_way.cancel()  # unless it is done: whoever asked for it is gone
     yield totals
 
 

@@ -1,18 +1,23 @@
-"""/v1/bandits/{b}/learners/{key}: what a learner of a bandit knows, and its end."""
+"""/v1/bandits/{b}/learners: what the learners of a bandit know, copies of them, and their end."""
 
 from __future__ import annotations
 
+import base64
 from operator import methodcaller
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import Query, Response
 from pydantic import BaseModel, StringConstraints
 
-from app.api.fields import IDENTIFIER
-from app.api.services import BanditsDep, ChoosingDep, ForgettingDep, LearnersDep
-from app.api.strict_json import json_router, reply, reply_with
+from app.api.fields import IDENTIFIER, Page, PageLimit
+from app.api.large_json import Whole
+from app.api.limits import MAX_STATE_BYTES
+from app.api.services import BanditsDep, ChoosingDep, ForgettingDep, LearnerCopiesDep, LearnersDep
+from app.api.strict_json import StrictModel, json_router, reply, reply_with
+from app.errors import Invalid
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed_theta, observed_weights
+from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning.learners import LearnerReport
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
@@ -59,6 +64,59 @@ class SetsView(BaseModel):
     threshold: float | None
 
 
+class LearnerCopyBody(StrictModel):
+    """``state``: as ``GET /v1/bandits/{b}/learners?include=state`` of a bandit like this one gave it."""
+
+    max_bytes: ClassVar[int] = MAX_STATE_BYTES
+
+    state: str
+
+
+LearnerCopyBody.in_pieces = Whole(LearnerCopyBody)
+
+
+class LearnerCopyView(BaseModel):
+    """``state``: all that is stored of the learner, base64; null unless it was asked for."""
+
+    key: str
+    version: int
+    observations: int
+    state: str | None = None
+
+
+@router.get("/{bandit}/learners", response_model=Page[LearnerCopyView])
+async def list_learners(
+    bandit: str,
+    bandits: BanditsDep,
+    copies: LearnerCopiesDep,
+    *,
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+    include: Annotated[Literal["state"] | None, Query()] = None,
+) -> Response:
+    """The learners that have rewards; a page of large ones has fewer than ``limit``."""
+    found, following = await copies.page(await bandits.get(bandit), cursor, limit)
+    return await reply_with(
+        "items",
+        (_copy(key, state, whole=include is not None) for key, state in found),
+        next=following,
+    )
+
+
+@router.put("/{bandit}/learners/{key}", response_model=LearnerCopyView)
+async def put_learner(
+    bandit: str, key: LearnerKey, body: LearnerCopyBody, bandits: BanditsDep, copies: LearnerCopiesDep
+) -> Response:
+    """Give a learner without rewards the state of another one: 201, or 200 when it has it already."""
+    owner = await bandits.get(bandit)
+    try:
+        data = base64.b64decode(body.state, validate=True)
+    except ValueError:
+        raise Invalid("must be base64", loc=("body", "state")) from None
+    made = await copies.give(owner, owner.learner_named(key), data)
+    return reply(_copy(key, bytes_to_state(data), whole=False), 201 if made else 200)
+
+
 @router.get("/{bandit}/learners/{key}", response_model=LearnerView)
 async def learner(
     bandit: str,
@@ -101,6 +159,15 @@ async def forget(bandit: str, key: LearnerKey, bandits: BanditsDep, forgetting: 
     owner = await bandits.get(bandit)
     await forgetting.forget(owner.learner_named(key))
     return Response(status_code=204)
+
+
+def _copy(key: str, state: LearnerState, *, whole: bool) -> dict[str, object]:
+    shown: dict[str, object] = {
+        "key": key,
+        "version": state.version,
+        "observations": state.sums.observations,
+    }
+    return {**shown, "state": base64.b64encode(state_to_bytes(state)).decode() if whole else None}
 
 
 def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:

@@ -24,6 +24,7 @@ from app.services.decision_log.decision_log import DecisionLog
 from app.services.health.health import Health
 from app.services.learning.decisions import Decisions
 from app.services.learning.forgetting import Forgetting
+from app.services.learning.learner_copies import LearnerCopies
 from app.services.learning.learners import Learners
 from app.services.learning.rewards import Rewards
 from app.services.measuring.evaluations import Evaluations
@@ -52,6 +53,7 @@ class Services:
     filtered: FilteredViews
     forgetting: Forgetting
     health: Health
+    learner_copies: LearnerCopies
     learners: Learners
     metrics: Metrics
     mips: Mips
@@ -89,6 +91,7 @@ ExportsDep = Annotated[Exports, _depends(lambda services: services.exports)]
 EvaluationsDep = Annotated[Evaluations, _depends(lambda services: services.evaluations)]
 ForgettingDep = Annotated[Forgetting, _depends(lambda services: services.forgetting)]
 HealthDep = Annotated[Health, _depends(lambda services: services.health)]
+LearnerCopiesDep = Annotated[LearnerCopies, _depends(lambda services: services.learner_copies)]
 LearnersDep = Annotated[Learners, _depends(lambda services: services.learners)]
 MetricsDep = Annotated[Metrics, _depends(lambda services: services.metrics)]
 MipsDep = Annotated[Mips, _depends(lambda services: services.mips)]

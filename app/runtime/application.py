@@ -170,6 +170,7 @@ def _services_of(service: Service) -> Services:
         filtered=service.filtered,
         forgetting=service.forgetting,
         health=service.health,
+        learner_copies=service.learner_copies,
         learners=service.learners,
         metrics=service.metrics,
         mips=service.mips,

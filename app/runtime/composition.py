@@ -33,6 +33,7 @@ from app.services.health.expected_store import ExpectedStore
 from app.services.health.health import Health
 from app.services.learning.decisions import Decisions
 from app.services.learning.forgetting import Forgetting
+from app.services.learning.learner_copies import LearnerCopies
 from app.services.learning.learners import Learners
 from app.services.learning.reward_entries import RewardEntries
 from app.services.learning.rewards import Receipt, Rewards
@@ -150,6 +151,7 @@ class Service:
         )
         workers = self._worker or remote
         self.rewards = Rewards(store, self.bandits, entries, workers, received=self._received)
+        self.learner_copies = LearnerCopies(store, workers)
         self.forgetting = Forgetting(store, workers, [self.elimination], token_ttl_ms=token_ttl_ms)
         self.centers = self._closed_at_stop(CatalogueCenters(self.filtered))
         self.reports = Reports(self.bandits, self.decision_log)

@@ -87,6 +87,7 @@ SCRIPTS = {
     "holdings": ("ledger", "waiting", "holdings"),
     "join_workers": ("join_workers",),
     "lag": ("lag",),
+    "learner_names": ("tails", "learner_names"),
     "log_decision": ("dedupe", "ledger", "waiting", "rows", "log_decision"),
     "put_event": ("ledger", "put_event"),
     "put_once": ("put_once",),

@@ -51,6 +51,10 @@ class RedisLearnerStates(RedisPart):
                 found[LearnerId(uid, name.decode())] = stored
         return watermark.decode(), found
 
+    async def names(self, partition: int, uid: str) -> Sequence[str]:
+        names = [keys.states(partition, uid), keys.tails(partition, uid)]
+        return sorted({name.decode() for name in await self._redis.script("learner_names", names)})
+
     async def apply(
         self,
         partition: int,

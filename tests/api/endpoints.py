@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -31,6 +33,10 @@ class Endpoint:
         return f"{self.method} {self.template}"
 
 
+# Of a learner of dimension 3 without a half-life: one reward of 1 for the arm (1, 0, 0).
+STATE = base64.b64encode(
+    struct.pack("<BxHxxxxQQ18d", 1, 3, 1, 1, *(1.0, *[0.0] * 11), *(1.0, *[0.0] * 5))
+).decode()
 SLATES = {
     "id": "s-new", "arms": ["a", "b", "c"], "k": 2, "method": "saqm", "epsilon": 0.5, "delta": 0.05,
     "noise_range": 1, "independent_noise": True, "allocation": "g", "bound": "paper", "seed": 1,
@@ -359,6 +365,13 @@ WRITES = (
         },
         frozenset({"observations.0.key"}),
     ),
+    Endpoint(
+        "PUT",
+        "/v1/bandits/{bandit}/learners/{key}",
+        "/v1/bandits/u/learners/given",
+        {"state": STATE},
+        {"state": "text"},
+    ),
     Endpoint("POST", "/v1/slates", "/v1/slates", SLATES, SLATES_KINDS, frozenset({"noise_std", "seed"})),
     Endpoint(
         "POST",
@@ -504,6 +517,7 @@ READS = (
     Endpoint("GET", "/v1/bandits/{bandit}/report", "/v1/bandits/b/report"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/export", "/v1/bandits/b/log/export"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/{decision}", "/v1/bandits/b/log/none"),
+    Endpoint("GET", "/v1/bandits/{bandit}/learners", "/v1/bandits/u/learners"),
     Endpoint("GET", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/ann"),
     Endpoint("GET", "/v1/centers", "/v1/centers"),
     Endpoint("GET", "/v1/centers/{campaign}", "/v1/centers/s"),

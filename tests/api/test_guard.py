@@ -323,4 +323,4 @@ def test_the_command_prints_a_key_that_its_entry_lets_in(capsys: pytest.CaptureF
     assert found is not None
     assert (found.name, found.scopes, found.is_browser_safe) == ("web", {"choose", "reward"}, True)
     assert key not in entry
-    assert cli.main(["key", "web", "--scopes", "everything"]) == 1
+    assert cli.main(["key", "web", "--scopes", "everything"]) == 2

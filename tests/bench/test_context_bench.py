@@ -72,12 +72,12 @@ def test_without_data_the_films_are_left_out(small, capsys):
 
 
 def test_a_folder_without_ratings_is_named(tmp_path: Path, capsys):
-    assert cli.main(["bench", "context", "--quick", "--data", str(tmp_path)]) == 1
+    assert cli.main(["bench", "context", "--quick", "--data", str(tmp_path)]) == 2
     assert "no MovieLens ratings" in capsys.readouterr().err
 
 
 def test_data_is_refused_where_none_is_read(tmp_path: Path, capsys):
-    assert cli.main(["bench", "churn", "--data", str(tmp_path)]) == 1
+    assert cli.main(["bench", "churn", "--data", str(tmp_path)]) == 2
     assert "churn reads no data" in capsys.readouterr().err
 
 

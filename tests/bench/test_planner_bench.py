@@ -57,5 +57,5 @@ def test_the_busy_thread_ends_with_the_block_and_leaves_the_interpreter_as_it_wa
 
 
 def test_a_seed_is_refused_where_seeds_are_fixed(capsys):
-    assert cli.main(["bench", "churn", "--seed", "1"]) == 1
+    assert cli.main(["bench", "churn", "--seed", "1"]) == 2
     assert "fixed" in capsys.readouterr().err

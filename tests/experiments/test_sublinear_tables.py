@@ -74,9 +74,9 @@ def test_table3_reads_either_format(small, movielens_100k, movielens_1m, monkeyp
 
 
 def test_table3_says_what_it_needs(capsys, tmp_path):
-    assert cli.main(["reproduce", "table3", "--quick"]) == 1
+    assert cli.main(["reproduce", "table3", "--quick"]) == 2
     assert "--data" in capsys.readouterr().err
-    assert cli.main(["reproduce", "table3", "--quick", "--data", str(tmp_path)]) == 1
+    assert cli.main(["reproduce", "table3", "--quick", "--data", str(tmp_path)]) == 2
     assert "neither u.data nor ratings.dat" in capsys.readouterr().err
 
 

@@ -43,7 +43,7 @@ async def loss(http: httpx.AsyncClient) -> Any:
 
 def refused(folder: Path, *words: str, command: tuple[str, ...] = SERVE, **settings: str) -> None:
     done = run(*command, cwd=folder, **settings)
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     for word in ("--accept-loss", *words):
         assert word in done.stderr

@@ -260,7 +260,7 @@ async def test_two_services_on_one_data_directory(tmp_path: Path):
             def second() -> None:
                 words = ("serve", "--port", "0", "--data-dir", str(tmp_path / "data"))
                 done = run(*words, cwd=tmp_path)
-                assert done.returncode == 1
+                assert done.returncode == 2
                 assert f"in use by process {service.pid}" in done.stderr
 
             await acknowledged(traffic, http, 60, second)

@@ -27,7 +27,7 @@ def told(said: str, words: Sequence[str]) -> str:
 def refused(words: Sequence[str], *arguments: str, cwd: Path, **settings: str) -> str:
     """The command ends with a status and says why."""
     done = run(*arguments, cwd=cwd, **settings)
-    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
     return told(done.stderr, words)
 
 
@@ -42,7 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "host", ["0.0.0.0", "::", "192.0.2.1", "example.org", "", "127.0.0.1.example.org", "0", "[::1]"]
 )
 def test_it_listens_to_this_machine_only(here: Path, capsys: pytest.CaptureFixture[str], host: str):
-    assert main([*SERVE, "--host", host]) == 1
+    assert main([*SERVE, "--host", host]) == 2
     told(capsys.readouterr().err, ["not a loopback address", "shortlist key"])
     assert list(here.iterdir()) == [], "refused before anything was made"
 
@@ -63,7 +63,7 @@ def test_a_bad_setting_is_named(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ):
     monkeypatch.setenv(f"SHORTLIST_{name}", value)
-    assert main(["serve"]) == 1
+    assert main(["serve"]) == 2
     told(capsys.readouterr().err, [f"setting {name.lower()}:"])
     assert list(here.iterdir()) == []
 
@@ -73,11 +73,11 @@ def test_a_flag_wins_over_the_environment_and_is_checked_too(
 ):
     monkeypatch.setenv("SHORTLIST_PORT", "0")
     monkeypatch.setenv("SHORTLIST_HOST", "127.0.0.1")
-    assert main(["serve", "--port", "x"]) == 1
+    assert main(["serve", "--port", "x"]) == 2
     told(capsys.readouterr().err, ["setting port:"])
-    assert main(["serve", "--log-level", "x"]) == 1
+    assert main(["serve", "--log-level", "x"]) == 2
     told(capsys.readouterr().err, ["setting log_level:"])
-    assert main(["serve", "--host", "192.0.2.1"]) == 1
+    assert main(["serve", "--host", "192.0.2.1"]) == 2
     told(capsys.readouterr().err, ["192.0.2.1"])
 
 
@@ -96,17 +96,17 @@ def test_a_command_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], 
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert "usage: shortlist" in capsys.readouterr().err
+    told(capsys.readouterr().err, ["shortlist"])
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "65"])
 def test_a_number_of_processes_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], number: str):
-    assert main([*SERVE, "--workers", number]) == 1
+    assert main([*SERVE, "--workers", number]) == 2
     told(capsys.readouterr().err, ["--workers"])
 
 
 def test_a_worker_needs_a_store_of_its_own(here: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["worker"]) == 1
+    assert main(["worker"]) == 2
     told(capsys.readouterr().err, ["--redis-url"])
 
 

@@ -100,7 +100,7 @@ async def test_a_burst_applies_what_is_there_and_ends(tmp_path: Path, url: str):
         lost = await asyncio.to_thread(
             run, "worker", "--burst", "--redis-url", "redis://127.0.0.1:1", cwd=tmp_path
         )
-        assert lost.returncode == 1
+        assert lost.returncode == 2
         assert "the store does not answer" in lost.stderr
 
 

@@ -39,7 +39,9 @@ _RULES = (
     ("GET", re.compile(r"/metrics|/v1/status|/v1/(catalogues|bandits|slates|centers)(/[^/]+)?"), "read"),
     (
         "GET",
-        re.compile(r"/v1/catalogues/[^/]+/arms(/[^/]+)?|/v1/bandits/[^/]+/(versions|learners/[^/]+(/sets)?)"),
+        re.compile(
+            r"/v1/catalogues/[^/]+/arms(/[^/]+)?|/v1/bandits/[^/]+/(versions|learners(/[^/]+(/sets)?)?)"
+        ),
         "read",
     ),
     ("GET", re.compile(r"/v1/bandits/[^/]+/(report|log(/[^/]+)?)"), "read"),

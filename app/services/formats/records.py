@@ -204,12 +204,14 @@ class RewardTerms(msgspec.Struct, frozen=True, array_like=True):
 class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
     """Payload of an entry of the reward log: the features of the arm when it was chosen, and the reward.
 
-    An entry without features forgets the learner.
+    An entry with a ``state`` gives it to a learner that has none; one with neither state nor features forgets
+    the learner.
     """
 
     features: bytes
     value: float = 0.0
     terms: RewardTerms | None = None
+    state: bytes = b""
 
 
 class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):

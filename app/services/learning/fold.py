@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from app.algorithms.linear import ridge_sums
 from app.algorithms.linear.shifted_rewards import shift_features
-from app.algorithms.linear.sum_algebra import minus, scaled, weight
+from app.algorithms.linear.sum_algebra import minus, plus, scaled, weight
 from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import InvalidShape, ShortlistError
 from app.services.formats.records import (
@@ -25,6 +25,7 @@ from app.services.formats.records import (
     LearnerState,
     RewardPayload,
     RewardTerms,
+    bytes_to_state,
     bytes_to_vector,
     unpack,
 )
@@ -35,6 +36,7 @@ log = logging.getLogger("shortlist.fold")
 States = dict[LearnerId, LearnerState | None]
 Item = tuple[LogEntry, RewardPayload]
 LeaveOut = Callable[[LogEntry, str], None]
+Act = Callable[[States, Sequence[Item], LeaveOut], Iterator[LearnerId]]
 NO_TERMS = RewardTerms()
 SHORT_FOLD = 4_000_000  # sum of squared payload bytes: about 55 entries of dimension 32, or 4 of 128
 
@@ -66,17 +68,16 @@ def fold(
 ) -> States:
     """Return the states after ``entries`` of the learners that they change.
 
-    An entry without features forgets the learner, also in the pooled prior. One that cannot be folded is
-    left out, for any mistake in it.
+    An entry may also forget its learner, or give a state to one that has none (``RewardPayload``), both also
+    in the pooled prior. One that cannot be folded is left out, for any mistake in it.
 
     ``states``      before, at least of all ``learners_of`` the entries; None: without rewards
     ``entries``     of one partition, in the order of the log
     ``leave_out``   is called with each entry that is left out, and the reason
     """
     now, changed = dict(states), dict[LearnerId, None]()
-    for forgets, group in groupby(_readable(entries, leave_out), key=lambda item: not item[1].features):
-        items = list(group)
-        changed.update(dict.fromkeys(_forget(now, items) if forgets else _learn(now, items, leave_out)))
+    for act, group in groupby(_readable(entries, leave_out), key=lambda item: _act(item[1])):
+        changed.update(dict.fromkeys(act(now, list(group), leave_out)))
     return {learner: now[learner] for learner in changed}
 
 
@@ -104,8 +105,8 @@ def _ignore(entry: LogEntry, reason: str) -> None:
     pass
 
 
-def forgets(entry: LogEntry) -> bool:
-    """Whether the entry, which can be folded, forgets its learner."""
+def replaces_state(entry: LogEntry) -> bool:
+    """Whether the entry, which can be folded, forgets its learner or gives it a state."""
     return not unpack(entry.payload, RewardPayload).features
 
 
@@ -122,6 +123,12 @@ def _readable(entries: Sequence[LogEntry], leave_out: LeaveOut) -> Iterator[Item
             leave_out(entry, reason_of(error))
         else:
             yield entry, payload
+
+
+def _act(payload: RewardPayload) -> Act:
+    if payload.features:
+        return _learn
+    return _restore if payload.state else _forget
 
 
 def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterator[LearnerId]:
@@ -158,7 +165,7 @@ def _kind(payload: RewardPayload) -> object:
     return len(payload.features), terms.shifted, bool(terms.half_life_s)
 
 
-def _forget(now: States, items: Sequence[Item]) -> Iterator[LearnerId]:
+def _forget(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterator[LearnerId]:  # noqa: ARG001
     for entry, _ in items:
         learner, pooled = entry.learner, pooled_of(entry.learner)
         own, total = now.get(learner), now.get(pooled)
@@ -167,6 +174,36 @@ def _forget(now: States, items: Sequence[Item]) -> Iterator[LearnerId]:
             yield pooled
         now[learner] = None
         yield learner
+
+
+def _restore(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterator[LearnerId]:
+    """Only a learner without any reward takes a state: what it has learned is never replaced."""
+    for entry, payload in items:
+        learner, pooled = entry.learner, pooled_of(entry.learner)
+        if now.get(learner) is not None:
+            continue
+        try:
+            state = bytes_to_state(payload.state)
+            total = _with(now.get(pooled), state) if payload.terms and payload.terms.pooled else None
+        except Exception as error:  # as in ``_add``
+            leave_out(entry, reason_of(error))
+            continue
+        now[learner] = state
+        yield learner
+        if total is not None:
+            now[pooled] = total
+            yield pooled
+
+
+def _with(pooled: LearnerState | None, learner: LearnerState) -> LearnerState:
+    if pooled is None:
+        return learner
+    time_ms, half_life_s = max(pooled.time_ms, learner.time_ms), learner.half_life_s
+    own, others = learner.sums, pooled.sums
+    if half_life_s:
+        own = scaled(own, weight(time_ms - learner.time_ms, half_life_s))
+        others = scaled(others, weight(time_ms - pooled.time_ms, half_life_s))
+    return LearnerState(pooled.version + learner.version, plus(others, own), time_ms, half_life_s)
 
 
 def _without(pooled: LearnerState, learner: LearnerState) -> LearnerState:

@@ -67,6 +67,10 @@ class LearnerStates(Partitioned, Protocol):
         """The watermark, and all learners of these bandits, at one moment: for offline use."""
         ...
 
+    async def names(self, partition: int, uid: str) -> Sequence[str]:
+        """The names of the learners of a bandit in the partition, in order. Cost: one step for each."""
+        ...
+
     async def apply(
         self,
         partition: int,

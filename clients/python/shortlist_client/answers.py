@@ -382,6 +382,16 @@ class Learner:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnerCopy:
+    """``state``: all that is stored of a learner, base64, if it was asked for."""
+
+    key: str
+    version: int
+    observations: int
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     stage: int
     size: int

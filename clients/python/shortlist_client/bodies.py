@@ -403,6 +403,12 @@ class TeachBody(TypedDict, total=False):
     key: str | None
 
 
+class LearnerCopyBody(TypedDict):
+    """``state``: as ``list_learners(bandit, include="state")`` gave it, of a bandit like this one."""
+
+    state: str
+
+
 class PageQuery(TypedDict, total=False):
     cursor: str | None
     limit: int
@@ -411,6 +417,10 @@ class PageQuery(TypedDict, total=False):
 LogQuery = TypedDict(
     "LogQuery", {"from": str | None, "to": str | None, "cursor": str | None, "limit": int}, total=False
 )
+
+
+class LearnersQuery(PageQuery, total=False):
+    include: Literal["state"]
 
 
 class WaitQuery(TypedDict, total=False):

@@ -24,6 +24,7 @@ TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 GLOBAL_LEARNER = "_global"
 PATCH = "PATCH"
 JSON, NDJSON, RAW = "application/json", "application/x-ndjson", "application/octet-stream"
+BLOCKS = "application/vnd.shortlist.arms"
 
 Content = bytes | Iterable[bytes] | None
 
@@ -169,6 +170,7 @@ LIST_ARMS = Route("GET", f"{_CATALOGUE}/arms", answers.Page[answers.Arm], SAFE, 
 DELETE_ARM = Route("DELETE", f"{_CATALOGUE}/arms/{{arm}}", NOTHING, SAFE)
 DELETE_ARMS = Route("POST", f"{_CATALOGUE}/arms/delete", answers.Deleted, SAFE, bodies.ArmIdsBody)
 IMPORT_ARMS = Route("POST", f"{_CATALOGUE}/import", answers.Upserted, NEVER, content_type=NDJSON)
+IMPORT_BLOCKS = Route("POST", f"{_CATALOGUE}/import", answers.Upserted, NEVER, content_type=BLOCKS)
 
 PUT_BANDIT = Route("PUT", _BANDIT, answers.Bandit, SAFE, bodies.BanditBody)
 GET_BANDIT = Route("GET", _BANDIT, answers.Bandit, SAFE)
@@ -187,6 +189,10 @@ CHOOSE_BATCH = Route("POST", f"{_BANDIT}/choose/batch", answers.Choices, ONE_CHO
 ACTIVATE = Route("POST", "/v1/decisions/activate", answers.Activation, SAFE, bodies.ActivationsBody)
 REWARDS = Route("POST", "/v1/rewards", answers.Receipt, SAFE, bodies.RewardsBody, _WAIT)
 OBSERVE = Route("POST", f"{_BANDIT}/observations", answers.Receipt, SAFE, bodies.ObservationsBody, _WAIT)
+LIST_LEARNERS = Route(
+    "GET", f"{_BANDIT}/learners", answers.Page[answers.LearnerCopy], SAFE, query=bodies.LearnersQuery
+)
+PUT_LEARNER = Route("PUT", _LEARNER, answers.LearnerCopy, SAFE, bodies.LearnerCopyBody)
 GET_LEARNER = Route("GET", _LEARNER, answers.Learner, SAFE, query=bodies.LearnerQuery)
 DELETE_LEARNER = Route("DELETE", _LEARNER, NOTHING, SAFE)
 GET_SETS = Route("GET", f"{_LEARNER}/sets", answers.Sets, SAFE)

@@ -1,0 +1,273 @@
+"""Arms out of files, some rows at a time. The columns of each kind: ``arm_files``."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.files.arm_rows import ArmRows, rows_at_once, wrong
+from app.files.parquet import arrow
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True):
+    """An arm as a line of JSON; ``metadata`` stays as it is written."""
+
+    id: str
+    features: list[float]
+    tags: list[str] = []
+    metadata: msgspec.Raw = msgspec.Raw(b"")
+
+
+@contextmanager
+def opened(path: Path, mode: str = "r") -> Iterator[IO[Any]]:
+    """The file. Raises FileError where the system refuses."""
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    try:
+        with path.open(mode, **text) as file:
+            yield file
+    except OSError as error:
+        wrong(path, None, None, error.strerror or "cannot be opened")
+    except UnicodeDecodeError:
+        wrong(path, None, None, "is not UTF-8")
+
+
+def read_ndjson(path: Path, dim: int) -> Iterator[ArmRows]:
+    """Rows are lines, blank ones too, so that the number of a row is that of its line."""
+    decode = msgspec.json.Decoder(Line).decode
+
+    def line_of(row: int, text: bytes) -> Line:
+        try:
+            return decode(text)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            wrong(path, row, *_place_of(error))
+
+    with opened(path, "rb") as file:
+        numbered = ((row, text) for row, text in enumerate(file, start=1) if text.strip())
+        while some := list(islice(numbered, rows_at_once(dim))):
+            lines = [line_of(row, text) for row, text in some]
+            yield from _one_by_one_if_gaps([row for row, _ in some], _rows_of(path, some[0][0], lines, dim))
+
+
+def _one_by_one_if_gaps(numbers: Sequence[int], rows: ArmRows) -> Iterator[ArmRows]:
+    """Rows with blank lines between them are cut there: what is wrong is named by its own line."""
+    start = 0
+    for end in range(1, len(numbers) + 1):
+        if end == len(numbers) or numbers[end] != numbers[end - 1] + 1:
+            cut = slice(start, end)
+            tags = None if rows.tags is None else rows.tags[cut]
+            metadata = None if rows.metadata is None else rows.metadata[cut]
+            yield ArmRows(numbers[start], rows.ids[cut], rows.features[cut], tags, metadata)
+            start = end
+
+
+def _rows_of(path: Path, first: int, lines: Sequence[Line], dim: int) -> ArmRows:
+    lengths = [len(line.features) for line in lines]
+    _same_length(path, first, lengths, dim)
+    tags = [line.tags for line in lines] if any(line.tags for line in lines) else None
+    metadata = [bytes(line.metadata).decode() for line in lines]
+    features = np.array([line.features for line in lines], dtype=np.float64)
+    return ArmRows(first, [line.id for line in lines], features, tags, metadata if any(metadata) else None)
+
+
+def _same_length(path: Path, first: int, lengths: Sequence[int], dim: int) -> None:
+    for place, length in enumerate(lengths):
+        if length != dim:
+            wrong(path, first + place, "features", f"{length} numbers, the catalogue has {dim}")
+
+
+def _place_of(error: Exception) -> tuple[str | None, str]:
+    """The column, and what is wrong with it; nothing of what the file holds is repeated."""
+    text = str(error)
+    if isinstance(error, msgspec.ValidationError):
+        reason, _, at = text.partition(" - at `$.")
+        return (at.rstrip("`").partition("[")[0] or None), reason
+    return None, "is not JSON"
+
+
+def read_csv(path: Path, dim: int) -> Iterator[ArmRows]:
+    """Rows are counted without the head."""
+    with opened(path) as file:
+        table = csv.reader(file)
+        try:
+            head = next(table, [])
+            columns = _columns(path, head, dim)
+            first = 1
+            while some := list(islice(table, rows_at_once(dim))):
+                yield _csv_rows(path, first, some, columns, len(head))
+                first += len(some)
+        except csv.Error as error:
+            wrong(path, table.line_num, None, str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where each column of a CSV file stands; None: nowhere."""
+
+    id: int
+    features: Sequence[int]
+    tags: int | None
+    metadata: int | None
+
+
+def _columns(path: Path, head: Sequence[str], dim: int) -> Columns:
+    places = {name: place for place, name in enumerate(head)}
+    wanted = ["id", *(f"x{number}" for number in range(dim))]
+    missing = next((name for name in wanted if name not in places), None)
+    if missing is not None:
+        wrong(path, None, None, f"has no column {missing}; the catalogue has {dim} numbers, x0 to x{dim - 1}")
+    known = {*wanted, "tags", "metadata"}
+    for place, name in enumerate(head, start=1):
+        if name not in known:
+            wrong(path, None, f"column {place}", f"is none of id, x0 to x{dim - 1}, tags and metadata")
+    if len(places) < len(head):
+        wrong(path, None, None, "has two columns of one name")
+    features = [places[name] for name in wanted[1:]]
+    return Columns(places["id"], features, places.get("tags"), places.get("metadata"))
+
+
+def _csv_rows(
+    path: Path, first: int, cells: Sequence[Sequence[str]], columns: Columns, width: int
+) -> ArmRows:
+    features = np.empty((len(cells), len(columns.features)))
+    for place, row in enumerate(cells):
+        if len(row) != width:
+            wrong(path, first + place, None, f"{len(row)} cells, the head has {width}")
+        for coordinate, column in enumerate(columns.features):
+            try:
+                features[place, coordinate] = float(row[column])
+            except ValueError:
+                wrong(path, first + place, f"x{coordinate}", "must be a number")
+    tags = metadata = None
+    if columns.tags is not None:
+        texts = [row[columns.tags] for row in cells]
+        tags = [_tags_of(path, first + place, text) for place, text in enumerate(texts)]
+    if columns.metadata is not None:
+        metadata = [row[columns.metadata] for row in cells]
+    return ArmRows(first, [row[columns.id] for row in cells], features, tags, metadata)
+
+
+def _tags_of(path: Path, row: int, text: str) -> Sequence[str]:
+    try:
+        return msgspec.json.decode(text, type=list[str]) if text else []
+    except (msgspec.DecodeError, RecursionError):
+        wrong(path, row, "tags", "must be a JSON list of strings")
+
+
+def read_npy(path: Path, dim: int) -> Iterator[ArmRows]:
+    """The matrix is mapped into memory: little of it is held at a time."""
+    matrix = _matrix(path, dim)
+    names = ids_path(path)
+    with opened(names) as file:
+        lines = (line.rstrip("\r\n") for line in file)
+        for start in range(0, len(matrix), rows_at_once(dim)):
+            block = matrix[start : start + rows_at_once(dim)]
+            ids = list(islice(lines, len(block)))
+            if len(ids) < len(block):
+                wrong(names, None, None, f"{start + len(ids):,} ids for {len(matrix):,} rows")
+            yield ArmRows(start + 1, ids, block)
+        if next(lines, None) is not None:
+            wrong(names, None, None, f"more ids than the {len(matrix):,} rows of {path.name}")
+
+
+def _matrix(path: Path, dim: int) -> NDArray[np.floating]:
+    try:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        wrong(path, None, None, error.strerror or "cannot be read")
+    except ValueError:
+        wrong(path, None, None, "is not an .npy file of numbers")
+    kinds = (np.dtype("<f4"), np.dtype("<f8"))
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype not in kinds:
+        wrong(path, None, None, "must be a matrix of little-endian float32 or float64")
+    if matrix.shape[1] != dim:
+        wrong(path, None, "features", f"{matrix.shape[1]} numbers a row, the catalogue has {dim}")
+    return matrix
+
+
+def ids_path(path: Path) -> Path:
+    """Where the ids of a matrix are."""
+    return path.with_suffix(".ids")
+
+
+def read_parquet(path: Path, dim: int) -> Iterator[ArmRows]:
+    """Row group by row group, some rows at a time."""
+    pa, pq = arrow()
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_schema(path, file.schema_arrow, pa)
+            first = 1
+            for batch in file.iter_batches(batch_size=rows_at_once(dim)):
+                yield _parquet_rows(path, first, batch, dim)
+                first += batch.num_rows
+    except OSError as error:
+        wrong(path, None, None, error.strerror or "is not a Parquet file")
+    except pa.ArrowInvalid:
+        wrong(path, None, None, "is not a Parquet file")
+
+
+def _check_schema(path: Path, schema: Any, pa: Any) -> None:
+    types = pa.types
+
+    def is_text(kind: Any) -> bool:
+        return bool(types.is_string(kind) or types.is_large_string(kind))
+
+    def is_list(kind: Any) -> bool:
+        return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+    rules: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+        "id": (is_text, "must be strings"),
+        "features": (
+            lambda kind: is_list(kind) and kind.value_type in {pa.float32(), pa.float64()},
+            "must be lists of float32 or float64",
+        ),
+        "tags": (lambda kind: is_list(kind) and is_text(kind.value_type), "must be lists of strings"),
+        "metadata": (is_text, "must be JSON texts"),
+    }
+    for name in ("id", "features"):
+        if schema.get_field_index(name) < 0:
+            wrong(path, None, None, f"has no column {name}")
+    for place, column in enumerate(schema, start=1):
+        if column.name not in rules:
+            wrong(path, None, f"column {place}", "is none of id, features, tags and metadata")
+        fits, rule = rules[column.name]
+        if not fits(column.type):
+            wrong(path, None, column.name, rule)
+
+
+def _parquet_rows(path: Path, first: int, batch: Any, dim: int) -> ArmRows:
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name in ("id", "features"):
+        if columns[name].null_count:
+            row = columns[name].is_null().to_pylist().index(True)
+            wrong(path, first + row, name, "must not be null")
+    vectors = columns["features"]
+    numbers = vectors.flatten()
+    if len(numbers) != dim * len(vectors) or not _of_length(vectors, dim):
+        _same_length(path, first, vectors.value_lengths().to_pylist(), dim)
+    if numbers.null_count:
+        row = numbers.is_null().to_pylist().index(True) // dim
+        wrong(path, first + row, "features", "must not hold null")
+    features = numbers.to_numpy(zero_copy_only=False).reshape(-1, dim)
+    tags = metadata = None
+    if "tags" in columns:
+        tags = [given or [] for given in columns["tags"].to_pylist()]
+        place = next((place for place, given in enumerate(tags) if None in given), None)
+        if place is not None:
+            wrong(path, first + place, "tags", "must not hold null")
+    if "metadata" in columns:
+        metadata = [given or "" for given in columns["metadata"].to_pylist()]
+    return ArmRows(first, columns["id"].to_pylist(), features, tags, metadata)
+
+
+def _of_length(vectors: Any, dim: int) -> bool:
+    lengths = vectors.value_lengths()
+    return not len(lengths) or bool((lengths.to_numpy(zero_copy_only=False) == dim).all())

@@ -1,0 +1,110 @@
+"""`shortlist import`: files of arms into a catalogue, or of learners into a bandit.
+
+All files are read and checked before anything is sent: a mistake in any row of any file changes nothing.
+Arms are sent in order, some thousand in a request, each request all or nothing by blocks of a thousand. What
+is there as it is stays untouched, so an import that was interrupted is run again.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from app.files.arm_files import kind_of
+from app.files.arm_rows import ArmRows, FileError, check
+from app.files.learner_files import LearnerRow, learners_of
+from app.files.service import Service
+from app.progress import meter
+
+BLOCKS = "application/vnd.shortlist.arms"
+REQUEST_BYTES = 1 << 22
+HEAD_BYTES = 4
+
+
+def import_arms(service: Service, catalogue: str, files: Sequence[Path]) -> str:
+    """Send the arms of all files; a line that says what was done. Raises FileError, ServiceError."""
+    readers = [(path, kind_of(path).read) for path in files]
+    service.check()
+    dim = int(service.get("v1", "catalogues", catalogue)["dim"])
+    count = 0
+    with meter("checked", None, "arms") as advance:
+        for path, read in readers:
+            for rows in read(path, dim):
+                check(path, rows, dim)
+                count += len(rows)
+                advance(len(rows))
+    added = updated = 0
+    with meter("sent", count, "arms") as advance:
+        for number, body in _bodies(rows for path, read in readers for rows in read(path, dim)):
+            done = service.send(
+                "POST", "v1", "catalogues", catalogue, "import", body=body, content_type=BLOCKS
+            )
+            added += done["added"]
+            updated += done["updated"]
+            advance(number)
+    return f"{count:,} arms: {added:,} added, {updated:,} were there"
+
+
+def _bodies(all_rows: Iterator[ArmRows]) -> Iterator[tuple[int, bytes]]:
+    """Bodies of some blocks each, and how many arms they hold."""
+    count, body = 0, bytearray()
+    for rows in all_rows:
+        for block in _blocks(rows):
+            body += len(block).to_bytes(HEAD_BYTES, "little") + block
+        count += len(rows)
+        if len(body) >= REQUEST_BYTES:
+            yield count, bytes(body)
+            count, body = 0, bytearray()
+    if body:
+        yield count, bytes(body)
+
+
+def _blocks(rows: ArmRows) -> Iterator[bytes]:
+    """The rows as a block; as several where an id comes again, since the last one counts."""
+    start, seen = 0, set[str]()
+    if len(set(rows.ids)) < len(rows):
+        for place, name in enumerate(rows.ids):
+            if name in seen:
+                yield _block(rows, start, place)
+                start, seen = place, set()
+            seen.add(name)
+    yield _block(rows, start, len(rows))
+
+
+def _block(rows: ArmRows, start: int, end: int) -> bytes:
+    some = slice(start, end)
+    features = rows.features[some]
+    document = {"ids": rows.ids[some], "features": features.tobytes(), "dtype": features.dtype.str}
+    if rows.tags is not None:
+        document["tags"] = rows.tags[some]
+    if rows.metadata is not None:
+        document["metadata"] = rows.metadata[some]
+    return msgspec.msgpack.encode(document)
+
+
+def import_learners(service: Service, bandit: str, files: Sequence[Path]) -> str:
+    """Give the learners of all files to a bandit; a line that says what was done.
+
+    Only a learner without rewards takes a state. Raises FileError, ServiceError.
+    """
+    readers: list[Callable[[], Iterator[LearnerRow]]] = [learners_of(path) for path in files]
+    service.check()
+    service.get("v1", "bandits", bandit)
+    count = 0
+    with meter("checked", None, "learners") as advance:
+        for read in readers:
+            for row in read():
+                if not row.key or not row.state:
+                    raise FileError(f"{row.where}: key and state must not be empty")
+                count += 1
+                advance(1)
+    with meter("sent", count, "learners") as advance:
+        for read in readers:
+            for row in read():
+                body = msgspec.json.encode({"state": base64.b64encode(row.state).decode()})
+                service.send("PUT", "v1", "bandits", bandit, "learners", row.key, body=body)
+                advance(1)
+    return f"{count:,} learners are as in the files"

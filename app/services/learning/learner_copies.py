@@ -1,0 +1,161 @@
+"""Learners as they are stored, read out whole and given to another service: bit for bit.
+
+A state is given to a learner by an entry of the reward log, and only where the learner has none: so it is
+taken once however often it is sent, every process hears of it, and a replay of the log finds it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import struct
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from app.algorithms.linear import ridge
+from app.errors import Conflict, Invalid, ShortlistError, Unavailable
+from app.services.bandits.bandits import Bandit
+from app.services.formats.pages import decode_cursor, encode_cursor, foreign
+from app.services.formats.records import (
+    POOLED,
+    LearnerState,
+    RewardPayload,
+    RewardTerms,
+    bytes_to_state,
+    pack,
+    state_bytes,
+    state_to_bytes,
+)
+from app.services.learning.checkpoints import restored
+from app.services.learning.workers import Workers
+from app.storage.protocol import LearnerId, LearnerStates, LearnerTraces, RewardLog, RewardWrite
+
+PAGE_BYTES = 1 << 22  # of states that are read for one page, at least one
+DEDUPE_MS = 60_000
+SMALLEST_RIDGE = 1e-9
+LARGEST_SUM = 1e100
+
+
+class LearnerCopiesStore(LearnerStates, LearnerTraces, RewardLog, Protocol):
+    """What copies of learners need of the store."""
+
+
+class LearnerCopies:
+    """Reads learners as they are stored, and gives them to learners that have no rewards."""
+
+    def __init__(self, store: LearnerCopiesStore, workers: Workers) -> None:
+        self._store = store
+        self._workers = workers
+        self._giving = asyncio.Lock()  # states are large: the log holds few that are not folded
+
+    async def page(
+        self, bandit: Bandit, cursor: str | None, limit: int
+    ) -> tuple[Sequence[tuple[str, LearnerState]], str | None]:
+        """Some learners of a bandit, partition by partition, there by name; and the cursor of those after.
+
+        ``limit`` at most, and as many as ``PAGE_BYTES`` allow. Cost: one step in the store for each learner
+        of the partition, and what reading those of the page takes.
+        """
+        partition, after = _position(cursor)
+        size = state_bytes(bandit.learner_dim, discounted=bandit.record.half_life_s is not None)
+        limit = min(limit, max(1, PAGE_BYTES // size))
+        while partition < self._store.partitions:
+            names = await self._store.names(partition, bandit.uid)
+            left = [name for name in names if name > after and name != POOLED]
+            if left:
+                some = left[:limit]
+                found = await self._read(partition, [LearnerId(bandit.uid, name) for name in some])
+                if len(left) > limit:
+                    return found, encode_cursor(f"{partition}/{some[-1]}")
+                more = partition + 1 < self._store.partitions
+                return found, encode_cursor(f"{partition + 1}/") if more else None
+            partition, after = partition + 1, ""
+        return [], None
+
+    async def give(self, bandit: Bandit, learner: LearnerId, data: bytes) -> bool:
+        """Give a learner the state that was read of another one; False if it has exactly that one already.
+
+        Raises Invalid (no state, or not of such a bandit), Conflict (the learner has other rewards),
+        Unavailable (not folded yet: safe to try again).
+        """
+        state = await asyncio.to_thread(_checked, data, bandit)
+        async with self._giving:
+            if await self._stands(learner, data):
+                return False
+            await self._append(bandit, learner, data, state)
+            if not await self._stands(learner, data):
+                raise Unavailable("the state is not taken yet; safe to try again")
+        return True
+
+    async def _append(self, bandit: Bandit, learner: LearnerId, data: bytes, state: LearnerState) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        record = bandit.record
+        if record.idle_ttl_s is not None:
+            await self._store.touch(learner, expires_ms=now_ms + round(1_000 * record.idle_ttl_s))
+        terms = None
+        if record.prior == "pooled":
+            terms = RewardTerms(half_life_s=state.half_life_s, pooled=True)
+        payload = pack(RewardPayload(b"", terms=terms, state=data))
+        name = f"state.{secrets.token_hex(8)}"
+        partition = learner.partition(self._store.partitions)
+        write = RewardWrite(learner, name, None, now_ms, DEDUPE_MS, payload)
+        (done,) = await self._store.append_rewards(partition, [write])
+        if done.status != "accepted":
+            raise Conflict("the learner was forgotten a moment ago; safe to try again")
+        self._workers.wake(partition)
+        await self._workers.wait_applied(partition, done.entry_id)
+
+    async def _stands(self, learner: LearnerId, data: bytes) -> bool:
+        """Whether the learner is as the state says. Raises Conflict if it is otherwise."""
+        found = await self._read(learner.partition(self._store.partitions), [learner])
+        if found and state_to_bytes(found[0][1]) != data:
+            raise Conflict("the learner has rewards of its own; a state is given only to one that has none")
+        return bool(found)
+
+    async def _read(
+        self, partition: int, learners: Sequence[LearnerId]
+    ) -> Sequence[tuple[str, LearnerState]]:
+        """Those of the learners that have a state."""
+        stored = await self._store.stored(partition, learners)
+
+        def work() -> list[tuple[str, LearnerState]]:
+            found = [(each.name, restored(each, had)) for each, had in zip(learners, stored, strict=True)]
+            return [(name, state) for name, state in found if state is not None]
+
+        return await asyncio.to_thread(work)
+
+
+def _checked(data: bytes, bandit: Bandit) -> LearnerState:
+    """The state. Raises Invalid: it is none, or no learner of the bandit can be in it."""
+    where = ("body", "state")
+    try:
+        state = bytes_to_state(data)
+    except (ValueError, struct.error):
+        raise Invalid("must be the state of a learner, as it was read", loc=where) from None
+    if state.sums.dim != bandit.learner_dim:
+        message = f"must be of dimension {bandit.learner_dim}, not {state.sums.dim}"
+        raise Invalid(message, loc=where)
+    if state.half_life_s != (bandit.record.half_life_s or 0.0):
+        raise Invalid("must be discounted by the half-life of the bandit", loc=where)
+    numbers = np.abs(np.concatenate((state.sums.total, state.sums.error)))
+    counts = (state.version, state.sums.observations, state.time_ms)
+    if not (numbers <= LARGEST_SUM).all() or state.version < 1 or max(counts) >= 2**53:
+        raise Invalid("must hold finite sums of at least one reward", loc=where)
+    try:
+        ridge.posterior(state.sums, ridge=SMALLEST_RIDGE)
+    except ShortlistError:
+        raise Invalid("must hold sums of products, which make a positive matrix", loc=where) from None
+    return state
+
+
+def _position(cursor: str | None) -> tuple[int, str]:
+    """Partition, and the name after which the page begins."""
+    if cursor is None:
+        return 0, ""
+    partition, slash, after = decode_cursor(cursor).partition("/")
+    if not slash or not partition.isdecimal() or len(partition) > 6:
+        raise foreign()
+    return int(partition), after

@@ -1,0 +1,36 @@
+"""Copies of learners over HTTP: read, given, and refused."""
+
+import base64
+
+import pytest
+from api_client import Api
+
+from app.services.formats.records import bytes_to_state
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_over_http(api: Api):
+    await api.catalogue("c", {"a": [1, 0, 0], "b": [0, 1, 0]})
+    for name in ("b", "other"):
+        settings = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
+        await api.ok("PUT", f"/v1/bandits/{name}", settings, status=201)
+    body = {"observations": [{"id": "o", "key": "ann", "arm": "a", "value": 1}]}
+    await api.ok("POST", "/v1/bandits/b/observations?wait=applied", json=body)
+    (copy,) = (await api.ok("GET", "/v1/bandits/b/learners?include=state"))["items"]
+    assert [each["key"] for each in await api.listed("/v1/bandits/b/learners")] == ["ann"]
+    assert (copy["key"], copy["version"], copy["observations"]) == ("ann", 1, 1)
+    assert bytes_to_state(base64.b64decode(copy["state"])).version == 1
+    path = "/v1/bandits/other/learners/ann"
+    shown = {"key": "ann", "version": 1, "observations": 1, "state": None}
+    for status in (201, 200):
+        answer = await api.call("PUT", path, json={"state": copy["state"]})
+        assert (answer.status_code, answer.json()) == (status, shown)
+    assert (await api.ok("GET", "/v1/bandits/other/learners"))["items"] == [shown]
+    for wrong in ("!", "c4nary", ""):
+        await api.refused("PUT", path, json={"state": wrong}, code="invalid", canary="c4nary")
+    await api.refused(
+        "PUT", "/v1/bandits/b/learners/_global", json={"state": ""}, status=404, code="not_found"
+    )
+    for cursor in ("zz", "YQ"):
+        await api.refused("GET", f"/v1/bandits/b/learners?cursor={cursor}", code="invalid")

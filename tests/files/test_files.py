@@ -1,0 +1,434 @@
+"""`shortlist import` and `export` against a real service: what goes out comes in again, in every format."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from dropping_proxy import DroppingProxy
+from service_process import Service, serving
+
+from app.api import limits
+from app.api.fields import IDENTIFIER
+from app.cli import main
+from app.files import arm_rows, exporting, importing
+from app.files import service as service_module
+from app.services.access.api_keys import new_key
+from shortlist_client import Client
+
+DIM = 3
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("files")) as service:
+        yield service
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    """A client of the service, which is empty."""
+    with Client(service.url) as client:
+        for bandit in list(client.bandits()):
+            client.delete_bandit(bandit.id)
+        for catalogue in list(client.catalogues()):
+            client.delete_catalogue(catalogue.id)
+        client.put_catalogue("c", dim=DIM, index={"kind": "exact"})
+        yield client
+
+
+@pytest.fixture
+def run(service: Service, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.delenv("SHORTLIST_KEY", raising=False)
+
+    def run(*arguments: str | Path, url: str = service.url) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            status = main([*map(str, arguments), "--url", url])
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return run
+
+
+def arms_of(client: Client, name: str = "c") -> list[tuple[Any, ...]]:
+    return [(arm.id, arm.features, arm.tags, dict(arm.metadata)) for arm in client.arms(name)]
+
+
+PROGRESS = ("checked: ", "sent: ", "arms: ", "learners: ", "log: ")
+
+
+def told(err: str) -> str:
+    """What is said besides the lines of progress: one line."""
+    (line,) = [line for line in err.splitlines() if not line.startswith(PROGRESS)]
+    assert line.startswith("shortlist: ")
+    return line
+
+
+def fill(client: Client, *, plain: bool = False) -> None:
+    rows = np.random.default_rng(0).normal(size=(40, DIM))
+    arms = [{"id": f"a{number}", "features": row.tolist()} for number, row in enumerate(rows)]
+    if not plain:
+        arms[3] |= {"tags": ["new", 'é,"\n']}
+        arms[5] |= {"metadata": {"price": 1.5, "of": {"x": [1, None, "\u2028"]}}}
+    client.upsert_arms("c", arms)  # type: ignore[arg-type]
+    client.upsert_arms("c", [[1e-300, -0.0, 1e6]], ids=["a7"])  # last, since it was changed last
+
+
+@pytest.mark.parametrize("ending", [".ndjson", ".jsonl", ".csv", ".parquet", ".npy"])
+def test_an_export_comes_in_again_as_it_was(client: Client, run: Run, tmp_path: Path, ending: str):
+    fill(client, plain=ending == ".npy")
+    out = tmp_path / f"arms{ending}"
+    status, said, err = run("export", "catalogue", "c", "--out", out)
+    assert (status, said.split(" in ")[0]) == (0, "40 arms"), err
+    assert {path.name for path in tmp_path.iterdir()} == {
+        out.name,
+        *(["arms.ids"] if ending == ".npy" else []),
+    }
+    client.put_catalogue("d", dim=DIM)
+    for shown in ("40 added, 0 were there", "0 added, 40 were there"):
+        status, said, err = run("import", "d", out)
+        assert (status, said) == (0, f"40 arms: {shown}\n"), err
+        assert arms_of(client, "d") == arms_of(client), "the same, in the same order"
+    assert client.get_catalogue("d").version == 1, "the second time nothing changed"
+
+
+def test_a_matrix_says_what_it_leaves_out(client: Client, run: Run, tmp_path: Path):
+    fill(client)
+    status, said, _ = run("export", "catalogue", "c", "--out", tmp_path / "a.npy")
+    assert status == 0
+    assert "tags and metadata of 2 are not in them" in said
+
+
+@pytest.mark.parametrize("ending", [".ndjson", ".csv", ".parquet"])
+def test_learners_come_in_bit_for_bit_and_choose_the_same(
+    client: Client, run: Run, tmp_path: Path, ending: str
+):
+    fill(client)
+    settings: dict[str, Any] = {"policy": "linear_ts", "scope": "per_key"}
+    client.put_bandit("b", catalogue="c", **settings)
+    items = [
+        {"id": f"o{number}", "key": f"k{number % 5}", "arm": f"a{number % 40}", "value": number / 7}
+        for number in range(60)
+    ]
+    client.observe("b", items, wait="applied")  # type: ignore[arg-type]
+    arms, learners = tmp_path / "arms.parquet", tmp_path / f"learners{ending}"
+    assert run("export", "catalogue", "c", "--out", arms)[0] == 0
+    assert run("export", "learners", "b", "--out", learners)[:2] == (0, f"5 learners in {learners}\n")
+    before = list(client.learners("b", include="state"))
+    choices = [client.choose("b", key=f"k{n % 6}", k=3, seed=n, once=False).arms for n in range(30)]
+    client.delete_bandit("b")
+    client.delete_catalogue("c")
+    client.put_catalogue("c", dim=DIM, index={"kind": "exact"})
+    assert run("import", "c", arms)[0] == 0
+    client.put_bandit("b", catalogue="c", **settings)
+    for _ in range(2):
+        status, said, err = run("import", "--learners", "b", learners)
+        assert (status, said) == (0, "5 learners are as in the files\n"), err
+    after = list(client.learners("b", include="state"))
+    assert {each.key: each for each in after} == {each.key: each for each in before}
+    again = [client.choose("b", key=f"k{n % 6}", k=3, seed=n, once=False).arms for n in range(30)]
+    assert again == choices
+    client.observe("b", [{"id": "more", "key": "k1", "arm": "a1", "value": 1.0}], wait="applied")
+    assert "rewards of its own" in told(run("import", "--learners", "b", learners)[2])
+
+
+def parquet(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def text(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def matrix(path: Path, rows: Any, ids: str = "a\nb\n") -> Path:
+    np.save(path, rows)
+    path.with_suffix(".ids").write_text(ids)
+    return path
+
+
+GOOD = '{"id": "a", "features": [1, 2, 3]}\n'
+HEAD = "id,x0,x1,x2,tags,metadata\n"
+TWO = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "no file": (lambda at: at / "a.csv", "a.csv: No such file"),
+    "a folder": (lambda at: (at / "a.csv").mkdir() or at / "a.csv", "a.csv: Is a directory"),  # type: ignore[func-returns-value]
+    "an unknown ending": (lambda at: text(at / "a.txt", GOOD), "must end with .ndjson"),
+    "short": (
+        lambda at: text(at / "a.ndjson", GOOD + '{"id": "b", "features": [1, 2]}'),
+        "a.ndjson: row 2: features: 2 numbers, the catalogue has 3",
+    ),
+    "after a blank line": (
+        lambda at: text(at / "a.ndjson", GOOD + '\n{"id": "b!", "features": [1, 2, 3]}'),
+        "a.ndjson: row 3: id: must be",
+    ),
+    "no JSON": (lambda at: text(at / "a.ndjson", GOOD + "{c4nary"), "a.ndjson: row 2: is not JSON"),
+    "a wrong type": (
+        lambda at: text(at / "a.ndjson", GOOD + '{"id": "b", "features": [1, 2, "c4nary"]}'),
+        "a.ndjson: row 2: features: Expected `float`",
+    ),
+    "an unknown field": (
+        lambda at: text(at / "a.ndjson", '{"id": "b", "features": [1, 2, 3], "other": 1}'),
+        "a.ndjson: row 1: Object contains unknown field",
+    ),
+    "too large": (
+        lambda at: text(at / "a.ndjson", GOOD + '{"id": "b", "features": [1, 2, 1e7]}'),
+        "a.ndjson: row 2: features: number 3 must be at most 1000000",
+    ),
+    "metadata that are no object": (
+        lambda at: text(at / "a.ndjson", '{"id": "b", "features": [1, 2, 3], "metadata": [1]}'),
+        "a.ndjson: row 1: metadata: must be",
+    ),
+    "a column too few": (lambda at: text(at / "a.csv", "id,x0,x1\na,1,2\n"), "a.csv: has no column x2"),
+    "a column too many": (
+        lambda at: text(at / "a.csv", "id,x0,x1,x2,x3\na,1,2,3,4\n"),
+        "a.csv: column 5: is none of",
+    ),
+    "an empty table": (lambda at: text(at / "a.csv", ""), "a.csv: has no column id"),
+    "a cell too few": (
+        lambda at: text(at / "a.csv", HEAD + "a,1,2,3,,\nb,1,2\n"),
+        "a.csv: row 2: 3 cells, the head has 6",
+    ),
+    "no number": (lambda at: text(at / "a.csv", HEAD + "a,1,c4nary,3,,\n"), "a.csv: row 1: x1: must be"),
+    "NaN": (
+        lambda at: text(at / "a.csv", HEAD + "a,1,nan,3,,\n"),
+        "row 1: features: number 2 must be finite",
+    ),
+    "tags that are no list": (lambda at: text(at / "a.csv", HEAD + "a,1,2,3,x,\n"), "row 1: tags: must be"),
+    "no UTF-8": (lambda at: text(at / "a.csv", HEAD.encode() + b"a,1,2,3,,\xff\n"), "a.csv: is not UTF-8"),
+    "no matrix": (lambda at: matrix(at / "a.npy", [1.0, 2.0]), "a.npy: must be a matrix"),
+    "whole numbers": (lambda at: matrix(at / "a.npy", [[1, 2, 3]]), "a.npy: must be a matrix of"),
+    "a pickle": (lambda at: matrix(at / "a.npy", np.array([[{}]])), "a.npy: is not an .npy file"),
+    "a narrow matrix": (
+        lambda at: matrix(at / "a.npy", [[1.0, 2.0]]),
+        "2 numbers a row, the catalogue has 3",
+    ),
+    "no ids": (lambda at: (np.save(at / "a.npy", TWO), at / "a.npy")[1], "a.ids: No such file"),
+    "ids too few": (lambda at: matrix(at / "a.npy", TWO, "a\n"), "a.ids: 1 ids for 2 rows"),
+    "ids too many": (lambda at: matrix(at / "a.npy", TWO, "a\nb\nc\n"), "a.ids: more ids than the 2 rows"),
+    "an infinite number": (
+        lambda at: matrix(at / "a.npy", [TWO[0], [1.0, np.inf, 2.0]]),
+        "a.npy: row 2: features: number 2 must be finite",
+    ),
+    "no Parquet": (lambda at: text(at / "a.parquet", "PAR1"), "a.parquet: is not a Parquet file"),
+    "no column": (lambda at: parquet(at / "a.parquet", id=["a"]), "a.parquet: has no column features"),
+    "another column": (
+        lambda at: parquet(at / "a.parquet", id=["a"], features=[TWO[0]], price=[1.0]),
+        "a.parquet: column 3: is none of",
+    ),
+    "a column of another kind": (
+        lambda at: parquet(at / "a.parquet", id=[1], features=[TWO[0]]),
+        "a.parquet: id: must be strings",
+    ),
+    "a short row": (
+        lambda at: parquet(at / "a.parquet", id=["a", "b"], features=[TWO[0], [1.0]]),
+        "a.parquet: row 2: features: 1 numbers, the catalogue has 3",
+    ),
+    "a row without numbers": (
+        lambda at: parquet(at / "a.parquet", id=["a", "b"], features=[TWO[0], None]),
+        "a.parquet: row 2: features: must not be null",
+    ),
+    "a number missing": (
+        lambda at: parquet(at / "a.parquet", id=["a", "b"], features=[TWO[0], [1.0, None, 2.0]]),
+        "a.parquet: row 2: features: must not hold null",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_changes_nothing_and_the_first_mistake_is_named(
+    client: Client, run: Run, tmp_path: Path, name: str
+):
+    make, words = BAD[name]
+    good = text(tmp_path / "good.ndjson", '{"id": "good", "features": [1, 2, 3]}\n')
+    status, said, err = run("import", "c", good, make(tmp_path))
+    assert (status, said) == (2, "")
+    assert words in told(err)
+    assert "c4nary" not in err
+    assert arms_of(client) == []
+
+
+def test_a_bad_row_far_behind_is_found_before_anything_is_sent(
+    client: Client, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(arm_rows, "ROWS", 10)
+    lines = [json.dumps({"id": f"a{number}", "features": [1, 2, 3]}) for number in range(1_000)]
+    lines[700] = '{"id": "a700", "features": [1, 2]}'
+    status, _, err = run("import", "c", text(tmp_path / "a.ndjson", "\n".join(lines)))
+    assert status == 2
+    assert "row 701: features: 2 numbers" in told(err)
+    assert arms_of(client) == []
+
+
+def test_of_an_id_that_comes_again_the_last_row_counts(client: Client, run: Run, tmp_path: Path):
+    lines = GOOD + '{"id": "b", "features": [4, 5, 6]}\n' + GOOD.replace("1", "7")
+    status, said, _ = run("import", "c", text(tmp_path / "a.ndjson", lines))
+    assert (status, said) == (0, "3 arms: 2 added, 1 were there\n")
+    assert {arm[0]: arm[1] for arm in arms_of(client)} == {"a": (7.0, 2.0, 3.0), "b": (4.0, 5.0, 6.0)}
+
+
+def test_an_import_through_a_connection_that_breaks(
+    client: Client, service: Service, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Requests are sent again, and what they did is not done twice."""
+    monkeypatch.setattr(importing, "REQUEST_BYTES", 1)
+    monkeypatch.setattr(arm_rows, "ROWS", 5)
+    monkeypatch.setattr(service_module, "FIRST_PAUSE_S", 0.001)
+    rows = np.random.default_rng(0).normal(size=(500, DIM))
+    path = matrix(tmp_path / "a.npy", rows, "".join(f"a{number}\n" for number in range(500)))
+    with DroppingProxy(service.port, seed=1) as proxy:
+        proxy.drop = 1 / 12
+        status, said, err = run("import", "c", path, url=f"http://127.0.0.1:{proxy.port}")
+        assert proxy.dropped > 0, err
+    assert (status, said.split(":")[0]) == (0, "500 arms"), err
+    assert [(arm[0], arm[1]) for arm in arms_of(client)] == [
+        (f"a{number}", tuple(row)) for number, row in enumerate(rows.tolist())
+    ]
+
+
+def test_what_is_there_is_not_replaced(client: Client, run: Run, tmp_path: Path):
+    fill(client)
+    for name in ("a.csv", "a.npy", "a.ndjson"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "b.ids").write_text("mine")
+    for what, name in (
+        ("catalogue", "a.csv"),
+        ("catalogue", "a.npy"),
+        ("catalogue", "b.npy"),
+        ("log", "a.ndjson"),
+    ):
+        status, said, err = run("export", what, "c", "--out", tmp_path / name)
+        assert (status, said) == (2, "")
+        assert "exists already" in told(err)
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"mine"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("catalogue", "none", "a.csv"), "404, no catalogue of this name"),
+        (("catalogue", "c", "a.txt"), "must end with"),
+        (("catalogue", "c", "nowhere/a.csv"), "cannot be written: No such file"),
+        (("learners", "none", "a.csv"), "404, no bandit of this name"),
+        (("learners", "b", "a.npy"), "learners are kept in"),
+        (("log", "b", "a.csv"), "a log is kept in"),
+        (("log", "none", "a.ndjson"), "404"),
+        (("catalogue", "a/../b", "a.csv"), "404"),
+    ],
+)
+def test_an_export_that_cannot_be(
+    client: Client, run: Run, tmp_path: Path, asked: tuple[str, str, str], words: str
+):
+    what, name, out = asked
+    status, said, err = run("export", what, name, "--out", tmp_path / out)
+    assert (status, said) == (2, "")
+    assert words in told(err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_that_breaks_off_leaves_nothing(
+    client: Client, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    fill(client)
+
+    def pages(*path: Any, **query: Any) -> Iterator[Any]:
+        yield [{"id": "a", "features": [1.0] * DIM, "tags": [], "metadata": {}}]
+        raise service_module.ServiceError("http://there", "it broke")
+
+    monkeypatch.setattr(exporting, "_pages", pages)
+    for name in ("a.csv", "a.ndjson", "a.parquet", "a.npy"):
+        status, _, err = run("export", "catalogue", "c", "--out", tmp_path / name)
+        assert (status, told(err)) == (2, "shortlist: http://there: it broke")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("127.0.0.1:8080", "is not the URL of a service"),
+        ("ftp://127.0.0.1", "is not the URL of a service"),
+        ("http://127.0.0.1:99999", "is not the URL of a service"),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1: nothing answers (Connection refused)"),
+        ("http://user:c4nary@127.0.0.1:1", "an API key is given with --key"),
+        ("http://no-such-host.invalid", "nothing answers"),
+        ("", "is not the URL of a service"),
+    ],
+)
+def test_a_wrong_url(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, words: str):
+    monkeypatch.setattr(service_module, "FIRST_PAUSE_S", 0.001)
+    path = text(tmp_path / "a.ndjson", GOOD)
+    for arguments in (("import", "c", path), ("export", "catalogue", "c", "--out", tmp_path / "b.csv")):
+        status, said, err = run(*arguments, url=url)
+        assert (status, said) == (2, "")
+        assert words in told(err)
+        assert "c4nary" not in err
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ({"name": "shortlist", "version": "9.1.0"}, "is of version 9.1.0, and this command of version"),
+        ({"name": "other", "version": "0.1.0"}, "is not a Shortlist service"),
+        ([], "is not a Shortlist service"),
+    ],
+)
+def test_another_service(
+    client: Client, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[Any, str]
+):
+    answer, words = case
+    monkeypatch.setattr(service_module.Service, "get", lambda *path, **query: answer)
+    status, said, err = run("import", "c", text(tmp_path / "a.ndjson", GOOD))
+    assert (status, said) == (2, "")
+    assert words in told(err)
+    assert arms_of(client) == []
+
+
+def test_keys(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
+    (admin, first), (reader, second) = new_key("a", ["admin"]), new_key("r", ["read"])
+    path = text(tmp_path / "a.ndjson", GOOD)
+    with (
+        serving(tmp_path / "s", SHORTLIST_API_KEYS=f"{first} {second}") as service,
+        Client(service.url, key=admin) as client,
+    ):
+        client.put_catalogue("c", dim=DIM)
+        for key, words in (
+            ((), "401, an API key is needed"),
+            (("--key", "sl_other"), "401, the API key is not known"),
+            (("--key", reader), "403, the API key has not the scope admin"),
+            (("--key", "bad\nkey"), "the API key is none"),
+        ):
+            status, said, err = run("import", "c", path, *key, url=service.url)
+            assert (status, said) == (2, "")
+            assert words in told(err)
+            assert arms_of(client) == []
+        monkeypatch.setenv("SHORTLIST_KEY", admin)
+        assert run("import", "c", path, url=service.url)[0] == 0
+        assert len(arms_of(client)) == 1
+
+
+def test_the_limits_are_those_of_the_service():
+    assert arm_rows.ROWS == limits.MAX_BLOCK_ARMS
+    assert arm_rows.MAX_FEATURE == limits.MAX_FEATURE
+    assert (arm_rows.MAX_TAGS, arm_rows.MAX_TAG_CHARS) == (limits.MAX_TAGS, limits.MAX_TAG_CHARS)
+    assert arm_rows.MAX_METADATA_CHARS == limits.MAX_METADATA_CHARS
+    assert arm_rows._IDENTIFIER.pattern == IDENTIFIER
+
+
+def test_parquet_without_its_library_says_what_to_install(
+    client: Client, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = parquet(tmp_path / "a.parquet", id=["a"], features=[TWO[0]])
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    status, _, err = run("import", "c", path)
+    assert status == 2
+    assert "pip install 'shortlist[parquet]'" in told(err)
