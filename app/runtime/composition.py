@@ -184,7 +184,7 @@ class Service:
         )
         if self._worker is not None:
             self._ending.push_async_callback(self._worker.stop)
-        self._ending.push_async_callback(self.rows.close)
+        self._ending.push_async_callback(self.rows.stop)
         self._background: list[asyncio.Task[None]] = []
         self._ending.push_async_callback(end, self._background)
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 # Large, and only some requests need them, or the documentation.
-LATE = ("scipy.optimize", "scipy.stats", "pydantic.v1", "matplotlib", "pandas")
+LATE = ("scipy.optimize", "scipy.stats", "pydantic.v1", "pyarrow", "matplotlib", "pandas")
 CODE = "import sys, app.runtime.serving; print(*(name for name in sys.argv[1:] if name in sys.modules))"
 
 

@@ -33,7 +33,7 @@ Outcome = Literal["written", "dropped"]
 class RowBuffer:
     """Rows that are not written yet, at most ``most_bytes`` of them.
 
-    ``reported(outcome, count)`` is told what became of rows, for metrics. ``run`` writes, ``close`` ends.
+    ``reported(outcome, count)`` is told what became of rows, for metrics. ``run`` writes, ``stop`` ends.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RowBuffer:
                 self._some.set()
             self._reported("written", written)
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Write what waits, if the store answers soon."""
         try:
             async with asyncio.timeout(LAST_TRY_S):
