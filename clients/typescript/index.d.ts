@@ -1,0 +1,81 @@
+// The declarations of src/; a test holds names and members to the code.
+
+import type { Activation, Choice, ChooseOptions, ClientOptions, Receipt, Reward, RewardOptions, SenderOptions } from "./types.js";
+
+export type * from "./types.js";
+
+/** One service at a URL. Keep one for the life of a page or program. */
+export declare class Client {
+  readonly url: string;
+  /** Throws InvalidArgument: the URL is none. */
+  constructor(url: string, options?: ClientOptions);
+  /** Choose up to k arms, the best first. */
+  choose(bandit: string, options?: ChooseOptions): Promise<Choice>;
+  /** Reward a decision. It counts once, however often it is sent. Throws RewardRejected. */
+  reward(decision: string, options?: RewardOptions): Promise<Receipt>;
+  /** Reward many decisions; each is accepted, a duplicate, or rejected with a code. `keepalive`: also when the page is left. */
+  rewardBatch(rewards: Reward[], options?: { wait?: boolean; keepalive?: boolean }): Promise<Receipt>;
+  /** Say that decisions were shown which were made with `activate: false`. */
+  activate(decisions: string[]): Promise<Activation>;
+}
+
+/** Sends rewards in the background: none is lost while the page lives, and in a page none when it is left. */
+export declare class RewardSender {
+  constructor(client: Client, options?: SenderOptions);
+  /** How many rewards the service has not answered for. */
+  get waiting(): number;
+  /** Reward a decision soon. Throws InvalidArgument when too many wait: then this one is not taken. */
+  add(decision: string, options?: Omit<RewardOptions, "wait">): void;
+  /** Send all that wait. Rejects with the error of the batch that cannot be sent; it waits on. */
+  flush(): Promise<void>;
+  /** Send all that wait, and end. */
+  close(): Promise<void>;
+}
+
+export interface FieldError {
+  loc: (string | number)[];
+  message: string;
+}
+
+/** Base of all errors of this client. */
+export declare class ShortlistError extends Error {
+  constructor(message: string, options?: ErrorOptions);
+}
+/** What was given cannot be sent; nothing was sent. */
+export declare class InvalidArgument extends ShortlistError {}
+/** Nobody answers at the address, or the connection broke. */
+export declare class ConnectionFailed extends ShortlistError {}
+/** Nobody answered in time. */
+export declare class TimedOut extends ConnectionFailed {}
+/** Who answers is no Shortlist service, or one of another version. */
+export declare class UnexpectedAnswer extends ShortlistError {}
+/** The service refused this reward, for the reason `code`. */
+export declare class RewardRejected extends ShortlistError {
+  code: string;
+  constructor(code: string);
+}
+/** The service answered with a problem document. */
+export declare class ServiceError extends ShortlistError {
+  status: number;
+  code: string;
+  detail: string;
+  errors: FieldError[];
+  constructor(call: string, status: number, problem: { code: string; detail?: string; errors?: FieldError[] });
+}
+export declare class BadRequest extends ServiceError {}
+export declare class Unauthorized extends ServiceError {}
+export declare class Forbidden extends ServiceError {}
+export declare class NotFound extends ServiceError {}
+export declare class Conflict extends ServiceError {}
+export declare class NoArms extends Conflict {}
+export declare class NotChangeable extends Conflict {}
+export declare class PreconditionFailed extends ServiceError {}
+export declare class TooLarge extends ServiceError {}
+export declare class Invalid extends ServiceError {}
+export declare class DimensionMismatch extends Invalid {}
+export declare class QuotaReached extends ServiceError {}
+export declare class Unavailable extends ServiceError {}
+export declare class StoreFull extends Unavailable {}
+
+/** The class of a code; a code of a newer service is a ServiceError. */
+export declare const BY_CODE: Record<string, typeof ServiceError>;

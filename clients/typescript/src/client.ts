@@ -1,0 +1,195 @@
+// The calls, and when one is sent again: if it never left, or if a second one does no harm.
+
+import { BY_CODE, ConnectionFailed, Forbidden, InvalidArgument, RewardRejected, ServiceError, TimedOut, UnexpectedAnswer } from "./errors.ts";
+import type { Activation, Choice, ChooseOptions, ClientOptions, Receipt, Reward, RewardOptions } from "./types.ts";
+
+const IDENTIFIER = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/;
+const TRY_LATER = new Set([429, 502, 503, 504]);
+// What Node says of a request that never left. A browser does not tell.
+const NEVER_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
+const CHOICE = ["decision", "arms", "policy", "learner_version", "catalogue_version", "exact"];
+const RECEIPT = ["accepted", "duplicate", "rejected"];
+const ACTIVATION = ["activated", "duplicate", "rejected"];
+// In one request; the service takes ten times as many rewards.
+const MOST = 1000;
+
+interface Call {
+  method: string;
+  path: string;
+  body?: unknown;
+  /** The fields that the answer must have. */
+  fields: string[];
+  /** A second one does no harm. */
+  safe: boolean;
+  keepalive?: boolean;
+}
+
+export class Client {
+  readonly url: string;
+  #options: ClientOptions;
+  #retry: { attempts: number; firstWaitMs: number; longestWaitMs: number; totalMs: number };
+  // By bandit: whether a choice matters that nobody saw, and of which version that is known.
+  #matters = new Map<string, { matters: boolean; version: number | null }>();
+
+  constructor(url: string, options: ClientOptions = {}) {
+    if (!/^https?:\/\/[^\s?#]+$/.test(url)) throw new InvalidArgument("url must be the address of a service, http://host:port");
+    this.url = url.replace(/\/+$/, "");
+    this.#options = options;
+    this.#retry = { attempts: 6, firstWaitMs: 100, longestWaitMs: 10_000, totalMs: 30_000, ...options.retry };
+  }
+
+  /** Choose up to k arms, the best first. */
+  async choose(bandit: string, options: ChooseOptions = {}): Promise<Choice> {
+    if (!IDENTIFIER.test(bandit)) throw new InvalidArgument("bandit must be letters, digits and . _ : - (at most 128)");
+    const path = `/v1/bandits/${bandit}`;
+    const { once, ...body } = options;
+    if ((once ?? (await this.#isMattering(bandit, path))) && body.event_id == null) body.event_id = eventId();
+    const safe = body.event_id != null || this.#matters.get(bandit)?.matters === false;
+    const choice = await this.#send<Choice>({ method: "POST", path: `${path}/choose`, body, fields: CHOICE, safe });
+    for (const arm of choice.arms) arm.pinned ??= false;
+    const version = this.#matters.get(bandit)?.version;
+    if (version != null && choice.bandit_version != null && version !== choice.bandit_version) this.#matters.delete(bandit);
+    return choice;
+  }
+
+  /** Reward a decision. It counts once, however often it is sent. Throws RewardRejected. */
+  async reward(decision: string, options: RewardOptions = {}): Promise<Receipt> {
+    const { wait, ...rest } = options;
+    const receipt = await this.rewardBatch([{ decision, ...rest, value: rest.value ?? 1 }], { wait });
+    if (receipt.rejected[0]) throw new RewardRejected(receipt.rejected[0].code);
+    return receipt;
+  }
+
+  /** Reward many decisions; each is accepted, a duplicate, or rejected with a code. */
+  async rewardBatch(rewards: Reward[], options: { wait?: boolean; keepalive?: boolean } = {}): Promise<Receipt> {
+    rewards.forEach((each, place) => {
+      if (!Number.isFinite(each.value)) throw new InvalidArgument(`reward ${place}: value must be a finite number`);
+    });
+    const path = `/v1/rewards${options.wait ? "?wait=applied" : ""}`;
+    const total: Receipt = { accepted: 0, duplicate: 0, rejected: [] };
+    for (let first = 0; first < rewards.length; first += MOST) {
+      const body = { rewards: rewards.slice(first, first + MOST) };
+      const { keepalive } = options;
+      const part = await this.#send<Receipt>({ method: "POST", path, body, fields: RECEIPT, safe: true, keepalive });
+      total.accepted += part.accepted;
+      total.duplicate += part.duplicate;
+      total.rejected.push(...part.rejected.map(({ index, code }) => ({ index: first + index, code })));
+    }
+    return total;
+  }
+
+  /** Say that decisions were shown which were made with `activate: false`. */
+  async activate(decisions: string[]): Promise<Activation> {
+    const total: Activation = { activated: 0, duplicate: 0, rejected: [] };
+    for (let first = 0; first < decisions.length; first += MOST) {
+      const body = { decisions: decisions.slice(first, first + MOST) };
+      const call = { method: "POST", path: "/v1/decisions/activate", body, fields: ACTIVATION, safe: true };
+      const part = await this.#send<Activation>(call);
+      total.activated += part.activated;
+      total.duplicate += part.duplicate;
+      total.rejected.push(...part.rejected.map(({ index, code }) => ({ index: first + index, code })));
+    }
+    return total;
+  }
+
+  /** Asked for once; taken for granted where the key may not know, and in a page, which may not ask. */
+  async #isMattering(bandit: string, path: string): Promise<boolean> {
+    if ("document" in globalThis) return true;
+    let known = this.#matters.get(bandit);
+    if (!known) {
+      try {
+        const found = await this.#send<any>({ method: "GET", path, fields: ["reward"], safe: true });
+        known = { matters: found.reward.wait_s != null || found.explore != null, version: found.version ?? null };
+      } catch (error) {
+        if (!(error instanceof Forbidden)) throw error;
+        known = { matters: true, version: null };
+      }
+      this.#matters.set(bandit, known);
+    }
+    return known.matters;
+  }
+
+  async #send<T>(call: Call): Promise<T> {
+    const retry = this.#retry;
+    const began = Date.now();
+    for (let failures = 1; ; failures++) {
+      let error: Error;
+      let again = call.safe;
+      let wait = 0;
+      try {
+        const response = await this.#fetch(call);
+        const text = await response.text();
+        if (response.ok) return this.#read<T>(call, response, text);
+        error = this.#refusal(call, response, text);
+        const after = response.headers.get("retry-after");
+        again &&= TRY_LATER.has(response.status) && (response.status !== 429 || after !== null);
+        wait = after !== null && /^\d+$/.test(after) ? 1000 * Number(after) : 0;
+      } catch (failure) {
+        if (failure instanceof UnexpectedAnswer) throw failure;
+        error = this.#broken(call, failure);
+        again ||= NEVER_SENT.has((failure as any)?.cause?.code);
+      }
+      if (!again || failures >= retry.attempts || Date.now() - began > retry.totalMs || wait > retry.longestWaitMs) throw error;
+      const most = Math.min(retry.firstWaitMs * 2 ** (failures - 1), retry.longestWaitMs);
+      await new Promise((done) => setTimeout(done, wait + Math.random() * most));
+    }
+  }
+
+  #fetch(call: Call): Promise<Response> {
+    const headers: Record<string, string> = {};
+    if (call.body !== undefined) headers["content-type"] = "application/json";
+    if (this.#options.key) headers["authorization"] = `Bearer ${this.#options.key}`;
+    const { fetch = globalThis.fetch, timeoutMs = 10_000 } = this.#options;
+    return fetch(this.url + call.path, {
+      method: call.method,
+      headers,
+      body: call.body === undefined ? undefined : JSON.stringify(call.body),
+      keepalive: call.keepalive ?? false,
+      credentials: "omit",
+      redirect: "manual",
+      signal: AbortSignal.timeout(timeoutMs),
+    });
+  }
+
+  #read<T>(call: Call, response: Response, text: string): T {
+    let found: any;
+    try {
+      found = JSON.parse(text);
+    } catch {}
+    if (typeof found !== "object" || found === null) throw this.#noService(call, response);
+    const missing = call.fields.find((name) => !(name in found));
+    if (missing) {
+      throw new UnexpectedAnswer(`${named(call)}: the answer of ${this.url} lacks the field ${missing}; is the service of another version?`);
+    }
+    return found;
+  }
+
+  #refusal(call: Call, response: Response, text: string): Error {
+    try {
+      const problem = JSON.parse(text);
+      if (typeof problem.code === "string") return new (BY_CODE[problem.code] ?? ServiceError)(named(call), response.status, problem);
+    } catch {}
+    return this.#noService(call, response);
+  }
+
+  #noService(call: Call, response: Response): UnexpectedAnswer {
+    const there = response.headers.get("location");
+    const kind = (response.headers.get("content-type") ?? "nothing").split(";")[0];
+    const what = there ? `sends on to ${there}` : `answers ${response.status} with ${kind}`;
+    return new UnexpectedAnswer(`${named(call)}: ${this.url} ${what}; is this the address of a Shortlist service?`);
+  }
+
+  #broken(call: Call, failure: any): ConnectionFailed {
+    if (failure?.name === "TimeoutError") return new TimedOut(`${named(call)}: ${this.url} did not answer in time`, { cause: failure });
+    const why = String(failure?.cause?.code ?? failure?.message ?? failure).replace(/\s+/g, " ");
+    return new ConnectionFailed(`${named(call)}: ${this.url} cannot be reached, or the connection broke (${why})`, { cause: failure });
+  }
+}
+
+function named(call: Call): string {
+  return `${call.method} ${call.path.split("?")[0]}`;
+}
+
+function eventId(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

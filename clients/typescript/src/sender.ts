@@ -1,0 +1,154 @@
+// Rewards in the background: none is lost while the page or process lives, and in a page none when it is left.
+//
+// A reward is kept (in localStorage, in a page) until the service has answered for it. When the page is hidden, what is
+// left goes at once by requests that outlive the page. What was not answered for is sent again on the next page: a reward
+// counts once, however often it is sent.
+
+import { Client } from "./client.ts";
+import { Invalid, InvalidArgument } from "./errors.ts";
+import type { Keep, Receipt, Reward, RewardOptions, SenderOptions } from "./types.ts";
+
+// Browsers let all requests that outlive their page have 64 KiB together.
+const KEEPALIVE_CHARS = 60_000;
+
+export class RewardSender {
+  #client: Client;
+  #waiting: Reward[] = [];
+  #batch: number;
+  #buffer: number;
+  #everyMs: number;
+  #keep: Keep | null;
+  #name: string;
+  #onRejected: (reward: Reward, code: string) => void;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #sending: Promise<void> | undefined;
+  #gone = new Set<Reward>(); // sent by requests that outlive the page, and not answered for
+  #leave = () => {
+    if (document.visibilityState === "hidden") this.#sendBeforeTheEnd();
+  };
+
+  constructor(client: Client, options: SenderOptions = {}) {
+    this.#client = client;
+    this.#batch = options.batch ?? 100;
+    this.#buffer = options.buffer ?? 10_000;
+    this.#everyMs = options.everyMs ?? 1000;
+    this.#keep = options.keep === undefined ? storage() : options.keep;
+    this.#name = `shortlist ${client.url}`;
+    this.#onRejected = options.onRejected ?? (() => {});
+    this.#waiting = this.#kept();
+    if (this.#waiting.length) this.#later(0);
+    globalThis.document?.addEventListener("visibilitychange", this.#leave);
+    globalThis.window?.addEventListener("pagehide", this.#sendBeforeTheEnd);
+  }
+
+  /** How many rewards the service has not answered for. */
+  get waiting(): number {
+    return this.#waiting.length;
+  }
+
+  /** Reward a decision soon. Throws InvalidArgument when too many wait: then this one is not taken. */
+  add(decision: string, options: Omit<RewardOptions, "wait"> = {}): void {
+    const { value = 1, arm, reward_id } = options;
+    if (!Number.isFinite(value)) throw new InvalidArgument("value must be a finite number");
+    if (this.#waiting.length >= this.#buffer) throw new InvalidArgument(`${this.#buffer} rewards wait already`);
+    this.#waiting.push({ decision, value, arm, reward_id });
+    this.#remember();
+    this.#later(this.#waiting.length >= this.#batch ? 0 : this.#everyMs);
+  }
+
+  /** Send all that wait. Rejects with the error of the batch that cannot be sent; it waits on. */
+  async flush(): Promise<void> {
+    while (this.#waiting.length || this.#sending) await (this.#sending ?? this.#sendOne());
+  }
+
+  /** Send all that wait, and end. */
+  async close(): Promise<void> {
+    globalThis.document?.removeEventListener("visibilitychange", this.#leave);
+    globalThis.window?.removeEventListener("pagehide", this.#sendBeforeTheEnd);
+    try {
+      await this.flush();
+    } finally {
+      clearTimeout(this.#timer);
+    }
+  }
+
+  #later(ms: number): void {
+    if (this.#timer !== undefined && ms > 0) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      // A failure is tried again; flush tells of it.
+      (this.#sending ?? this.#sendOne()).catch(() => {}).then(() => {
+        if (this.#waiting.length) this.#later(this.#everyMs);
+      });
+    }, ms);
+  }
+
+  #sendOne(): Promise<void> {
+    const batch = this.#waiting.slice(0, this.#batch);
+    this.#sending = this.#client
+      .rewardBatch(batch)
+      .then((receipt) => this.#settle(batch, receipt), (error) => this.#refuse(batch, error))
+      .finally(() => (this.#sending = undefined));
+    return this.#sending;
+  }
+
+  /** The service has answered for these. */
+  #settle(batch: Reward[], receipt: Receipt): void {
+    const done = new Set(batch);
+    this.#waiting = this.#waiting.filter((each) => !done.has(each));
+    this.#remember();
+    for (const { index, code } of receipt.rejected) this.#onRejected(batch[index], code);
+  }
+
+  /** Rewards that the error names are rejected, the others stay. */
+  #refuse(batch: Reward[], error: unknown): void {
+    const places = error instanceof Invalid ? error.errors.map((each) => each.loc[2]) : [];
+    const wrong = new Set(places.filter((place) => typeof place === "number").map((place) => batch[place as number]));
+    if (!wrong.size) throw error;
+    this.#waiting = this.#waiting.filter((each) => !wrong.has(each));
+    this.#remember();
+    for (const each of wrong) this.#onRejected(each, "invalid");
+  }
+
+  #sendBeforeTheEnd = () => {
+    const batch: Reward[] = [];
+    let chars = 0;
+    for (const each of this.#waiting) {
+      chars += JSON.stringify(each).length + 1;
+      if (chars > KEEPALIVE_CHARS) break; // the rest is kept for the next page
+      if (!this.#gone.has(each)) batch.push(each);
+    }
+    if (!batch.length) return;
+    for (const each of batch) this.#gone.add(each);
+    this.#client
+      .rewardBatch(batch, { keepalive: true })
+      .then((receipt) => this.#settle(batch, receipt))
+      .catch(() => {}) // they are sent again
+      .finally(() => batch.forEach((each) => this.#gone.delete(each)));
+  };
+
+  #kept(): Reward[] {
+    try {
+      const found = JSON.parse(this.#keep?.getItem(this.#name) ?? "[]");
+      return Array.isArray(found) ? found.filter((each) => typeof each?.decision === "string" && Number.isFinite(each.value)) : [];
+    } catch {
+      return [];
+    }
+  }
+
+  #remember(): void {
+    try {
+      if (this.#waiting.length) this.#keep?.setItem(this.#name, JSON.stringify(this.#waiting));
+      else this.#keep?.removeItem(this.#name);
+    } catch {} // it is full, or not allowed: the rewards are still in memory
+  }
+}
+
+function storage(): Keep | null {
+  try {
+    return globalThis.document ? globalThis.localStorage : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,153 @@
+// What calls take and give. Fields have the names of the REST contract; a test holds them to /openapi.json.
+// This file has types alone: the build ships it as it is, as declarations.
+
+/** A metadata filter in the language of MongoDB's queries: {price: {$lte: 20}}. */
+export type Filter = Record<string, unknown>;
+
+/** The context of a choice: numbers, or named fields. */
+export type Context = number[] | Record<string, number | string | null>;
+
+export interface Pin {
+  arm: string;
+  /** From 1. */
+  place: number;
+}
+
+export interface AtMost {
+  field: string;
+  count: number;
+}
+
+export interface Rules {
+  pin?: Pin[];
+  at_most?: AtMost[];
+}
+
+export interface ChooseRequest {
+  /** Who is asked for: needed by bandits of scope per_key, and refused by others. */
+  key?: string | null;
+  /** How many arms. */
+  k?: number;
+  exclude?: string[];
+  /** The same event is the same decision. The client makes one up where that matters. */
+  event_id?: string | null;
+  seed?: number | null;
+  /** False: the decision counts only once it is activated. */
+  activate?: boolean;
+  baseline?: string | null;
+  filter?: Filter | null;
+  rules?: Rules | null;
+  context?: Context | null;
+}
+
+export interface ChosenArm {
+  id: string;
+  score: number;
+  /** The probability of this arm given those before it, where the policy knows it. */
+  propensity?: number | null;
+  /** It stands here because of a rule. */
+  pinned: boolean;
+}
+
+export interface Choice {
+  /** What the choice is rewarded with. */
+  decision: string;
+  /** The best first. */
+  arms: ChosenArm[];
+  policy: string;
+  learner_version: number;
+  catalogue_version: number;
+  /** Every eligible arm was compared. */
+  exact: boolean;
+  stale_s?: number | null;
+  eligible?: number | null;
+  bandit_version?: number | null;
+  group?: string | null;
+}
+
+export interface Reward {
+  decision: string;
+  value: number;
+  /** Which arm, where the choice had several. */
+  arm?: string | null;
+  /** For bandits that add up rewards: which reward this is. */
+  reward_id?: string | null;
+}
+
+export interface Rejected {
+  /** Place in the batch, from 0. */
+  index: number;
+  code: string;
+}
+
+export interface Receipt {
+  accepted: number;
+  /** What was there before: after a lost answer, what the first attempt sent. */
+  duplicate: number;
+  rejected: Rejected[];
+}
+
+export interface Activation {
+  activated: number;
+  duplicate: number;
+  rejected: Rejected[];
+}
+
+/** How often and when a call that failed is sent again. */
+export interface Retry {
+  /** 1: nothing is sent again. Default: 6. */
+  attempts?: number;
+  /** The first pause is a random part of this; it doubles every time. Default: 100. */
+  firstWaitMs?: number;
+  /** No pause is longer; a service that asks for a longer one is not waited for. Default: 10000. */
+  longestWaitMs?: number;
+  /** After this time no further attempt begins. Default: 30000. */
+  totalMs?: number;
+}
+
+export interface ClientOptions {
+  /** An API key. In a page: one of scopes choose and reward alone. */
+  key?: string;
+  /** How long each attempt may take. Default: 10000. */
+  timeoutMs?: number;
+  retry?: Retry;
+  /** In place of the global fetch. */
+  fetch?: typeof fetch;
+}
+
+export interface ChooseOptions extends ChooseRequest {
+  /**
+   * An answer that is lost on the way is asked for again, and is the same decision. Default: where that matters, for
+   * bandits that count a decision without reward (wait_s) or take turns with new keys (explore). In a page: always.
+   */
+  once?: boolean;
+}
+
+export interface RewardOptions {
+  /** Default: 1. */
+  value?: number;
+  arm?: string;
+  reward_id?: string;
+  /** Return when the reward is learned. */
+  wait?: boolean;
+}
+
+/** What keeps rewards that are not sent yet: localStorage, or anything like it. */
+export interface Keep {
+  getItem(name: string): string | null;
+  setItem(name: string, value: string): void;
+  removeItem(name: string): void;
+}
+
+export interface SenderOptions {
+  /** So many are sent together. Default: 100. */
+  batch?: number;
+  /** So many are held at most; `add` throws beyond. Default: 10000. */
+  buffer?: number;
+  /** How long a reward waits for others, and how long after a failure it is tried again. Default: 1000. */
+  everyMs?: number;
+  /** Where rewards are kept until the service has answered for them. Default: localStorage, in a page; null: nowhere. */
+  keep?: Keep | null;
+  /** Called with every reward that the service refuses, and its code. */
+  onRejected?: (reward: Reward, code: string) => void;
+}

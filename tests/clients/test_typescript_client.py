@@ -1,0 +1,212 @@
+"""The TypeScript client, in Node: the shared cases, a real service, lost replies, and what it must have."""
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dropping_proxy import DroppingProxy
+from node import CLIENT as HOME
+from node import build, node
+from service_process import Service, serving
+from waiting import wait_until
+
+from app.runtime.application import create_app
+from app.settings import Settings
+from shortlist_client import Client
+from shortlist_client.errors import BY_CODE
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent / "typescript"
+CASES = ROOT / "clients/cases/cases.json"
+CALLS = {"choose", "reward", "reward_batch", "activate"}
+NAMES = [case["name"] for case in json.loads(CASES.read_text("utf-8")) if case["call"] in CALLS]
+MOST_BYTES = 6_000
+DROPPED = 1 / 12
+MANY = [5_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])]
+
+# Each type of the client and the schema that it stands for.
+SCHEMAS = {
+    "ChooseRequest": "ChooseBody",
+    "Rules": "RulesBody",
+    "Pin": "PinBody",
+    "AtMost": "AtMostBody",
+    "Choice": "ChoiceView",
+    "ChosenArm": "ChosenArmView",
+    "Reward": "RewardItem",
+    "Receipt": "ReceiptView",
+    "Rejected": "RejectedView",
+    "Activation": "ActivationView",
+}
+# Calls and the paths that they lead to; the client has no other.
+PATHS = {
+    ("get", "/v1/bandits/{bandit}"),
+    ("post", "/v1/bandits/{bandit}/choose"),
+    ("post", "/v1/rewards"),
+    ("post", "/v1/decisions/activate"),
+}
+DOCUMENT = create_app(Settings(redis_url="redis://127.0.0.1:1", data_dir=Path("/nowhere"))).openapi()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("client"))
+
+
+@pytest.fixture(scope="module")
+def module(built: Path) -> Path:
+    return built / "index.js"
+
+
+@pytest.fixture(scope="module")
+def outcome(module: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads(node(HERE / "cases.mjs", module, CASES))
+    return found
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("typescript")) as service:
+        with Client(service.url) as client:
+            client.put_catalogue("c", dim=2)
+            client.upsert_arms("c", [[1.0, 0.0], [0.0, 1.0]], ids=["a", "b"])
+        yield service
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shared_case(outcome: dict[str, str], name: str):
+    assert outcome[name] == ""
+
+
+def test_it_runs_every_case_of_its_calls(outcome: dict[str, str]):
+    assert list(outcome) == NAMES
+    assert len(NAMES) > 30
+
+
+def test_a_session(module: Path, service: Service):
+    with Client(service.url) as client:
+        client.put_bandit("home", catalogue="c", policy="sub_ts", scope="per_key")
+    assert node(HERE / "session.mjs", module, service.url) == "done\n"
+    with Client(service.url) as client:
+        wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
+        assert client.get_learner("home", "user-42").observations == 2
+
+
+def test_the_readme_runs(module: Path, service: Service, tmp_path: Path):
+    with Client(service.url) as client:
+        client.put_bandit("home", catalogue="c", policy="sub_ts", scope="per_key")
+    found = re.search(r"```js\n(.*?)```", (HOME / "README.md").read_text(), re.DOTALL)
+    assert found
+    script = found[1].replace("@shortlist/client", module.as_uri())
+    assert "http://127.0.0.1:8080" in script
+    path = tmp_path / "readme.mjs"
+    path.write_text(script.replace("http://127.0.0.1:8080", service.url))
+    assert sorted(re.findall("[ab]", node(path))) == ["a", "b"]
+
+
+@pytest.mark.parametrize("count", MANY)
+def test_rewards_through_a_connection_that_loses_replies(module: Path, service: Service, count: int):
+    """None is lost, none counts twice."""
+    with Client(service.url) as client:
+        if any(bandit.id == "b" for bandit in client.bandits()):
+            client.delete_bandit("b")
+        client.put_bandit("b", catalogue="c", policy="sub_ts")
+        decisions = [c.decision for c in client.choose_batch("b", ({} for _ in range(count))).results]
+        with DroppingProxy(service.port, seed=1) as proxy:
+            proxy.drop = DROPPED
+            url = f"http://127.0.0.1:{proxy.port}"
+            said = node(HERE / "rewards.mjs", module, url, given="\n".join(decisions), timeout_s=1_000)
+            assert proxy.dropped > 0
+        assert json.loads(said) == {"count": count, "rejected": []}
+        wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
+        assert client.get_learner("b").observations == count
+
+
+def test_it_is_small_and_needs_nothing(built: Path):
+    sources = {path.name: path.read_bytes() for path in built.glob("*.js")}
+    assert sum(len(gzip.compress(source, mtime=0)) for source in sources.values()) <= MOST_BYTES
+    imported = {name for source in sources.values() for name in re.findall(rb'from "(.*?)"', source)}
+    assert {name.decode() for name in imported} <= {f"./{name}" for name in sources}
+    package = json.loads((HOME / "package.json").read_text())
+    assert not any("ependencies" in field for field in package)
+    assert package["type"] == "module"
+
+
+def test_the_types_have_the_fields_of_the_service():
+    text = (HOME / "src/types.ts").read_text()
+    for name, schema_name in SCHEMAS.items():
+        schema = DOCUMENT["components"]["schemas"][schema_name]
+        found = fields_of(text, name)
+        assert found.keys() == schema["properties"].keys(), name
+        needed = {field for field, optional in found.items() if not optional}
+        filled = {"pinned"} if name == "ChosenArm" else set()  # by the client, for older services
+        assert needed - filled == set(schema.get("required", ())), name
+
+
+def fields_of(text: str, name: str) -> dict[str, bool]:
+    """The fields of an interface, and whether they may be missing."""
+    match = re.search(rf"^export interface {name} \{{\n(.*?)^\}}", text, re.MULTILINE | re.DOTALL)
+    assert match, name
+    return {field: bool(mark) for field, mark in re.findall(r"^  (\w+)(\?)?: ", match[1], re.MULTILINE)}
+
+
+def test_the_walk_sees_what_is_missing():
+    assert fields_of("export interface A {\n  /** One: two. */\n  b?: string;\n  c: string;\n}\n", "A") == {
+        "b": True,
+        "c": False,
+    }
+
+
+def test_every_path_is_one_of_the_service():
+    source = (HOME / "src/client.ts").read_text()
+    assert set(re.findall(r'[`"](/v1/[a-z/]+)', source)) == {
+        "/v1/bandits/",
+        "/v1/rewards",
+        "/v1/decisions/activate",
+    }
+    assert "`${path}/choose`" in source
+    assert all(method in DOCUMENT["paths"][path] for method, path in PATHS)
+
+
+def test_the_declarations_are_those_of_the_code(module: Path, tmp_path: Path):
+    """Names of what is exported, what each class extends, and its members; no compiler is at hand here."""
+    script = """
+      const found = {};
+      for (const [name, value] of Object.entries(await import(process.argv[1]))) {
+        found[name] = typeof value !== "function" ? null : {
+          of: Object.getPrototypeOf(value).name,
+          members: Object.getOwnPropertyNames(value.prototype).filter((each) => each !== "constructor"),
+        };
+      }
+      console.log(JSON.stringify(found));
+    """
+    code: dict[str, Any] = json.loads(node("--input-type=module", "--eval", script, module.as_uri()))
+    text = (HOME / "index.d.ts").read_text()
+    told: dict[str, Any] = dict.fromkeys(re.findall(r"^export declare const (\w+)", text, re.MULTILINE))
+    classes = re.findall(
+        r"^export declare class (\w+)(?: extends (\w+))? \{(\}|.*?^\})", text, re.MULTILINE | re.DOTALL
+    )
+    for name, base, body in classes:
+        members = re.findall(r"^  (?:get )?(\w+)\(", body, re.MULTILINE)
+        told[name] = {"of": base, "members": [each for each in members if each != "constructor"]}
+    assert {name: each and {**each, "members": sorted(each["members"])} for name, each in code.items()} == {
+        name: each and {**each, "members": sorted(each["members"])} for name, each in told.items()
+    }
+
+
+def test_the_errors_are_those_of_the_python_client():
+    text = (HOME / "src/errors.ts").read_text()
+    assert dict(re.findall(r"^  (\w+): (\w+),$", text, re.MULTILINE)) == {
+        code: kind.__name__ for code, kind in BY_CODE.items()
+    }
+
+
+def test_the_sources_run_without_a_build():
+    """Node strips the types by itself."""
+    script = (
+        f"import {{ Client }} from {json.dumps((HOME / 'src/index.ts').as_uri())}; new Client('http://a')"
+    )
+    node("--input-type=module", "--eval", script)

@@ -1,0 +1,22 @@
+// node session.mjs MODULE URL: the first session of a user, against a real service.
+
+import assert from "node:assert/strict";
+import { pathToFileURL } from "node:url";
+
+const { Client, NotFound, RewardRejected, RewardSender } = await import(pathToFileURL(process.argv[2]));
+const client = new Client(process.argv[3]);
+const choice = await client.choose("home", { key: "user-42", k: 2, filter: { id: { $exists: false } } });
+assert.equal(choice.arms.length, 2);
+assert.deepEqual(await client.reward(choice.decision, { arm: choice.arms[0].id, wait: true }), { accepted: 1, duplicate: 0, rejected: [] });
+assert.deepEqual(await client.reward(choice.decision, { arm: choice.arms[0].id }), { accepted: 0, duplicate: 1, rejected: [] });
+const later = await client.choose("home", { key: "user-42", activate: false });
+await assert.rejects(client.reward(later.decision), (error) => error instanceof RewardRejected && error.code === "not_activated");
+assert.equal((await client.activate([later.decision])).activated, 1);
+const sender = new RewardSender(client);
+sender.add(later.decision, { value: 0.5 });
+assert.equal(sender.waiting, 1);
+await sender.close();
+assert.equal(sender.waiting, 0);
+await assert.rejects(client.choose("none"), NotFound);
+await assert.rejects(client.choose("home"), { name: "Invalid", status: 422 });
+console.log("done");
