@@ -31,7 +31,15 @@ NOT_RUN = {
 
 # By page and first line: which test runs it.
 RUN_BY = {
+    (
+        "clients/typescript/README.md",
+        'import { Client, RewardSender } from "@shortlist/client";',
+    ): "tests/clients/test_typescript_client.py",
     ("README.md", "$ URL=${URL:-http://127.0.0.1:8080}"): "tests/examples/test_quickstart.py",
+    (
+        "docs/files.md",
+        "$ shortlist import films films.parquet more.csv --url http://127.0.0.1:8080 --key sl_…",
+    ): "tests/files/test_files.py",
 }
 
 
