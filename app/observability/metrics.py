@@ -72,6 +72,15 @@ class Metrics:
             "Logged decisions on which a policy was evaluated.",
             registry=registry,
         )
+        self.group_decisions = Counter(
+            "shortlist_group_decisions",
+            "Decisions that are to be logged, of bandits with a holdout.",
+            ["group"],
+            registry=registry,
+        )
+        self.group_rewards = Counter(
+            "shortlist_group_rewards", "Rewards accepted for such decisions.", ["group"], registry=registry
+        )
         self.learners = Gauge("shortlist_cached_learners", "Learners in memory.", registry=registry)
         self.learner_bytes = Gauge("shortlist_cached_learner_bytes", "Memory they take.", registry=registry)
         self.arms = Gauge("shortlist_arms", "Arms of all catalogues.", registry=registry)

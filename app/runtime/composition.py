@@ -142,6 +142,7 @@ class Service:
             sync=self.sync,
             token_ttl_ms=token_ttl_ms,
             rows=self.rows,
+            grouped=lambda group: metrics.group_decisions.labels(group).inc(),
         )
         entries = RewardEntries(
             self.catalogues,
@@ -269,6 +270,8 @@ class Service:
     def _received(self, receipt: Receipt) -> None:
         self._accepted.inc(receipt.accepted)
         self._duplicate.inc(receipt.duplicate)
+        for group, count in receipt.rewarded.items():
+            self.metrics.group_rewards.labels(group).inc(count)
         for _, code in receipt.rejected:
             self.metrics.rewards.labels(code).inc()
 

@@ -84,7 +84,7 @@ class _Made:
 
 
 class Choosing:
-    """The decisions of all bandits."""
+    """The decisions of all bandits. ``grouped`` is told the group of each that is logged, for metrics."""
 
     def __init__(
         self,
@@ -96,9 +96,11 @@ class Choosing:
         sync: Sync,
         token_ttl_ms: int,
         rows: RowBuffer,
+        grouped: Callable[[str], None],
     ) -> None:
         self._store = store
         self._rows = rows
+        self._grouped = grouped
         self._tools = tools
         self._signer = signer
         self._decisions = decisions
@@ -191,6 +193,8 @@ class Choosing:
         part = None
         if logged and seed is not None:
             part = log_part(request, ask, selection, seed=seed, group=group)
+            if group is not None:
+                self._grouped(group)
         decision = self._decision(ask, selection, ids, decision_id, part, deferred=not request.activate)
         raw = self._signer.sign_raw(decision)
         choice = _answer(ask, selection, ids, text_of(raw), group=group, stale_s=stale_s)

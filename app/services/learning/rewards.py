@@ -26,13 +26,19 @@ APPEND_BATCH = 500
 
 @dataclass(slots=True)
 class Receipt:
-    """What became of a batch; ``positions`` are the last entries, per partition, to wait for."""
+    """What became of a batch; ``positions`` are the last entries, per partition, to wait for.
+
+    ``groups``: of those rewards whose decision is logged with one, by their place in the batch. ``rewarded``
+    counts those that were accepted.
+    """
 
     accepted: int = 0
     duplicate: int = 0
     rejected: list[tuple[int, RejectCode]] = field(default_factory=list)
     positions: dict[int, str] = field(default_factory=dict)
     applied: bool = False
+    groups: dict[int, str] = field(default_factory=dict)
+    rewarded: dict[str, int] = field(default_factory=dict)
 
 
 class RewardsStore(RewardLog, WaitingDecisions, LearnerTraces, Protocol):
@@ -77,6 +83,8 @@ class Rewards:
                 receipt.rejected.append((position, refusal.code))
             else:
                 writes.append((position, write))
+                if decision.logged is not None and decision.logged.group is not None:
+                    receipt.groups[position] = decision.logged.group
                 if decision.deferred:
                     deferred[position] = decision
         if deferred:
@@ -151,5 +159,7 @@ def _count(receipt: Receipt, partition: int, position: int, outcome: Appended) -
     receipt.positions[partition] = outcome.entry_id
     if outcome.status == "accepted":
         receipt.accepted += 1
+        if (group := receipt.groups.get(position)) is not None:
+            receipt.rewarded[group] = receipt.rewarded.get(group, 0) + 1
     else:
         receipt.duplicate += 1
