@@ -28,6 +28,7 @@ BENCHMARKS = {
     "kcenter": "k representative points: sampled coordinates against vectorised exact greedy",
     "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
     "context": "decisions in a context: time, regret, learning; films for new users beside peers (--data)",
+    "export": "the decision log as NDJSON and Parquet: rows a second, memory",
     "churn": "queries while 200 % of the arms are replaced",
     "filters": "searches among the arms that a filter lets in, beside numpy; churn; memory",
     "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
@@ -184,6 +185,12 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     _remote(export)
     export.set_defaults(run=_export)
 
+    explain = commands.add_parser("explain", help="say why a logged decision showed these arms")
+    explain.add_argument("decision", metavar="DECISION", help="its token")
+    explain.add_argument("--bandit", required=True, metavar="NAME", help="whose decision it is")
+    _remote(explain)
+    explain.set_defaults(run=_explain)
+
 
 def _flags(parser: argparse.ArgumentParser, *names: str) -> None:
     for name in names:
@@ -281,6 +288,14 @@ def _export(parsed: argparse.Namespace) -> None:
 
     with closing(Service(parsed.url, parsed.key)) as service:
         print(getattr(exporting, EXPORTS[parsed.what])(service, parsed.name, parsed.out))
+
+
+def _explain(parsed: argparse.Namespace) -> None:
+    from app.files.explaining import explain  # noqa: PLC0415 - as above
+    from app.files.service import Service  # noqa: PLC0415 - as above
+
+    with closing(Service(parsed.url, parsed.key)) as service:
+        print(explain(service, parsed.bandit, parsed.decision))
 
 
 def _bench(parsed: argparse.Namespace) -> int:

@@ -183,8 +183,10 @@ ARROWS = {
         "services/bandits",
         "services/catalogues",
         "services/choosing",
+        "services/decision_log",
         "services/formats",
         "services/learning",
+        "services/measuring",
         "filters",
         "algorithms",
         "indexes",
@@ -192,7 +194,7 @@ ARROWS = {
         "progress",
         "errors",
     },
-    "files": {"progress", "errors"},
+    "files": {"measurement", "progress", "errors"},
     "cli": {"files", "runtime", "settings", "errors"},
 }
 PURE = {

@@ -156,7 +156,7 @@ class Service:
         self.forgetting = Forgetting(store, workers, [self.elimination], token_ttl_ms=token_ttl_ms)
         self.centers = self._closed_at_stop(CatalogueCenters(self.filtered))
         self.reports = Reports(self.bandits, self.decision_log)
-        self.exports = Exports(self.decision_log)
+        self.exports = self._closed_at_stop(Exports(self.decision_log))
         self.explanations = Explanations(self.bandits, self.decision_log, self.choosing)
         campaign_bytes = settings.campaign_cache_mb << 20
         self.center_campaigns: CenterCampaigns = self._closed_at_stop(

@@ -1,12 +1,14 @@
 """The decision log as a file, streamed: its memory does not grow with the number of rows.
 
-Rows are encoded in threads, a portion at a time, so that other requests are answered meanwhile.
+Rows are encoded in a thread, a portion at a time, so that other requests are answered meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 from typing import Literal, Protocol, get_args
 
@@ -66,23 +68,30 @@ class Exports:
     def __init__(self, log: LogPages) -> None:
         self._log = log
         self._places = Places("exports", running=AT_ONCE, waiting=0)
+        # One thread for all: the memory that Arrow holds back for each thread is several times a row group's.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="exports")
+
+    def close(self) -> None:
+        """Exports that are under way break off."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def stream(
         self, bandit: Bandit, kind: FormatName, *, from_ms: int | None, to_ms: int | None
     ) -> AsyncGenerator[bytes, None]:
         """The file of the decisions made at ``from_ms`` or later and before ``to_ms``, in pieces.
 
-        Whoever stops before its end must close it. Cost: some ten microseconds a row, in threads. Raises
+        Whoever stops before its end must close it. Cost: some ten microseconds a row, in a thread. Raises
         NotInstalled, Unavailable (too many exports at once, the store).
         """
+        run = partial(asyncio.get_running_loop().run_in_executor, self._thread)
         async with self._places.one():
-            encoder = await asyncio.to_thread(_ENCODERS[kind])
+            encoder = await run(_ENCODERS[kind])
             pages = self._log.pages(bandit, from_ms=from_ms, to_ms=to_ms)
             async for page in pages:
                 for portion in portions(page):
-                    if piece := await asyncio.to_thread(encoder.add, portion):
+                    if piece := await run(encoder.add, portion):
                         yield piece
-            if piece := await asyncio.to_thread(encoder.end):
+            if piece := await run(encoder.end):
                 yield piece
 
 

@@ -1,0 +1,70 @@
+"""`shortlist explain`: why a decision showed these arms, as text for a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from app.files.service import Service
+from app.measurement import table
+
+Json = Mapping[str, Any]
+
+REASONS = {
+    "bandit": "the bandit's version of then is no longer kept",
+    "request": "the request was too large to be logged",
+    "warm_up": "the bandit warms up new keys, and whose turn it was is not known any more",
+    "prior": "the pooled prior has no version",
+    "learner": "the learner was rewarded since",
+    "catalogue": "the catalogue was changed since",
+}
+
+
+def explain(service: Service, bandit: str, decision: str) -> str:
+    """The text about one logged decision of a bandit, by its token. Raises ServiceError."""
+    found = service.get("v1", "bandits", bandit, "log", decision)
+    return "\n".join(_lines(bandit, found))
+
+
+def _lines(bandit: str, found: Json) -> Iterator[str]:
+    row, asked = found["row"], found["asked"]
+    when = datetime.fromtimestamp(row["time"] / 1_000, UTC).isoformat(timespec="milliseconds")
+    key = "" if row["key"] is None else f", key {row['key']}"
+    group = "" if row["group"] is None else f", group {row['group']}"
+    yield f"bandit {bandit}{key}: decided at {when} by {row['policy']}{group}"
+    names = ("bandit_version", "learner_version", "catalogue_version")
+    yield ", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in names)
+    for name in ("context", "filter", "eligible"):
+        if row[name] is not None:
+            yield f"{name}: {json.dumps(row[name])}"
+    yield "asked for: " + ("too much to be kept" if asked is None else _asked(asked))
+    yield f"seed {found['seed']}, " + ("of the request" if found["seeded"] else "drawn")
+    yield _repeated(found)
+    yield ""
+    yield table([_arm(arm, row["rewards"]) for arm in row["arms"]])
+    if found["candidates"]:
+        yield ""
+        yield "candidates, of highest estimate first:"
+        yield table(found["candidates"])
+
+
+def _asked(asked: Json) -> str:
+    count = f"{asked['k']} arm" + "s" * (asked["k"] != 1)
+    others = {name: value for name, value in asked.items() if name != "k" and value}
+    return ", ".join([count, *(f"{name} {json.dumps(value)}" for name, value in others.items())])
+
+
+def _repeated(found: Json) -> str:
+    if found["repeated"] is None:
+        return "not made again: " + "; ".join(REASONS.get(name, name) for name in found["changed"])
+    return "made again from the seed: " + ("the same" if found["repeated"] else "another choice")
+
+
+def _arm(arm: Json, rewards: Sequence[Json]) -> dict[str, Any]:
+    came = [
+        f"{each['value']:g}" + " (default)" * each["default"] for each in rewards if each["arm"] == arm["id"]
+    ]
+    shown = {name: arm[name] for name in ("place", "id", "score", "propensity")}
+    return {**shown, "pinned": "yes" if arm["pinned"] else None, "rewards": ", ".join(came) or None}
