@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   ?=
 
-.PHONY: help install serve test test-cluster test-slow lint format demo docs load figures client-ts lock audit clean
+.PHONY: help install serve test test-cluster test-slow mutants lint format demo docs load figures client-ts lock audit clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-slow             the longer statistical and crash runs"
 	@echo "make test-cluster          what goes through the store, on a Redis Cluster (needs redis-server)"
 	@echo "make docs                  the documents as a site: build/site/index.html"
+	@echo "make mutants [AREA=...]    which mistakes in the code would the tests notice? (SAMPLE=n SEED=s for some)"
 	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
 	@echo "make figures [DATA=dir]    the figures of the README, all but those of make load"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
@@ -56,6 +57,15 @@ test-cluster: $(VENV)/.installed-test
 test-slow: $(VENV)/.installed-test $(VENV)/.installed-docs
 	$(BIN)/python -m pytest -m slow
 
+# On a copy of the project, one mutant after the other, behind everything else that the machine does.
+AREA   ?=
+SAMPLE ?=
+SEED   ?=
+
+mutants: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutants]'
+	nice -n 19 $(BIN)/python -m mutation_tests.run $(AREA) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
+
 lint: $(VENV)/.installed-test $(VENV)/.installed-docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -86,7 +96,7 @@ client-ts: $(VENV)/.installed-test
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
-	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[test,docs,load,images,peers,plots,otel]' ./clients/python
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[test,docs,load,mutants,images,peers,plots,otel]' ./clients/python
 	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist --exclude shortlist-client > constraints.txt
 
 audit:

@@ -49,7 +49,7 @@ PARTS = {
         "docs/measurements",
         "load_tests/README",
     ),
-    "The project": ("CONTRIBUTING", "CHANGELOG", "docs/decisions/*"),
+    "The project": ("CONTRIBUTING", "CHANGELOG", "docs/mutants", "docs/decisions/*"),
     "More": ("docs/*",),
 }
 

@@ -186,6 +186,17 @@ def test_bad_decisions_are_named(change, error, name):
     assert [place for place, _ in raised.value.errors] == [(name,)]
 
 
+def test_an_estimator_says_whether_it_needs_a_model_and_how_many_columns_it_sums():
+    bare = Logged(column(0.5), column(0.5), column(1.0))
+    for name, estimator in ESTIMATORS.items():
+        assert estimator.summands(some(9, 3)).shape == (9, 3 * estimator.columns), name
+        if estimator.needs_model:
+            with pytest.raises(InvalidParameter, match="predicted"):
+                estimator.summands(bare)
+        else:
+            assert estimator.summands(bare).shape == (3, estimator.columns), name
+
+
 def test_what_cannot_be_evaluated_is_refused():
     with pytest.raises(InvalidParameter, match="ips, snips, dr"):
         off_policy.start(["ips", "magic"], places=1)

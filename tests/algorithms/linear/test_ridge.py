@@ -141,6 +141,22 @@ def test_collinear_features_and_a_tiny_ridge_never_crash(dim, scale):
             assert found.ridge == strength
 
 
+@pytest.mark.parametrize("dim", [1, 2, 16, 300, 1_024])
+def test_the_floor_is_twice_what_a_factorisation_asks_for(dim):
+    """Higham, Theorem 10.7, for a gram that is itself rounded by at most eps of its largest entry."""
+    largest, eps = 7.0, float(np.finfo(np.float64).eps)
+    gamma = (dim + 1) * eps / 2 / (1 - (dim + 1) * eps / 2)
+
+    def runs_to_its_end(strength):
+        least_eigenvalue = strength - dim * eps * largest
+        return least_eigenvalue >= (strength + largest) * dim * gamma / (1 - gamma)
+
+    gram = np.diag(np.linspace(0.0, largest, dim) if dim > 1 else [largest])
+    floor = ridge.rounding_floor(gram)
+    assert runs_to_its_end(floor / 2)
+    assert not runs_to_its_end(floor / 4)
+
+
 def test_inputs_are_unchanged_and_results_are_new():
     features, values, first = np.ones((2, 3)), np.ones(2), np.ones(2, dtype=bool)
     for array in (features, values, first):

@@ -18,6 +18,26 @@ def drawn(mask, k, rng):
     return draw_distinct(lambda p: mask[p], pool=len(mask), accepted=int(mask.sum()), k=k, rng=rng)
 
 
+class Repeating:
+    """Draws every place of the range that it is asked for in turn, each twice. It remembers the ranges."""
+
+    def __init__(self):
+        self.ranges, self.place = [], 0
+
+    def integers(self, low, high, size):
+        self.ranges.append((low, high))
+        places = low + (self.place + np.arange(size)) // 2 % (high - low)
+        self.place += size
+        return places
+
+
+def test_draws_are_of_the_whole_pool_and_what_was_drawn_before_is_passed_over():
+    rng = Repeating()
+    places = draw_distinct(lambda p: p != 3, pool=7, accepted=6, k=5, rng=rng)
+    assert places.tolist() == [0, 1, 2, 4, 5]
+    assert set(rng.ranges) == {(0, 7)}
+
+
 @settings(derandomize=True, max_examples=200)
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(1, 50), st.integers(0, 99))
 def test_what_is_drawn_is_accepted_and_distinct(mask, k, seed):

@@ -1,0 +1,1 @@
+"""Which mistakes in the code would the tests notice? Mutation testing; see docs/mutants.md."""

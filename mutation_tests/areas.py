@@ -1,0 +1,111 @@
+"""What is mutated, and the tests that should notice: the quick ones first, for a run ends with a failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ALGORITHMS = "app/algorithms"
+TESTS = "tests/algorithms"
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """``sources``: patterns of files that are mutated. ``tests``: what is run, in this order.
+
+    The statistical tests are not among them: a mistake should be noticed by a test that draws nothing.
+
+    ``plugins``: plugins of pytest that the tests need. ``conftest``: whether they need ``tests/conftest.py``,
+    which makes a store; without it a run starts much sooner.
+    """
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+    plugins: tuple[str, ...] = ("pytest_timeout",)
+    conftest: bool = False
+
+    def files(self, root: Path = ROOT) -> list[Path]:
+        """The files that are mutated, as paths below ``root``, in a fixed order."""
+        found = {path.relative_to(root) for pattern in self.sources for path in root.glob(pattern)}
+        return sorted(path for path in found if path.name != "__init__.py")
+
+
+AREAS = {
+    "bounds": Area(
+        (f"{ALGORITHMS}/*.py",),
+        (
+            f"{TESTS}/mips/test_mips_constants.py",
+            f"{TESTS}/test_confidence.py",
+            f"{TESTS}/test_finite_population.py",
+            f"{TESTS}/test_battery.py",
+        ),
+    ),
+    "evaluation": Area(
+        (f"{ALGORITHMS}/evaluation/*.py",),
+        (f"{TESTS}/evaluation",),
+    ),
+    "kcenter": Area(
+        (f"{ALGORITHMS}/kcenter/*.py",),
+        (
+            f"{TESTS}/kcenter/test_kcenter_constants.py",
+            f"{TESTS}/kcenter",
+        ),
+    ),
+    "linear": Area(
+        (f"{ALGORITHMS}/linear/*.py",),
+        (f"{TESTS}/linear",),
+    ),
+    "mips": Area(
+        (f"{ALGORITHMS}/mips/*.py",),
+        (f"{TESTS}/mips/test_mips_constants.py", f"{TESTS}/mips"),
+    ),
+    "sampling": Area(
+        (f"{ALGORITHMS}/sampling/*.py",),
+        (
+            f"{TESTS}/sampling/test_sampler_constants.py",
+            f"{TESTS}/sampling",
+        ),
+    ),
+    "slates": Area(
+        (f"{ALGORITHMS}/slates/*.py",),
+        (
+            f"{TESTS}/slates/test_slate_constants.py",
+            f"{TESTS}/slates",
+        ),
+    ),
+    # The one function that decides what a log says about learners.
+    "fold": Area(
+        ("app/services/learning/fold.py",),
+        (
+            "tests/services/learning",
+            "tests/contracts/test_store_folding.py",
+            "tests/workers/test_reward_ingestion.py",
+        ),
+        plugins=("pytest_timeout", "anyio.pytest_plugin"),
+        conftest=True,
+    ),
+    # What decides that an answer is exact.
+    "exact": Area(
+        tuple(
+            f"app/indexes/{name}.py"
+            for name in (
+                "exact",
+                "exact_overlay",
+                "norm_pruned",
+                "planner",
+                "filter_plan",
+                "filtered_search",
+                "filtered_ways",
+            )
+        ),
+        (
+            "tests/indexes/test_exact_searches.py",
+            "tests/indexes/test_filtered_search.py",
+            "tests/indexes/test_planner.py",
+            "tests/indexes/test_live.py",
+        ),
+        plugins=("pytest_timeout", "anyio.pytest_plugin"),
+        conftest=True,
+    ),
+}
