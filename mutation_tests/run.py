@@ -82,8 +82,8 @@ class Mutant:
 class Equivalent:
     """A change that no test could notice, or that breaks no promise.
 
-    ``line`` is a line of ``file``, with single blanks and none around it; ``becomes`` is what a mutant makes
-    of it, any if None.
+    ``line`` is a line of ``file`` ("*": of any), with single blanks and none around it; ``becomes`` is what a
+    mutant makes of it, any if None.
     """
 
     file: str
@@ -93,7 +93,7 @@ class Equivalent:
 
     def covers(self, mutant: Mutant, source: str) -> bool:
         """Whether it is this mutant."""
-        if (mutant.file, mutant.before) != (self.file, self.line):
+        if self.file not in {"*", mutant.file} or self.line != mutant.before:
             return False
         return self.becomes is None or self.becomes == mutant.after(source)
 
@@ -120,7 +120,9 @@ def mutants(area: str, root: Path) -> Iterator[Mutant]:
         for name in sorted(filter(OPERATORS.fullmatch, plugins.operator_names())):
             operator = plugins.get_operator(name)()
             places = [start for node in nodes for start, _ in operator.mutation_positions(node)]
-            for occurrence, (line, _) in enumerate(places):
+            for occurrence, (line, column) in enumerate(places):
+                if lines[line - 1].startswith("*,", column):
+                    continue  # not a product: what follows is given by name
                 mutant = Mutant(area, str(file), line, tidy(lines[line - 1]), name, occurrence)
                 if not any(entry.covers(mutant, source) for entry in listed):
                     yield mutant
