@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.algorithms.types import NO_ROWS, Matrix, TopK, Vector
 from app.indexes.ef_choice import GOOD, LADDER, LEAST_SPEEDUP, is_fair, reaches
@@ -39,7 +40,15 @@ from app.indexes.filtered_ways import (
     Way,
 )
 from app.indexes.hnsw import HnswGraph
-from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time_in_turn, typical_us
+from app.indexes.probes import (
+    Probes,
+    Trial,
+    compare_apart,
+    queries_like,
+    solve,
+    time_in_turn,
+    typical_us,
+)
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import ArmView
 
@@ -95,15 +104,17 @@ def plan_filter(
 ) -> FilterPlan:
     """Measure and decide. For any thread. Cost: about ``PROBES`` searches of each way, and what is built.
 
-    ``recent``: queries that this filter was asked with; half of the probes are taken from them.
+    ``recent``: queries that this filter was asked with; half of the probes are like them, and a graph has to
+    be GOOD on these as well as on the others. Where they look and where the eligible arms lie need not agree.
     """
     if not eligible.count:
         return FilterPlan(None, 0, graph_number(snapshot), 0.0, 0.0)
-    queries, _ = make_queries(snapshot.view.dim, PROBES, recent, rng)
+    queries, like_recent = queries_like(snapshot.view.dim, PROBES, recent, rng)
     plain = _fastest_exact(snapshot, eligible, options, queries)
     if eligible.count * snapshot.view.dim <= QUICK_NUMBERS:
         return plain
-    trials = _Trials(snapshot, eligible, plain, solve(snapshot.view, queries, among=eligible.mask))
+    probes = solve(snapshot.view, queries, among=eligible.mask)
+    trials = _Trials(snapshot, eligible, plain, probes, like_recent)
     asked = trials.of_catalogue_graph()
     if asked is not None:
         return asked
@@ -127,9 +138,10 @@ def renew(
         return replace(plain, is_refuted=True, reason="what served cannot be made anew")
     if way.kind != "hnsw":
         return replace(plan, way=way, graph=graph_number(snapshot))
-    queries, _ = make_queries(snapshot.view.dim, PROBES, recent, rng)
+    queries, like_recent = queries_like(snapshot.view.dim, PROBES, recent, rng)
     probes = solve(snapshot.view, queries, among=eligible.mask)
-    trial = compare(_searching(way, snapshot, eligible), _searching(None, snapshot, eligible), probes)
+    search, exact = _searching(way, snapshot, eligible), _searching(None, snapshot, eligible)
+    trial = compare_apart(search, exact, probes, like_recent)
     if not is_fair(trial.quality):
         found = f"recall {trial.quality.recall_at_1:.3f}, mean ratio {trial.quality.ratio_mean:.4f}"
         return replace(plain, is_refuted=True, us=trial.exact_us, reason=f"a graph had {found} by now")
@@ -179,12 +191,16 @@ def _fastest_exact(
 
 @dataclass(frozen=True, slots=True)
 class _Trials:
-    """Trials of graphs against the best exact way, which ``plain`` says."""
+    """Trials of graphs against the best exact way, which ``plain`` says.
+
+    ``like_recent`` (P,): which probes are like recent queries.
+    """
 
     snapshot: Snapshot
     eligible: EligibleRows
     plain: FilterPlan
     probes: Probes
+    like_recent: NDArray[np.bool_]
 
     def of_catalogue_graph(self) -> FilterPlan | None:
         """The graph of the catalogue, asked for as few arms as are GOOD."""
@@ -219,7 +235,8 @@ class _Trials:
 
     def _of(self, way: Way) -> Trial:
         exact = _searching(self.plain.way, self.snapshot, self.eligible)
-        return compare(_searching(way, self.snapshot, self.eligible), exact, self.probes)
+        search = _searching(way, self.snapshot, self.eligible)
+        return compare_apart(search, exact, self.probes, self.like_recent)
 
     def _served(self, way: Way, trial: Trial, what: str) -> FilterPlan:
         return replace(

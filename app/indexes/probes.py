@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -45,6 +45,10 @@ class Probes:
     queries: Matrix
     winners: Rows
     best: Vector
+
+    def some(self, places: Rows) -> Probes:
+        """Those at some places."""
+        return Probes(self.queries[places], self.winners[places], self.best[places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +85,42 @@ def make_queries(
 
     With 64 recent queries or more, up to half of the directions are such queries.
     """
-    queries = rng.standard_normal((count, dim))
-    real = [unit_scale(query) for query in recent if query.shape == (dim,)]
-    real = [(query, norm) for query, norm in real if norm > 0.0]
+    queries, real = rng.standard_normal((count, dim)), _directions(dim, recent)
     if len(real) < _ENOUGH_RECENT:
         return queries, 0
     chosen = rng.choice(len(real), size=min(count // 2, len(real)), replace=False)
-    for place, source in enumerate(chosen.tolist()):
-        query, norm = real[source]
-        queries[place] = query * (np.sqrt(dim) / norm)
+    queries[: len(chosen)] = real[chosen]
     return queries[rng.permutation(count)], len(chosen)
+
+
+def queries_like(
+    dim: int, count: int, recent: Sequence[Vector], rng: np.random.Generator
+) -> tuple[Matrix, NDArray[np.bool_]]:
+    """Directions (count, d), half of them Gaussian and half as those of the ``recent`` queries; which are so.
+
+    As the recent ones: as many of them as there are room and queries for, and directions between two of them.
+    None is so with fewer than 64 recent queries.
+    """
+    queries, real = rng.standard_normal((count, dim)), _directions(dim, recent)
+    is_like = np.zeros(count, dtype=np.bool_)
+    if len(real) < _ENOUGH_RECENT:
+        return queries, is_like
+    half = count // 2
+    ones, others = real[rng.integers(len(real), size=(2, half))]
+    like = ones + others
+    like *= np.sqrt(dim) / np.maximum(np.linalg.norm(like, axis=1, keepdims=True), _SAME_SCORE)
+    chosen = rng.choice(len(real), size=min(half, len(real)), replace=False)
+    like[: len(chosen)] = real[chosen]
+    queries[:half], is_like[:half] = like, True
+    order = rng.permutation(count)
+    return queries[order], is_like[order]
+
+
+def _directions(dim: int, recent: Sequence[Vector]) -> Matrix:
+    """The queries that have a direction, as long as a Gaussian one is. Shape (r, d)."""
+    real = [unit_scale(query) for query in recent if query.shape == (dim,)]
+    kept = [query * (np.sqrt(dim) / norm) for query, norm in real if norm > 0.0]
+    return np.array(kept) if kept else np.empty((0, dim))
 
 
 def solve(
@@ -133,6 +163,21 @@ def compare(search: Search, exact: Search, probes: Probes) -> Trial:
     """Answer every probe by ``search``, and some by the ``exact`` one in between: quality and times."""
     answers, us, exact_us = time_in_turn(search, exact, probes.queries)
     return Trial(_quality(answers, probes), us, exact_us)
+
+
+def compare_apart(search: Search, exact: Search, probes: Probes, apart: NDArray[np.bool_]) -> Trial:
+    """As ``compare``, but the quality is the worse one of two: that on the probes ``apart`` (P,), and that on
+    the others. A search that is good on average may be bad where it is used.
+    """
+    answers, us, exact_us = time_in_turn(search, exact, probes.queries)
+    found = [
+        _quality([answers[place] for place in places], probes.some(places))
+        for places in map(np.flatnonzero, (apart, ~apart))
+        if len(places)
+    ]
+    worst = min(found, key=lambda quality: quality.recall_at_1)
+    ratios = min(each.ratio_mean for each in found), min(each.ratio_min for each in found)
+    return Trial(replace(worst, ratio_mean=ratios[0], ratio_min=ratios[1]), us, exact_us)
 
 
 def time_in_turn(search: Search, exact: Search, queries: Matrix) -> tuple[list[TopK], float, float]:

@@ -223,8 +223,10 @@ def options(*, copies: int = 1 << 30, graphs: int = 0) -> PlanOptions:
     return PlanOptions(copies, graphs, lambda snapshot, rows: built(rows, snapshot))
 
 
-def renewed(plan: FilterPlan, snapshot: Snapshot, eligible: EligibleRows) -> FilterPlan:
-    return renew(plan, snapshot, eligible, recent=[], rng=np.random.default_rng(3))
+def renewed(
+    plan: FilterPlan, snapshot: Snapshot, eligible: EligibleRows, recent: Sequence[Vector] = ()
+) -> FilterPlan:
+    return renew(plan, snapshot, eligible, recent=recent, rng=np.random.default_rng(3))
 
 
 def served_by(way: Way, eligible: EligibleRows) -> FilterPlan:
@@ -353,9 +355,32 @@ def test_a_graph_whose_recall_is_below_the_floor_serves_no_longer(monkeypatch: p
     assert "recall" in refuted.reason
 
 
+def test_a_graph_is_measured_where_it_is_asked(monkeypatch: pytest.MonkeyPatch):
+    """It misses one in eight of the queries that look one way, and none of all others."""
+    monkeypatch.setattr("app.indexes.filtered_ways.MOST_ASKED", 1.0)
+    _, snapshot = shop(2_000)
+    eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
+    plan = served_by(CatalogueGraph(snapshot, eligible, 200), eligible)
+    recent = np.random.default_rng(1).normal(size=(100, 8)) + np.eye(8)[0] * 20
+    nearest, asked = HnswGraph.nearest, 0
+
+    def misses(graph: HnswGraph, query: Vector, count: int) -> Rows | None:
+        nonlocal asked
+        is_one_way = bool(query[0] > 0.9 * np.linalg.norm(query))
+        asked += is_one_way
+        found = nearest(graph, query, count)
+        if found is None or not is_one_way or asked % 8 != 1:
+            return found
+        return np.delete(found, eligible.mask[graph.rows[found]].argmax())
+
+    assert not renewed(plan, snapshot, eligible, list(recent)).is_refuted
+    monkeypatch.setattr(HnswGraph, "nearest", misses)
+    assert renewed(plan, snapshot, eligible, list(recent)).is_refuted
+
+
 def test_copies_of_a_plan_are_made_anew_without_measuring(monkeypatch: pytest.MonkeyPatch):
     _, snapshot = shop(300)
     eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
-    monkeypatch.setattr("app.indexes.filter_plan.compare", None)
+    monkeypatch.setattr("app.indexes.filter_plan.compare_apart", None)
     again = renewed(served_by(OwnCopy(snapshot.view, eligible), eligible), snapshot, eligible)
     assert isinstance(again.way, OwnCopy)

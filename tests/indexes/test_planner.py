@@ -10,7 +10,7 @@ from app.indexes import ef_choice, planner
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions
 from app.indexes.planner import GraphOptions, core, plan
-from app.indexes.probes import Quality, Trial, make_queries, measure, solve
+from app.indexes.probes import Quality, Trial, compare_apart, make_queries, measure, queries_like, solve
 from app.indexes.snapshot import Snapshot
 from tests.indexes.brute_force import filled, maintain
 
@@ -264,6 +264,36 @@ def test_real_queries_are_among_the_probes_once_there_are_enough():
     assert (few[:, 1] != 0).all()
     assert (many[:, 1] == 0).sum() == 25
     np.testing.assert_allclose(np.linalg.norm(many[many[:, 1] == 0], axis=1), np.sqrt(2))
+
+
+def test_half_of_the_queries_are_like_the_recent_ones_however_few_they_are():
+    rng = np.random.default_rng(0)
+    real = [np.array([1.0, rng.uniform(-0.1, 0.1)]) * rng.uniform(1, 9) for _ in range(70)]
+    queries, like = queries_like(2, 400, real, rng)
+    assert like.sum() == 200
+    cosine = queries[:, 0] / np.linalg.norm(queries, axis=1)
+    assert cosine[like].min() > 0.99
+    assert cosine[~like].min() < -0.5
+    np.testing.assert_allclose(np.linalg.norm(queries[like], axis=1), np.sqrt(2))
+    directions = {round(float(q[1] / q[0]), 9) for q in real}
+    assert directions <= {round(float(q[1] / q[0]), 9) for q in queries[like]}
+    assert not queries_like(2, 400, real[:9], rng)[1].any()
+
+
+def test_a_search_is_as_good_as_where_it_is_worse():
+    view = view_of(np.array([[3.0, 0.0], [1.0, 0.0]]))
+    probes = solve(view, np.tile([[1.0, 0.0]], (80, 1)))
+    exact = Snapshot(view, None, 0.0, [], AttributeTable().view()).search
+    apart = np.arange(80) < 20
+    places = iter(range(-1, 100))  # every search is tried once before
+
+    def search(query):
+        bad = next(places) in range(5)
+        return second_best(view, query) if bad else exact(query, 1)
+
+    found = compare_apart(search, lambda query: exact(query, 1), probes, apart).quality
+    assert found.recall_at_1 == 0.75
+    assert found.ratio_mean == pytest.approx(5 / 6)
 
 
 def test_searches_feed_the_probes_of_the_next_plan():
