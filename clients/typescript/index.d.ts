@@ -74,6 +74,7 @@ export declare class TooLarge extends ServiceError {}
 export declare class Invalid extends ServiceError {}
 export declare class DimensionMismatch extends Invalid {}
 export declare class QuotaReached extends ServiceError {}
+export declare class NotInstalled extends ServiceError {}
 export declare class Unavailable extends ServiceError {}
 export declare class StoreFull extends Unavailable {}
 

@@ -56,6 +56,7 @@ export class TooLarge extends ServiceError {}
 export class Invalid extends ServiceError {}
 export class DimensionMismatch extends Invalid {}
 export class QuotaReached extends ServiceError {}
+export class NotInstalled extends ServiceError {}
 export class Unavailable extends ServiceError {}
 export class StoreFull extends Unavailable {}
 
@@ -73,6 +74,7 @@ export const BY_CODE: Record<string, typeof ServiceError> = {
   invalid: Invalid,
   dimension_mismatch: DimensionMismatch,
   quota_reached: QuotaReached,
+  not_installed: NotInstalled,
   unavailable: Unavailable,
   store_full: StoreFull,
 };
