@@ -85,10 +85,9 @@ def _most_mb() -> float:
 
 def _row(rng: np.random.Generator) -> Row:
     ids = [f"arm-{number}" for number in rng.integers(0, 10_000, ARMS).tolist()]
-    numbers = rng.random((ARMS, 2)).tolist()
     arms = [
-        LoggedArm(arm, place, score, propensity, False)
-        for place, (arm, (score, propensity)) in enumerate(zip(ids, numbers, strict=True), 1)
+        LoggedArm(arm, place, float(rng.random()), float(rng.random()), False)
+        for place, arm in enumerate(ids, start=1)
     ]
     now_ms = 1_767_225_600_000 + int(rng.integers(0, 86_400_000))
     rewards = [LoggedReward(ids[0], 1.0, now_ms + 5_000, False)] if rng.random() < REWARDED else []

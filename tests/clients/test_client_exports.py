@@ -1,0 +1,93 @@
+"""Exports into files: all rows, in both formats, and an error when the answer breaks off."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import uvicorn
+from service_process import Service, serving
+from starlette.types import Receive, Scope, Send
+from waiting import until
+
+from app.api.streamed import Streamed
+from app.runtime.http_protocol import ShortlistProtocol
+from shortlist_client import AsyncClient, Client
+from shortlist_client.errors import ConnectionFailed, NotFound
+
+DECISIONS = 300
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("exports")) as service:
+        with Client(service.url) as client:
+            client.put_catalogue("films", dim=2)
+            client.upsert_arms("films", [[1.0, float(number)] for number in range(6)], ids=[*"abcdef"])
+            client.put_bandit("home", catalogue="films", policy="softmax", log={}, holdout={"share": 0.3})
+            choices = client.choose_batch("home", [{"k": 2} for _ in range(DECISIONS)]).results
+            rewards = [{"decision": each.decision, "value": 1.0, "arm": each.arms[0].id} for each in choices]
+            client.reward_batch(rewards)  # so every row is written
+        yield service
+
+
+def test_a_file_has_the_rows_of_the_log(service: Service, tmp_path: Path):
+    with Client(service.url) as client:
+        rows = list(client.log("home"))
+        lines, table = io.BytesIO(), tmp_path / "log.parquet"
+        client.export_log("home", lines)
+        with table.open("wb") as file:
+            client.export_log("home", file, format="parquet")
+        report = client.report("home", bucket_s=3_600)
+    found = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [each["decision"] for each in found] == [row.decision for row in rows]
+    assert len(rows) == DECISIONS
+    assert pq.read_table(table).to_pylist() == found
+    assert sum(group.decisions for group in report.groups) == DECISIONS
+    assert sum(group["decisions"] for bucket in report.buckets for group in bucket["groups"]) == DECISIONS
+    assert report.groups[0].mean_reward == 1.0
+
+
+@pytest.mark.anyio
+async def test_the_same_in_a_task_and_what_is_refused_leaves_the_file_alone(service: Service):
+    async with AsyncClient(service.url) as client:
+        lines, nothing = io.BytesIO(), io.BytesIO()
+        await client.export_log("home", lines)
+        assert len(lines.getvalue().splitlines()) == DECISIONS
+        with pytest.raises(NotFound):
+            await client.export_log("nobody", nothing)
+        assert nothing.getvalue() == b""
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_breaks_off_is_an_error(caplog: pytest.LogCaptureFixture):
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        yield b"one\n"
+        yield b"two\n"
+        raise RuntimeError("the store is gone")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await Streamed.of(pieces(), media_type="application/x-ndjson", name="log.ndjson")
+        await answer(scope, receive, send)
+
+    config = uvicorn.Config(app, port=0, lifespan="off", http=ShortlistProtocol, log_config=None)
+    server = uvicorn.Server(config)
+    running = asyncio.create_task(server.serve())
+
+    async def started() -> bool:
+        return server.started
+
+    await until(started, what="the server listens")
+    port = server.servers[0].sockets[0].getsockname()[1]
+    file = io.BytesIO()
+    async with AsyncClient(f"http://127.0.0.1:{port}") as client:
+        with pytest.raises(ConnectionFailed):
+            await client.export_log("home", file)
+    assert file.getvalue() == b"one\ntwo\n"
+    server.should_exit = True
+    await running
