@@ -40,7 +40,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
             http.put("/v1/catalogues/c", json={"dim": 2}).raise_for_status()
             arms = [{"id": f"a{i}", "features": [i, 1]} for i in range(5)]
             http.put("/v1/catalogues/c/arms", json={"arms": arms}).raise_for_status()
-            http.put("/v1/bandits/b", json={"catalogue": "c", "policy": "sub_ts"}).raise_for_status()
+            http.put(
+                "/v1/bandits/b", json={"catalogue": "c", "policy": "sub_ts", "log": {}}
+            ).raise_for_status()
+            NAMES["decision"] = http.post("/v1/bandits/b/choose", json={}).json()["decision"]
             centers = {"id": "s", "points": ["p0", "p1", "p2"], "k": 2, "noise_std": 1}
             http.post("/v1/centers", json=centers).raise_for_status()
             slates = {"id": "s", "arms": ["a0", "a1", "a2"], "k": 2, "noise_std": 1}
