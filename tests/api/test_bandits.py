@@ -17,7 +17,7 @@ FULL: Json = {
     "reward": {"min": None, "max": None, "aggregate": "first", "wait_s": None, "default": None},
     "prior": "plain", "prior_strength": 0.3, "half_life_s": None, "idle_ttl_s": None,
     "temperature": None, "gamma": None, "explore": None,
-    "shift_rewards": False, "solver": "shortlist", "filter": None, "holdout": None,
+    "shift_rewards": False, "solver": "shortlist", "filter": None, "holdout": None, "log": None,
     "context": None, "interactions": None,
 }  # fmt: skip
 
@@ -42,7 +42,7 @@ async def test_a_bandit_is_made_once(world: Api):
         "prior": "pooled", "prior_strength": 3, "half_life_s": 60, "idle_ttl_s": 60,
         "explore": {"centers": 2},
         "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True},
-        "holdout": {"share": 0.5}, "context": {"dim": 2},
+        "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {},
     }  # fmt: skip
     # Options of softmax, of igw, and of a context, which have their own tests.
     assert changes.keys() == FULL.keys() - {"temperature", "gamma", "interactions"}

@@ -63,8 +63,8 @@ async def test_another_seed_makes_another_choice(world: Api, monkeypatch: pytest
     await world.bandit("b", "c", policy="softmax", temperature=10.0, log={})
     choice = await world.choose("b", k=8)
     assert (await explained(world, choice))["repeated"] is True
-    seeded = choosing._seeded
-    monkeypatch.setattr(choosing, "_seeded", lambda seed, *others: seeded(seed + 1, *others))
+    seeded = choosing.generator
+    monkeypatch.setattr(choosing, "generator", lambda seed, *others: seeded(seed + 1, *others))
     assert (await explained(world, choice))["repeated"] is False
 
 

@@ -6,8 +6,6 @@ For a learner in memory nothing is awaited, except that a search known to be lon
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +28,7 @@ from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
 from app.services.choosing.rules import NO_RULES, AtMost, Pin, Rules
+from app.services.choosing.seeds import draw_seed, generator
 from app.services.decision_log.row_buffer import RowBuffer
 from app.services.decision_log.shares import is_logged
 from app.services.formats.logged import Asked, LogPart
@@ -48,7 +47,6 @@ from app.services.replicas.sync import Sync
 from app.storage.protocol import Events, LearnerId, RowWrite
 
 LOGGED_TOGETHER = 100
-SEED_BITS = 62  # of a seed that is drawn: one that a request may ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +151,7 @@ class Choosing:
             wanted=None if asked.filter is None else parse(asked.filter),
             rules=Rules([Pin(*pin) for pin in asked.pins], [AtMost(*limit) for limit in asked.at_most]),
         )
-        rng = _seeded(part.seed, bandit.name, key)
+        rng = generator(part.seed, bandit.name, key)
         learner, context = decision.identity.learner, decision.encoded_context
         group: Group | None = (
             None if part.group is None else "holdout" if part.group == "holdout" else "policy"
@@ -186,8 +184,8 @@ class Choosing:
         rule = bandit.record.log
         logged = rule is not None and is_logged(decision_id, rule.share)
         if logged and seed is None:
-            seed = random.getrandbits(SEED_BITS)  # so that the choice can be made again
-        rng = self._rng if seed is None else _seeded(seed, bandit.name, request.key)
+            seed = draw_seed()  # so that the choice can be made again
+        rng = self._rng if seed is None else generator(seed, bandit.name, request.key)
         ask, selection = await self._selected(bandit, learner, request, context, rng=rng, group=group)
         ids = list(map(selection.moment.view.id_of, selection.found.rows.tolist()))
         part = None
@@ -345,9 +343,3 @@ def _selection_of(
     if rule is not None and group == "holdout":
         return serving(rule)
     return POLICIES[bandit.record.policy].choose if request.arms is None else baseline
-
-
-def _seeded(seed: int, bandit: str, key: str | None) -> np.random.Generator:
-    """A generator that depends on the seed and on who asks, so that keys do not share their noise."""
-    digest = hashlib.blake2b(f"{seed}/{bandit}/{key}".encode(), digest_size=16).digest()
-    return np.random.default_rng(int.from_bytes(digest, "little"))

@@ -20,7 +20,7 @@ from app.storage.protocol import DecisionRows, RowWrite
 
 log = logging.getLogger("shortlist.decision_log")
 
-REST_S = 0.05
+REST_S = 0.2
 RETRY_S = 0.5
 LAST_TRY_S = 2.0
 TOGETHER = 200  # rows in one call: the store does nothing else for a millisecond or two
