@@ -30,6 +30,7 @@ BENCHMARKS = {
     "context": "decisions in a context: time, regret, learning; films for new users beside peers (--data)",
     "export": "the decision log as NDJSON and Parquet: rows a second, memory",
     "churn": "queries while 200 % of the arms are replaced",
+    "evaluation": "policies evaluated on a log: decisions a second beside a plain loop, memory",
     "filters": "searches among the arms that a filter lets in, beside numpy; churn; memory",
     "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
     "slates": "slate campaigns: time per decision, samples against Exhaustive",
@@ -190,6 +191,23 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     explain.add_argument("--bandit", required=True, metavar="NAME", help="whose decision it is")
     _remote(explain)
     explain.set_defaults(run=_explain)
+    _evaluate_command(commands)
+
+
+def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    evaluate = commands.add_parser("evaluate", help="what a policy would have earned on an exported log")
+    evaluate.add_argument("log", type=Path, metavar="LOG", help="an exported log: .ndjson or .parquet")
+    evaluate.add_argument(
+        "--policy", required=True, metavar="JSON", help='settings of a bandit: \'{"policy": "softmax"}\''
+    )
+    evaluate.add_argument(
+        "--catalogue", type=Path, required=True, metavar="FILE", help="its arms, as export writes them"
+    )
+    evaluate.add_argument("--estimators", help="of ips, snips, dr; separated by commas. Default: all.")
+    evaluate.add_argument(
+        "--json", type=_writable, metavar="FILE", help="write what the service would answer"
+    )
+    evaluate.set_defaults(run=_evaluate)
 
 
 def _flags(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -296,6 +314,13 @@ def _explain(parsed: argparse.Namespace) -> None:
 
     with closing(Service(parsed.url, parsed.key)) as service:
         print(explain(service, parsed.bandit, parsed.decision))
+
+
+def _evaluate(parsed: argparse.Namespace) -> None:
+    from app.runtime.evaluation import evaluate  # noqa: PLC0415 - as above
+
+    found = evaluate(parsed.log, parsed.catalogue, policy=parsed.policy, estimators=parsed.estimators)
+    _write(parsed.json, found)
 
 
 def _bench(parsed: argparse.Namespace) -> int:

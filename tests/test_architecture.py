@@ -155,6 +155,7 @@ ARROWS = {
     },
     "runtime": {
         "api",
+        "files",
         "workers",
         "services/access",
         "services/bandits",
@@ -172,6 +173,7 @@ ARROWS = {
         "storage",
         "observability",
         "background",
+        "progress",
         "settings",
         "errors",
     },

@@ -40,6 +40,10 @@ RUN_BY = {
         "docs/files.md",
         "$ shortlist import films films.parquet more.csv --url http://127.0.0.1:8080 --key sl_…",
     ): "tests/files/test_files.py",
+    (
+        "docs/measuring.md",
+        "$ shortlist export log home --out log.ndjson --url $URL",
+    ): "tests/api/test_evaluate_command.py",
 }
 
 

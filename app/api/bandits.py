@@ -227,7 +227,7 @@ class BanditVersionsView(BaseModel):
 @router.put("/{bandit}", response_model=BanditView)
 async def create(bandit: Identifier, body: BanditBody, bandits: BanditsDep) -> Response:
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
-    made, new = await bandits.create(bandit, _record(body))
+    made, new = await bandits.create(bandit, record_of(body))
     return _reply(made, 201 if new else 200)
 
 
@@ -283,7 +283,7 @@ async def delete(bandit: str, bandits: BanditsDep) -> Response:
     return Response(status_code=204)
 
 
-def _record(body: BanditBody) -> BanditRecord:
+def record_of(body: BanditBody) -> BanditRecord:
     """The record of a body. Raises Invalid."""
     settings = body.model_dump(exclude={"reward", "explore", "context", "interactions", "holdout", "log"})
     explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
@@ -316,7 +316,7 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
             if name not in patch and now[name] == value:
                 del after[name]  # nobody asked for it: the policy filled it in
     try:
-        changed = _record(BanditBody.model_validate(after))
+        changed = record_of(BanditBody.model_validate(after))
     except ValidationError as error:
         raise invalid(error, ("body",)) from None
     return msgspec.structs.replace(changed, directions=record.directions)

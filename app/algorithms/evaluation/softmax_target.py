@@ -24,6 +24,7 @@ from app.algorithms import checks
 from app.algorithms.types import Matrix, Rows, Vector
 
 LEAST_LEFT = 1e-4  # of the mass: a difference that is smaller is not computed as one
+LEAST_LOG = -700.0  # exp is many times slower where it leaves the range of normal numbers
 
 Mask = NDArray[np.bool_]
 
@@ -62,7 +63,8 @@ def totals(blocks: Iterable[Matrix], queries: Matrix, *, temperature: float) -> 
         moment = fade * (moment + drop * mass)
         mass *= fade
         scores -= higher[:, None]
-        scores /= temperature
+        scores *= 1.0 / temperature
+        np.maximum(scores, LEAST_LOG, out=scores)
         weights = np.exp(scores)
         mass += weights.sum(axis=1)
         moment += np.einsum("ij,ij->i", weights, scores)

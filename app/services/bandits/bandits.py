@@ -146,6 +146,21 @@ class Bandit:
         return LearnerId(self.uid, name)
 
 
+def bandit_of(
+    name: str,
+    uid: str,
+    version: BanditVersion,
+    catalogue: Catalogue,
+    policies: Mapping[str, PolicyTerms],
+) -> Bandit:
+    """The bandit of a record that is complete."""
+    record = version.record
+    context = Context.of(record, catalogue.dim)
+    exploration = policies[record.policy].exploration(record, _learner_dim(record, catalogue, context))
+    wanted = None if record.filter is None else parse(record.filter)
+    return Bandit(name, uid, record, catalogue, exploration, wanted, version, context)
+
+
 def _check_size(record: BanditRecord, dim: int) -> None:
     """Raise Invalid for learners that would be too large."""
     size = state_bytes(dim, discounted=record.half_life_s is not None)
@@ -354,12 +369,7 @@ class Bandits:
         return bandit
 
     def _made(self, name: str, uid: str, version: BanditVersion, catalogue: Catalogue) -> Bandit:
-        record = version.record
-        context = Context.of(record, catalogue.dim)
-        dim = _learner_dim(record, catalogue, context)
-        exploration = self._policies[record.policy].exploration(record, dim)
-        wanted = None if record.filter is None else parse(record.filter)
-        return Bandit(name, uid, record, catalogue, exploration, wanted, version, context)
+        return bandit_of(name, uid, version, catalogue, self._policies)
 
     def _drop(self, name: str) -> None:
         bandit = self._served.pop(name, None)

@@ -20,8 +20,8 @@ from app.indexes.snapshot import Snapshot, scores_of
 from app.services.choosing.covers import Covers
 from app.services.choosing.target import Lists, Pool, Situations, Targets, Weighed
 
-TOGETHER = 256  # situations
-BLOCK = 1_024  # arms: with so many situations 2 MB of scores
+TOGETHER = 64  # situations
+BLOCK = 512  # arms: with so many situations their scores fit into the cache of a core
 
 Known = tuple[float, float, float]
 

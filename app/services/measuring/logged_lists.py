@@ -22,6 +22,7 @@ from app.algorithms.types import Matrix
 from app.services.decision_log.rows import LoggedArm, Row
 from app.services.formats.logged import Asked, asked_of
 from app.services.learning.tokens import decision_of, raw_of
+from app.services.measuring.outcomes import counted_rewards
 
 NO_CONTEXT = b""
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -160,11 +161,5 @@ def _name(row: Row, asked: Asked) -> PoolName:
 def _rewards(row: Row, arms: Sequence[LoggedArm], default: float) -> Sequence[float]:
     if not row.rewards:
         return [default] * len(arms)
-    sent, assumed = dict[str, float](), dict[str, float]()
-    for reward in row.rewards:
-        if reward.default:
-            assumed[reward.arm] = reward.value
-        else:
-            sent[reward.arm] = sent.get(reward.arm, 0.0) + reward.value
-    counted = assumed | sent
+    counted, _ = counted_rewards(row)
     return [counted.get(arm.id, default) for arm in arms]

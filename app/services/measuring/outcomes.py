@@ -36,12 +36,16 @@ def value_of(row: Row, terms: Terms) -> tuple[float, bool]:
     """
     if not row.rewards:
         return len(row.arms) * terms.default, False
+    counted, was_sent = counted_rewards(row)
+    return sum(counted.values()) + (len(row.arms) - len(counted)) * terms.default, was_sent
+
+
+def counted_rewards(row: Row) -> tuple[dict[str, float], bool]:
+    """What each arm has earned that has a reward or a default, and whether anybody sent one."""
     sent, assumed = dict[str, float](), dict[str, float]()
     for reward in row.rewards:
         if reward.default:
             assumed[reward.arm] = reward.value
         else:
             sent[reward.arm] = sent.get(reward.arm, 0.0) + reward.value
-    counted = assumed | sent
-    value = sum(counted.values()) + (len(row.arms) - len(counted)) * terms.default
-    return value, bool(sent)
+    return assumed | sent, bool(sent)

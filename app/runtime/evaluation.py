@@ -1,0 +1,175 @@
+"""`shortlist evaluate`: what a policy would have earned on an exported log, without a service.
+
+The log is read twice: learners are fitted to all its rewards, then the policy is evaluated. Both times a
+piece of it is in memory, besides the arms and the learners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from pydantic import ValidationError
+from threadpoolctl import threadpool_limits
+
+from app.api.bandits import BanditBody, record_of
+from app.api.strict_json import invalid
+from app.errors import Invalid, ShortlistError
+from app.files.arm_rows import FileError
+from app.indexes.live import IndexOptions, LiveIndex
+from app.runtime.evaluation_files import arms_of, rows_of
+from app.services.bandits import context as contexts
+from app.services.bandits.bandits import Bandit, bandit_of
+from app.services.catalogues.catalogues import Catalogue
+from app.services.choosing.policies import POLICIES
+from app.services.decision_log.rows import Row
+from app.services.formats.records import (
+    BanditRecord,
+    BanditVersion,
+    CatalogueRecord,
+    ContextRule,
+    vector_to_bytes,
+)
+from app.services.measuring.evaluations import Evaluation, check_propensities, evaluation_of
+from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, check_estimators, targets_of
+from app.services.measuring.held_source import HeldSource
+
+NAME, UID = "log", "0" * 16
+PARTLY = (
+    "of the learners that a log shows nothing but its own rewards is known, so {} cannot be evaluated here"
+)
+
+
+def evaluate(log: Path, catalogue: Path, *, policy: str, estimators: str | None) -> dict[str, Any]:
+    """Print the estimates, and return them as the service answers them.
+
+    ``policy``      settings of a bandit as JSON, without its catalogue
+    ``estimators``  their names between commas; None: all
+
+    Raises ShortlistError, in one line, for files and settings that cannot be used.
+    """
+    names = list(ESTIMATOR_NAMES) if estimators is None else estimators.split(",")
+    try:
+        check_estimators(names)
+    except Invalid as error:
+        raise Invalid(f"--estimators: {error.errors[0][1]}") from None
+    settings = _settings(policy)
+    with threadpool_limits(1):
+        bandit = _bandit(settings, _index(catalogue), _first(log))
+        targets_of(bandit)
+        found = asyncio.run(_evaluated(bandit, log, names))
+    _print(found)
+    answer: dict[str, Any] = msgspec.to_builtins(found)
+    return answer
+
+
+async def _evaluated(bandit: Bandit, log: Path, estimators: Sequence[str]) -> Evaluation:
+    source = HeldSource()
+    for rows in rows_of(log, "learning"):
+        source.learn(bandit, rows)
+    evaluator = Evaluator(bandit, source, estimators)
+    for rows in rows_of(log, "evaluating"):
+        await evaluator.add(rows)
+    check_propensities(evaluator)
+    return evaluation_of(evaluator)
+
+
+def _settings(policy: str) -> dict[str, Any]:
+    try:
+        settings = json.loads(policy)
+    except ValueError:
+        raise Invalid("--policy is not JSON") from None
+    if not isinstance(settings, dict):
+        raise Invalid("--policy must be a JSON object: the settings of a bandit")
+    for name in ("catalogue", "scope", "holdout", "log"):
+        if name in settings:
+            raise Invalid(f"--policy: {name} is not a setting of a policy: leave it out")
+    return settings
+
+
+def _index(catalogue: Path) -> LiveIndex:
+    """All arms of a file. Memory: theirs."""
+    index: LiveIndex | None = None
+    for arms in arms_of(catalogue):
+        index = LiveIndex(arms.features.shape[1], IndexOptions(kind="exact")) if index is None else index
+        revisions = range(arms.first, arms.first + len(arms))
+        index.upsert(list(arms.ids), arms.features.astype(np.float64), revisions)
+        tags = arms.tags or [()] * len(arms)
+        metadata = [json.loads(text) if text else {} for text in arms.metadata or [""] * len(arms)]
+        index.describe(list(arms.ids), list(zip(tags, metadata, strict=True)))
+    if index is None:
+        raise FileError(f"{catalogue}: there are no arms in it")
+    return index
+
+
+def _first(log: Path) -> Row:
+    for rows in rows_of(log, "looking"):
+        if rows:
+            return rows[0]
+    raise FileError(f"{log}: there are no decisions in it")
+
+
+def _bandit(settings: dict[str, Any], index: LiveIndex, first: Row) -> Bandit:
+    """The bandit with these settings that a log is of; its first row says what the settings do not."""
+    try:
+        body = BanditBody.model_validate({**settings, "catalogue": NAME, "scope": _scope(first)})
+    except ValidationError as error:
+        raise _named(invalid(error, ())) from None
+    record = record_of(body)
+    if record.prior == "pooled" or record.half_life_s is not None:
+        raise Invalid(PARTLY.format("a pooled prior" if record.prior == "pooled" else "half_life_s"))
+    if first.context is not None and record.context is msgspec.UNSET:
+        record = msgspec.structs.replace(record, context=ContextRule(dim=len(first.context)))
+    try:
+        record = _completed(record, index)
+    except ShortlistError as error:
+        raise _named(error) from None
+    dim = index.snapshot().view.dim
+    catalogue = Catalogue(NAME, UID, CatalogueRecord(dim, asdict(IndexOptions(kind="exact"))), index)
+    return bandit_of(NAME, UID, BanditVersion(record), catalogue, POLICIES)
+
+
+def _completed(record: BanditRecord, index: LiveIndex) -> BanditRecord:
+    policy, snapshot = POLICIES[record.policy], index.snapshot()
+    policy.check_dim(snapshot.view.dim)
+    record = contexts.completed(policy.completed(record))
+    contexts.check_size(record, snapshot.view.dim)
+    if isinstance(record.interactions, int):
+        directions = contexts.directions_of(snapshot, record.interactions)
+        record = msgspec.structs.replace(record, directions=vector_to_bytes(directions))
+    return record
+
+
+def _scope(first: Row) -> str:
+    return "global" if first.key is None else "per_key"
+
+
+def _named(error: ShortlistError) -> Invalid:
+    """One line that names the first setting that is wrong."""
+    loc, text = next(iter(error.errors), ((), error.detail))
+    name = ".".join(str(part) for part in loc if part != "body")
+    return Invalid(f"--policy: {name}: {text}" if name else f"--policy: {text}")
+
+
+def _print(found: Evaluation) -> None:
+    print(f"{'':8}{'value':>12}{'from':>12}{'to':>12}{'effective':>12}")
+    for each in found.estimates:
+        print(_line(each.estimator, each.value, each.interval, f"{each.effective_sample_size:,.1f}"))
+    logged = found.logged
+    print(_line("logged", logged.value, logged.interval, f"{logged.decisions:,}"))
+    for warning in found.warnings:
+        print(f"warning: {warning}")
+
+
+def _line(name: str, value: float | None, interval: tuple[float, float] | None, size: str) -> str:
+    low, high = (None, None) if interval is None else interval
+    numbers = "".join(
+        f"{'-' if number is None else format(number, '.5g'):>12}" for number in (value, low, high)
+    )
+    return f"{name:8}{numbers}{size:>12}"

@@ -1,0 +1,236 @@
+"""`shortlist evaluate`: the numbers of the service, from exported files, and one line for what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from api_client import Api, Json
+from waiting import until
+
+from app.cli import main
+from app.runtime import evaluation_files
+from app.services.decision_log.rows import Row
+from app.services.measuring.export import NdjsonEncoder
+
+pytestmark = pytest.mark.anyio
+
+ARMS = {f"a{number}": row for number, row in enumerate(np.random.default_rng(3).normal(size=(25, 4)))}
+LINES = [
+    {"id": arm, "features": row.tolist(), "tags": [], "metadata": {"even": number % 2 == 0}}
+    for number, (arm, row) in enumerate(ARMS.items())
+]
+CASES: list[tuple[Json, list[Json]]] = [
+    ({"policy": "softmax", "temperature": 0.5}, [{"k": 3}, {"filter": {"even": True}, "exclude": ["a2"]}]),
+    (
+        {"policy": "softmax", "temperature": 0.5, "context": {"dim": 2}},
+        [{"context": [0.5, -1.0], "k": 2}, {"context": [1.0, 0.25]}],
+    ),
+    (
+        {"policy": "softmax", "temperature": 0.5, "shift_rewards": True, "scope": "per_key"},
+        [{"key": "ann"}, {"key": "bob", "k": 2}],
+    ),
+    (
+        {
+            "policy": "igw",
+            "gamma": 5.0,
+            "shortlist": 4,
+            "reward": {"aggregate": "sum"},
+            "context": {"dim": 3},
+            "interactions": 2,
+        },
+        [{"context": [0.5, -1.0, 0.0]}, {"context": [1.0, 0.0, 2.0]}],
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a log of a few rows is read in many."""
+    monkeypatch.setattr(evaluation_files, "BLOCK_BYTES", 3_000)
+    monkeypatch.setattr(evaluation_files, "BATCH_ROWS", 7)
+
+
+async def logged(api: Api, name: str, settings: Json, asks: list[Json]) -> list[Row]:
+    """The log of a bandit whose learners have learned from all of it, and from nothing else."""
+    await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": 4}, 201)
+    await api.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": LINES})
+    await api.bandit(name, name, log={}, **settings)
+    rng = np.random.default_rng(1)
+    for number in range(40):
+        answer = await api.choose(name, **asks[number % len(asks)])
+        for arm in answer["arms"][: number % 3]:
+            reward = {"decision": answer["decision"], "arm": arm["id"], "value": round(rng.normal(), 3)}
+            await api.reward(reward | ({"reward_id": "r"} if "reward" in settings else {}))
+    found: list[Row] = []
+
+    async def written() -> bool:
+        found[:] = [msgspec.convert(item, Row) for item in await api.listed(f"/v1/bandits/{name}/log")]
+        return len(found) == 40
+
+    await until(written, what="all rows are in the log")
+    return found
+
+
+def write_arms(folder: Path) -> Path:
+    path = folder / "arms.ndjson"
+    path.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    return path
+
+
+def write_log(rows: list[Row], path: Path) -> Path:
+    if path.suffix == ".ndjson":
+        path.write_bytes(NdjsonEncoder().add(rows))
+        return path
+    pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
+    from app.services.measuring.parquet import ParquetEncoder  # noqa: PLC0415 - an extra
+
+    encoder = ParquetEncoder()
+    path.write_bytes(encoder.add(rows) + encoder.end())
+    return path
+
+
+def run(log: Path, arms: Path, policy: Any, *more: str) -> int:
+    text = policy if isinstance(policy, str) else json.dumps(policy)
+    return main(["evaluate", str(log), "--catalogue", str(arms), "--policy", text, *more])
+
+
+def assert_close(one: Any, other: Any) -> None:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_close(one[name], other[name])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for mine, theirs in zip(one, other, strict=True):
+            assert_close(mine, theirs)
+    else:
+        assert one == (pytest.approx(other, rel=1e-9, abs=1e-12) if isinstance(other, float) else other)
+
+
+@pytest.mark.parametrize("ending", ["ndjson", "parquet"])
+@pytest.mark.parametrize(("settings", "asks"), CASES, ids=str)
+async def test_the_numbers_are_those_of_the_service(
+    shared: Api,
+    tmp_path: Path,
+    settings: Json,
+    asks: list[Json],
+    ending: str,
+):
+    name = f"b{CASES.index((settings, asks))}-{ending}"
+    rows = await logged(shared, name, settings, asks)
+    log, out = write_log(rows, tmp_path / f"log.{ending}"), tmp_path / "out.json"
+    sharper = {"temperature": 0.2} if settings["policy"] == "softmax" else {"gamma": 20.0}
+    policy = {name: value for name, value in settings.items() if name != "scope"} | sharper
+    asked = asyncio.to_thread(run, log, write_arms(tmp_path), policy, "--json", str(out))
+    assert await asked == 0
+    theirs = await shared.ok("POST", f"/v1/bandits/{name}/evaluations", {"policy": sharper})
+    assert_close(json.loads(out.read_text()), theirs)
+    assert theirs["logged"]["decisions"] == 40
+
+
+@pytest.fixture
+async def files(shared: Api, tmp_path: Path) -> tuple[Path, Path, list[Row]]:
+    name = tmp_path.name.replace("_", "-")
+    rows = await logged(shared, name, {"policy": "softmax", "temperature": 0.5}, [{}])
+    return write_log(rows, tmp_path / "log.ndjson"), write_arms(tmp_path), rows
+
+
+def line_of(capsys: pytest.CaptureFixture[str]) -> str:
+    """The only line on standard error, but for what shows how far it is."""
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.endswith(" s")]
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+SETTINGS: list[tuple[Any, str]] = [
+    ("{", "--policy is not JSON"),
+    ([], "--policy must be a JSON object"),
+    ({"policy": "best"}, "--policy: policy"),
+    ({"policy": "softmax", "temprature": 1.0}, "--policy: temprature"),
+    ({"policy": "softmax", "gamma": 1.0}, "--policy: gamma"),
+    ({"policy": "softmax", "catalogue": "c"}, "--policy: catalogue"),
+    ({"policy": "softmax", "half_life_s": 60.0}, "half_life_s"),
+    ({"policy": "sub_elim"}, "sub_elim cannot be evaluated"),
+    ({"policy": "softmax", "context": {"dim": 2}}, "contexts of the log"),
+]
+
+
+async def test_what_is_wrong_with_settings_is_one_line(
+    files: tuple[Path, Path, list[Row]], capsys: pytest.CaptureFixture[str]
+):
+    log, arms, _ = files
+    for policy, said in SETTINGS:
+        assert await asyncio.to_thread(run, log, arms, policy) == 2
+        assert said in line_of(capsys)
+    for estimators in ("magic", "ips,ips", ""):
+        assert await asyncio.to_thread(run, log, arms, {"policy": "softmax"}, "--estimators", estimators) == 2
+        assert "--estimators" in line_of(capsys)
+    assert await asyncio.to_thread(run, log, arms, {"policy": "softmax"}, "--estimators", "snips") == 0
+    shown = capsys.readouterr().out
+    assert "snips" in shown
+    assert "logged" in shown
+
+
+async def test_what_is_wrong_with_files_is_one_line(
+    files: tuple[Path, Path, list[Row]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    log, arms, rows = files
+    lines = log.read_bytes().splitlines()
+    blind = [
+        msgspec.structs.replace(row, arms=[msgspec.structs.replace(arm, propensity=None) for arm in row.arms])
+        for row in rows
+    ]
+    cases: list[tuple[str, bytes, str]] = [
+        ("log", b"", "there are no decisions in it"),
+        ("log", lines[0] + b"\n\n{", "row 3: is not JSON"),
+        ("log", lines[0] + b"\n" + lines[1].replace(b'"time":', b'"tim":'), "row 2"),
+        ("log", NdjsonEncoder().add(blind), "none of the 40 decisions"),
+        ("arms", b"", "there are no arms in it"),
+        ("arms", b'{"id": "a1"}', "has no features"),
+        ("arms", json.dumps(LINES[0]).encode() + b'\n{"id": "x", "features": [1]}', "row 2: features"),
+        ("arms", b'{"id": "other", "features": [1, 2, 3, 4]}', "is not among the arms"),
+        ("arms", b'{"id": "a b", "features": [1, 2, 3, 4]}', "row 1: id"),
+    ]
+    for place, (what, content, said) in enumerate(cases):
+        path = tmp_path / f"bad-{place}.ndjson"
+        path.write_bytes(content)
+        pair = (path, arms) if what == "log" else (log, path)
+        assert await asyncio.to_thread(run, *pair, {"policy": "softmax"}) == 2
+        assert said in line_of(capsys)
+    for pair in (
+        (tmp_path / "none.ndjson", arms),
+        (log, tmp_path / "none.ndjson"),
+        (tmp_path / "log.txt", arms),
+    ):
+        assert await asyncio.to_thread(run, *pair, {"policy": "softmax"}) == 2
+        assert str(tmp_path) in line_of(capsys)
+
+
+async def test_a_parquet_file_with_another_column(
+    files: tuple[Path, Path, list[Row]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    pa = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
+    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+    _, arms, rows = files
+    whole = pq.read_table(write_log(rows, tmp_path / "log.parquet"))
+    text = pa.array(["now"] * len(whole))
+    cases = [
+        (whole.drop_columns(["arms"]), "has no column arms"),
+        (whole.set_column(1, "time", text), "row 1: Expected `int`"),
+        (whole.set_column(9, "filter", text), "row 1: filter: is not JSON"),
+    ]
+    for table, said in cases:
+        path = tmp_path / "bad.parquet"
+        pq.write_table(table, path)
+        assert await asyncio.to_thread(run, path, arms, {"policy": "softmax"}) == 2
+        assert said in line_of(capsys)
+    path.write_bytes(b"no parquet")
+    assert await asyncio.to_thread(run, path, arms, {"policy": "softmax"}) == 2
+    assert "is not a Parquet file" in line_of(capsys)
