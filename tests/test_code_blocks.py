@@ -7,7 +7,9 @@ the tables true: a block in no table runs, and an entry of a table without its b
 from __future__ import annotations
 
 import doctest
+import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from code_blocks import ROOT, Block, blocks_of, commands_of, pages, run_python, run_session
@@ -37,10 +39,6 @@ RUN_BY = {
     ): "tests/clients/test_typescript_client.py",
     ("README.md", "$ URL=${URL:-http://127.0.0.1:8080}"): "tests/examples/test_quickstart.py",
     (
-        "docs/files.md",
-        "$ shortlist import films films.parquet more.csv --url http://127.0.0.1:8080 --key sl_…",
-    ): "tests/files/test_files.py",
-    (
         "docs/measuring.md",
         "$ shortlist export log home --out log.ndjson --url $URL",
     ): "tests/api/test_evaluate_command.py",
@@ -58,19 +56,34 @@ def home(client: Client) -> None:
 
 
 def logged(client: Client) -> None:
-    """A bandit whose decisions are logged, with some rewards."""
+    """A bandit with a holdout whose decisions are logged: people like one of its films, and it finds out."""
     films(client)
     client.put_bandit(
         "home",
         catalogue="films",
         policy="softmax",
+        temperature=0.1,
         reward={"min": 0.0, "max": 1.0},
-        holdout={"share": 0.5},
+        holdout={"share": 0.1},
         log={},
     )
-    for seed in range(20):
-        choice = client.choose("home", seed=seed)
-        client.reward(choice.decision, value=float(choice.arms[0].id == "alien"))
+    rng = random.Random(1)
+    for start in range(0, 2_000, 500):
+        choices = client.choose_batch("home", [{"seed": seed} for seed in range(start, start + 500)]).results
+        likes = {"alien": 0.5, "amelie": 0.05}
+        rewards = [
+            {"decision": choice.decision, "value": float(rng.random() < likes[choice.arms[0].id])}
+            for choice in choices
+        ]
+        client.reward_batch(rewards, wait=True)
+
+
+def moved(client: Client) -> None:
+    """A bandit with a log and one reward, and another one like it for its learners."""
+    films(client)
+    for name in ("home", "copy"):
+        client.put_bandit(name, catalogue="films", policy="sub_ts", scope="per_key", log={})
+    client.reward(client.choose("home", key="user-42").decision, wait=True)
 
 
 def shop(client: Client) -> None:
@@ -85,6 +98,7 @@ FOUND_BY: dict[str, Callable[[Client], None]] = {
     "clients/python/README.md": home,
     "docs/changing.md": home,
     "docs/context.md": films,
+    "docs/files.md": moved,
     "docs/filters.md": shop,
     "docs/measuring.md": logged,
 }
@@ -133,9 +147,11 @@ def test_the_python_of_a_page_runs_and_prints_what_it_shows(page: str, url: str,
 
 
 @pytest.mark.parametrize("page", pages_with("console"))
-def test_the_sessions_of_a_page_run_and_answer_what_it_shows(page: str, url: str, client: Client):
+def test_the_sessions_of_a_page_run_and_answer_what_it_shows(
+    page: str, url: str, client: Client, tmp_path: Path
+):
     FOUND_BY.get(page, lambda _: None)(client)
-    run_session(in_languages(page, "console"), url)
+    run_session(in_languages(page, "console"), url, tmp_path)
 
 
 @pytest.mark.parametrize("page", pages_with("pycon"))
@@ -184,12 +200,12 @@ def test_python_that_prints_something_else_is_noticed(url: str):
         run_python([shown[0], block("text", "3\n")], url, {})
 
 
-def test_a_session_that_fails_or_answers_something_else_is_noticed(url: str):
-    run_session([block("console", "$ X=1\n$ echo '{\n  $X}' $X\n{\n  $X} 1\n")], url)
-    run_session([block("console", '$ curl -s $URL/healthz\n{"status":…}\n')], url)
+def test_a_session_that_fails_or_answers_something_else_is_noticed(url: str, tmp_path: Path):
+    run_session([block("console", "$ X=1\n$ echo '{\n  $X}' $X\n{\n  $X} 1\n")], url, tmp_path)
+    run_session([block("console", '$ curl -s $URL/healthz\n{"status":…}\n')], url, tmp_path)
     for wrong in ("$ false\n", "$ curl -s $URL/v1/bandits/none\n", "$ echo one\ntwo\n"):
         with pytest.raises(AssertionError, match=r"page.md:3"):
-            run_session([block("console", wrong)], url)
+            run_session([block("console", wrong)], url, tmp_path)
 
 
 def test_a_command_goes_on_while_a_quotation_is_open():
