@@ -135,7 +135,10 @@ def test_a_small_variance_beside_a_large_mean_is_not_lost():
 
 def test_nothing_or_little_has_no_value_or_no_interval():
     empty = off_policy.start(ALL, places=2)
+    for nothing in (empty.support.unused_share, empty.support.missing_share):
+        assert nothing.tolist() == [0.0, 0.0]
     one = read(part(some(9, 2), slice(0, 1)))
+    assert one.support.unused_share.tolist() == (one.support.weights == 0.0).tolist()
     for name in ALL:
         assert empty.estimates(name).whole.value is None
         assert [place.interval for place in empty.estimates(name).places] == [None, None]
