@@ -36,6 +36,7 @@ AREAS = {
         (f"{ALGORITHMS}/*.py",),
         (
             f"{TESTS}/mips/test_mips_constants.py",
+            f"{TESTS}/test_checks.py",
             f"{TESTS}/test_confidence.py",
             f"{TESTS}/test_finite_population.py",
             f"{TESTS}/test_battery.py",

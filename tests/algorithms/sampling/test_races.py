@@ -122,7 +122,8 @@ def test_empty_and_single_clusters():
     ones = Cluster(3, lambda indices: np.ones(len(indices)))
     empty = Cluster(0, lambda indices: np.zeros(len(indices)))
     rng = np.random.default_rng(0)
-    assert racing_clusters([ones], delta=0.1, rng=rng).reads == 0
+    alone = racing_clusters([ones], delta=0.1, rng=rng)
+    assert (alone.rows.tolist(), alone.reads, alone.exhaustive_reads, alone.raced) == ([0], 0, 3, 1)
     prior = np.array([-500.0, 0.0])
     assert racing_clusters([ones, empty], delta=0.1, rng=rng, log_prior=prior).rows.tolist() == [1]
     assert racing_clusters([empty, empty], delta=0.1, rng=rng, log_prior=prior).rows.tolist() == [1]

@@ -235,6 +235,22 @@ def test_an_arm_of_lil_ucb_has_half_of_its_range_for_sigma(monkeypatch):
         assert arms._upper[arm] - arms._lower[arm] == pytest.approx(2 * half)
 
 
+@pytest.mark.parametrize(("scale", "pulls"), [(1.0, 20), (0.0, 1)])
+def test_an_arm_of_lil_ucb_that_is_read_to_its_end_or_constant_has_no_width(scale, pulls):
+    logs = scale * np.sin(np.arange(12.0)).reshape(1, 12)
+    arms = lil_module._Arms(
+        Factors.of(logs),
+        np.zeros(1),
+        np.full(1, scale),
+        constants_of("safe", 0.1, 2),
+        np.random.default_rng(0),
+    )
+    for _ in range(pulls):
+        if arms._counts[0] < 12:
+            arms._pull(0)
+    assert arms._upper[0] == arms._lower[0] == pytest.approx(logs.mean())
+
+
 def test_lil_ucb_stops_when_one_arm_is_above_all_others():
     logs = np.zeros((3, 100))
     arms = lil_module._Arms(
@@ -423,6 +439,16 @@ def test_the_widths_of_catalogue_normal_are_equation_9_with_the_deviations_of_th
         found = widths.of(leader)
         assert (found >= wanted).all()
         assert found == pytest.approx(wanted, rel=2e-3, abs=2e-2 * single.max())
+
+
+def test_a_race_over_few_coordinates_reads_them_all_and_ends_with_the_exact_draw():
+    vectors, query, rewards = catalogue(n=40, dim=96)
+    for seed in range(30):
+        rng, same = (np.random.default_rng(seed) for _ in range(2))
+        drawn = coordinates.race_coordinates(rewards, method="racing_ebs", delta=0.1, rng=rng)
+        assert drawn.rows.tolist() == [(vectors @ query + same.gumbel(size=40)).argmax()]
+        assert drawn.reads == drawn.exhaustive_reads == vectors.size
+        assert drawn.raced == 1
 
 
 def test_the_sums_of_all_rewards_and_the_gumbel_variables_decide():
