@@ -18,6 +18,7 @@ from app.errors import within
 from app.services.bounded.turns import drained
 from app.services.campaigns.slates import SlateCampaigns, best_slate
 from app.services.choosing.choosing import ChooseRequest
+from app.services.choosing.rules import NO_RULES
 
 router = json_router(prefix="/v1/bandits", tags=["choices"])
 
@@ -119,7 +120,7 @@ async def _request(body: ChooseBody, slates: SlateCampaigns) -> ChooseRequest:
         body.seed,
         body.activate,
         arms,
-        wanted(body.filter),
-        rules(body.rules, body.k),
+        None if body.filter is None else wanted(body.filter),
+        NO_RULES if body.rules is None else rules(body.rules, body.k),
         body.context,
     )

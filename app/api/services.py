@@ -6,7 +6,6 @@ parameter with one call; FastAPI's own resolution of dependencies takes no part.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -70,33 +69,33 @@ class ServingApp(Protocol):
     services: Services
 
 
-def _depends(pick: Callable[[Services], object]) -> Any:
+def _depends(name: str) -> Any:
     def service(request: Request) -> object:
         app: ServingApp = request.scope["app"]
-        return pick(app.services)
+        return getattr(app.services, name)
 
     return Depends(service)
 
 
-BanditsDep = Annotated[Bandits, _depends(lambda services: services.bandits)]
-FilteredDep = Annotated[FilteredViews, _depends(lambda services: services.filtered)]
-CataloguesDep = Annotated[Catalogues, _depends(lambda services: services.catalogues)]
-CenterCampaignsDep = Annotated[CenterCampaigns, _depends(lambda services: services.center_campaigns)]
-CentersDep = Annotated[CatalogueCenters, _depends(lambda services: services.centers)]
-ChoosingDep = Annotated[Choosing, _depends(lambda services: services.choosing)]
-DecisionLogDep = Annotated[DecisionLog, _depends(lambda services: services.decision_log)]
-DecisionsDep = Annotated[Decisions, _depends(lambda services: services.decisions)]
-ExplanationsDep = Annotated[Explanations, _depends(lambda services: services.explanations)]
-ExportsDep = Annotated[Exports, _depends(lambda services: services.exports)]
-EvaluationsDep = Annotated[Evaluations, _depends(lambda services: services.evaluations)]
-ForgettingDep = Annotated[Forgetting, _depends(lambda services: services.forgetting)]
-HealthDep = Annotated[Health, _depends(lambda services: services.health)]
-LearnerCopiesDep = Annotated[LearnerCopies, _depends(lambda services: services.learner_copies)]
-LearnersDep = Annotated[Learners, _depends(lambda services: services.learners)]
-MetricsDep = Annotated[Metrics, _depends(lambda services: services.metrics)]
-MipsDep = Annotated[Mips, _depends(lambda services: services.mips)]
-ReportsDep = Annotated[Reports, _depends(lambda services: services.reports)]
-RewardsDep = Annotated[Rewards, _depends(lambda services: services.rewards)]
-SamplingDep = Annotated[Sampling, _depends(lambda services: services.sampling)]
-SlatesDep = Annotated[SlateCampaigns, _depends(lambda services: services.slates)]
-SlateWarmStartDep = Annotated[SlateWarmStart, _depends(lambda services: services.slate_warm_start)]
+BanditsDep = Annotated[Bandits, _depends("bandits")]
+FilteredDep = Annotated[FilteredViews, _depends("filtered")]
+CataloguesDep = Annotated[Catalogues, _depends("catalogues")]
+CenterCampaignsDep = Annotated[CenterCampaigns, _depends("center_campaigns")]
+CentersDep = Annotated[CatalogueCenters, _depends("centers")]
+ChoosingDep = Annotated[Choosing, _depends("choosing")]
+DecisionLogDep = Annotated[DecisionLog, _depends("decision_log")]
+DecisionsDep = Annotated[Decisions, _depends("decisions")]
+ExplanationsDep = Annotated[Explanations, _depends("explanations")]
+ExportsDep = Annotated[Exports, _depends("exports")]
+EvaluationsDep = Annotated[Evaluations, _depends("evaluations")]
+ForgettingDep = Annotated[Forgetting, _depends("forgetting")]
+HealthDep = Annotated[Health, _depends("health")]
+LearnerCopiesDep = Annotated[LearnerCopies, _depends("learner_copies")]
+LearnersDep = Annotated[Learners, _depends("learners")]
+MetricsDep = Annotated[Metrics, _depends("metrics")]
+MipsDep = Annotated[Mips, _depends("mips")]
+ReportsDep = Annotated[Reports, _depends("reports")]
+RewardsDep = Annotated[Rewards, _depends("rewards")]
+SamplingDep = Annotated[Sampling, _depends("sampling")]
+SlatesDep = Annotated[SlateCampaigns, _depends("slates")]
+SlateWarmStartDep = Annotated[SlateWarmStart, _depends("slate_warm_start")]

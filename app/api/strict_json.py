@@ -163,7 +163,9 @@ class JsonRoute(Route):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, found = super().matches(scope)
-        return match, found if match is Match.NONE else {**found, "route": self}
+        if match is not Match.NONE:
+            found["route"] = self
+        return match, found
 
     def _handler(self, parameters: Parameters) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint, status = self.endpoint, self._status

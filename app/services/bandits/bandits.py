@@ -301,8 +301,10 @@ class Bandits:
 
     async def get(self, name: str) -> Bandit:
         """The bandit, also when another process has just made it. Raises NotFound."""
-        if name not in self._served:
-            await self._refresh()
+        bandit = self._served.get(name)
+        if bandit is not None:
+            return bandit
+        await self._refresh()
         return self._known(name)
 
     async def find(self, uid: str, version: int) -> Bandit | None:

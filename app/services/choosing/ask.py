@@ -62,6 +62,8 @@ class Ask:
 
     def limited(self, view: LearnerView, solver: MipsSolver) -> MipsSolver:
         """``solver``, within the limits of the rules."""
+        if not self.rules.at_most:
+            return solver
         limits = self.limits(view)
         return solver if limits is None else LimitedSolver(view, solver, limits)
 
@@ -84,14 +86,15 @@ class Moment:
     ) -> Moment:
         """Awaits nothing for a learner in memory whose posterior was used before. Raises Unavailable."""
         learner, posterior = await learners.current(bandit, identity)
-        posterior = bandit.given(posterior, context)
+        if context is not None:
+            posterior = bandit.given(posterior, context)
         return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.version)
 
     @classmethod
     async def of(cls, learners: Learners, filtered: FilteredViews, ask: Ask) -> Moment:
         """The moment of an ask: ``now``, of the arms that it wants."""
         moment = await cls.now(learners, ask.bandit, ask.learner, ask.context)
-        return await moment.among(filtered, ask)
+        return moment if ask.wanted is None else await moment.among(filtered, ask)
 
     async def among(self, filtered: FilteredViews, ask: Ask) -> Moment:
         """This moment, of the arms that the ask wants. Awaits nothing for a filter that was asked before."""

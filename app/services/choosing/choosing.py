@@ -112,7 +112,8 @@ class Choosing:
         Raises NoArms, Invalid (key against scope, context), Unavailable (a learner that is not in memory).
         """
         made = await self._choice(bandit, request)
-        await self._log(bandit, [made])
+        if made.row is not None or request.event_id is not None or bandit.record.reward.wait_s is not None:
+            await self._log(bandit, [made])
         return made.choice
 
     async def choose_batch(self, bandit: Bandit, requests: Sequence[ChooseRequest]) -> list[Choice]:
@@ -179,7 +180,7 @@ class Choosing:
         """Select arms by the bandit's policy, and sign the decision."""
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         decision_id = new_decision_id()
-        group = _group(bandit, request, decision_id)
+        group = None if bandit.record.holdout is None else _group(bandit, request, decision_id)
         seed = request.seed
         rule = bandit.record.log
         logged = rule is not None and is_logged(decision_id, rule.share)
@@ -196,7 +197,7 @@ class Choosing:
         decision = self._decision(ask, selection, ids, decision_id, part, deferred=not request.activate)
         raw = self._signer.sign_raw(decision)
         choice = _answer(ask, selection, ids, text_of(raw), group=group, stale_s=stale_s)
-        return _Made(choice, None if decision.deferred else row_of(bandit, decision, raw))
+        return _Made(choice, None if decision.deferred or part is None else row_of(bandit, decision, raw))
 
     async def _selected(
         self,

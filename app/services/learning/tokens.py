@@ -140,10 +140,16 @@ class TokenSigner:
         return decision
 
 
+# Of the fields that need not be written, the last one's first.
+_LAST_DEFAULTS = Decision.__struct_defaults__[: ALWAYS_WRITTEN - len(Decision.__struct_fields__) - 1 : -1]
+
+
 def _written(decision: Decision) -> Sequence[object]:
     fields = msgspec.structs.astuple(decision)
     end = len(fields)
-    while end > ALWAYS_WRITTEN and fields[end - 1] == Decision.__struct_defaults__[end - 1 - len(fields)]:
+    for default in _LAST_DEFAULTS:
+        if fields[end - 1] != default:
+            break
         end -= 1
     return fields[:end]
 
