@@ -107,18 +107,23 @@ async def until_the_kill(
     traffic: Traffic, service: Service, http: httpx.AsyncClient, count: int, *, store_first: bool
 ) -> None:
     await traffic.send_pending(http)
-    before = traffic.made
     clients = [asyncio.create_task(traffic.client(http, name)) for name in range(CLIENTS)]
+    await decided(traffic, clients, count)
+    if store_first and (pid := service.store_pid()) is not None:
+        os.kill(pid, signal.SIGKILL)  # the service starts it again
+        await decided(traffic, clients, count // 2)
+    service.kill()
+    await asyncio.gather(*clients)
+
+
+async def decided(traffic: Traffic, clients: list[asyncio.Task[None]], count: int) -> None:
+    """Return when so many decisions more were made, or nobody makes any."""
+    before = traffic.made
 
     async def enough() -> bool:
         return traffic.made - before >= count or all(client.done() for client in clients)
 
     await until(enough, what="decisions are made")
-    if store_first and (pid := service.store_pid()) is not None:
-        os.kill(pid, signal.SIGKILL)
-        await asyncio.gather(*clients)
-    service.kill()
-    await asyncio.gather(*clients)
 
 
 async def kill_again_and_again(folder: Path, *, kills: int, between: int) -> Traffic:
