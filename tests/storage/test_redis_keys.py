@@ -154,6 +154,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.trim_log(0, 1, pooled="_pool")
     await store.stored(0, [ANN])
     await store.all_stored(0, [UID])
+    await store.names(0, UID)
     await store.delete_bandit("b", UID, catalogue="films")
     await store.erase_bandit(UID)
     await store.delete_catalogue("films", UID)
