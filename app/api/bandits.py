@@ -39,6 +39,7 @@ from app.errors import NotChangeable
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.versions import etag_of
 from app.services.choosing.policies import POLICIES, PolicyName
+from app.services.choosing.policy import SPECIAL_OPTIONS
 from app.services.formats.records import (
     CHANGES,
     BanditRecord,
@@ -311,15 +312,24 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
     ]
     if fixed:
         raise NotChangeable.many(fixed)
-    if record.policy != after.get("policy"):
-        for name, value in POLICIES[record.policy].defaults.items():
-            if name not in patch and now[name] == value:
-                del after[name]  # nobody asked for it: the policy filled it in
+    for name in _left_behind(record.policy, after.get("policy")) - patch.keys():
+        after.pop(name, None)
     try:
         changed = record_of(BanditBody.model_validate(after))
     except ValidationError as error:
         raise invalid(error, ("body",)) from None
     return msgspec.structs.replace(changed, directions=record.directions)
+
+
+def _left_behind(before: str, policy: object) -> set[str]:
+    """The options that go when one policy takes the place of another: it has none of that name.
+
+    An option that learners depend on stays, so that the change is refused.
+    """
+    row = POLICIES.get(policy) if isinstance(policy, str) else None
+    if row is None or policy == before:
+        return set()
+    return {name for name in SPECIAL_OPTIONS if name not in row.options and CHANGES[name] is None}
 
 
 def _default(name: str) -> Any:

@@ -123,12 +123,15 @@ async def test_a_policy_that_the_learners_do_not_allow_is_refused(world: Api):
     await world.refused("PATCH", "/v1/bandits/none", {}, status=404, code="not_found")
 
 
-async def test_an_option_of_a_policy_goes_with_it_unless_somebody_asked_for_it(world: Api):
-    await world.bandit("b", "c", policy="softmax")
+async def test_an_option_goes_with_its_policy_unless_learners_depend_on_it(world: Api):
+    await world.bandit("b", "c", policy="softmax", temperature=0.5)
     assert (await patched(world, {"policy": "sub_ts"}))["temperature"] is None
-    await patched(world, {"policy": "softmax", "temperature": 0.5})
-    await world.refused("PATCH", PATH, {"policy": "sub_ts"}, loc=["body", "temperature"])
-    assert (await patched(world, {"policy": "sub_ts", "temperature": None}))["version"] == 4
+    await patched(world, {"explore": {"centers": 2}, "solver": "adaptive"})
+    changed = await patched(world, {"policy": "softmax"})
+    assert (changed["explore"], changed["solver"], changed["temperature"]) == (None, "shortlist", 1.0)
+    await world.refused("PATCH", PATH, {"policy": "igw", "temperature": 2}, loc=["body", "temperature"])
+    assert (await patched(world, {"policy": "igw", "gamma": 5}))["gamma"] == 5
+    assert (await patched(world, {"policy": "sub_elim"}))["gamma"] is None
 
 
 async def test_objects_are_merged(world: Api):
