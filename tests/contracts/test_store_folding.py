@@ -47,6 +47,18 @@ async def test_states_and_watermark_change_together(store: Store):
     assert await checkpoints(store, 0, []) == []
 
 
+async def test_learners_are_named_once_whether_they_are_a_checkpoint_a_tail_or_both(store: Store):
+    ids = await fill(store, 3)
+    names = ["ann", "b:c", "zoe", "zoe2"]
+    states = dict.fromkeys([(UID, "ann"), (UID, "b:c"), (OTHER_UID, "other")], b"1")
+    await store.apply(0, expected="0-0", watermark=ids[0], states=states)
+    tails = {(UID, "zoe"): ids[1:3], (UID, "zoe2"): ids[1:2], (UID, "ann"): ids[1:3]}
+    await store.apply(0, expected=ids[0], watermark=ids[2], states={}, tails=tails)
+    assert await store.names(0, UID) == names
+    assert await store.names(0, OTHER_UID) == ["other"]
+    assert await store.names(1, UID) == []
+
+
 async def test_another_watermark_changes_nothing(store: Store):
     ids = await fill(store, 3)
     await store.apply(0, expected="0-0", watermark=ids[0], states={(UID, "ann"): b"1", (UID, "bob"): b"1"})
