@@ -21,10 +21,10 @@ import numpy as np
 from app.measurement import record
 from examples import movielens
 from examples.baselines import baselines
-from examples.client import ServiceError
 from examples.environments import Environment, Matrix, synthetic
 from examples.play import Outcome, Player
 from examples.service import StartError, temporary_service
+from shortlist_client import ShortlistError
 
 LIMIT_S = 90.0
 
@@ -37,12 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         game = _environment(parsed)
         print(f"{game.title}\n{game.rules}\nridge {game.ridge}, exploration {game.exploration}\n")
         with temporary_service() as server:
-            print(f"service on http://{server.host}:{server.port}", flush=True)
+            print(f"service on {server.url}", flush=True)
             player = Player(
                 game, server, threads=parsed.threads, repeats=not parsed.no_repeats, seed=parsed.seed
             )
             outcome = player.play(LIMIT_S - (time.monotonic() - began))
-    except (ServiceError, StartError, OSError, ValueError) as error:
+    except (ShortlistError, StartError, OSError, ValueError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def play(game: Environment, server: Server, name: str) -> dict[int, Matrix]:
     """Whether each recommendation was right, by number of centres: (users, rounds)."""
-    with Client(f"http://{server.host}:{server.port}") as client:
+    with Client(server.url) as client:
         client.put_catalogue(name, dim=game.features.shape[1])
         client.upsert_arms(name, game.features, ids=[f"arm-{row}" for row in range(len(game.features))])
         return {centers: _play_one(client, game, name, centers) for centers in CENTERS}

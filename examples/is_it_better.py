@@ -122,7 +122,7 @@ def lowest(evaluation: Evaluation) -> float:
 def main() -> int:
     """Play and print; the exit status says whether the lift became clear, and the change made it better."""
     try:
-        with temporary_service() as server, Client(f"http://{server.host}:{server.port}") as client:
+        with temporary_service() as server, Client(server.url) as client:
             story = play(client, seed=1)
     except (ShortlistError, StartError, OSError) as error:
         print(f"is_it_better: {error}", file=sys.stderr)

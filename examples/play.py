@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event
 
 import numpy as np
 
 from app.progress import progress
-from examples.client import Client
 from examples.environments import Environment, Matrix
 from examples.service import Server
+from shortlist_client import Client
+from shortlist_client.bodies import Policy
 
-POLICIES = ("sub_ts", "linear_ts")
+POLICIES: tuple[Policy, ...] = ("sub_ts", "linear_ts")
 CATALOGUE = "arms"
 UPLOAD = 1_000
 
@@ -28,6 +31,21 @@ class Seat:
     learner: int
     bandit: str
     key: str | None
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The client of one thread. ``seconds`` are the durations of its calls, by kind."""
+
+    client: Client
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    @contextmanager
+    def timed(self, kind: str = "other") -> Iterator[Client]:
+        """The client, for one call of this kind."""
+        started = time.perf_counter()
+        yield self.client
+        self.seconds[kind].append(time.perf_counter() - started)
 
 
 @dataclass
@@ -52,7 +70,7 @@ class Player:
     ) -> None:
         self._game = environment
         self._repeats = repeats
-        self._clients = [Client(server.host, server.port) for _ in range(threads)]
+        self._callers = [Caller(server.connect()) for _ in range(threads)]
         self._seats = list(_seats(environment))
         shape = (len(POLICIES), len(environment.learners), environment.rounds)
         self._noise = np.random.default_rng(seed).normal(0.0, environment.noise_std, shape[1:])
@@ -66,9 +84,9 @@ class Player:
         game = self._game
         self._set_up()
         started = time.monotonic()
-        shares = range(len(self._clients))
+        shares = range(len(self._callers))
         played = 0
-        with ThreadPoolExecutor(len(self._clients)) as pool:
+        with ThreadPoolExecutor(len(self._callers)) as pool:
             try:
                 for block in progress(range(len(game.present)), f"blocks of {game.block} rounds"):
                     self._add_arms(game.present[block - 1] if block else 0, game.present[block])
@@ -82,52 +100,56 @@ class Player:
         return self._outcome(played, time.monotonic() - started)
 
     def _set_up(self) -> None:
-        game, client = self._game, self._clients[0]
-        body = {"dim": game.features.shape[1], "index": {"kind": "hnsw"}}
-        client.call("PUT", f"/v1/catalogues/{CATALOGUE}", body)
+        game, caller = self._game, self._callers[0]
+        with caller.timed() as client:
+            client.put_catalogue(CATALOGUE, dim=game.features.shape[1], index={"kind": "hnsw"})
         for bandit, policy in {(seat.bandit, POLICIES[seat.policy]) for seat in self._seats}:
-            settings = {"scope": game.scope, "ridge": game.ridge, "exploration": game.exploration}
-            client.call(
-                "PUT", f"/v1/bandits/{bandit}", {"catalogue": CATALOGUE, "policy": policy, **settings}
-            )
+            with caller.timed() as client:
+                client.put_bandit(
+                    bandit,
+                    catalogue=CATALOGUE,
+                    policy=policy,
+                    scope=game.scope,
+                    ridge=game.ridge,
+                    exploration=game.exploration,
+                )
 
     def _add_arms(self, first: int, last: int) -> None:
         features = self._game.features
         for start in range(first, last, UPLOAD):
             rows = range(start, min(start + UPLOAD, last))
-            arms = [{"id": f"arm-{row}", "features": features[row].tolist()} for row in rows]
-            self._clients[0].call("PUT", f"/v1/catalogues/{CATALOGUE}/arms", {"arms": arms})
+            with self._callers[0].timed() as client:
+                client.upsert_arms(CATALOGUE, features[rows], ids=[f"arm-{row}" for row in rows])
 
     def _play_block(self, block: int, share: int) -> None:
-        client = self._clients[share]
-        mine = range(share, len(self._seats), len(self._clients))
+        mine = range(share, len(self._seats), len(self._callers))
         for at in range(block * self._game.block, (block + 1) * self._game.block):
             for number in mine:
                 if self._stop.is_set():
                     return
-                self._play_one(client, number, block, at)
+                self._play_one(self._callers[share], number, block, at)
 
-    def _play_one(self, client: Client, number: int, block: int, at: int) -> None:
+    def _play_one(self, caller: Caller, number: int, block: int, at: int) -> None:
         seat, game = self._seats[number], self._game
-        ask = {"key": seat.key} if seat.key else {}
-        exclude = {} if self._repeats else {"exclude": self._chosen[number]}
-        path = f"/v1/bandits/{seat.bandit}/choose"
-        choice = client.call("POST", path, {**ask, **exclude}, f"choose, {POLICIES[seat.policy]}")
-        arm_id = choice["arms"][0]["id"]
+        exclude = [] if self._repeats else self._chosen[number]
+        with caller.timed(f"choose, {POLICIES[seat.policy]}") as client:
+            # With once=False one choice is one request: nobody asks first what kind of bandit it is.
+            choice = client.choose(seat.bandit, once=False, key=seat.key, exclude=exclude)
+        arm_id = choice.arms[0].id
         mean = game.means[seat.learner, int(arm_id.removeprefix("arm-"))]
         value = float(mean + self._noise[seat.learner, at])
-        reward = {"decision": choice["decision"], "value": value}
-        client.call("POST", "/v1/rewards?wait=applied", {"rewards": [reward]}, "reward, until applied")
+        with caller.timed("reward, until applied") as client:
+            client.reward(choice.decision, value, wait=True)
         self._chosen[number].append(arm_id)
         self._regrets[seat.policy, seat.learner, at] = game.best[seat.learner, block] - mean
-        self._exact += choice["exact"] and POLICIES[seat.policy] == "sub_ts"
+        self._exact += choice.exact and POLICIES[seat.policy] == "sub_ts"
 
     def _outcome(self, played: int, elapsed_s: float) -> Outcome:
         regrets = self._regrets[:, :, :played]
         outcome = Outcome(dict(zip(POLICIES, regrets, strict=True)), elapsed_s=elapsed_s)
-        for client in self._clients:
-            client.close()
-            for kind, seconds in client.seconds.items():
+        for caller in self._callers:
+            caller.client.close()
+            for kind, seconds in caller.seconds.items():
                 outcome.seconds.setdefault(kind, []).extend(seconds)
         outcome.exact_share = self._exact / regrets[0].size
         return outcome

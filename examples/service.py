@@ -15,9 +15,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from shortlist_client import Client, Retry
+
 START_S = 30.0
 STOP_S = 30.0
 POLL_S = 0.02
+TIMEOUT_S = 60.0
 SHORTLIST = "import sys; from app.cli import main; sys.exit(main())"
 
 
@@ -31,6 +34,14 @@ class Server(NamedTuple):
     host: str
     port: int
     pid: int
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    def connect(self, *, timeout_s: float = TIMEOUT_S) -> Client:
+        """A client that sends nothing twice: a call takes as long as its request."""
+        return Client(self.url, timeout_s=timeout_s, retry=Retry(attempts=1))
 
 
 @contextmanager

@@ -185,7 +185,7 @@ def play(client: Client, seed: int) -> list[Page]:
 def main() -> int:
     """Play and print; the exit status says whether every page kept to the rules."""
     try:
-        with temporary_service() as server, Client(f"http://{server.host}:{server.port}") as client:
+        with temporary_service() as server, Client(server.url) as client:
             pages = play(client, seed=1)
     except (ShortlistError, StartError, OSError) as error:
         print(f"shop: {error}", file=sys.stderr)

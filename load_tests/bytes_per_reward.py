@@ -18,19 +18,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from app.measurement import report
-from examples.client import Client
 from examples.service import SHORTLIST, running
+from shortlist_client import Client
+from shortlist_client.bodies import ChooseBody, ObservationItem
 
 ARMS, SEED = 50, 1
 DIMS = (16, 64, 256, 1_024)
 CHECKPOINTS = 2
 BATCH = 1_000
 BURST, KEYS, BURST_DIM = 10_000, 100_000, 16
+
+Scope = Literal["global", "per_key"]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,33 +81,30 @@ def one_by_one(sizes: Sizes, rewards: int | None) -> dict[str, Any]:
     with _service(sizes, "global") as (client, folder):
         tokens: list[str] = []
         while len(tokens) < count:
-            asks: list[dict[str, Any]] = [{}] * min(BATCH, count - len(tokens))
+            asks: list[ChooseBody] = [{}] * min(BATCH, count - len(tokens))
             if sizes.context:
                 asks = [{"context": rng.normal(size=sizes.context).tolist()} for _ in asks]
-            wanted = {"requests": asks}
-            answer = client.call("POST", "/v1/bandits/b/choose/batch", wanted)
-            tokens += [choice["decision"] for choice in answer["results"]]
+            tokens += [choice.decision for choice in client.choose_batch("b", asks, once=False).results]
         before, began = _size(folder), time.perf_counter()
         for token in tokens:
-            body = {"rewards": [{"decision": token, "value": 0.5}]}
-            client.call("POST", "/v1/rewards?wait=applied", body)
+            client.reward(token, 0.5, wait=True)
         seconds, grown = time.perf_counter() - began, _size(folder) - before
     return _row("one by one", sizes, count, grown, seconds)
 
 
-def burst(scope: str, count: int) -> dict[str, Any]:
+def burst(scope: Scope, count: int) -> dict[str, Any]:
     """Observations in requests of 10,000, of one learner or each of a key of its own."""
     rng = np.random.default_rng(SEED)
     with _service(Sizes(BURST_DIM), scope) as (client, folder):
         before, began = _size(folder), time.perf_counter()
         for first in range(0, count, BURST):
-            items: list[dict[str, Any]] = [
+            items: list[ObservationItem] = [
                 {"id": f"{number}", "arm": f"a{rng.integers(ARMS)}", "value": 0.5}
                 for number in range(first, min(first + BURST, count))
             ]
             if scope == "per_key":
                 items = [{**item, "key": f"key-{item['id']}"} for item in items]
-            client.call("POST", "/v1/bandits/b/observations?wait=applied", {"observations": items})
+            client.observe("b", items, wait=True)
         seconds, grown = time.perf_counter() - began, _size(folder) - before
     return _row(f"burst, {scope}", Sizes(BURST_DIM), count, grown, seconds)
 
@@ -122,23 +122,20 @@ def _row(what: str, sizes: Sizes, count: int, grown: int, seconds: float) -> dic
 
 
 @contextmanager
-def _service(sizes: Sizes, scope: str) -> Iterator[tuple[Client, Path]]:
+def _service(sizes: Sizes, scope: Scope) -> Iterator[tuple[Client, Path]]:
     """A client of a new service with one bandit ``b``, and its data folder."""
     rng = np.random.default_rng(SEED)
     with tempfile.TemporaryDirectory(prefix="shortlist-") as scratch:
         folder = Path(scratch, "data")
         command = ["-c", SHORTLIST, "serve", "--port", "0", "--log-level", "info", "--data-dir", str(folder)]
-        with running(command, log=Path(scratch, "service.log")) as server:
-            client = Client(server.host, server.port)
-            client.call("PUT", "/v1/catalogues/c", {"dim": sizes.dim})
-            arms = [{"id": f"a{n}", "features": rng.normal(size=sizes.dim).tolist()} for n in range(ARMS)]
-            client.call("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-            bandit: dict[str, Any] = {"catalogue": "c", "policy": "sub_ts", "scope": scope}
+        with running(command, log=Path(scratch, "service.log")) as server, server.connect() as client:
+            client.put_catalogue("c", dim=sizes.dim)
+            client.upsert_arms("c", rng.normal(size=(ARMS, sizes.dim)), ids=[f"a{n}" for n in range(ARMS)])
+            context: dict[str, Any] = {}
             if sizes.context:
-                bandit |= {"context": {"dim": sizes.context}, "interactions": sizes.interactions}
-            client.call("PUT", "/v1/bandits/b", bandit)
+                context = {"context": {"dim": sizes.context}, "interactions": sizes.interactions}
+            client.put_bandit("b", catalogue="c", policy="sub_ts", scope=scope, **context)
             yield client, folder
-            client.close()
 
 
 def _size(folder: Path) -> int:

@@ -17,10 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 from app.measurement import report
-from examples.client import Client
 from examples.service import Server, temporary_service
 from load_tests import wrk
 from load_tests.filling import BANDIT, decide, fill
@@ -81,9 +79,8 @@ def measure(*, arms: int, dim: int, keys: int, rounds: int, seconds: int) -> dic
 def _round(service: Server, keys: int, seconds: int, *, backwards: bool) -> Round:
     runs: dict[str, Run] = {}
     for name in sorted(LOGS, key=list(LOGS).index, reverse=backwards):
-        client = Client(service.host, service.port)
-        client.call("PATCH", f"/v1/bandits/{BANDIT}", {"log": LOGS[name]})
-        client.close()
+        with service.connect() as client:
+            client.patch_bandit(BANDIT, log=LOGS[name])
         time.sleep(HEARD_S)
         runs[name] = wrk.drive(service, "choose", BANDIT, keys, seconds=seconds, connections=CONNECTIONS)
     return runs
@@ -105,8 +102,8 @@ def _row(name: str, rounds: Sequence[Round]) -> dict[str, Any]:
 
 def _dropped(service: Server) -> float:
     """Rows that the service could not write in time: with some, the figures are too good."""
-    with urlopen(f"http://{service.host}:{service.port}/metrics") as answer:
-        lines = answer.read().decode().splitlines()
+    with service.connect() as client:
+        lines = client.metrics().splitlines()
     found = [line for line in lines if line.startswith('shortlist_log_rows_total{outcome="dropped"}')]
     return float(found[0].split()[-1]) if found else 0.0
 

@@ -60,7 +60,7 @@ def _files(folder: Path, arms: int, dim: int) -> list[Path]:
 def _row(path: Path, arms: int, dim: int, kind: str) -> dict[str, Any]:
     """One import into a service of its own."""
     with temporary_service() as server:
-        url = f"http://{server.host}:{server.port}"
+        url = server.url
         with Client(url) as client:
             client.put_catalogue("c", dim=dim, index={"kind": kind})
             began = time.perf_counter()

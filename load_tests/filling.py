@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from http.client import HTTPConnection
 
 import numpy as np
 
-from examples.client import Client
 from examples.service import Server
 from load_tests.wrk import LoadError
+from shortlist_client import Client, ShortlistError
+from shortlist_client.bodies import ChooseBody, ObservationItem
 
 CATALOGUE, BANDIT = "arms", "load"
 OBSERVATIONS = 3
@@ -24,26 +24,26 @@ MOST_FRESH = 0.02  # arms beside the index that are too few to be folded into it
 
 def fill(server: Server, *, arms: int, dim: int, keys: int, seed: int) -> None:
     """Gaussian arms, a Sub-TS bandit, ``OBSERVATIONS`` for each key; returns when the index is built."""
-    client = Client(server.host, server.port)
     rng = np.random.default_rng(seed)
-    client.call("PUT", f"/v1/catalogues/{CATALOGUE}", {"dim": dim})
-    _import(server, arms, dim, rng)
-    client.call(
-        "PUT", f"/v1/bandits/{BANDIT}", {"catalogue": CATALOGUE, "policy": "sub_ts", "scope": "per_key"}
-    )
-    for first in range(0, keys, BATCH):
-        items = [
-            {"id": f"{key}-{number}", "key": key, "arm": f"arm-{rng.integers(arms)}", "value": rng.normal()}
-            for key in names(first, min(first + BATCH, keys))
-            for number in range(OBSERVATIONS)
-        ]
-        receipt = client.call(
-            "POST", f"/v1/bandits/{BANDIT}/observations?wait=applied", {"observations": items}
-        )
-        if receipt["accepted"] != len(items):
-            raise LoadError(f"observations were not accepted: {receipt}")
-    _await_index(client, arms)
-    client.close()
+    with server.connect(timeout_s=INDEX_S) as client:
+        client.put_catalogue(CATALOGUE, dim=dim)
+        _import(client, arms, dim, rng)
+        client.put_bandit(BANDIT, catalogue=CATALOGUE, policy="sub_ts", scope="per_key")
+        for first in range(0, keys, BATCH):
+            items: list[ObservationItem] = [
+                {
+                    "id": f"{key}-{number}",
+                    "key": key,
+                    "arm": f"arm-{rng.integers(arms)}",
+                    "value": rng.normal(),
+                }
+                for key in names(first, min(first + BATCH, keys))
+                for number in range(OBSERVATIONS)
+            ]
+            receipt = client.observe(BANDIT, items, wait=True)
+            if receipt.accepted != len(items):
+                raise LoadError(f"observations were not accepted: {receipt}")
+        _await_index(client, arms)
 
 
 def names(first: int, last: int) -> list[str]:
@@ -53,32 +53,26 @@ def names(first: int, last: int) -> list[str]:
 
 def decide(server: Server, count: int, keys: int) -> list[str]:
     """Tokens of ``count`` new decisions, for all keys in turn. Afterwards those learners are in memory."""
-    client = Client(server.host, server.port)
     tokens: list[str] = []
-    while len(tokens) < count:
-        wanted = range(len(tokens), min(len(tokens) + BATCH, count))
-        body = {"requests": [{"key": f"user-{number % keys:05d}"} for number in wanted]}
-        answer = client.call("POST", f"/v1/bandits/{BANDIT}/choose/batch", body)
-        tokens += [choice["decision"] for choice in answer["results"]]
-    client.close()
+    with server.connect() as client:
+        while len(tokens) < count:
+            numbers = range(len(tokens), min(len(tokens) + BATCH, count))
+            asks: list[ChooseBody] = [{"key": f"user-{number % keys:05d}"} for number in numbers]
+            tokens += [choice.decision for choice in client.choose_batch(BANDIT, asks, once=False).results]
     return tokens
 
 
-def _import(server: Server, arms: int, dim: int, rng: np.random.Generator) -> None:
+def _import(client: Client, arms: int, dim: int, rng: np.random.Generator) -> None:
     def lines() -> Iterator[bytes]:
         for first in range(0, arms, BATCH):
             block = rng.standard_normal((min(BATCH, arms - first), dim)).round(6).tolist()
             text = [json.dumps({"id": f"arm-{first + i}", "features": row}) for i, row in enumerate(block)]
             yield ("\n".join(text) + "\n").encode()
 
-    connection = HTTPConnection(server.host, server.port, timeout=INDEX_S)
-    headers = {"Transfer-Encoding": "chunked"}
-    path = f"/v1/catalogues/{CATALOGUE}/import"
-    connection.request("POST", path, lines(), headers, encode_chunked=True)
-    response = connection.getresponse()
-    if response.status != 200:
-        raise LoadError(f"the import failed: {response.read().decode()}")
-    connection.close()
+    try:
+        client.import_arms(CATALOGUE, lines())
+    except ShortlistError as error:
+        raise LoadError(f"the import failed: {error}") from error
 
 
 def _await_index(client: Client, arms: int) -> None:
@@ -89,6 +83,6 @@ def _await_index(client: Client, arms: int) -> None:
         if time.monotonic() > deadline:
             raise LoadError(f"the index was not built within {INDEX_S:g} s")
         time.sleep(POLL_S)
-        index = client.call("GET", f"/v1/catalogues/{CATALOGUE}")["index"]
+        index = client.get_catalogue(CATALOGUE).index
         covered = index["size"] == arms and index["fresh"] <= arms * MOST_FRESH
         quiet = quiet + 1 if covered and index["state"] == "ready" else 0

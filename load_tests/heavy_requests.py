@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.api import limits
-from examples.client import Client, ServiceError
 from examples.service import Server
+from shortlist_client.errors import ServiceError
 
 MB = 1_000_000
 CHUNK = 1 << 16
@@ -68,7 +68,7 @@ class World:
     """What the requests are about: catalogues, bandits, campaigns, tokens. Made when first asked for."""
 
     def __init__(self, service: Server) -> None:
-        self.client = Client(service.host, service.port)
+        self.client = service.connect()
         self.rng = np.random.default_rng(1)
         self._number = 0
         self.catalogue("probe", SMALL_DIM, 200)
@@ -92,9 +92,9 @@ class World:
         deadline, quiet = time.monotonic() + SETTLE_S, 0
         while quiet < 3 and time.monotonic() < deadline:
             time.sleep(0.1)
-            catalogues = self.client.call("GET", "/v1/catalogues?limit=1000")["items"]
-            busy = any(one["index"]["state"] != "ready" for one in catalogues)
-            busy = busy or self.client.call("GET", "/v1/status")["backlog"] > 0
+            catalogues = self.client.list_catalogues(limit=1_000).items
+            busy = any(one.index["state"] != "ready" for one in catalogues)
+            busy = busy or self.client.status().backlog > 0
             quiet = 0 if busy else quiet + 1
 
     def new(self, word: str) -> str:
@@ -103,25 +103,22 @@ class World:
 
     def catalogue(self, name: str, dim: int, arms: int, *, ids: Callable[[int], str] = "a{}".format) -> str:
         """A catalogue of Gaussian arms a0, a1, ..."""
-        self.client.call("PUT", f"/v1/catalogues/{name}", {"dim": dim, "index": {"kind": "exact"}})
+        self.client.put_catalogue(name, dim=dim, index={"kind": "exact"})
         some = max(1, 1_000_000 // dim)
         for first in range(0, arms, some):
-            rows = self.rng.normal(size=(min(some, arms - first), dim)).round(4).tolist()
-            body = {"arms": [{"id": ids(first + i), "features": row} for i, row in enumerate(rows)]}
-            self.client.call("PUT", f"/v1/catalogues/{name}/arms", body)
+            rows = self.rng.normal(size=(min(some, arms - first), dim)).round(4)
+            self.client.upsert_arms(name, rows, ids=[ids(first + i) for i in range(len(rows))])
         return name
 
     def bandit(self, name: str, catalogue: str, **settings: Any) -> str:
-        body = {"catalogue": catalogue, "policy": "sub_ts", **settings}
-        self.client.call("PUT", f"/v1/bandits/{name}", body)
+        self.client.put_bandit(name, **{"catalogue": catalogue, "policy": "sub_ts", **settings})
         return name
 
     def observe(self, bandit: str, count: int, **key: str) -> None:
-        items = [
+        items: list[Any] = [
             {"id": self.new("o"), "arm": f"a{i % 100}", "value": float(i % 2), **key} for i in range(count)
         ]
-        path = f"/v1/bandits/{bandit}/observations?wait=applied"
-        self.client.call("POST", path, {"observations": items})
+        self.client.observe(bandit, items, wait=True)
 
     def large(self, name: str, **settings: Any) -> str:
         """A bandit of the largest dimension that the service allows."""
@@ -197,14 +194,15 @@ class World:
     def tokens(self, bandit: str, count: int, **request: Any) -> list[str]:
         found: list[str] = []
         while len(found) < count:
-            body = {"requests": [request] * min(500, count - len(found))}
-            answer = self.client.call("POST", f"/v1/bandits/{bandit}/choose/batch", body)
-            found += [choice["decision"] for choice in answer["results"]]
+            asks: list[Any] = [request] * min(500, count - len(found))
+            found += [
+                choice.decision for choice in self.client.choose_batch(bandit, asks, once=False).results
+            ]
         return found
 
     def slates(self, **parameters: Any) -> str:
         name = self.new("slates")
-        self.client.call("POST", "/v1/slates", {"id": name, "noise_range": 1.0, **parameters})
+        self.client.create_slates(id=name, noise_range=1.0, **parameters)
         return name
 
     @cached_property
@@ -215,7 +213,7 @@ class World:
     def centers(self) -> str:
         name = self.new("centers")
         points = [f"{i:0128d}" for i in range(limits.MAX_CENTER_POINTS)]
-        self.client.call("POST", "/v1/centers", {"id": name, "points": points, "k": 10, "noise_std": 1.0})
+        self.client.create_centers(id=name, points=points, k=10, noise_std=1.0)
         return name
 
 
@@ -605,11 +603,9 @@ def _(world: World) -> Request:
 def _(world: World) -> Request:
     name = world.catalogue("described", SMALL_DIM, 0)
     for first in range(0, 1_000, 100):
-        arms = [
-            {"id": f"m{first + i}", "features": [0.0] * SMALL_DIM, "metadata": {"x": "y" * 16_000}}
-            for i in range(100)
-        ]
-        world.client.call("PUT", f"/v1/catalogues/{name}/arms", {"arms": arms})
+        ids = [f"m{first + i}" for i in range(100)]
+        metadata = [{"x": "y" * 16_000}] * 100
+        world.client.upsert_arms(name, np.zeros((100, SMALL_DIM)), ids=ids, metadata=metadata)
     return Request("GET", f"/v1/catalogues/{name}/arms?limit=1000")
 
 
@@ -939,9 +935,9 @@ def _(world: World) -> Request:
 
 @kind("centers: tell 10,000")
 def _(world: World) -> Request:
-    path = f"/v1/centers/{world.centers}"
-    queries = world.client.call("POST", f"{path}/ask", {"count": limits.MAX_ASKED})["queries"]
-    return post(f"{path}/tell", {"results": [{"query": q["query"], "distance": 1.0} for q in queries]})
+    queries = world.client.ask_centers(world.centers, count=limits.MAX_ASKED).queries
+    results = [{"query": query.query, "distance": 1.0} for query in queries]
+    return post(f"/v1/centers/{world.centers}/tell", {"results": results})
 
 
 @kind("centers: tell 10,000 unknown")
@@ -983,9 +979,9 @@ def _(world: World) -> Request:
 
 @kind("slates: tell 10,000", slow=True)
 def _(world: World) -> Request:
-    path = f"/v1/slates/{world.wide_slates}"
-    asked = world.client.call("POST", f"{path}/ask", {"count": limits.MAX_ASKED})["pulls"]
-    return post(f"{path}/tell", {"results": [{"pull": p["pull"], "total": 1.0} for p in asked]})
+    pulls = world.client.ask_slates(world.wide_slates, count=limits.MAX_ASKED).pulls
+    results = [{"pull": pull.pull, "total": 1.0} for pull in pulls]
+    return post(f"/v1/slates/{world.wide_slates}/tell", {"results": results})
 
 
 @kind("slates: standing of 1,000 arms")

@@ -20,10 +20,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 
 from app.measurement import report
-from examples.client import Client
 from examples.service import Server, running, temporary_service
 from load_tests import wrk
 from load_tests.filling import BANDIT, CATALOGUE, decide, fill
@@ -93,19 +93,19 @@ def measure(*, arms: int, dim: int, keys: int, rounds: int, seconds: int) -> dic
 
 def _samples(service: Server) -> dict[str, Any]:
     """A decision as the service makes them, for the bare endpoint to repeat."""
-    client = Client(service.host, service.port)
-    path = f"/v1/bandits/{BANDIT}/choose"
-    answers = [client.call("POST", path, {"key": f"user-{number:05d}"}) for number in range(101)]
-    client.close()
+    url = f"{service.url}/v1/bandits/{BANDIT}/choose"
+    with httpx.Client() as http:  # the answers as they are, which the Python client reads into objects
+        answers = [
+            http.post(url, json={"key": f"user-{number:05d}"}).raise_for_status().json()
+            for number in range(101)
+        ]
     answers.sort(key=lambda answer: len(json.dumps(answer)))
     return {"choose": answers[len(answers) // 2]}
 
 
 def _index(service: Server) -> dict[str, Any]:
-    client = Client(service.host, service.port)
-    index: dict[str, Any] = client.call("GET", f"/v1/catalogues/{CATALOGUE}")["index"]
-    client.close()
-    return index
+    with service.connect() as client:
+        return dict(client.get_catalogue(CATALOGUE).index)
 
 
 def _choose_round(service: Server, bare: Server, keys: int, seconds: int) -> Pair:
@@ -144,12 +144,11 @@ class TokenFiles:
 
 def _drain(server: Server) -> float:
     """Wait until no reward waits to be applied; the seconds it took."""
-    client = Client(server.host, server.port)
-    started = time.monotonic()
-    while client.call("GET", "/v1/status")["backlog"]:
-        time.sleep(0.02)
-    client.close()
-    return time.monotonic() - started
+    with server.connect() as client:
+        started = time.monotonic()
+        while client.status().backlog:
+            time.sleep(0.02)
+        return time.monotonic() - started
 
 
 def _applied_under_load(service: Server, tokens: TokenFiles, per_s: float, seconds: int) -> dict[str, float]:
@@ -169,14 +168,15 @@ def _applied_under_load(service: Server, tokens: TokenFiles, per_s: float, secon
 
 
 def _probe(service: Server, *, until: float) -> list[float]:
-    client = Client(service.host, service.port)
-    while time.monotonic() < until:
-        choice = client.call("POST", f"/v1/bandits/{BANDIT}/choose", {"key": "user-00007"})
-        reward = {"decision": choice["decision"], "value": 1.0}
-        client.call("POST", "/v1/rewards?wait=applied", {"rewards": [reward]}, "applied")
-        time.sleep(PROBE_PAUSE_S)
-    client.close()
-    return client.seconds["applied"]
+    waits = []
+    with service.connect() as client:
+        while time.monotonic() < until:
+            choice = client.choose(BANDIT, once=False, key="user-00007")
+            began = time.perf_counter()
+            client.reward(choice.decision, wait=True)
+            waits.append(time.perf_counter() - began)
+            time.sleep(PROBE_PAUSE_S)
+    return waits
 
 
 def _row(name: str, pairs: Sequence[Pair]) -> dict[str, Any]:

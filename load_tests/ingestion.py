@@ -32,8 +32,9 @@ from app.services.learning.fold import fold
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.protocol import LearnerId, LogEntry, RewardWrite
 from app.storage.redis_store import RedisStore
-from examples.client import Client
 from examples.service import temporary_service
+from shortlist_client import Client
+from shortlist_client.routes import OBSERVE
 from workers.reward_ingestion import RewardWorker
 
 DIM, ARMS, KEYS, BATCH = 32, 1_000, 100, 500
@@ -62,34 +63,33 @@ def _ingest(rounds: int, entries: int) -> dict[str, Any]:
         EmbeddedServer(Path(folder)) as server,
         temporary_service("--redis-url", server.url) as service,
         redis.Redis.from_url(server.url) as raw,
+        service.connect() as client,
     ):
-        client = Client(service.host, service.port)
         _fill(client)
         own, bare = [], []
         for lap in range(rounds):
             own.append(entries / _timed(lambda lap=lap: _observe(client, lap, entries)))
             bare.append(entries / _timed(lambda: _xadd(raw, entries)))
-        client.close()
     return _row("ingest", own, bare)
 
 
 def _fill(client: Client) -> None:
     rng = np.random.default_rng(SEED)
-    client.call("PUT", "/v1/catalogues/c", {"dim": DIM})
-    arms = [{"id": f"a{i}", "features": rng.normal(size=DIM).tolist()} for i in range(ARMS)]
-    client.call("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-    client.call("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"})
+    client.put_catalogue("c", dim=DIM)
+    client.upsert_arms("c", rng.normal(size=(ARMS, DIM)), ids=[f"a{i}" for i in range(ARMS)])
+    client.put_bandit("b", catalogue="c", policy="sub_ts", scope="per_key")
 
 
 def _observe(client: Client, lap: int, entries: int) -> None:
+    """Each batch is encoded as a whole: ``Client.observe`` encodes item by item, which takes longer."""
     for first in range(0, entries, BATCH):
         items = [
             {"id": f"{lap}-{n}", "key": f"u{n % KEYS}", "arm": f"a{n % ARMS}", "value": 1.0}
             for n in range(first, first + BATCH)
         ]
-        wait = "?wait=applied" if first + BATCH >= entries else ""
-        client.call("POST", f"/v1/bandits/b/observations{wait}", {"observations": items})
-    while client.call("GET", "/v1/status")["backlog"]:
+        wait = {"wait": "applied"} if first + BATCH >= entries else None
+        client.perform(OBSERVE.call("b", body={"observations": items}, query=wait))
+    while client.status().backlog:
         time.sleep(0.01)
 
 

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from app.measurement import report
-from examples.client import Client
 from examples.service import Server, temporary_service
 from load_tests.filling import BANDIT, CATALOGUE, fill
 
@@ -54,8 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def soak(service: Server, seconds: float) -> dict[str, Any]:
     """Drive the service, and report rates, latencies and slopes."""
-    client = Client(service.host, service.port)
-    turn = _turns(client)
+    choose_s: list[float] = []
+    turn = _turns(service, choose_s)
     full = _pace(turn, time.monotonic() + FULL_S, 0.0, lambda: None)
     pids = {"service": service.pid, "store": _child(service.pid)}
     samples: list[list[float]] = []
@@ -66,9 +65,9 @@ def soak(service: Server, seconds: float) -> dict[str, Any]:
         if not samples or now - samples[-1][0] >= seconds / SAMPLES:
             samples.append([now, *(_rss_mb(pid) for pid in pids.values())])
 
-    client.seconds.clear()
+    choose_s.clear()
     half = _pace(turn, began + seconds, 2 / full, sample)
-    p50, p99 = np.quantile(client.seconds["choose"], (0.5, 0.99)) * 1e3
+    p50, p99 = np.quantile(choose_s, (0.5, 0.99)) * 1e3
     rows = [_slope(name, np.array(samples), column) for column, name in enumerate(pids, start=1)]
     setting = {"arms": ARMS, "dim": DIM, "keys": KEYS, "minutes": seconds / 60, "turns_per_s": [full, half]}
     print(f"{half:.0f} turns/s of {full:.0f}; choose p50 {p50:.2f} ms, p99 {p99:.2f} ms")
@@ -78,21 +77,22 @@ def soak(service: Server, seconds: float) -> dict[str, Any]:
     return result | {"setting": setting, "choose_ms": {"p50": p50, "p99": p99}, "samples_s_mb": samples_mb}
 
 
-def _turns(client: Client) -> Iterator[None]:
-    """One turn after the other: choose, reward, and every so often a new version of an arm."""
+def _turns(service: Server, choose_s: list[float]) -> Iterator[None]:
+    """One turn after the other: choose, reward, and every so often a new version of an arm.
+
+    ``choose_s`` is given the seconds of every choice.
+    """
     rng = np.random.default_rng(SEED)
-    for number in range(1 << 62):
-        choice = client.call("POST", f"/v1/bandits/{BANDIT}/choose", _key(rng), "choose")
-        body = {"rewards": [{"decision": choice["decision"], "value": float(rng.normal())}]}
-        client.call("POST", "/v1/rewards", body, "reward")
-        if number % REPLACE_EVERY == 0:
-            arm = {"id": f"arm-{rng.integers(ARMS)}", "features": rng.normal(size=DIM).tolist()}
-            client.call("PUT", f"/v1/catalogues/{CATALOGUE}/arms", {"arms": [arm]}, "replace")
-        yield
-
-
-def _key(rng: np.random.Generator) -> dict[str, str]:
-    return {"key": f"user-{rng.integers(KEYS):05d}"}
+    with service.connect() as client:
+        for number in range(1 << 62):
+            key = f"user-{rng.integers(KEYS):05d}"
+            began = time.perf_counter()
+            choice = client.choose(BANDIT, once=False, key=key)
+            choose_s.append(time.perf_counter() - began)
+            client.reward(choice.decision, rng.normal())
+            if number % REPLACE_EVERY == 0:
+                client.upsert_arms(CATALOGUE, rng.normal(size=(1, DIM)), ids=[f"arm-{rng.integers(ARMS)}"])
+            yield
 
 
 def _pace(turn: Iterator[None], until: float, every_s: float, between: Callable[[], None]) -> float:

@@ -48,8 +48,7 @@ def start(
     """Start wrk on one thread, so that a scenario can count."""
     script = str(SCENARIOS / f"{scenario}.lua")
     options = ["-t", "1", "-c", str(connections), "-d", f"{seconds}s", "-s", script]
-    url = f"http://{server.host}:{server.port}"
-    command = ["wrk", *options, url, "--", *map(str, arguments)]
+    command = ["wrk", *options, server.url, "--", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

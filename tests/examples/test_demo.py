@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 from waiting import wait_until
 
 from examples import demo, service
-from examples.client import Client
 from examples.environments import Environment
 from examples.play import POLICIES, Outcome, Player
 
@@ -114,8 +112,8 @@ def test_a_service_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_settings_of_the_environment_do_not_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHORTLIST_REDIS_URL", "redis://127.0.0.1:1")
-    with service.temporary_service() as server, closing(Client(server.host, server.port)) as caller:
-        assert caller.call("GET", "/v1/status")["store"] == "always"
+    with service.temporary_service() as server, server.connect() as client:
+        assert client.status().store == "always"
 
 
 # Whoever is started in the background of a shell is born deaf to SIGINT.

@@ -14,7 +14,7 @@ from shortlist_client.answers import Lift
 
 @pytest.fixture(scope="module")
 def story() -> is_it_better.Story:
-    with temporary_service() as server, Client(f"http://{server.host}:{server.port}") as client:
+    with temporary_service() as server, Client(server.url) as client:
         return is_it_better.play(client, seed=2)
 
 

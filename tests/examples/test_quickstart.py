@@ -25,7 +25,7 @@ def session() -> str:
     with temporary_service() as server:
         run = subprocess.run(
             ["bash", "-euv", str(SCRIPT)],
-            env=os.environ | {"URL": f"http://{server.host}:{server.port}"},
+            env=os.environ | {"URL": server.url},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -45,7 +45,7 @@ def test_the_readme_shows_the_python_session_and_it_runs() -> None:
     shown = re.findall(r"<!-- python: examples/quickstart.py -->\n```python\n(.*?)```", readme, re.DOTALL)
     assert shown == [script]
     with temporary_service() as server:
-        url = f"http://{server.host}:{server.port}"
+        url = server.url
         exec(script.replace("http://127.0.0.1:8080", url), found := {})
         with found["client"] as client:
             wait_until(lambda: client.get_learner("home", "user-42").observations, what="it is applied")

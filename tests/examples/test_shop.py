@@ -13,7 +13,7 @@ from shortlist_client import Client
 
 @pytest.fixture(scope="module")
 def pages() -> list[shop.Page]:
-    with temporary_service() as server, Client(f"http://{server.host}:{server.port}") as client:
+    with temporary_service() as server, Client(server.url) as client:
         return shop.play(client, seed=2)
 
 
