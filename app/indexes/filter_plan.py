@@ -13,7 +13,8 @@ Notation
 
 A plan outlives the arms that it was measured on: what was built is made anew when it is worn
 (``renew``), and the recall of a graph is measured again each time. A graph whose recall is not FAIR any
-more (.95 by at least one standard error, mean ratio .998) serves no longer.
+more (.95 by at least one standard error, mean ratio .998) serves no longer. The exact way that a graph was
+compared with is kept: it follows changes at little cost, and serves when the graph does not.
 
 Where nobody has measured yet, ``search_exactly`` serves.
 """
@@ -68,7 +69,8 @@ class FilterPlan:
 
     ``way`` None: ``search_exactly``. ``count``: how many arms the filter let in. ``graph``: number of the
     graph of the catalogue then, None without one. ``wants_graph``: a graph of its own might be faster, and
-    was not tried. ``is_refuted``: its recall was measured again, and was too low.
+    was not tried. ``is_refuted``: its recall was measured again, and was too low. ``spare``: where a graph
+    serves, the fastest exact way that was made, None if none was worth its memory.
     """
 
     way: Way | None
@@ -80,6 +82,7 @@ class FilterPlan:
     ratio_mean: float = 1.0
     wants_graph: bool = False
     is_refuted: bool = False
+    spare: Way | None = None
     reason: str = "every arm that is let in is compared"
 
 
@@ -242,6 +245,7 @@ class _Trials:
         return replace(
             self.plain,
             way=way,
+            spare=self.plain.way,
             us=trial.us,
             exact_us=trial.exact_us,
             recall_at_1=trial.quality.recall_at_1,

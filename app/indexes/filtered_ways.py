@@ -212,7 +212,6 @@ class CatalogueGraph:
     name: ClassVar[str] = "graph"
     kind: ClassVar[Kind] = "hnsw"
     memory_bytes: ClassVar[int] = 0
-    worn: ClassVar[float] = 0.0
 
     def __init__(self, snapshot: Snapshot, eligible: EligibleRows, ask: int) -> None:
         self._eligible = eligible
@@ -222,6 +221,12 @@ class CatalogueGraph:
         covered = self._graph.covered if self._graph is not None else 0
         self._covered = covered
         self._fresh = int(np.count_nonzero(eligible.mask[covered:]))
+
+    @property
+    def worn(self) -> float:
+        """Rows of a scan that looking through the fresh ones takes / rows that are let in."""
+        rows = min(GATHER_ROWS * self._fresh, len(self._eligible.mask) - self._covered)
+        return rows / max(self._eligible.count, 1)
 
     def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> CatalogueGraph | None:
         return CatalogueGraph(snapshot, eligible, self._ask)

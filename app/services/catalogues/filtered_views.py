@@ -47,7 +47,6 @@ RECENT = 128
 GROWTH = 1.2
 REST = 20.0  # times what planning took
 WORN = 0.25  # share of what was built that came or went since: it is made anew
-WORN_OUT = 1.0  # the same of a graph: a search of it takes as long as an exact one
 RENEWAL_REST = 2.0  # times what making it anew took
 KNOWN_BYTES = 2_000
 SHOWN_CHARS = 4_096  # of a filter's key
@@ -60,7 +59,10 @@ NONE_ELIGIBLE = "the filter lets in no arm of the catalogue"
 
 
 class Work(Protocol):
-    """Makes a plan for the arms that are let in; ``recent`` are the last queries. For any thread."""
+    """Makes a plan for the arms that are let in, or another spare way; ``recent`` are the last queries.
+
+    For any thread.
+    """
 
     def __call__(
         self,
@@ -69,7 +71,7 @@ class Work(Protocol):
         *,
         recent: Sequence[Vector],
         rng: np.random.Generator,
-    ) -> FilterPlan: ...
+    ) -> FilterPlan | Way | None: ...
 
 
 class Stopped(Exception):
@@ -80,14 +82,16 @@ class Stopped(Exception):
 class _Known:
     """What is known of one filter over one catalogue. ``uses``: how often it was asked.
 
-    ``way`` serves ``view``, the arms as they were when it was asked last; None: to be made. ``way`` may be
-    there without a ``plan``, and may have been lost since the plan was made.
+    ``way`` is of ``view``, the arms as they were when it was asked last; None: to be made. ``way`` may be
+    there without a ``plan``, and may have been lost since the plan was made. ``spare``: an exact way, which
+    serves while ``way`` is a graph that changes have worn out, or is lost.
     """
 
     wanted: Filter
     eligible: EligibleRows
     plan: FilterPlan | None = None
     way: Way | None = None
+    spare: Way | None = None
     view: FilteredSnapshot | None = None
     uses: int = 0
     is_busy: bool = False
@@ -100,7 +104,31 @@ class _Known:
         said = KNOWN_BYTES + TEXT_COPIES * len(self.wanted.key)
         is_scanned = self.view is not None and not is_gathered(self.view.view, self.eligible)
         held = self.eligible.memory_bytes(scanned=is_scanned)
-        return said + held + (self.way.memory_bytes if self.way is not None else 0)
+        return said + held + sum(way.memory_bytes for way in (self.way, self.spare) if way is not None)
+
+    @property
+    def serving(self) -> Way | None:
+        """What serves: ``way`` unless it is lost or a graph that is worn out; None: nothing that was made."""
+        way, plan = self.way, self.plan
+        if way is None or (plan is not None and way.kind == "hnsw" and _is_worn_out(way, plan)):
+            return self.spare
+        return way
+
+    def take(self, made: FilterPlan | Way | None) -> None:
+        """Serve by this plan, or with this spare way, from now on."""
+        self.view = None
+        if not isinstance(made, FilterPlan):
+            self.spare = made
+            return
+        plan = made
+        if plan.spare is not None:
+            self.spare = plan.spare
+        way = plan.way
+        if plan.is_refuted:
+            way = self.spare
+        if way is None or way.kind != "hnsw":
+            self.spare = None  # there is no graph that it could stand in for
+        self.plan, self.way = replace(plan, way=way, spare=None), way
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +216,8 @@ class FilteredViews:
         work: Work
         if now >= known.plan_from and (known.plan is None or _is_stale(known.plan, snapshot, known)):
             work = partial(self._planned, known, self._maker(catalogue))
+        elif known.spare is not None and known.spare.worn > WORN:
+            work = partial(_spare_renewed, known.spare)
         elif known.plan is not None and now >= known.renew_from and _is_worn(known.plan, snapshot, known):
             work = partial(_renewed, known, known.plan)
         else:
@@ -205,11 +235,11 @@ class FilteredViews:
                 recent = tuple(known.recent)
                 rng = np.random.default_rng((_SEED, int(catalogue.uid[:8], 16)))
 
-                def run() -> FilterPlan:
+                def run() -> FilterPlan | Way | None:
                     eligible = eligible_rows(known.wanted, snapshot.view, snapshot.attributes, before)
                     return work(snapshot, eligible, recent=recent, rng=rng)
 
-                known.plan = await asyncio.to_thread(run)
+                made = await asyncio.to_thread(run)
         except Stopped:
             return
         except Exception:  # what served goes on serving
@@ -218,7 +248,7 @@ class FilteredViews:
             return
         finally:
             known.is_busy = False
-        known.way, known.view = known.plan.way, None
+        known.take(made)
         key = catalogue.uid, known.wanted.key
         if self._known.peek(key) is known:
             self._known.put(key, known, known.memory_bytes)
@@ -277,7 +307,7 @@ def _followed(known: _Known, snapshot: Snapshot, eligible: EligibleRows) -> Filt
     if known.plan is not None and way is not None:
         known.plan = replace(known.plan, way=way)  # lets go of the earlier one
     known.eligible, known.way = eligible, way
-    is_worn_out = way is not None and way.kind == "hnsw" and way.worn > WORN_OUT
+    known.spare = known.spare.followed(snapshot, eligible) if known.spare is not None else None
     return FilteredSnapshot(
         snapshot.view,
         None,
@@ -286,7 +316,7 @@ def _followed(known: _Known, snapshot: Snapshot, eligible: EligibleRows) -> Filt
         snapshot.attributes,
         snapshot,
         eligible,
-        None if is_worn_out else way,
+        known.serving,
     )
 
 
@@ -305,10 +335,15 @@ def _renewed(
     return plan
 
 
+def _spare_renewed(spare: Way, snapshot: Snapshot, eligible: EligibleRows, **_: object) -> Way | None:
+    return spare.renewed(snapshot, eligible)
+
+
 def _expected_us(known: _Known, snapshot: Snapshot) -> float:
-    if known.plan is not None and known.way is not None:
-        return known.plan.us
-    if known.way is not None:
+    serving = known.serving
+    if known.plan is not None and serving is not None:
+        return known.plan.us if serving is known.way else known.plan.exact_us
+    if serving is not None:
         return measured_scan_cost().us(known.eligible.count * snapshot.view.dim)
     return measured_scan_cost().us(exact_reads(snapshot.view, known.eligible))
 
@@ -331,14 +366,19 @@ def _is_worn(plan: FilterPlan, snapshot: Snapshot, known: _Known) -> bool:
     """Whether what serves is to be made anew, or its recall to be measured again."""
     if plan.way is None:
         return False
-    if known.way is None or known.way.worn > WORN:
-        return True
-    return isinstance(known.way, CatalogueGraph) and plan.graph != graph_number(snapshot)
+    if isinstance(known.way, CatalogueGraph):  # made anew it would have the same fresh arms
+        return plan.graph != graph_number(snapshot)
+    return known.way is None or known.way.worn > WORN
+
+
+def _is_worn_out(way: Way, plan: FilterPlan) -> bool:
+    """Whether a search of a graph, with a scan of what came and went, takes as long as an exact search."""
+    return way.worn > max(0.0, 1.0 - plan.us / plan.exact_us)
 
 
 def _status(snapshot: Snapshot, known: _Known) -> FilterStatus:
-    plan, way = known.plan, known.way
-    served = plan if plan is not None and way is not None else None
+    plan, way = known.plan, known.serving
+    served = plan if plan is not None and way is not None and way is known.way else None
     reason = SMALL if way is not None else "not measured yet"
     return FilterStatus(
         filter=known.wanted.document,

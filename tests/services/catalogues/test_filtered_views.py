@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from waiting import wait_until
 
+from app.algorithms.types import NO_ROWS
 from app.filters.filter import Filter, parse
 from app.indexes import filter_plan
 from app.indexes.filter_plan import FilterPlan, graph_number
-from app.indexes.filtered_ways import CatalogueGraph
+from app.indexes.filtered_ways import CatalogueGraph, OwnCopy, OwnGraph
 from app.indexes.hnsw import HnswGraph, arm_bytes
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.catalogues import filtered_views
@@ -223,3 +224,99 @@ def maintained(catalogue: Catalogue) -> None:
     job.run()
     catalogue.index.finish_maintenance(job)
     assert catalogue.index.snapshot().kind == "hnsw"
+
+
+def test_a_copy_serves_while_a_graph_of_its_own_is_worn_out(monkeypatch) -> None:
+    """With so many later arms it takes as long as a scan of all that are let in; the table is not scanned."""
+    catalogue, views, odd = of_arms(1_000), FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+    planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
+    ask(views, catalogue, odd, 8)
+    assert ask(views, catalogue, odd).way == "own_graph"
+    monkeypatch.setattr(filtered_views, "renew", None)  # nothing is made anew
+    monkeypatch.setattr(filtered_views.FilteredViews, "_look", lambda *_: None)
+    for last, way in ((1_600, "own_graph"), (2_000, "copy")):  # .6 and 1.0 of the graph's 500 arms
+        upsert(catalogue, 1_000, last)
+        status = ask(views, catalogue, odd)
+        assert (status.way, status.expected_us) == (way, {"own_graph": 2.0, "copy": 10.0}[way])
+    view = asyncio.run(views.of(catalogue, odd))
+    assert view.kind == "exact"
+    for query in np.random.default_rng(1).standard_normal((20, DIM)):
+        found = view.search(query, 3)
+        assert found.exact
+        assert found.rows.tolist() == view.search_exact(query, 3).rows.tolist()
+
+
+def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypatch) -> None:
+    """Half of the arms came since it was built: scanning them takes longer than comparing all of the copy."""
+    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr("app.indexes.filtered_ways.MOST_ASKED", 1.0)
+    options = IndexOptions(kind="hnsw")
+    catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), LiveIndex(DIM, options))
+    upsert(catalogue, 0, 1_000)
+    maintained(catalogue)
+    views, odd = FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+
+    def by_graph(snapshot, eligible, options, **rest):
+        way, spare = CatalogueGraph(snapshot, eligible, 200), OwnCopy(snapshot.view, eligible)
+        return FilterPlan(way, eligible.count, graph_number(snapshot), 5.0, 10.0, spare=spare)
+
+    monkeypatch.setattr(filtered_views, "plan_filter", by_graph)
+    ask(views, catalogue, odd, 8)
+    monkeypatch.setattr(filtered_views, "renew", None)
+    monkeypatch.setattr(filtered_views.FilteredViews, "_look", lambda *_: None)
+    for last, way in ((1_200, "graph"), (2_000, "copy")):
+        upsert(catalogue, 1_000, last)
+        assert ask(views, catalogue, odd).way == way
+    view = asyncio.run(views.of(catalogue, odd))
+    assert view.search(np.ones(DIM), 3).rows.tolist() == view.search_exact(np.ones(DIM), 3).rows.tolist()
+
+
+def test_a_copy_serves_when_the_graph_of_a_filter_is_refuted(monkeypatch) -> None:
+    catalogue, views, odd = of_arms(1_000), FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+    planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
+    ask(views, catalogue, odd, 8)
+
+    def refuted(plan, snapshot, eligible, **rest):
+        return replace(plan, way=None, us=plan.exact_us, is_refuted=True)
+
+    monkeypatch.setattr(filtered_views, "renew", refuted)
+    upsert(catalogue, 1_000, 1_600)
+    next(iter(views._known._held.values()))[0].plan_from = float("inf")
+    ask(views, catalogue, odd, 8)
+    status = ask(views, catalogue, odd)
+    assert (status.way, status.eligible, status.expected_us) == ("copy", 800, 10.0)
+
+
+def test_a_worn_spare_copy_is_made_anew_before_the_graph(monkeypatch) -> None:
+    """Else every search goes on scanning what was let in once."""
+    catalogue, views, odd = of_arms(1_000), FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+    planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
+    ask(views, catalogue, odd, 8)
+    monkeypatch.setattr(filtered_views, "renew", None)
+    catalogue.index.remove([str(arm) for arm in range(500)])
+    known = next(iter(views._known._held.values()))[0]
+    known.renew_from = float("inf")
+    known.plan_from = float("inf")
+    ask(views, catalogue, odd, 4)
+    status = ask(views, catalogue, odd)
+    assert (status.way, status.eligible) == ("own_graph", 250)
+    assert (known.spare.worn, known.way.worn) == (0.0, 0.5)
+    view = asyncio.run(views.of(catalogue, odd))
+    for query in np.random.default_rng(1).standard_normal((20, DIM)):
+        found = known.spare.search(view.all_arms, query, 3, NO_ROWS)
+        assert found.rows.tolist() == view.search_exact(query, 3).rows.tolist()
+
+
+def planned_own_graph(monkeypatch, us: float, exact_us: float) -> None:
+    """Every plan is a graph of the arms that are let in, which was compared with a copy of them."""
+    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    shape = {"m": 8, "ef_construction": 50, "seed": 1, "threads": 1}
+
+    def plan_filter(snapshot, eligible, options, **rest):
+        graph = HnswGraph.build(snapshot.view, eligible.rows, check=lambda: None, **shape)
+        way = OwnGraph(graph, eligible, ask=30, make=options.make)
+        spare = OwnCopy(snapshot.view, eligible)
+        number = graph_number(snapshot)
+        return FilterPlan(way, eligible.count, number, us, exact_us, spare=spare)
+
+    monkeypatch.setattr(filtered_views, "plan_filter", plan_filter)
