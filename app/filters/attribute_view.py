@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from math import ceil, floor
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.algorithms.types import Rows
-from app.filters.columns import Block, Column, Mask, Numbers, Test, among
+from app.filters.columns import Block, Column, Mask, Numbers, OrderTest, Test, among
 from app.filters.earlier import Earlier
 from app.filters.fields import Kind, Value
 from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered
@@ -36,6 +36,7 @@ _PYTHON = 50
 _SEARCH = 20
 # For an integer x, x > b and x <= b hold as with the floor of b; the other two orders as with its ceiling.
 _OF_FLOOR = frozenset({ORDERS["$gt"], ORDERS["$lte"]})
+_BELOW = frozenset({ORDERS["$lt"], ORDERS["$lte"]})
 
 Step = Callable[[Block], Mask]
 """A part of a filter, ready for the blocks of one view: which entries of the block (size,) fulfil it."""
@@ -224,7 +225,7 @@ def _order_tests(names: Names, symbol: str, bound: Value) -> dict[Stored, Test]:
     by_code = partial(_ordered_codes, names.values.names, ORDERS[symbol], bound)
     if isinstance(bound, str):
         return {Stored.STRING: by_code}
-    return {Stored.NUMBER: partial(_ordered, *_float_order(symbol, bound)), Stored.INTEGER: by_code}
+    return {Stored.NUMBER: _Order(*_float_order(symbol, bound)), Stored.INTEGER: by_code}
 
 
 def _ordered_codes(
@@ -233,14 +234,33 @@ def _ordered_codes(
     return np.array([order(names[code], bound) for code in codes.astype(np.int64).tolist()], dtype=np.bool_)
 
 
-def _ordered(order: Callable[[Any, Any], Any], bound: np.float64, numbers: Numbers) -> Mask:
-    """The numbers that stand in this order to the bound; integers are compared with one, not converted."""
-    if _are_integers(numbers):
-        rounded = floor if order in _OF_FLOOR else ceil
-        found: Mask = order(numbers, rounded(bound))
-    else:
-        found = order(numbers, bound)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Order(OrderTest):
+    """An order to a bound, as an ``OrderTest``. Integers are compared with one, not converted."""
+
+    order: Callable[[Any, Any], Any]
+    bound: np.float64
+
+    def __call__(self, numbers: Numbers) -> Mask:
+        found: Mask = self.order(numbers, self._of(numbers))
+        return found
+
+    def span(self, ascending: Numbers) -> tuple[int, int]:
+        order, bound, size = self.order, self._of(ascending), len(ascending)
+        side: Literal["left", "right"] = "right" if order in _OF_FLOOR else "left"
+        if not size or bound < ascending[0]:
+            place = 0
+        elif bound > ascending[-1]:
+            place = size
+        else:  # an integer fits the type of the numbers; a bound of another type would make a copy of them
+            exact = ascending.dtype.type(bound) if _are_integers(ascending) else bound
+            place = int(ascending.searchsorted(exact, side))
+        return (0, place) if order in _BELOW else (place, size)
+
+    def _of(self, numbers: Numbers) -> np.float64 | int:
+        if not _are_integers(numbers):
+            return self.bound
+        return floor(self.bound) if self.order in _OF_FLOOR else ceil(self.bound)
 
 
 def _are_integers(numbers: Numbers) -> bool:

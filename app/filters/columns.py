@@ -12,6 +12,7 @@ however many paths they spread over.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -26,6 +27,17 @@ Places = NDArray[np.uint16]
 Paths = NDArray[np.uint32]
 Test = Callable[[Numbers], Mask]
 """Which of these numbers (m,) fulfil a condition: (m,)."""
+
+
+class OrderTest(ABC):
+    """A test that holds for numbers which follow one another in ascending order."""
+
+    @abstractmethod
+    def __call__(self, numbers: Numbers) -> Mask: ...
+
+    @abstractmethod
+    def span(self, ascending: Numbers) -> tuple[int, int]:
+        """First and last + 1 place of those that fulfil it. Cost: O(log m); O(m) for floats of 32 bits."""
 
 
 class Renaming(Protocol):
@@ -145,7 +157,12 @@ class Column:
 
     def found(self, test: Test) -> Mask:
         """Which of the numbers (m,) fulfil the test."""
-        return test(self.codes) if self.distinct is None else _chosen(test(self.distinct), self.codes)
+        if self.distinct is None:
+            return test(self.codes)
+        if isinstance(test, OrderTest):
+            low, high = test.span(self.distinct)
+            return _between(self.codes, low, high, len(self.distinct))
+        return _chosen(test(self.distinct), self.codes)
 
     def at(self, place: int) -> Numbers:
         """The numbers of one place. Cost: O(log m)."""
@@ -184,19 +201,28 @@ def _narrowed(numbers: Numbers) -> Numbers:
 def _chosen(wanted: Mask, codes: Numbers) -> Mask:
     """``wanted[codes]``, by comparisons where the wanted codes follow one another."""
     count = int(np.count_nonzero(wanted))
-    if count in {0, len(wanted)}:
-        return np.full(len(codes), count > 0)
-    low, high = int(wanted.argmax()), len(wanted) - 1 - int(wanted[::-1].argmax())
-    if high - low + 1 > count:
+    if not count:
+        return np.zeros(len(codes), dtype=np.bool_)
+    low, high = int(wanted.argmax()), len(wanted) - int(wanted[::-1].argmax())
+    if high - low > count:
         found: Mask = np.take(wanted, codes.astype(np.intp))  # twice as fast as wanted[codes]
-    elif low == high:
+        return found
+    return _between(codes, low, high, len(wanted))
+
+
+def _between(codes: Numbers, low: int, high: int, count: int) -> Mask:
+    """Which codes, which are below ``count``, are ``low`` to ``high`` - 1."""
+    found: Mask
+    if low >= high or high - low == count:
+        found = np.full(len(codes), high > low)
+    elif low == high - 1:
         found = codes == low
     elif low == 0:
-        found = codes <= high
-    elif high == len(wanted) - 1:
+        found = codes < high
+    elif high == count:
         found = codes >= low
     else:
-        found = (codes >= low) & (codes <= high)
+        found = (codes >= low) & (codes < high)
     return found
 
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from app.errors import InvalidShape
-from app.filters import columns
+from app.filters import attribute_view, columns
 from app.filters.attribute_view import AttributeView
 from app.filters.attributes import AttributeTable
 from app.filters.fields import fields_of, kind_of
-from app.filters.filter import Filter, parse
+from app.filters.filter import ORDERS, Filter, parse
 
 NOTHING = ((), {})
 
@@ -154,6 +154,52 @@ def test_any_choice_of_repeated_values_is_found():
     for choice in range(1, 2**7):
         wanted = parse({"a": {"$in": [value for value in range(7) if choice >> value & 1]}})
         assert view.evaluate(wanted).tolist() == [wanted.matches(*document) for document in documents]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.float32, np.float64])
+def test_an_order_is_found_in_ascending_numbers_without_comparing_all(dtype) -> None:
+    """By a search among the different numbers of a column, with the answer that comparing each gives."""
+    numbers = [0, 1, 3, 200] if np.dtype(dtype).kind == "u" else [-7, 0, 1, 100]
+    if np.dtype(dtype).kind == "f":
+        numbers = [*numbers, 100.5]
+    ascending = np.array(numbers, dtype=dtype)
+    bounds = [
+        0,
+        -0.0,
+        0.5,
+        1,
+        1.5,
+        100,
+        100.49999999999999,
+        255,
+        256,
+        -1,
+        -7,
+        -8,
+        -1e300,
+        1e300,
+        2**40,
+        2**70,
+    ]
+    for bound in bounds:
+        for symbol in ORDERS:
+            test = attribute_view._Order(*attribute_view._float_order(symbol, bound))
+            low, high = test.span(ascending)
+            expected = [place for place, number in enumerate(numbers) if ORDERS[symbol](number, bound)]
+            assert list(range(low, high)) == expected
+            assert np.flatnonzero(test(ascending)).tolist() == expected
+    assert test.span(ascending[:0]) == (0, 0)
+
+
+def test_an_order_of_repeated_numbers_compares_codes_alone(monkeypatch) -> None:
+    table = AttributeTable()
+    prices = np.random.default_rng(1).integers(0, 500, 5_000).tolist()
+    table.append(np.arange(5_000), [((), {"price": price}) for price in prices])
+    view = table.view()
+    monkeypatch.setattr(attribute_view._Order, "__call__", None)
+    for symbol, order in ORDERS.items():
+        found = view.evaluate(parse({"price": {symbol: 250}}))
+        assert found.tolist() == [order(price, 250) for price in prices]
 
 
 def test_large_columns_stay_right_when_two_thirds_are_replaced_and_the_table_compacts():
