@@ -89,7 +89,7 @@ async def test_an_identifier_of_the_largest_size_and_every_character(world: tupl
     "path",
     ["/v1", "/v1/", "/v2/catalogues", "/v1/c4nary", "/v1/catalogues/", "/v1/catalogues/c/",
      "//v1/catalogues", "/v1/catalogues/c/arms/a0/c4nary", "/v1/catalogues//arms", "/v1/rewards/",
-     "/v1/bandits/b/learners", "/%00", "/%ff", "/v1/catalogues/%2E%2E%2F%2E%2E%2Fetc%2Fpasswd"],
+     "/v1/bandits/b/learners/", "/%00", "/%ff", "/v1/catalogues/%2E%2E%2F%2E%2E%2Fetc%2Fpasswd"],
 )  # fmt: skip
 async def test_a_path_that_leads_nowhere(world: tuple[Api, str], path: str):
     api, _ = world

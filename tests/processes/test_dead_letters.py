@@ -82,6 +82,6 @@ async def test_a_learner_that_is_not_what_the_log_says_is_named(tmp_path: Path):
 def test_a_folder_that_is_none(tmp_path: Path):
     for words in (("dead-letters", "list"), ("replay", "--check")):
         status, said = command(*words, folder=tmp_path)
-        assert status == 1
+        assert status == 2
         assert said.startswith("shortlist: there is no data directory")
     assert list(tmp_path.iterdir()) == []

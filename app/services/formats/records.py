@@ -256,7 +256,7 @@ def reward_payload(record: BanditRecord, features: Vector, value: float, decided
         default = record.reward.default or 0.0
         pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
         terms = RewardTerms(default, decided_ms, half_life_s, pooled, record.shift_rewards)
-    return pack(RewardPayload(vector_to_bytes(features), value, terms))
+    return msgspec.msgpack.encode((vector_to_bytes(features), value, terms))  # a reward gives no state
 
 
 def pack(record: msgspec.Struct) -> bytes:
