@@ -62,10 +62,11 @@ async def test_choices_with_an_event_id_are_refused_when_too_many_are_kept(small
     assert_full(answer, "SHORTLIST_MAX_EVENTS_MB")
     now, most = await held(small, "events")
     assert MB * 9 / 10 < now <= most == MB
-    assert_full(
-        await ask(small, "/v1/bandits/b/choose", {"key": "bob", "k": 200, "event_id": "new"}),
-        "SHORTLIST_MAX_EVENTS_MB",
-    )
+    for number in range(50):  # the first ones may be a little shorter than the one that was refused
+        one = {"key": "bob", "k": 200, "event_id": f"new{number}"}
+        if (answer := await ask(small, "/v1/bandits/b/choose", one)).status_code != 200:
+            break
+    assert_full(answer, "SHORTLIST_MAX_EVENTS_MB")
     assert await small.choose("b", key="ann", event_id="kept") == kept, "what was promised is kept"
     choice = await small.choose("b", key="bob")
     assert (await small.reward({"decision": choice["decision"], "value": 1}))["accepted"] == 1

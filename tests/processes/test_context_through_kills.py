@@ -40,6 +40,7 @@ class ContextTraffic(Traffic):
         return [*learner["theta"], *itertools.chain.from_iterable(learner["weights"])]
 
 
+@pytest.mark.slow
 async def test_a_killed_service_counts_every_reward_once_in_its_context(tmp_path: Path):
     traffic, kills = ContextTraffic(), 3
     for number in range(kills + 1):

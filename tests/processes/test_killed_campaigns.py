@@ -63,6 +63,7 @@ async def view(http: httpx.AsyncClient, name: str) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 async def test_two_clients_and_a_service_that_is_killed(tmp_path: Path):
     clients = [Client("c"), Client("c")]
     kills = 3

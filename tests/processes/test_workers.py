@@ -120,8 +120,12 @@ async def test_a_backlog_beyond_its_bound_is_not_ready(tmp_path: Path, url: str)
             await until(ready, what="the backlog is applied")
 
 
+@pytest.mark.slow
 async def test_workers_that_are_killed_and_race_apply_every_reward_once(tmp_path: Path, url: str):
-    """Two workers at a time; one of them is killed again and again while rewards come in."""
+    """Two workers at a time; one of them is killed again and again while rewards come in.
+
+    Slow: in the ordinary run ``test_faults`` kills workers, replicas and the store.
+    """
     async with service(tmp_path, url) as (_, http):
         await build(http)
         stop = asyncio.Event()

@@ -3,7 +3,8 @@
 The promise is of the centres that are returned, however long a campaign takes, so campaigns on near ties are
 cut off after ``MOST`` answers: a wrong centre until then is an error, none is not. A rate of errors of at
 most delta is rejected beyond the binomial quantile at 1e-7: over all tests of this file the false-alarm
-probability stays below 1e-6.
+probability stays below 1e-6. They are slow: in the ordinary run the constants of these promises are held by
+``tests/algorithms/kcenter/test_kcenter_constants.py``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from scipy import stats
 from app.algorithms.kcenter import intervals, noise, ns_tands, ns_ts, ns_ucb
 from app.algorithms.kcenter.ask_tell import ask, tell
 from tests.algorithms.kcenter.brute_force import greedy
+
+pytestmark = pytest.mark.slow
 
 ALARM, DELTA, RUNS, MOST, STD, GAP = 1e-7, 0.1, 80, 1_200, 0.3, 0.01
 METHODS = {"ns_ts": ns_ts.start, "ns_ucb": ns_ucb.start, "ns_tands": ns_tands.start}

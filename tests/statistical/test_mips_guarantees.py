@@ -58,7 +58,7 @@ def failures(search, layout, *, runs=RUNS, objective="inner_product"):
     return failed
 
 
-@pytest.mark.parametrize("layout", [in_blocks, in_rows])
+@pytest.mark.parametrize("layout", [in_blocks, pytest.param(in_rows, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("objective", ["inner_product", "nearest"])
 @pytest.mark.parametrize("search", SEARCHES)
 def test_the_promise_is_kept(search, objective, layout):

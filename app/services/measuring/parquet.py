@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from app.services.decision_log.rows import Row
 
-GROUP_ROWS = 16_384
-GROUP_BYTES = 8 << 20
+GROUP_ROWS = 8_192
+GROUP_BYTES = 4 << 20
 REPEATED = (
     "key",
     "policy",
@@ -62,6 +62,7 @@ SCHEMA = pa.schema(
 )
 _STRUCTS = {pa.list_(kind): kind for kind in (_ARM, _REWARD)}
 _encode = msgspec.json.Encoder().encode
+pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it has had once: 30 MB for an export
 
 
 class ParquetEncoder:
