@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -45,6 +46,11 @@ def machine() -> dict[str, Any]:
             if library["user_api"] == "blas"
         ],
     }
+
+
+def peak_mb() -> float:
+    """The largest memory that this process has had, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

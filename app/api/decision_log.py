@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query, Response
@@ -11,7 +10,7 @@ from pydantic import BaseModel
 from app.api.fields import Page, PageLimit
 from app.api.services import BanditsDep, DecisionLogDep
 from app.api.strict_json import json_router, reply_with
-from app.api.times import span
+from app.api.times import From, To, span
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
@@ -61,8 +60,8 @@ async def log(
     bandits: BanditsDep,
     decision_log: DecisionLogDep,
     *,
-    start: Annotated[datetime | None, Query(alias="from")] = None,
-    end: Annotated[datetime | None, Query(alias="to")] = None,
+    start: From = None,
+    end: To = None,
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Response:

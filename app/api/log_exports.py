@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import Query, Response
@@ -10,7 +9,7 @@ from fastapi import Query, Response
 from app.api.services import BanditsDep, ExportsDep
 from app.api.streamed import Streamed
 from app.api.strict_json import json_router
-from app.api.times import span
+from app.api.times import From, To, span
 from app.services.measuring.export import MEDIA_TYPES, FormatName
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
@@ -29,8 +28,8 @@ async def export(
     exports: ExportsDep,
     *,
     format: Annotated[FormatName, Query()] = "ndjson",  # noqa: A002 - the name of the parameter
-    start: Annotated[datetime | None, Query(alias="from")] = None,
-    end: Annotated[datetime | None, Query(alias="to")] = None,
+    start: From = None,
+    end: To = None,
 ) -> Response:
     """The logged decisions of a time, from <= time < to, as a file with a row for each.
 

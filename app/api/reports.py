@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import Query, Request, Response
@@ -14,7 +13,7 @@ from app.api.leaving import while_connected
 from app.api.limits import MAX_BUCKET_S
 from app.api.services import BanditsDep, ReportsDep
 from app.api.strict_json import json_router, reply
-from app.api.times import span
+from app.api.times import From, To, span
 from app.services.measuring.report import MAX_BUCKETS, too_many_buckets
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
@@ -71,8 +70,8 @@ async def report(
     bandits: BanditsDep,
     reports: ReportsDep,
     *,
-    start: Annotated[datetime | None, Query(alias="from")] = None,
-    end: Annotated[datetime | None, Query(alias="to")] = None,
+    start: From = None,
+    end: To = None,
     bucket_s: Annotated[BucketSeconds | None, Query()] = None,
 ) -> Response:
     """Compare the policy with the holdout, over the logged decisions of a time: from <= time < to."""

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import Query
 
 from app.errors import Invalid, Location
+
+From = Annotated[datetime | None, Query(alias="from")]
+To = Annotated[datetime | None, Query(alias="to")]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)

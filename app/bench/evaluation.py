@@ -11,7 +11,6 @@ target is softmax, with all three estimators, and the model is a learner that ha
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from app.algorithms.types import Matrix, Vector
 from app.indexes.live import IndexOptions, LiveIndex
-from app.measurement import report, table
+from app.measurement import peak_mb, report, table
 from app.progress import progress
 from app.services.bandits.bandits import Bandit, bandit_of
 from app.services.catalogues.catalogues import Catalogue
@@ -112,13 +111,9 @@ def _speed(case: Case, decisions: int, rounds: int) -> dict[str, Any]:
 
 def _memory(decisions: int) -> dict[str, Any]:
     world = World(CASES[0])
-    before = _most_mb()
+    before = peak_mb()
     evaluator = asyncio.run(world.evaluate(world.pages(decisions)))
-    return {"decisions": evaluator.decisions, "before_mb": before, "grown_mb": _most_mb() - before}
-
-
-def _most_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+    return {"decisions": evaluator.decisions, "before_mb": before, "grown_mb": peak_mb() - before}
 
 
 class World:

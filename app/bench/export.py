@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import resource
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from app.measurement import report
+from app.measurement import peak_mb, report
 from app.services.bandits.bandits import Bandit
 from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.services.measuring.export import FORMATS, Exports, FormatName
@@ -62,7 +61,7 @@ def run(quick: bool) -> dict[str, Any]:
 async def _measured(kind: FormatName, pages: Sequence[Sequence[Row]], count: int) -> dict[str, Any]:
     exports = Exports(_Pages(pages, count))
     bandit: Any = None  # these pages are nobody's
-    before, size = _most_mb(), 0
+    before, size = peak_mb(), 0
     began, processor = time.perf_counter(), time.process_time()
     async for piece in exports.stream(bandit, kind, from_ms=None, to_ms=None):
         size += len(piece)
@@ -74,13 +73,9 @@ async def _measured(kind: FormatName, pages: Sequence[Sequence[Row]], count: int
         "rows_per_s": count / seconds,
         "rows_per_cpu_s": count / cpu,
         "bytes_a_row": size / count,
-        "most_mb": _most_mb() - before,
-        "process_mb": _most_mb(),
+        "most_mb": peak_mb() - before,
+        "process_mb": peak_mb(),
     }
-
-
-def _most_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
 
 
 def _row(rng: np.random.Generator) -> Row:

@@ -10,11 +10,11 @@ group is a hash of the bandit's name and of the unit, which anybody can compute 
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Literal
 
+from app.services.bandits.shares import is_in_share
 from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.baseline import baseline
 from app.services.choosing.pins import CERTAIN
@@ -24,14 +24,10 @@ from app.services.formats.records import HoldoutRule, ServedArms
 
 Group = Literal["policy", "holdout"]
 
-HASH_BYTES = 6  # a number that is exact in float64
-
 
 def group_of(bandit: str, unit: str, rule: HoldoutRule) -> Group:
     """The group of a unit. Cost: one HMAC-SHA256, about a microsecond."""
-    digest = hmac.digest(bandit.encode(), unit.encode(), "sha256")
-    number = int.from_bytes(digest[:HASH_BYTES], "big")
-    return "holdout" if number < rule.share * 2 ** (8 * HASH_BYTES) else "policy"
+    return "holdout" if is_in_share(bandit.encode(), unit, rule.share) else "policy"
 
 
 def unit_of(key: str | None, event_id: str | None, seed: int | None, decision_id: str) -> str:

@@ -22,10 +22,13 @@ import numpy as np
 
 from app.algorithms.linear import igw as algorithm
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
+from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed_theta
 from app.services.choosing.ask import Ask, Drawn, Moment, Selection
+from app.services.choosing.covers import Covers
 from app.services.choosing.policy import Tools
 from app.services.choosing.rules import MORE, Limits
 from app.services.choosing.thompson import LONG_RANKING, LONG_SEARCH_US
@@ -52,11 +55,8 @@ async def igw(tools: Tools, ask: Ask) -> Selection:
     record, theta, offset = ask.bandit.record, moment.posterior.theta, 0.0
     if record.shift_rewards:
         theta, offset = observed_theta(theta)
-    view, count = moment.view.plain, max(ask.k, record.shortlist)
-    cover = NO_ROWS
-    if view.size > count:
-        ids = await tools.covers.of(ask.bandit.catalogue, ask.wanted, view, record.shortlist)
-        cover = view.rows_of(ids)
+    view = moment.view.plain
+    count, cover = await near_and_cover(tools.covers, ask.bandit, ask.wanted, view, k=ask.k)
     compute = partial(
         draw,
         view,
@@ -74,6 +74,20 @@ async def igw(tools: Tools, ask: Ask) -> Selection:
     drawn = await asyncio.to_thread(compute) if is_long else compute()
     found = TopK(drawn.found.rows, drawn.found.scores + offset, drawn.found.exact)
     return Selection(found, moment, drawn.propensities.tolist())
+
+
+async def near_and_cover(
+    covers: Covers, bandit: Bandit, wanted: Filter | None, view: Snapshot, *, k: int
+) -> tuple[int, Rows]:
+    """How many arms of highest estimate are candidates, and the rows of a cover of ``view``.
+
+    The cover is empty where the arms of highest estimate are all. ``wanted``: what ``view`` stands for.
+    """
+    shortlist = bandit.record.shortlist
+    count = max(k, shortlist)
+    if view.size <= count:
+        return count, NO_ROWS
+    return count, view.rows_of(await covers.of(bandit.catalogue, wanted, view, shortlist))
 
 
 def draw(

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.algorithms.evaluation import igw_target as algorithm
-from app.algorithms.types import NO_ROWS, Rows, Vector
+from app.algorithms.types import Rows, Vector
 from app.indexes.snapshot import Snapshot
 from app.services.choosing.covers import Covers
-from app.services.choosing.igw import candidates
+from app.services.choosing.igw import candidates, near_and_cover
 from app.services.choosing.target import Lists, Pool, Situations, Targets, Weighed
 
 NO_CANDIDATE = -2  # differs from every row, and from -1: no arm of the pool
@@ -69,10 +69,7 @@ class IgwTarget:
 
 async def _of(covers: Covers, pool: Pool) -> IgwTarget:
     record, view = pool.bandit.record, pool.view.plain
-    count, cover = max(pool.k, record.shortlist, 1), NO_ROWS
-    if view.size > count:
-        ids = await covers.of(pool.bandit.catalogue, pool.wanted, view, record.shortlist)
-        cover = view.rows_of(ids)
+    count, cover = await near_and_cover(covers, pool.bandit, pool.wanted, view, k=pool.k)
     return IgwTarget(view, cover, count, 0.0 if record.gamma is None else record.gamma)
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import hmac
+from app.services.bandits.shares import is_in_share
 
 _DOMAIN = b"decision log"  # so that this is no sample of any holdout
-HASH_BYTES = 6  # a number that is exact in float64
 
 
 def is_logged(decision_id: str, share: float) -> bool:
-    """Whether the decision is among the share. Cost: one HMAC-SHA256, some microseconds; none for all."""
-    if share >= 1.0:
-        return True
-    digest = hmac.digest(_DOMAIN, decision_id.encode(), "sha256")
-    number: int = int.from_bytes(digest[:HASH_BYTES], "big")
-    return number < share * float(2 ** (8 * HASH_BYTES))
+    """Whether the decision is among the share. Nothing is computed when all are."""
+    return share >= 1.0 or is_in_share(_DOMAIN, decision_id, share)

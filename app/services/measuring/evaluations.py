@@ -26,6 +26,7 @@ from app.services.decision_log.rows import LogPages
 from app.services.learning.learners import Learners
 from app.services.measuring.evaluation_warnings import warnings_of
 from app.services.measuring.evaluator import Evaluator, check_estimators
+from app.services.measuring.outcomes import terms_then
 from app.storage.protocol import LearnerId
 
 log = logging.getLogger("shortlist.evaluations")
@@ -127,8 +128,7 @@ class _Served:
         )
 
     async def default(self, bandit: Bandit, version: int) -> float:
-        found = await self.bandits.find(bandit.uid, version)
-        return (found or bandit).record.reward.default or 0.0
+        return (await terms_then(self.bandits, bandit, version)).default
 
 
 class Evaluations:

@@ -19,7 +19,7 @@ from app.services.catalogues.filtered_views import FilteredViews
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.covers import Covers
 from app.services.decision_log.rows import Row
-from app.services.measuring.outcomes import counted_rewards
+from app.services.measuring.outcomes import counted_rewards, terms_of
 
 FILTER_BYTES = 256 << 20
 
@@ -75,7 +75,7 @@ class HeldSource:
         return ridge.posterior(sums, ridge=bandit.record.ridge)
 
     async def default(self, bandit: Bandit, version: int) -> float:  # noqa: ARG002 - the log has no terms
-        return bandit.record.reward.default or 0.0
+        return terms_of(bandit.record.reward).default
 
 
 def _lifted(bandit: Bandit, rows: Rows, contexts: Sequence[Sequence[float]]) -> Matrix:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.services.bandits.bandits import Bandit, Bandits
 from app.services.decision_log.rows import Row
 from app.services.formats.records import RewardRule
 
@@ -27,6 +28,12 @@ def terms_of(rule: RewardRule) -> Terms:
     if rule.min is None or rule.max is None or rule.aggregate == "sum":
         return Terms(default)
     return Terms(default, min(rule.min, default), max(rule.max, default))
+
+
+async def terms_then(bandits: Bandits, bandit: Bandit, version: int) -> Terms:
+    """The terms of a version of a bandit; of one that is no longer kept, those of now."""
+    found = await bandits.find(bandit.uid, version)
+    return terms_of((found or bandit).record.reward)
 
 
 def value_of(row: Row, terms: Terms) -> tuple[float, bool]:

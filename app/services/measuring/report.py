@@ -27,7 +27,7 @@ from app.errors import Invalid
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.places import Places
 from app.services.decision_log.rows import LogPages, Row
-from app.services.measuring.outcomes import Terms, terms_of, value_of
+from app.services.measuring.outcomes import Terms, terms_then, value_of
 
 MAX_BUCKETS = 1_000
 AT_ONCE, WAITING = 2, 16
@@ -242,14 +242,9 @@ class Reports:
         async with self._places.one():
             async for page in self._log.pages(bandit, from_ms=from_ms, to_ms=to_ms):
                 for number in {row.bandit_version for row in page} - terms.keys():
-                    terms[number] = await self._terms(bandit, number)
+                    terms[number] = await terms_then(self._bandits, bandit, number)
                 await asyncio.to_thread(fold.add, page, terms)
             return fold.report()
-
-    async def _terms(self, bandit: Bandit, number: int) -> Terms:
-        """Those of a version; of one that is no longer kept, those of now."""
-        found = await self._bandits.find(bandit.uid, number)
-        return terms_of((found or bandit).record.reward)
 
 
 def too_many_buckets() -> Invalid:
