@@ -9,24 +9,21 @@ the machine may be busy with other things.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from app.measurement import report
 from examples.service import Server, temporary_service
-from load_tests import wrk
+from load_tests import command, wrk
 from load_tests.filling import BANDIT, decide, fill
-from load_tests.wrk import LoadError, Run
+from load_tests.wrk import Run
 
-ARMS, DIM, KEYS = 100_000, 32, 10_000
 CONNECTIONS = 32
-ROUNDS, SECONDS = 6, 5
+FULL = {"arms": 100_000, "dim": 32, "keys": 10_000, "rounds": 6, "seconds": 5}
+QUICK = {"arms": 5_000, "dim": 32, "keys": 500, "rounds": 4, "seconds": 2}
 SEED = 1
 HEARD_S = 1.0  # a change of the bandit holds, and what was logged is written
 LOGS: Mapping[str, Any] = {"off": None, "tenth": {"share": 0.1}, "all": {"share": 1.0}}
@@ -37,21 +34,7 @@ Round = Mapping[str, Run]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit status is 1 when it could not be measured."""
-    parser = argparse.ArgumentParser(prog="python -m load_tests.decision_log_cost", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer, shorter rounds and a small catalogue")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions and every ratio")
-    parsed = parser.parse_args(arguments)
-    rounds, seconds = (4, 2) if parsed.quick else (ROUNDS, SECONDS)
-    arms, keys = (5_000, 500) if parsed.quick else (ARMS, KEYS)
-    try:
-        wrk.check()
-        result = measure(arms=arms, dim=DIM, keys=keys, rounds=rounds, seconds=seconds)
-    except LoadError as error:
-        print(f"load: {error}", file=sys.stderr)
-        return 1
-    if parsed.json is not None:
-        parsed.json.write_text(json.dumps(result, indent=1) + "\n")
-    return 0
+    return command.run("decision_log_cost", measure, arguments, description=__doc__, full=FULL, quick=QUICK)
 
 
 def measure(*, arms: int, dim: int, keys: int, rounds: int, seconds: int) -> dict[str, Any]:

@@ -9,7 +9,6 @@ round: the machine may be busy with other things. How to read the figures: load_
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -25,13 +24,13 @@ import numpy as np
 
 from app.measurement import report
 from examples.service import Server, running, temporary_service
-from load_tests import wrk
+from load_tests import command, wrk
 from load_tests.filling import BANDIT, CATALOGUE, decide, fill
-from load_tests.wrk import LoadError, Run
+from load_tests.wrk import Run
 
-ARMS, DIM, KEYS = 100_000, 32, 10_000
 CONNECTIONS = 32
-ROUNDS, SECONDS = 5, 5
+FULL = {"arms": 100_000, "dim": 32, "keys": 10_000, "rounds": 5, "seconds": 5}
+QUICK = {"arms": 5_000, "dim": 32, "keys": 500, "rounds": 2, "seconds": 2}
 PROBE_PAUSE_S = 0.01
 WARM_S = 1
 SPARE = 1.5
@@ -44,21 +43,7 @@ Pair = tuple[Run, Run]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit status is 1 when it could not be measured."""
-    parser = argparse.ArgumentParser(prog="python -m load_tests.http_ceiling", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer, shorter rounds and a small catalogue")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions and every ratio")
-    parsed = parser.parse_args(arguments)
-    rounds, seconds = (2, 2) if parsed.quick else (ROUNDS, SECONDS)
-    arms, keys = (5_000, 500) if parsed.quick else (ARMS, KEYS)
-    try:
-        wrk.check()
-        result = measure(arms=arms, dim=DIM, keys=keys, rounds=rounds, seconds=seconds)
-    except LoadError as error:
-        print(f"load: {error}", file=sys.stderr)
-        return 1
-    if parsed.json is not None:
-        parsed.json.write_text(json.dumps(result, indent=1) + "\n")
-    return 0
+    return command.run("http_ceiling", measure, arguments, description=__doc__, full=FULL, quick=QUICK)
 
 
 def measure(*, arms: int, dim: int, keys: int, rounds: int, seconds: int) -> dict[str, Any]:

@@ -15,25 +15,37 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.files.arm_readers import read_csv, read_ndjson, read_npy, read_parquet
-from app.files.arm_rows import ArmRows, FileError
+import msgspec
+
+from app.files.arm_readers import (
+    csv_dim,
+    ndjson_dim,
+    npy_dim,
+    parquet_dim,
+    read_csv,
+    read_ndjson,
+    read_npy,
+    read_parquet,
+)
+from app.files.arm_rows import ArmRows, FileError, check, wrong
 from app.files.arm_writers import ArmWriter, CsvWriter, NdjsonWriter, NpyWriter, ParquetWriter
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How files of one ending are read and written."""
+    """How files of one ending are read and written. ``dim``: how many features the first arm has."""
 
     read: Callable[[Path, int], Iterator[ArmRows]]
+    dim: Callable[[Path], int]
     writer: Callable[[Path, int], ArmWriter]
 
 
 KINDS: Mapping[str, Kind] = {
-    ".ndjson": Kind(read_ndjson, NdjsonWriter),
-    ".jsonl": Kind(read_ndjson, NdjsonWriter),
-    ".csv": Kind(read_csv, CsvWriter),
-    ".parquet": Kind(read_parquet, ParquetWriter),
-    ".npy": Kind(read_npy, NpyWriter),
+    ".ndjson": Kind(read_ndjson, ndjson_dim, NdjsonWriter),
+    ".jsonl": Kind(read_ndjson, ndjson_dim, NdjsonWriter),
+    ".csv": Kind(read_csv, csv_dim, CsvWriter),
+    ".parquet": Kind(read_parquet, parquet_dim, ParquetWriter),
+    ".npy": Kind(read_npy, npy_dim, NpyWriter),
 }
 
 
@@ -43,3 +55,23 @@ def kind_of(path: Path) -> Kind:
         return KINDS[path.suffix.lower()]
     except KeyError:
         raise FileError(f"{path}: the name must end with {', '.join(KINDS)}") from None
+
+
+def dim_of(path: Path) -> int:
+    """How many features the first arm of a file has. Raises FileError."""
+    kind = kind_of(path)
+    try:
+        found = kind.dim(path)
+    except (OSError, ValueError, msgspec.DecodeError, UnicodeDecodeError):
+        wrong(path, None, None, "cannot be read, or has no features")
+    if not found:
+        wrong(path, None, None, "there are no arms in it")
+    return found
+
+
+def arms_of(path: Path) -> Iterator[ArmRows]:
+    """The arms of a file, checked, some rows at a time. Raises FileError."""
+    dim = dim_of(path)
+    for rows in kind_of(path).read(path, dim):
+        check(path, rows, dim)
+        yield rows

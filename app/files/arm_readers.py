@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.files.arm_rows import ArmRows, rows_at_once, wrong
-from app.files.parquet import arrow
+from app.files.parquet import arrow, parquet_file
 
 
 class Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -200,18 +200,13 @@ def ids_path(path: Path) -> Path:
 
 def read_parquet(path: Path, dim: int) -> Iterator[ArmRows]:
     """Row group by row group, some rows at a time."""
-    pa, pq = arrow()
-    try:
-        with pq.ParquetFile(path) as file:
-            _check_schema(path, file.schema_arrow, pa)
-            first = 1
-            for batch in file.iter_batches(batch_size=rows_at_once(dim)):
-                yield _parquet_rows(path, first, batch, dim)
-                first += batch.num_rows
-    except OSError as error:
-        wrong(path, None, None, error.strerror or "is not a Parquet file")
-    except pa.ArrowInvalid:
-        wrong(path, None, None, "is not a Parquet file")
+    pa, _ = arrow()
+    with parquet_file(path) as file:
+        _check_schema(path, file.schema_arrow, pa)
+        first = 1
+        for batch in file.iter_batches(batch_size=rows_at_once(dim)):
+            yield _parquet_rows(path, first, batch, dim)
+            first += batch.num_rows
 
 
 def _check_schema(path: Path, schema: Any, pa: Any) -> None:
@@ -271,3 +266,35 @@ def _parquet_rows(path: Path, first: int, batch: Any, dim: int) -> ArmRows:
 def _of_length(vectors: Any, dim: int) -> bool:
     lengths = vectors.value_lengths()
     return not len(lengths) or bool((lengths.to_numpy(zero_copy_only=False) == dim).all())
+
+
+class _Features(msgspec.Struct):
+    features: list[float]
+
+
+def ndjson_dim(path: Path) -> int:
+    """How many features the first arm has, as the functions below; 0: there is none."""
+    with path.open("rb") as file:
+        first = next((line for line in file if line.strip()), None)
+    return 0 if first is None else len(msgspec.json.decode(first, type=_Features).features)
+
+
+def csv_dim(path: Path) -> int:
+    with opened(path) as file:
+        head = next(csv.reader(file), [])
+    return sum(name.startswith("x") and name[1:].isdigit() for name in head)
+
+
+def npy_dim(path: Path) -> int:
+    matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    return int(matrix.shape[1]) if matrix.ndim == 2 and len(matrix) else 0
+
+
+def parquet_dim(path: Path) -> int:
+    _, pq = arrow()
+    with pq.ParquetFile(path) as file:
+        if "features" not in file.schema_arrow.names:
+            wrong(path, None, None, "has no column features")
+        for batch in file.iter_batches(1, columns=["features"]):
+            return len(batch.column(0)[0].as_py() or ())
+    return 0

@@ -18,7 +18,7 @@ from typing import Any
 
 from app.files.arm_readers import opened
 from app.files.arm_rows import FileError, wrong
-from app.files.parquet import arrow
+from app.files.parquet import arrow, parquet_file
 
 COLUMNS = ("key", "version", "observations", "state")
 ROWS = 100  # of a Parquet file, that are held together
@@ -26,9 +26,8 @@ ROWS = 100  # of a Parquet file, that are held together
 
 @dataclass(frozen=True, slots=True)
 class LearnerRow:
-    """``where`` names the file and the row."""
+    """A key, and all that is stored of its learner; neither is empty."""
 
-    where: str
     key: str
     state: bytes
 
@@ -55,13 +54,9 @@ def _csv(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _parquet(path: Path) -> Iterator[Mapping[str, Any]]:
-    pa, pq = arrow()
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=ROWS):
-                yield from batch.to_pylist()
-    except (OSError, pa.ArrowInvalid):
-        wrong(path, None, None, "is not a Parquet file, or cannot be read")
+    with parquet_file(path) as file:
+        for batch in file.iter_batches(batch_size=ROWS):
+            yield from batch.to_pylist()
 
 
 class LearnerWriter(ABC):
@@ -153,7 +148,7 @@ def _rows(path: Path, read: Read) -> Iterator[LearnerRow]:
         for name in ("key", "state"):
             if not isinstance(found.get(name), str | bytes) or not found[name]:
                 wrong(path, row, name, "is missing")
-        yield LearnerRow(f"{path}: row {row:,}", str(found["key"]), _bytes(path, row, found["state"]))
+        yield LearnerRow(str(found["key"]), _bytes(path, row, found["state"]))
 
 
 def _bytes(path: Path, row: int, state: str | bytes) -> bytes:

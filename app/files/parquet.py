@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from app.files.arm_rows import FileError
+from app.files.arm_rows import FileError, wrong
 
 
 def arrow() -> tuple[Any, Any]:
@@ -15,3 +18,16 @@ def arrow() -> tuple[Any, Any]:
     except ImportError:
         raise FileError("Parquet files need pyarrow: pip install 'shortlist[parquet]'") from None
     return pa, pq
+
+
+@contextmanager
+def parquet_file(path: Path) -> Iterator[Any]:
+    """A ``pyarrow.parquet.ParquetFile`` to read. Raises FileError, also while it is read."""
+    pa, pq = arrow()
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file
+    except OSError as error:
+        wrong(path, None, None, error.strerror or "is not a Parquet file")
+    except pa.ArrowInvalid:
+        wrong(path, None, None, "is not a Parquet file")

@@ -21,9 +21,10 @@ from threadpoolctl import threadpool_limits
 from app.api.bandits import BanditBody, record_of
 from app.api.strict_json import invalid
 from app.errors import Invalid, ShortlistError
+from app.files.arm_files import arms_of
 from app.files.arm_rows import FileError
 from app.indexes.live import IndexOptions, LiveIndex
-from app.runtime.evaluation_files import arms_of, rows_of
+from app.runtime.evaluation_files import rows_of
 from app.services.bandits import context as contexts
 from app.services.bandits.bandits import Bandit, bandit_of
 from app.services.catalogues.catalogues import Catalogue
