@@ -172,7 +172,7 @@ def baseline_s(area: Area) -> float:
 def try_all(areas: Sequence[str], *, sample: int | None, seed: int) -> dict[str, tuple[int, list[Mutant]]]:
     """How many mutants of each area were tried, and those that survived; prints them as they do.
 
-    ``sample``: so many of all areas together, drawn by ``seed``; None: all.
+    ``sample``: how many are drawn from all areas, by ``seed``; None: all.
     """
     found = dict[str, tuple[int, list[Mutant]]]()
     here = Path.cwd()
@@ -208,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Try mutants and print what survived; 1 if less than 95 % of some area was killed."""
     parser = argparse.ArgumentParser(prog="mutation_tests", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("areas", nargs="*", metavar="area", help=f"of {', '.join(AREAS)}; all if none")
-    parser.add_argument("--sample", type=int, help="try so many, drawn from all")
+    parser.add_argument("--sample", type=int, help="how many to try, drawn from all")
     parser.add_argument("--seed", type=int, help="of the sample; drawn if it is not given")
     given = parser.parse_args(arguments)
     unknown = set(given.areas) - set(AREAS)

@@ -48,7 +48,7 @@ _decoder = msgspec.msgpack.Decoder(Block)
 
 
 async def blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The blocks of a body, in whatever chunks it comes. Raises TooLarge, BadRequest (it ends within one)."""
+    """The blocks of a body, in chunks of any size. Raises TooLarge, BadRequest (it ends within one)."""
     held = bytearray()
     async for chunk in body:
         held += chunk

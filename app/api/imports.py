@@ -144,7 +144,7 @@ async def _import_blocks(
         raise
     finally:
         if under_way is not None:
-            under_way.cancel()  # unless it is done: whoever asked for it is gone
+            under_way.cancel()  # unless it is done: nobody waits for it
     yield totals
 
 

@@ -92,7 +92,7 @@ def estimates(sums: Vector, t: int, offsets: Vector, dim: int) -> Vector:
 def within(means: Vector, leader: int, widths: Vector, noise: float) -> Rows:
     """Return the positions that are behind the leader by no more than their widths and two rounding errors.
 
-    ``noise`` is e: the means of both arms may be off by so much. Shapes: means, widths (m,).
+    ``noise`` is e: the largest error of the means of both arms. Shapes: means, widths (m,).
     """
     return np.flatnonzero(means[leader] - means <= widths + 2.0 * noise)
 

@@ -21,7 +21,7 @@ from app.services.choosing.covers import Covers
 from app.services.choosing.target import Lists, Pool, Situations, Targets, Weighed
 
 TOGETHER = 64  # situations
-BLOCK = 512  # arms: with so many situations their scores fit into the cache of a core
+BLOCK = 512  # arms: their scores in TOGETHER situations fit into the cache of a core
 
 Known = tuple[float, float, float]
 

@@ -114,7 +114,7 @@ class Explanations:
 
 
 def _not_repeatable(bandit: Bandit, logged: LoggedChoice) -> list[Change]:
-    """What forbids to make the choice again, whatever the learner and the catalogue are now."""
+    """Why the choice cannot be made again, apart from changes of the learner and the catalogue."""
     found: list[Change] = []
     if logged.asked is None:
         found.append("request")

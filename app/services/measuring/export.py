@@ -80,8 +80,8 @@ class Exports:
     ) -> AsyncGenerator[bytes, None]:
         """The file of the decisions made at ``from_ms`` or later and before ``to_ms``, in pieces.
 
-        Whoever stops before its end must close it. Cost: some ten microseconds a row, in a thread. Raises
-        NotInstalled, Unavailable (too many exports at once, the store).
+        A caller that stops before its end must close it. Cost: some ten microseconds a row, in a thread.
+        Raises NotInstalled, Unavailable (too many exports at once, the store).
         """
         run = partial(asyncio.get_running_loop().run_in_executor, self._thread)
         async with self._places.one():

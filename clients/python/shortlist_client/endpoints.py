@@ -265,7 +265,7 @@ class Endpoints:
     ) -> Call[Report]:
         """What the policy and the holdout have earned by the log, from ``start`` until before ``end``.
 
-        Times without a zone are UTC. ``bucket_s``: in pieces of so many seconds as well. A long log takes
+        Times without a zone are UTC. ``bucket_s``: also in pieces of this many seconds. A long log takes
         longer than the ``timeout_s`` of most clients.
         """
         query = {"from": _moment(start), "to": _moment(end), "bucket_s": bucket_s}

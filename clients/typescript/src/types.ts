@@ -140,9 +140,9 @@ export interface Keep {
 }
 
 export interface SenderOptions {
-  /** So many are sent together. Default: 100. */
+  /** How many are sent together. Default: 100. */
   batch?: number;
-  /** So many are held at most; `add` throws beyond. Default: 10000. */
+  /** How many are held at most; `add` throws beyond. Default: 10000. */
   buffer?: number;
   /** How long a reward waits for others, and how long after a failure it is tried again. Default: 1000. */
   everyMs?: number;
