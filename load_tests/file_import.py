@@ -2,14 +2,16 @@
 
     python -m load_tests.file_import [--arms N] [--dim N] [--kind auto] [--json FILE]
 
-The time is that of the whole command: its start, the check of the file, and sending. ``--kind`` is that of
-the catalogue's index, which is built while arms come in. Parquet needs the extra of that name.
+The time is that of the whole command: its start, the check of the file, and sending; the memory is the most
+that the command has had. ``--kind`` is that of the catalogue's index, which is built while arms come in.
+Parquet needs the extra of that name.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,10 +24,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from app.measurement import report
-from examples.service import SHORTLIST, temporary_service
+from examples.service import temporary_service
 from shortlist_client import Client
 
 ARMS, DIM, SEED = 500_000, 32, 1
+# The command, which ends with what Linux knows of its memory: there, what a parent has used does not count.
+COMMAND = (
+    "import sys; from app.cli import main; status = main(); "
+    "print(open('/proc/self/status').read()); sys.exit(status)"
+)
+PEAK_KB = re.compile(r"VmHWM:\s*(\d+) kB")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for path in _files(Path(folder), parsed.arms, parsed.dim):
             rows.append(_row(path, parsed.arms, parsed.dim, parsed.kind))
-            print(f"{rows[-1]['file']:8} {rows[-1]['arms_per_s']:9,.0f} arms a second", flush=True)
+            row = rows[-1]
+            print(
+                f"{row['file']:8} {row['arms_per_s']:9,.0f} arms a second {row['peak_mb']:5.0f} MB",
+                flush=True,
+            )
     if parsed.json is not None:
         parsed.json.write_text(json.dumps(report("file_import", rows, seed=SEED), indent=1) + "\n")
     return 0
@@ -64,10 +76,12 @@ def _row(path: Path, arms: int, dim: int, kind: str) -> dict[str, Any]:
         with Client(url) as client:
             client.put_catalogue("c", dim=dim, index={"kind": kind})
             began = time.perf_counter()
-            command = [sys.executable, "-c", SHORTLIST, "import", "c", path, "--url", url]
-            subprocess.run(command, check=True, capture_output=True)
+            command = [sys.executable, "-c", COMMAND, "import", "c", path, "--url", url]
+            ended = subprocess.run(command, check=True, capture_output=True, text=True)
             seconds = time.perf_counter() - began
             assert client.get_catalogue("c").size == arms
+    peak = PEAK_KB.search(ended.stdout)
+    assert peak is not None, ended.stdout
     return {
         "file": path.suffix.removeprefix("."),
         "arms": arms,
@@ -75,6 +89,7 @@ def _row(path: Path, arms: int, dim: int, kind: str) -> dict[str, Any]:
         "kind": kind,
         "seconds": seconds,
         "arms_per_s": arms / seconds,
+        "peak_mb": int(peak[1]) / 1_024,
     }
 
 

@@ -130,11 +130,12 @@ async def _import_blocks(
         async for block in blocks(body):
             arms = await arms_of(block, read + 1, catalogue.dim)
             read += len(arms)
+            prepared = await catalogues.prepared(catalogue, arms)
             await stored()
             under_way = None
             yield dict(totals)
             if arms:
-                under_way = asyncio.create_task(catalogues.upsert(catalogue, arms))
+                under_way = asyncio.create_task(catalogues.write(catalogue, prepared))
         await stored()
     except (Invalid, TooLarge, BadRequest) as error:
         await stored()

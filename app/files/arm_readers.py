@@ -163,13 +163,13 @@ def _tags_of(path: Path, row: int, text: str) -> Sequence[str]:
 
 
 def read_npy(path: Path, dim: int) -> Iterator[ArmRows]:
-    """The matrix is mapped into memory: little of it is held at a time."""
+    """Little of the matrix is held at a time."""
     matrix = _matrix(path, dim)
     names = ids_path(path)
     with opened(names) as file:
         lines = (line.rstrip("\r\n") for line in file)
         for start in range(0, len(matrix), rows_at_once(dim)):
-            block = matrix[start : start + rows_at_once(dim)]
+            block = _rows(path, matrix, start, min(rows_at_once(dim), len(matrix) - start))
             ids = list(islice(lines, len(block)))
             if len(ids) < len(block):
                 wrong(names, None, None, f"{start + len(ids):,} ids for {len(matrix):,} rows")
@@ -178,7 +178,19 @@ def read_npy(path: Path, dim: int) -> Iterator[ArmRows]:
             wrong(names, None, None, f"more ids than the {len(matrix):,} rows of {path.name}")
 
 
-def _matrix(path: Path, dim: int) -> NDArray[np.floating]:
+def _rows(path: Path, matrix: np.memmap[Any, Any], start: int, count: int) -> NDArray[np.floating]:
+    """Some rows of a mapped matrix. They are read, since pages that were mapped count as memory of ours."""
+    if not matrix.flags.c_contiguous:
+        return matrix[start : start + count]  # columns that follow each other: a row is all over the file
+    width = matrix.shape[1]
+    offset = matrix.offset + start * width * matrix.itemsize
+    numbers = np.fromfile(path, dtype=matrix.dtype, count=count * width, offset=offset)
+    if len(numbers) < count * width:
+        wrong(path, None, None, "became shorter while it was read")
+    return numbers.reshape(count, width)
+
+
+def _matrix(path: Path, dim: int) -> np.memmap[Any, Any]:
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
@@ -186,7 +198,7 @@ def _matrix(path: Path, dim: int) -> NDArray[np.floating]:
     except ValueError:
         wrong(path, None, None, "is not an .npy file of numbers")
     kinds = (np.dtype("<f4"), np.dtype("<f8"))
-    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype not in kinds:
+    if not isinstance(matrix, np.memmap) or matrix.ndim != 2 or matrix.dtype not in kinds:
         wrong(path, None, None, "must be a matrix of little-endian float32 or float64")
     if matrix.shape[1] != dim:
         wrong(path, None, "features", f"{matrix.shape[1]} numbers a row, the catalogue has {dim}")

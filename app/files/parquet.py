@@ -9,6 +9,8 @@ from typing import Any
 
 from app.files.arm_rows import FileError, wrong
 
+BUFFER_BYTES = 1 << 20  # of a column; without it, all of a column's row group is read at once
+
 
 def arrow() -> tuple[Any, Any]:
     """The modules pyarrow and pyarrow.parquet. Raises FileError where they are not installed."""
@@ -25,7 +27,7 @@ def parquet_file(path: Path) -> Iterator[Any]:
     """A ``pyarrow.parquet.ParquetFile`` to read. Raises FileError, also while it is read."""
     pa, pq = arrow()
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, buffer_size=BUFFER_BYTES) as file:
             yield file
     except OSError as error:
         wrong(path, None, None, error.strerror or "is not a Parquet file")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.algorithms.types import Vector
 from app.errors import Conflict, DimensionMismatch, NotFound
@@ -53,6 +54,15 @@ class Arm:
     features: Sequence[float]
     tags: Sequence[str] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Arms, ready to be written. Shape: features (n, d)."""
+
+    arms: Sequence[Arm]
+    features: NDArray[np.float64]
+    writes: Sequence[ArmWrite]
 
 
 @dataclass(slots=True)
@@ -183,25 +193,32 @@ class Catalogues:
             self._index_file(catalogue.uid).unlink(missing_ok=True)
 
     async def upsert(self, catalogue: Catalogue, arms: Sequence[Arm]) -> Upserted:
-        """Insert or replace all arms or none. Raises DimensionMismatch, Conflict (an id given twice)."""
+        """Insert or replace all arms or none; no id may come twice. Raises DimensionMismatch, NotFound."""
+        return await self.write(catalogue, await self.prepared(catalogue, arms))
+
+    async def prepared(self, catalogue: Catalogue, arms: Sequence[Arm]) -> Prepared:
+        """What ``write`` writes, checked. Raises DimensionMismatch."""
         features = await self._matrix(catalogue, arms)
         writes = []
         for arm, row in zip(arms, features, strict=True):
             await turn()
             writes.append(ArmWrite(arm.id, vector_to_bytes(row), _document(arm)))
+        return Prepared(arms, features, writes)
+
+    async def write(self, catalogue: Catalogue, prepared: Prepared) -> Upserted:
+        """Insert or replace all arms or none. Raises NotFound (the catalogue was deleted meanwhile)."""
+        arms, features = prepared.arms, prepared.features
         async with catalogue.lock:
             self._still_served(catalogue)
-            done = await self._store.upsert_arms(catalogue.uid, writes, keep_ms=self._keep_ms)
+            done = await self._store.upsert_arms(catalogue.uid, prepared.writes, keep_ms=self._keep_ms)
             step = _together(catalogue.dim)
             for first in range(0, len(arms), step):
                 await turn()
-                some = slice(first, first + step)
-                ids, documents = (
-                    [arm.id for arm in arms[some]],
-                    [(arm.tags, arm.metadata) for arm in arms[some]],
-                )
-                catalogue.index.upsert(ids, features[some], done.revisions[some])
-                catalogue.index.describe(ids, documents)
+                some = arms[first : first + step]
+                numbers = slice(first, first + step)
+                ids = [arm.id for arm in some]
+                catalogue.index.upsert(ids, features[numbers], done.revisions[numbers])
+                catalogue.index.describe(ids, [(arm.tags, arm.metadata) for arm in some])
             await self._wrote(catalogue, done.version, changed=done.changed)
         return done
 
@@ -262,7 +279,7 @@ class Catalogues:
         return None if kept is None else bytes_to_vector(kept)
 
     async def _with_documents(
-        self, catalogue: Catalogue, ids: Sequence[str], features: np.ndarray[Any, np.dtype[np.float64]]
+        self, catalogue: Catalogue, ids: Sequence[str], features: NDArray[np.float64]
     ) -> list[Arm]:
         documents = await self._store.documents(catalogue.uid, ids)
         arms = []
@@ -332,7 +349,7 @@ class Catalogues:
         self,
         catalogue: Catalogue,
         ids: Sequence[str],
-        features: np.ndarray[Any, np.dtype[np.float64]],
+        features: NDArray[np.float64],
         revisions: Sequence[int],
     ) -> None:
         """Take arms of the store into the index, with their documents: no arm is there without its own."""
@@ -340,9 +357,7 @@ class Catalogues:
         catalogue.index.upsert(ids, features, revisions)
         catalogue.index.describe(ids, documents)
 
-    async def _matrix(
-        self, catalogue: Catalogue, arms: Sequence[Arm]
-    ) -> np.ndarray[Any, np.dtype[np.float64]]:
+    async def _matrix(self, catalogue: Catalogue, arms: Sequence[Arm]) -> NDArray[np.float64]:
         features = np.empty((len(arms), catalogue.dim))
         for position, arm in enumerate(arms):
             await turn()

@@ -5,10 +5,12 @@
 --        byte for byte, keeps its revision; else it gets the next one and the old features stay readable under
 --        theirs for keep_ms. The changes name every arm whose features or document changed. The version grows by one if anything changed: repeated,
 --        it changes nothing.
+-- Arms are read and written a few hundred at a time: a command for each would take the store twice as long.
 -- The retired keys cannot be declared before the revisions are read. They are built from a declared key with the
 -- same hash tag, so on Redis Cluster they are in the slot that the call was routed by.
 local features, documents, counters, changes, retired = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local keep = ARGV[1]
+local TOGETHER = 250
 if redis.call('HEXISTS', counters, 'deleted') == 1 then
   return false
 end
@@ -16,40 +18,77 @@ local version = tonumber(redis.call('HGET', counters, 'version') or 0)
 local revision = tonumber(redis.call('HGET', counters, 'revision') or 0)
 local added, updated, changed = 0, 0, false
 local revisions = {}
-for a = 3, #ARGV, 3 do
-  local id, new, document = ARGV[a], ARGV[a + 1], ARGV[a + 2]
-  local old = redis.call('HGET', features, id)
-  local own
-  if old and string.sub(old, 9) == new then
-    own = struct.unpack('<I8', old)
-  else
-    revision = revision + 1
-    own = revision
-    changed = true
-    redis.call('HSET', features, id, struct.pack('<I8', own) .. new)
-    note(changes, version + 1, id)
-    if old then
-      local key = retired .. string.format('%.0f', struct.unpack('<I8', old))
-      redis.call('SET', key, string.sub(old, 9), 'PX', keep)
+-- How many arms from argument `first` on are taken together: fewer where an id comes again, for the second one
+-- must find what the first one wrote.
+local function together(first)
+  local seen, count = {}, 0
+  for a = first, #ARGV, 3 do
+    if count == TOGETHER or seen[ARGV[a]] then
+      break
     end
+    seen[ARGV[a]] = true
+    count = count + 1
   end
-  if old then
-    updated = updated + 1
-  else
-    added = added + 1
+  return count
+end
+local function write(command, key, words)
+  if #words > 0 then
+    redis.call(command, key, unpack(words))
   end
-  local described = false
-  if old and document == '' then
-    described = redis.call('HDEL', documents, id) == 1
-  elseif document ~= '' and redis.call('HGET', documents, id) ~= document then
-    redis.call('HSET', documents, id, document)
-    described = true
+end
+local a = 3
+while a <= #ARGV do
+  local count = together(a)
+  local ids = {}
+  for i = 1, count do
+    ids[i] = ARGV[a + 3 * (i - 1)]
   end
-  if described then
-    changed = true
-    note(changes, version + 1, id)
+  local olds = redis.call('HMGET', features, unpack(ids))
+  local described = redis.call('HMGET', documents, unpack(ids))
+  local vectors, texts, bare, noted = {}, {}, {}, {}
+  local score = string.format('%.0f', version + 1)
+  for i = 1, count do
+    local id, new, document = ids[i], ARGV[a + 3 * i - 2], ARGV[a + 3 * i - 1]
+    local old, differs, own = olds[i], false, nil
+    if old and string.sub(old, 9) == new then
+      own = struct.unpack('<I8', old)
+    else
+      revision = revision + 1
+      own = revision
+      differs = true
+      vectors[#vectors + 1] = id
+      vectors[#vectors + 1] = struct.pack('<I8', own) .. new
+      if old then
+        local key = retired .. string.format('%.0f', struct.unpack('<I8', old))
+        redis.call('SET', key, string.sub(old, 9), 'PX', keep)
+      end
+    end
+    if old then
+      updated = updated + 1
+    else
+      added = added + 1
+    end
+    if document ~= (described[i] or '') then
+      differs = true
+      if document == '' then
+        bare[#bare + 1] = id
+      else
+        texts[#texts + 1] = id
+        texts[#texts + 1] = document
+      end
+    end
+    if differs then
+      changed = true
+      noted[#noted + 1] = score
+      noted[#noted + 1] = id
+    end
+    revisions[#revisions + 1] = own
   end
-  revisions[#revisions + 1] = own
+  write('HSET', features, vectors)
+  write('HSET', documents, texts)
+  write('HDEL', documents, bare)
+  write('ZADD', changes, noted)
+  a = a + 3 * count
 end
 if changed then
   version = version + 1
