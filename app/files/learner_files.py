@@ -145,10 +145,12 @@ def _kind(path: Path) -> tuple[Read, Make]:
 
 def _rows(path: Path, read: Read) -> Iterator[LearnerRow]:
     for row, found in enumerate(read(path), start=1):
-        for name in ("key", "state"):
-            if not isinstance(found.get(name), str | bytes) or not found[name]:
+        for name, kinds in (("key", str), ("state", str | bytes)):
+            if not found.get(name):
                 wrong(path, row, name, "is missing")
-        yield LearnerRow(str(found["key"]), _bytes(path, row, found["state"]))
+            if not isinstance(found[name], kinds):
+                wrong(path, row, name, "is of another kind")
+        yield LearnerRow(found["key"], _bytes(path, row, found["state"]))
 
 
 def _bytes(path: Path, row: int, state: str | bytes) -> bytes:

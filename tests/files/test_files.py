@@ -17,6 +17,8 @@ from app.api.fields import IDENTIFIER
 from app.cli import main
 from app.files import arm_rows, exporting, importing
 from app.files import service as service_module
+from app.files.arm_readers import read_npy
+from app.files.arm_rows import FileError
 from app.services.access.api_keys import new_key
 from shortlist_client import Client
 
@@ -98,6 +100,40 @@ def test_an_export_comes_in_again_as_it_was(client: Client, run: Run, tmp_path: 
         assert (status, said) == (0, f"40 arms: {shown}\n"), err
         assert arms_of(client, "d") == arms_of(client), "the same, in the same order"
     assert client.get_catalogue("d").version == 1, "the second time nothing changed"
+
+
+@pytest.mark.parametrize("kind", ["C <f4", "C <f8", "F <f4", "F <f8"])
+def test_a_matrix_is_read_some_rows_at_a_time(
+    client: Client, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+):
+    order, dtype = kind.split()
+    monkeypatch.setattr(arm_rows, "ROWS", 7)
+    rows = np.random.default_rng(3).normal(size=(40, DIM)).astype(dtype)
+    np.save(tmp_path / "a.npy", np.array(rows, order=order))
+    text(tmp_path / "a.ids", "".join(f"a{number}\n" for number in range(40)))
+    status, said, err = run("import", "c", tmp_path / "a.npy")
+    assert (status, said) == (0, "40 arms: 40 added, 0 were there\n"), err
+    found = {arm.id: arm.features for arm in client.arms("c")}
+    assert found == {f"a{number}": tuple(row) for number, row in enumerate(rows.tolist())}
+
+
+def test_a_matrix_that_becomes_shorter_is_an_error(tmp_path: Path):
+    path = tmp_path / "a.npy"
+    np.save(path, np.ones((2_000, DIM)))
+    text(tmp_path / "a.ids", "".join(f"a{number}\n" for number in range(2_000)))
+    blocks = read_npy(path, DIM)
+    assert len(next(blocks)) == arm_rows.ROWS
+    with path.open("r+b") as file:
+        file.truncate(30_000)
+    with pytest.raises(FileError, match=r"a\.npy: became shorter while it was read"):
+        next(blocks)
+
+
+def test_a_key_of_bytes_is_refused(client: Client, run: Run, tmp_path: Path):
+    client.put_bandit("b", catalogue="c", policy="linear_ts", scope="per_key")
+    path = parquet(tmp_path / "l.parquet", key=[b"k"], state=[b"s"])
+    status, _, err = run("import", "--learners", "b", path)
+    assert (status, told(err)) == (2, f"shortlist: {path}: row 1: key: is of another kind")
 
 
 def test_a_matrix_says_what_it_leaves_out(client: Client, run: Run, tmp_path: Path):
