@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   ?=
 
+# Tests start the service some hundred times; without its bytecode each start compiles it anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install serve test test-cluster test-slow mutants lint format demo docs load figures client-ts lock audit clean
 
 help:
