@@ -15,14 +15,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from math import ceil, floor
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.algorithms.types import Rows
-from app.filters.columns import Block, Column, Mask, Numbers, OrderTest, Test, among
+from app.filters.columns import Block, Column, Mask, Numbers, OrderTest, Test, among, are_integers
 from app.filters.earlier import Earlier
 from app.filters.fields import Kind, Value
 from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered
@@ -34,9 +33,6 @@ Labelled = tuple[Kind, Value]
 # A comparison in Python, and a search in a list, cost as much as this many numbers compared by numpy.
 _PYTHON = 50
 _SEARCH = 20
-# For an integer x, x > b and x <= b hold as with the floor of b; the other two orders as with its ceiling.
-_OF_FLOOR = frozenset({ORDERS["$gt"], ORDERS["$lte"]})
-_BELOW = frozenset({ORDERS["$lt"], ORDERS["$lte"]})
 
 Step = Callable[[Block], Mask]
 """A part of a filter, ready for the blocks of one view: which entries of the block (size,) fulfil it."""
@@ -183,7 +179,10 @@ class AttributeView:
 
 
 def _tested(tests: Sequence[tuple[int, Test | None]], block: Block) -> Mask:
-    masks = [block.with_test(path, test) for path, test in tests if block.has(path)]
+    found = (block.with_test(path, test) for path, test in tests)
+    masks = [mask for mask in found if mask is not None]
+    if len(masks) == 1:
+        return masks[0]
     return reduce(np.logical_or, masks) if masks else np.zeros(block.size, dtype=np.bool_)
 
 
@@ -216,7 +215,7 @@ def _equals_one(wanted: NDArray[np.float64], numbers: Numbers) -> Mask:
         return among(numbers, wanted)
     number = float(wanted[0])
     # Where both are integers no number of the column is converted, which would take most of the time.
-    same: Mask = numbers == (int(number) if _are_integers(numbers) and number.is_integer() else number)
+    same: Mask = numbers == (int(number) if are_integers(numbers) and number.is_integer() else number)
     return same
 
 
@@ -225,46 +224,13 @@ def _order_tests(names: Names, symbol: str, bound: Value) -> dict[Stored, Test]:
     by_code = partial(_ordered_codes, names.values.names, ORDERS[symbol], bound)
     if isinstance(bound, str):
         return {Stored.STRING: by_code}
-    return {Stored.NUMBER: _Order(*_float_order(symbol, bound)), Stored.INTEGER: by_code}
+    return {Stored.NUMBER: OrderTest(*_float_order(symbol, bound)), Stored.INTEGER: by_code}
 
 
 def _ordered_codes(
     names: Sequence[str | int], order: Callable[[Any, Any], bool], bound: Value, codes: Numbers
 ) -> Mask:
     return np.array([order(names[code], bound) for code in codes.astype(np.int64).tolist()], dtype=np.bool_)
-
-
-@dataclass(frozen=True, slots=True)
-class _Order(OrderTest):
-    """An order to a bound, as an ``OrderTest``. Integers are compared with one, not converted."""
-
-    order: Callable[[Any, Any], Any]
-    bound: np.float64
-
-    def __call__(self, numbers: Numbers) -> Mask:
-        found: Mask = self.order(numbers, self._of(numbers))
-        return found
-
-    def span(self, ascending: Numbers) -> tuple[int, int]:
-        order, bound, size = self.order, self._of(ascending), len(ascending)
-        side: Literal["left", "right"] = "right" if order in _OF_FLOOR else "left"
-        if not size or bound < ascending[0]:
-            place = 0
-        elif bound > ascending[-1]:
-            place = size
-        else:  # an integer fits the type of the numbers; a bound of another type would make a copy of them
-            exact = ascending.dtype.type(bound) if _are_integers(ascending) else bound
-            place = int(ascending.searchsorted(exact, side))
-        return (0, place) if order in _BELOW else (place, size)
-
-    def _of(self, numbers: Numbers) -> np.float64 | int:
-        if not _are_integers(numbers):
-            return self.bound
-        return floor(self.bound) if self.order in _OF_FLOOR else ceil(self.bound)
-
-
-def _are_integers(numbers: Numbers) -> bool:
-    return numbers.dtype.kind in "iu"
 
 
 def _float_order(symbol: str, bound: float) -> tuple[Callable[[Any, Any], Any], np.float64]:

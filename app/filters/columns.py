@@ -12,11 +12,12 @@ however many paths they spread over.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol
+from math import ceil, floor
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,15 +30,47 @@ Test = Callable[[Numbers], Mask]
 """Which of these numbers (m,) fulfil a condition: (m,)."""
 
 
-class OrderTest(ABC):
-    """A test that holds for numbers which follow one another in ascending order."""
+# For an integer x, x > b and x <= b hold as with the floor of b; the other two orders as with its ceiling.
+_OF_FLOOR = frozenset({operator.gt, operator.le})
+_BELOW = frozenset({operator.lt, operator.le})
 
-    @abstractmethod
-    def __call__(self, numbers: Numbers) -> Mask: ...
 
-    @abstractmethod
+@dataclass(frozen=True, slots=True)
+class OrderTest:
+    """An order to a bound: it holds for numbers which follow one another in ascending order.
+
+    Integers are compared with an integer, not converted.
+    """
+
+    order: Callable[[Any, Any], Any]
+    bound: np.float64
+
+    def __call__(self, numbers: Numbers) -> Mask:
+        found: Mask = self.order(numbers, self._of(numbers))
+        return found
+
     def span(self, ascending: Numbers) -> tuple[int, int]:
         """First and last + 1 place of those that fulfil it. Cost: O(log m); O(m) for floats of 32 bits."""
+        order, bound, size = self.order, self._of(ascending), len(ascending)
+        side: Literal["left", "right"] = "right" if order in _OF_FLOOR else "left"
+        if not size or bound < ascending[0]:
+            place = 0
+        elif bound > ascending[-1]:
+            place = size
+        else:  # an integer fits the type of the numbers; a bound of another type would make a copy of them
+            exact = ascending.dtype.type(bound) if are_integers(ascending) else bound
+            place = int(ascending.searchsorted(exact, side))
+        return (0, place) if order in _BELOW else (place, size)
+
+    def _of(self, numbers: Numbers) -> np.float64 | int:
+        if not are_integers(numbers):
+            return self.bound
+        return floor(self.bound) if self.order in _OF_FLOOR else ceil(self.bound)
+
+
+def are_integers(numbers: Numbers) -> bool:
+    """Whether they are stored as integers."""
+    return numbers.dtype.kind in "iu"
 
 
 class Renaming(Protocol):
@@ -309,18 +342,22 @@ class Block:
         arrays = self.paths.nbytes + self.places.nbytes + self.numbers.nbytes
         return _BLOCK_BYTES + arrays + sum(column.memory_bytes for column in self.columns.values())
 
-    def has(self, path: int) -> bool:
-        """Whether it has a number of this path."""
-        return path in self.columns or (len(self.paths) > 0 and len(self.column(path)) > 0)
+    def with_test(self, path: int, test: Test | None) -> Mask | None:
+        """Which entries (size,) have a number of this path that fulfils the test, if there is one.
 
-    def with_test(self, path: int, test: Test | None) -> Mask:
-        """Which entries (size,) have a number of this path that fulfils the test, if there is one."""
-        column = self.column(path)
+        None: no entry has a number of this path.
+        """
+        column = self.columns.get(path)
+        if column is None:
+            if not len(self.paths):
+                return None
+            column = self.column(path)
+            if not len(column):
+                return None
         if column.places is None:
             return np.ones(self.size, dtype=np.bool_) if test is None else column.found(test)
         mask = np.zeros(self.size, dtype=np.bool_)
-        if len(column):
-            mask[column.places if test is None else column.places[column.found(test)]] = True
+        mask[column.places if test is None else column.places[column.found(test)]] = True
         return mask
 
     def renumbered(self, kept: Mask, renaming: Renaming) -> Block:

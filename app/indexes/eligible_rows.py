@@ -19,7 +19,6 @@ from app.filters.filter import Filter
 from app.indexes.table import ArmView
 
 _NUMBERS = counting()
-_BITS_OF_MINUS_INF = np.uint32(0xFF800000)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,14 +53,9 @@ class EligibleRows:
         """The rows, ascending (count,)."""
         return np.flatnonzero(self.mask)
 
-    @cached_property
-    def penalty(self) -> NDArray[np.float32]:
-        """0 for rows that are let in, -inf for others (K,): adding it takes less time than a masked write."""
-        return penalty(self.mask)
-
-    def memory_bytes(self, *, scanned: bool) -> int:
-        """Memory of the arrays, also of those not made yet. ``scanned``: it has a penalty, else rows."""
-        return self.mask.nbytes + (4 * len(self.mask) if scanned else 8 * self.count)
+    def memory_bytes(self, *, listed: bool) -> int:
+        """Memory of the arrays, also of those not made yet. ``listed``: its rows are asked for."""
+        return self.mask.nbytes + (8 * self.count if listed else 0)
 
     def is_of(self, view: ArmView, attributes: AttributeView) -> bool:
         """Whether nothing has changed since."""
@@ -79,12 +73,6 @@ class EligibleRows:
         later = np.flatnonzero(self.mask[known:]) + known
         is_in = self.mask[differs]
         return Change(np.concatenate((differs[is_in], later)), differs[~is_in])
-
-
-def penalty(mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """0 where the mask is True, -inf elsewhere."""
-    bits = np.multiply((~mask).view(np.uint8), _BITS_OF_MINUS_INF, dtype=np.uint32)
-    return bits.view(np.float32)
 
 
 def renumbered(before: EligibleRows, view: ArmView) -> EligibleRows | None:
@@ -113,6 +101,8 @@ def eligible_rows(
     if before is not None and before.is_of(view, attributes):
         return before
     before = _usable(before, view, attributes)
+    if before is None and attributes.straight == view.rows == attributes.entries:
+        return _of_all(attributes.evaluate(wanted), view, attributes)
     mask = np.empty(view.rows, dtype=np.bool_)
     entries = dead = known = 0
     if before is not None:
@@ -122,13 +112,20 @@ def eligible_rows(
         mask[known:] = wanted.matches((), {})  # of arms without any attribute
     if entries < attributes.entries:
         _write(mask, attributes, entries, attributes.evaluate(wanted, entries))
+    if before is None:
+        return _of_all(mask, view, attributes)
     mask[view.dead[dead:]] = False
     seen = view.table, attributes.generation, attributes.entries, len(view.dead)
-    if before is None:
-        return EligibleRows(*seen, mask, int(np.count_nonzero(mask)))
     step = _step(before, mask, attributes.rows[entries:], view.dead[dead:])
     count = before.count + len(step.came) - len(step.went)
     return EligibleRows(*seen, mask, count, before.number, step)
+
+
+def _of_all(mask: NDArray[np.bool_], view: ArmView, attributes: AttributeView) -> EligibleRows:
+    """The living rows of those that ``mask`` (K,) lets in; the mask is theirs from now on."""
+    mask[view.dead] = False
+    seen = view.table, attributes.generation, attributes.entries, len(view.dead)
+    return EligibleRows(*seen, mask, int(np.count_nonzero(mask)))
 
 
 def work(wanted: Filter, view: ArmView, attributes: AttributeView, before: EligibleRows | None) -> int:

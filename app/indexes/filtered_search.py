@@ -25,6 +25,10 @@ from app.indexes.table import ArmView, not_in
 GATHER_ROWS = 7
 # Rows are gathered in pieces of so many numbers, which stay in the cache of a core.
 _PIECE_NUMBERS = 32_768
+# Up to so many scores are written where those of the last search were: fresh memory costs time.
+_SCORES_KEPT = 262_144
+_STRUCK_TOGETHER = 32_768
+_BITS_OF_MINUS_INF = np.uint32(0xFF800000)
 _SCRATCH = threading.local()
 
 
@@ -55,22 +59,27 @@ def gather(view: ArmView, rows: Rows, query: Vector, k: int, exclude: Rows = NO_
 def mask(view: ArmView, eligible: EligibleRows, query: Vector, k: int, exclude: Rows) -> TopK:
     """As ``gather``, by a scan of all rows. Cost: K d reads."""
     scaled, query_norm = unit_scale(query)
-    approximate = view.working @ scaled.astype(view.working.dtype, copy=False)
-    strike_out(approximate, eligible.mask, eligible.penalty)
+    approximate = _scores(view.rows, view.working.dtype)
+    np.dot(view.working, scaled.astype(view.working.dtype, copy=False), out=approximate)
+    strike_out(approximate, eligible.mask)
     if len(exclude):
         approximate[exclude] = -np.inf
     slope, offset = view.error_line
     return best(approximate, slope * query_norm + offset, k, view.features, query)
 
 
-def strike_out(
-    approximate: NDArray[np.floating[Any]], mask: NDArray[np.bool_], added: NDArray[np.float32]
-) -> None:
-    """Set what is not let in to -inf. A sum takes a fortieth of a masked write's time."""
-    if approximate.dtype == np.float32:
-        approximate += added
-    else:
+def strike_out(approximate: NDArray[np.floating[Any]], mask: NDArray[np.bool_]) -> None:
+    """Set what is not let in to -inf. A sum with 0 or -inf takes a fortieth of a masked write's time."""
+    if approximate.dtype != np.float32:
         np.copyto(approximate, -np.inf, where=~mask)
+        return
+    added = _kept("added", _STRUCK_TOGETHER, np.dtype(np.uint32))
+    for start in range(0, len(mask), _STRUCK_TOGETHER):
+        left_out = ~mask[start : start + _STRUCK_TOGETHER]
+        bits = added[: len(left_out)]
+        np.multiply(left_out.view(np.uint8), _BITS_OF_MINUS_INF, out=bits)
+        scores = approximate[start : start + _STRUCK_TOGETHER]
+        np.add(scores, bits.view(np.float32), out=scores)
 
 
 def contenders(view: ArmView, rows: Rows, query: Vector, k: int) -> Rows:
@@ -86,6 +95,20 @@ def contenders(view: ArmView, rows: Rows, query: Vector, k: int) -> Rows:
     return rows[candidates(approximate, slope * query_norm + offset, k)]
 
 
+def _scores(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Room for ``count`` scores; of a few, the same for all searches of a thread."""
+    return np.empty(count, dtype=dtype) if count > _SCORES_KEPT else _kept("scores", count, dtype)
+
+
+def _kept(name: str, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Room for ``count`` numbers, which this thread was given under this name before, or new."""
+    kept: NDArray[Any] | None = getattr(_SCRATCH, name, None)
+    if kept is None or len(kept) < count or kept.dtype != dtype:
+        kept = np.empty(count, dtype=dtype)
+        setattr(_SCRATCH, name, kept)
+    return kept[:count]
+
+
 def _products(features: Matrix, rows: Rows, query: Vector) -> Vector:
     """Products of some rows with the query, in pieces that fit into a cache."""
     dim = features.shape[1]
@@ -93,10 +116,7 @@ def _products(features: Matrix, rows: Rows, query: Vector) -> Vector:
     if len(rows) <= length:
         products: Vector = features.take(rows, axis=0) @ query
         return products
-    scratch = getattr(_SCRATCH, "numbers", None)
-    if scratch is None or scratch.size < length * dim:
-        scratch = _SCRATCH.numbers = np.empty(max(_PIECE_NUMBERS, dim))
-    piece = scratch[: length * dim].reshape(length, dim)
+    piece = _kept("numbers", length * dim, features.dtype).reshape(length, dim)
     products = np.empty(len(rows))
     for start in range(0, len(rows), length):
         part = rows[start : start + length]

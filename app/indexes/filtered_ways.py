@@ -23,11 +23,10 @@ from functools import cached_property
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.algorithms.mips.exact import candidates, ranked, unit_scale
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
-from app.indexes.eligible_rows import Change, EligibleRows, penalty, renumbered
+from app.indexes.eligible_rows import Change, EligibleRows, renumbered
 from app.indexes.filtered_search import GATHER_ROWS, contenders, strike_out
 from app.indexes.hnsw import HnswGraph
 from app.indexes.norm_pruned import NormBlocks
@@ -248,13 +247,9 @@ class CatalogueGraph:
         scaled, query_norm = unit_scale(query)
         working = view.working[first:]
         approximate = working @ scaled.astype(working.dtype, copy=False)
-        strike_out(approximate, mask, self._fresh_penalty)
+        strike_out(approximate, mask)
         slope, offset = view.error_line
         return candidates(approximate, slope * query_norm + offset, k) + first
-
-    @cached_property
-    def _fresh_penalty(self) -> NDArray[np.float32]:
-        return penalty(self._eligible.mask[self._covered :])
 
     @cached_property
     def _fresh_rows(self) -> Rows:

@@ -183,7 +183,7 @@ def test_an_order_is_found_in_ascending_numbers_without_comparing_all(dtype) -> 
     ]
     for bound in bounds:
         for symbol in ORDERS:
-            test = attribute_view._Order(*attribute_view._float_order(symbol, bound))
+            test = columns.OrderTest(*attribute_view._float_order(symbol, bound))
             low, high = test.span(ascending)
             expected = [place for place, number in enumerate(numbers) if ORDERS[symbol](number, bound)]
             assert list(range(low, high)) == expected
@@ -196,7 +196,7 @@ def test_an_order_of_repeated_numbers_compares_codes_alone(monkeypatch) -> None:
     prices = np.random.default_rng(1).integers(0, 500, 5_000).tolist()
     table.append(np.arange(5_000), [((), {"price": price}) for price in prices])
     view = table.view()
-    monkeypatch.setattr(attribute_view._Order, "__call__", None)
+    monkeypatch.setattr(columns.OrderTest, "__call__", None)
     for symbol, order in ORDERS.items():
         found = view.evaluate(parse({"price": {symbol: 250}}))
         assert found.tolist() == [order(price, 250) for price in prices]
