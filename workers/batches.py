@@ -81,13 +81,15 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
         dead[entry.entry_id] = DeadLetter(entry, reason)
 
     kept, broken = _restored(before)
-    for entry in entries:
-        if reason := broken.get(entry.learner):
-            leave_out(entry, reason)
-    sound = [entry for entry in entries if entry.learner not in broken]
+    sound = entries
+    if broken:
+        for entry in entries:
+            if reason := broken.get(entry.learner):
+                leave_out(entry, reason)
+        sound = [entry for entry in entries if entry.learner not in broken]
     states = fold({learner: each.state for learner, each in kept.items()}, sound, leave_out)
     read = {learner for learner, each in before.items() if isinstance(each, StoredLearner)}
-    added = _added([entry for entry in sound if entry.entry_id not in dead])
+    added = _added([entry for entry in sound if entry.entry_id not in dead] if dead else sound)
     checkpoints: dict[LearnerId, bytes | None] = {}
     tails: dict[LearnerId, Sequence[str]] = {}
     for learner, state in states.items():
@@ -102,7 +104,7 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
     for learner, each in before.items():  # many keys are rewarded once, and then not for long
         if learner in checkpoints and isinstance(each, StoredLearner) and not (each.checkpoint or each.tail):
             kept.pop(learner, None)
-    letters = [dead[entry.entry_id] for entry in entries if entry.entry_id in dead]
+    letters = [dead[entry.entry_id] for entry in entries if entry.entry_id in dead] if dead else []
     return Folded(states, checkpoints, tails, letters, kept)
 
 

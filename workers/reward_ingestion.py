@@ -39,6 +39,8 @@ log = logging.getLogger("shortlist.worker")
 
 BATCH = 500
 LAP_S = 0.025  # from one lap to the next: what comes meanwhile is folded and written together
+LONG_LAP_S = 0.1  # the same at most, when laps take long because much else is done
+LAPS = 4  # from one lap to the next it is so many times what the last one took, between these two
 RETRY_S = 0.2
 TRIM_EVERY_S = 60.0
 
@@ -94,7 +96,8 @@ class RewardWorker:
         self._folding = asyncio.Lock()
         self._memory = Budget(MOST_NUMBERS)  # of the batches at hand, in numbers
         self._due = set(range(store.partitions))
-        self._lap_began = -LAP_S
+        self._lap_began, self._lap_s = -LAP_S, 0.0
+        self._is_behind = False
         self._hurry = asyncio.Event()
         self._watermarks: dict[int, str] = {}
         self._waiters = Waiters()
@@ -139,17 +142,22 @@ class RewardWorker:
         """Apply everything that is in the log of the partitions that are due, all of them side by side."""
         while self._due and not self._stopping:
             await self._pace()
-            due, self._due = set(filter(self._owns, self._due)), set()
+            due, self._due, self._is_behind = set(filter(self._owns, self._due)), set(), False
             outcomes = await asyncio.gather(*map(self._try_to_advance, due), return_exceptions=True)
+            self._lap_s = 0.0 if self._is_behind else min(LAPS * self._since_lap_began(), LONG_LAP_S)
             for failure in filter(None, outcomes):
                 raise failure
+
+    def _since_lap_began(self) -> float:
+        return time.monotonic() - self._lap_began
 
     async def _pace(self) -> None:
         """Return when the next lap may begin: ``LAP_S`` after the last one began, at once if somebody waits.
 
-        A step costs the store and this process much more than one more entry in it.
+        A step costs the store and this process much more than one more entry in it. So under load, where a
+        lap takes longer, there are fewer of them, unless a partition has more entries than a lap applies.
         """
-        rest_s = self._lap_began + LAP_S - time.monotonic()
+        rest_s = max(LAP_S, self._lap_s) - self._since_lap_began()
         if rest_s > 0 and not self._waiters.any:
             self._hurry.clear()
             with contextlib.suppress(TimeoutError):
@@ -175,6 +183,7 @@ class RewardWorker:
             watermark = batch[-1].entry_id
             self._note_watermark(partition, watermark)
         if len(entries) == BATCH:
+            self._is_behind = True
             self._due.add(partition)
 
     async def _apply(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> bool:

@@ -53,14 +53,15 @@ class Guard:
             elif name == b"authorization":
                 authorization = _only(name, authorization, value)
         origin, host, authorization = origin or b"", host or b"", authorization or b""
-        if host and (self._hosts or not self._keys):
+        has_keys = bool(self._keys)
+        if host and (self._hosts or not has_keys):
             self._check_host(host)
         listed = self._is_listed(origin)
         if listed and scope["method"] == "OPTIONS":
             return  # a page's browser asks what it may send, without a key
         if origin and not listed and not self._is_own(origin.decode("latin-1"), host.decode("latin-1")):
             raise Forbidden("this origin is not listed in SHORTLIST_CORS_ORIGINS")
-        if self._keys:
+        if has_keys:
             self._check_key(scope, authorization, from_page=listed)
 
     def refusal_headers(self, scope: Scope, error: Unauthorized | Forbidden) -> Headers:

@@ -1,11 +1,12 @@
 """The services that endpoints use. An endpoint asks for one by a parameter of a type ``...Dep``.
 
 ``create_app`` builds ``Services`` and gives it to the application. At request time ``JsonRoute`` fills such a
-parameter with one call; FastAPI's own resolution of dependencies takes no part.
+parameter by itself; FastAPI's own resolution of dependencies takes no part.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -69,11 +70,16 @@ class ServingApp(Protocol):
     services: Services
 
 
+# The name of the service that a dependency stands for: ``JsonRoute`` reads it without a call.
+NAMES: dict[Callable[..., Any], str] = {}
+
+
 def _depends(name: str) -> Any:
     def service(request: Request) -> object:
         app: ServingApp = request.scope["app"]
         return getattr(app.services, name)
 
+    NAMES[service] = name
     return Depends(service)
 
 

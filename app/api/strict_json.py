@@ -32,10 +32,12 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.limits import MAX_BODY_BYTES
 from app.api.problems import problem_response
+from app.api.services import NAMES as SERVICE_NAMES
 from app.errors import Invalid, Location, ShortlistError, TooLarge, shown
 from app.services.bounded.turns import drained, in_turns, turn
 
 JSON = "application/json"
+_JSON_TYPE = (b"content-type", JSON.encode())
 # Up to this many bytes a body is parsed on the event loop, which takes a few milliseconds at most.
 LARGE = 2**16
 # Bodies of up to this many bytes are not kept waiting by larger ones.
@@ -70,7 +72,23 @@ def reply(result: Any, status: int = 200) -> Response:
     content = (
         result.__pydantic_serializer__.to_json(result) if isinstance(result, BaseModel) else _encode(result)
     )
-    return Response(content, status, media_type=JSON)
+    return JsonResponse(content, status)
+
+
+class JsonResponse(Response):
+    """A response of bytes that are JSON, made in fewer steps than the framework's."""
+
+    media_type = JSON
+
+    def __init__(self, body: bytes, status: int) -> None:
+        self.status_code = status
+        self.body = body
+        self.background = None
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), _JSON_TYPE]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body})
 
 
 async def reply_with(name: str, items: Iterable[Any], **others: Any) -> Response:
@@ -170,6 +188,7 @@ class JsonRoute(Route):
     def _handler(self, parameters: Parameters) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint, status = self.endpoint, self._status
         queries, readers, body = parameters.queries, parameters.readers, parameters.body
+        services = parameters.services
         # Health checks, scrapers and browsers may add query parameters of their own.
         strict = self.path.startswith("/v1/")
 
@@ -177,7 +196,13 @@ class JsonRoute(Route):
             try:
                 if strict and request.scope["query_string"]:
                     _check_query(request, queries)
-                arguments = {name: read(request) for name, read in readers}
+                arguments = {}
+                if services:
+                    held = request.scope["app"].services
+                    for name, service in services:
+                        arguments[name] = getattr(held, service)
+                for name, read in readers:
+                    arguments[name] = read(request)
                 if body is not None:
                     request.scope[MOST_BYTES] = body[1].max_bytes
                     arguments[body[0]] = await read_body(body[1], await _body(request))
@@ -200,9 +225,13 @@ Reader = Callable[[Request], Any]
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What an endpoint takes: ``readers`` give all but the body, ``body`` is its name and its model."""
+    """What an endpoint takes: ``readers`` give all but the body, ``body`` is its name and its model.
+
+    ``services``: those that are a service, and its name.
+    """
 
     queries: frozenset[str]
+    services: Sequence[tuple[str, str]]
     readers: Sequence[tuple[str, Reader]]
     body: tuple[str, type[StrictModel]] | None
 
@@ -210,6 +239,7 @@ class Parameters:
     def of(cls, endpoint: Callable[..., Any], path_names: Container[str]) -> Parameters:
         hints = get_type_hints(endpoint, include_extras=True)
         queries: set[str] = set()
+        services: list[tuple[str, str]] = []
         readers: list[tuple[str, Reader]] = []
         body: tuple[str, type[StrictModel]] | None = None
         for name, parameter in inspect.signature(endpoint).parameters.items():
@@ -219,6 +249,8 @@ class Parameters:
             query = next((mark for mark in marks if isinstance(mark, Query)), None)
             if hint is Request:
                 readers.append((name, _request))
+            elif dependency in SERVICE_NAMES:
+                services.append((name, SERVICE_NAMES[dependency]))
             elif dependency is not None:
                 readers.append((name, _dependency(dependency)))
             elif name in path_names:
@@ -229,7 +261,7 @@ class Parameters:
                 queries.add(shown)
             else:
                 body = (name, hint)
-        return cls(frozenset(queries), readers, body)
+        return cls(frozenset(queries), services, readers, body)
 
 
 def _dependency(function: Callable[..., Any]) -> Reader:

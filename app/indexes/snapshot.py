@@ -92,7 +92,7 @@ class Snapshot:
         return self.view.ids[row]
 
     def revision_of(self, row: int) -> int:
-        return int(self.view.revisions[row])
+        return self.view.revisions.item(row)
 
     def features_of(self, rows: Rows) -> Matrix:
         """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""

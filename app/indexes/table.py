@@ -128,13 +128,14 @@ class ArmView:
 
     def places_of(self, ids: Iterable[str]) -> Rows:
         """The row of each of ``ids`` that is alive in this view, -1 for the others. Shape: -> (n,)."""
-        found = []
-        for arm_id in ids:
-            row = self.latest.get(arm_id)
-            while row is not None and row >= self.rows:
-                row = self.earlier.get(row)
-            found.append(row if row is not None and self.died[row] >= len(self.dead) else -1)
-        return np.array(found, dtype=np.int64)
+        return np.array([self.row_of(arm_id) for arm_id in ids], dtype=np.int64)
+
+    def row_of(self, arm_id: str) -> int:
+        """The row of an arm that is alive in this view, -1 of any other."""
+        row = self.latest.get(arm_id)
+        while row is not None and row >= len(self.revisions):
+            row = self.earlier.get(row)
+        return row if row is not None and self.died.item(row) >= len(self.dead) else -1
 
 
 class _Columns:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api import (
     arms,
@@ -87,10 +87,17 @@ class Application(FastAPI):
     services: Services
     traced = False
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.traced or self.middleware_stack is None or scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+        else:  # without the layers that only spans and a start need
+            scope["app"] = self
+            await self.middleware_stack(scope, receive, send)
+
     def build_middleware_stack(self) -> ASGIApp:
-        # Spans take their names from the framework's own search for a route.
-        routed: ASGIApp = self.router if self.traced else RouteTable(self.router.routes, self.router)
-        app: ASGIApp = ExceptionMiddleware(routed, handlers=self.exception_handlers)
+        app: ASGIApp = ExceptionMiddleware(self.router, handlers=self.exception_handlers)
+        if not self.traced:  # spans take their names from the framework's own search for a route
+            app = RouteTable(self.router.routes, app)
         for layer in reversed(self.user_middleware):
             app = layer.cls(app, *layer.args, **layer.kwargs)
         return app

@@ -269,7 +269,8 @@ class Service:
 
     def _received(self, receipt: Receipt) -> None:
         self._accepted.inc(receipt.accepted)
-        self._duplicate.inc(receipt.duplicate)
+        if receipt.duplicate:
+            self._duplicate.inc(receipt.duplicate)
         for group, count in receipt.rewarded.items():
             self.metrics.group_rewards.labels(group).inc(count)
         for _, code in receipt.rejected:

@@ -86,13 +86,22 @@ class ShortlistProtocol(HttpToolsProtocol):
             self._refuse(400, "bad_request", "the request cannot be read as HTTP/1.1")
 
     def on_url(self, url: bytes) -> None:
-        self._count(len(url))
-        super().on_url(url)
+        """Count a part of the head. Raises ValueError beyond the limits: the parser stops there."""
+        self._head_bytes += len(url)
+        if self._head_bytes > limits.MAX_HEAD_BYTES:
+            raise ValueError
+        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_fields += 1
-        self._count(len(name) + len(value))
-        super().on_header(name, value)
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > limits.MAX_HEAD_BYTES or self._head_fields > limits.MAX_HEAD_FIELDS:
+            raise ValueError
+        name = name.lower()
+        if name == b"expect":
+            super().on_header(name, value)
+        else:
+            self.headers.append((name, value))
 
     def on_message_begin(self) -> None:
         self._head_bytes = self._head_fields = self._unfinished_bytes = 0
@@ -148,12 +157,6 @@ class ShortlistProtocol(HttpToolsProtocol):
         if now - self._heard > limits.MAX_SILENCE_S:
             return True
         return not STREAMED.match(self.scope["path"]) and now - self._body_since > limits.MAX_BODY_S
-
-    def _count(self, size: int) -> None:
-        """Count a part of the head. Raises ValueError beyond the limits: the parser stops there."""
-        self._head_bytes += size
-        if self._head_bytes > limits.MAX_HEAD_BYTES or self._head_fields > limits.MAX_HEAD_FIELDS:
-            raise ValueError
 
     def _refuse_head(self) -> None:
         most = f"{limits.MAX_HEAD_BYTES:,} bytes or {limits.MAX_HEAD_FIELDS} fields"

@@ -28,7 +28,7 @@ class LearnerId(NamedTuple):
 
     def partition(self, partitions: int) -> int:
         """The one of ``partitions`` that holds the learner: the same in every process, for ever."""
-        return zlib.crc32(self.member.encode()) % partitions
+        return zlib.crc32(f"{self.bandit_uid}/{self.name}".encode()) % partitions
 
 
 class DecisionId(NamedTuple):

@@ -111,10 +111,15 @@ def translated() -> Iterator[None]:
     try:
         yield
     except DRIVER_ERRORS as error:
-        passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)
-        if not passing and not _is_out_of_memory(error):
-            _LOG.error("the store refused a call", exc_info=error)
-        raise Unavailable(f"the store {_reason(error)} ({type(error).__name__})") from error
+        raise _unavailable(error) from error
+
+
+def _unavailable(error: Exception) -> Unavailable:
+    """The same error for callers. It is logged if the server should not give it."""
+    passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)
+    if not passing and not _is_out_of_memory(error):
+        _LOG.error("the store refused a call", exc_info=error)
+    return Unavailable(f"the store {_reason(error)} ({type(error).__name__})")
 
 
 def _reason(error: Exception) -> str:
@@ -220,8 +225,10 @@ class RedisClient:
 
     async def command(self, *arguments: Argument) -> Any:
         """The driver's answer to one command."""
-        with translated():
+        try:  # as ``translated``, which takes as long as all else here
             return await self._pipeliner.command(*arguments)
+        except DRIVER_ERRORS as error:
+            raise _unavailable(error) from error
 
     async def bulk(self, *arguments: Argument) -> Any:
         """As ``command``, for a large command or answer: others do not wait behind it."""
@@ -272,11 +279,13 @@ class RedisClient:
     ) -> Any:
         """Result of the script ``lua/<name>.lua``; the server is sent its text when it does not know it."""
         script, ask = self._scripts[name], (self._bulk if bulk else self._pipeliner).command
-        with translated():
-            try:
-                return await ask("EVALSHA", script.digest, len(keys), *keys, *args)
-            except driver.NoScriptError:
+        try:
+            return await ask("EVALSHA", script.digest, len(keys), *keys, *args)
+        except driver.NoScriptError:
+            with translated():
                 return await ask("EVAL", script.text, len(keys), *keys, *args)
+        except DRIVER_ERRORS as error:
+            raise _unavailable(error) from error
 
     async def check(self) -> None:
         """Raise StartupError unless this is a primary that knows our commands and never drops keys."""

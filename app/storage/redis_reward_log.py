@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from app.errors import Invalid
 from app.storage import redis_keys as keys
@@ -20,8 +21,7 @@ class RedisRewardLog(RedisPart):
     async def append_rewards(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
         if not rewards:
             return []
-        names = [keys.log(partition), keys.watermark(partition)]
-        names += [keys.refused(partition), keys.seen_ends(partition), keys.ledger(partition)]
+        names = [*_partition_keys(partition)]
         arguments: list[Argument] = [self._room.of("dedupe", partition), 0, len(rewards)]
         length = 0
         for reward in rewards:
@@ -76,6 +76,13 @@ class RedisRewardLog(RedisPart):
         names += [keys.forgotten(partition, entry.learner) for entry in entries]
         ids = [entry.entry_id for entry in entries]
         return [answer.decode() for answer in await self._redis.script("replay_dead", names, ids)]
+
+
+@cache
+def _partition_keys(partition: int) -> tuple[str, ...]:
+    """What every append to the log of the partition needs."""
+    names = keys.log, keys.watermark, keys.refused, keys.seen_ends, keys.ledger
+    return tuple(name(partition) for name in names)
 
 
 def _dedupe_keys(partition: int, reward: RewardWrite) -> tuple[str, tuple[Argument, Argument, str, str]]:

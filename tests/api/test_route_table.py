@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,16 +64,19 @@ class Calls:
     def __init__(self, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
         self.matched, self.others = 0, False
         self.scope: Scope = {}
-        matches = Route.matches
-
-        def counted(route: Route, scope: Scope) -> Any:
-            self.matched += 1
-            return matches(route, scope)
-
-        monkeypatch.setattr(Route, "matches", counted)
         for route in app.router.routes:
             monkeypatch.setattr(route, "app", self._answer)
+            monkeypatch.setattr(route, "path_regex", SimpleNamespace(match=self._counted(route)))
         self.table = RouteTable(app.router.routes, self._other)
+
+    def _counted(self, route: Any) -> Callable[[str], re.Match[str] | None]:
+        pattern: re.Pattern[str] = route.path_regex
+
+        def match(path: str) -> re.Match[str] | None:
+            self.matched += 1
+            return pattern.match(path)
+
+        return match
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -99,7 +103,7 @@ async def test_it_finds_what_the_framework_finds(app: Application, monkeypatch: 
     routes = [route for route in app.router.routes if isinstance(route, Route)]
     served = {endpoint for _, endpoint in found}
     left = {route.path for route in routes if route.endpoint not in served}
-    assert left <= {"/docs/{asset}"}, "whose first piece says nothing"
+    assert left <= {"/docs/{asset}", "/openapi.json"}, "whose first piece says nothing, or the framework's"
 
 
 async def test_the_hot_paths_try_one_route_or_two(app: Application, monkeypatch: pytest.MonkeyPatch) -> None:

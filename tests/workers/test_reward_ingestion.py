@@ -500,6 +500,31 @@ async def test_what_comes_within_a_lap_is_applied_in_one_step(
     await asyncio.wait_for(running, 60)
 
 
+async def test_after_a_lap_that_took_long_more_is_applied_in_one_step(
+    one: RedisStore, monkeypatch: pytest.MonkeyPatch
+):
+    """Unless a partition has more entries than a lap applies: they are not kept waiting."""
+    monkeypatch.setattr(reward_ingestion, "LAPS", 1e12)
+    monkeypatch.setattr(reward_ingestion, "LONG_LAP_S", 3_600)
+    monkeypatch.setattr(reward_ingestion, "BATCH", 2)
+    going, steps = worker(one, poll_s=3_600), list[int]()
+    monkeypatch.setattr(going, "_applied", lambda step: steps.append(step.entries))
+    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)] * 5)
+    await asyncio.wait_for(going.drain(), 60)
+    assert steps == [2, 2, 1]
+    running = asyncio.create_task(going.run())
+    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=5)
+    going.wake(0)
+    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=6)
+    going.wake(0)
+    assert steps == [2, 2, 1]
+    *_, last = await one.read_log(0, "0-0", 10)
+    assert await going.wait_applied(0, last.entry_id) is True
+    assert steps == [2, 2, 1, 2]
+    going.stop()
+    await running
+
+
 async def test_waiting_for_what_never_comes_ends_too(one: RedisStore, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reward_ingestion, "WAIT_S", 0.05)
     assert await worker(one).wait_applied(0, "99999999999999-1") is False

@@ -96,7 +96,8 @@ class Bandit:
 
     def snapshot(self) -> LearnerView:
         """The catalogue as it is now, as the learners see its arms."""
-        return self.seen(self.catalogue.index.snapshot())
+        snapshot = self.catalogue.index.snapshot()
+        return self.seen(snapshot) if self.record.shift_rewards else snapshot
 
     def seen(self, snapshot: Snapshot) -> LearnerView:
         """A snapshot of the catalogue, as the learners see its arms."""

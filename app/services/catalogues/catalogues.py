@@ -267,10 +267,10 @@ class Catalogues:
 
     async def features_at(self, catalogue: Catalogue, arm_id: str, revision: int) -> Vector | None:
         """The features that an arm had at a revision, also when it was changed or deleted since."""
-        view = catalogue.index.snapshot()
-        rows = view.rows_of([arm_id])
-        if len(rows) and view.revision_of(int(rows[0])) == revision:
-            features: Vector = view.features_of(rows)[0]
+        view = catalogue.index.snapshot().view
+        row = view.row_of(arm_id)
+        if row >= 0 and view.revisions.item(row) == revision:
+            features: Vector = view.features[row]  # rows never change
             return features
         (standing,) = await self._store.arms(catalogue.uid, [arm_id])  # another process may be ahead
         if standing is not None and standing.revision == revision:

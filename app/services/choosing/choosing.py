@@ -111,7 +111,11 @@ class Choosing:
 
         Raises NoArms, Invalid (key against scope, context), Unavailable (a learner that is not in memory).
         """
-        made = await self._choice(bandit, request)
+        if request.event_id is None:
+            learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
+            made = await self._new_choice(bandit, learner, request, context)
+        else:
+            made = await self._choice(bandit, request)
         if made.row is not None or request.event_id is not None or bandit.record.reward.wait_s is not None:
             await self._log(bandit, [made])
         return made.choice
@@ -219,7 +223,7 @@ class Choosing:
             request.event_id,
             rng,
             request.arms,
-            bandit.wanting(request.wanted),
+            bandit.wanted if request.wanted is None else bandit.wanting(request.wanted),
             request.rules,
             context,
             request.seed is not None,

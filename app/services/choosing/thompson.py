@@ -62,10 +62,10 @@ async def _choose(tools: Tools, ask: Ask, way: Solver) -> Selection:
     moment = await Moment.of(tools.learners, tools.filtered, ask)
     view = moment.view
     solver = way.over(tools, bandit, view)
-    if bandit.record.explore is None:
-        solver = ask.limited(view, solver)
-    else:
+    if bandit.record.explore is not None:
         solver = await tools.warm_up.before(solver, ask, moment)
+    elif ask.rules.at_most:
+        solver = ask.limited(view, solver)
     draw = partial(
         algorithm.choose,
         moment.posterior,

@@ -141,7 +141,8 @@ def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterator[
 
     yield from _add_to(now, items, lambda entry: entry.learner, note)
     pooled = [i for i in items if i[1].terms and i[1].terms.pooled and i[0].entry_id not in left_out]
-    yield from _add_to(now, pooled, lambda entry: pooled_of(entry.learner), log_only)
+    if pooled:
+        yield from _add_to(now, pooled, lambda entry: pooled_of(entry.learner), log_only)
 
 
 def _add_to(

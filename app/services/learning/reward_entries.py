@@ -100,21 +100,25 @@ class RewardEntries:
         features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
         if features is None:
             raise Rejected("unknown_arm")
-        lifted = bandit.lifted(features, decision.encoded_context)
+        if bandit.context is not None:
+            features = bandit.lifted(features, decision.encoded_context)
+        logged = None
+        if decision.logged is not None:
+            logged = logged_reward(
+                bandit, decision, reward.decision, arm=arm, value=reward.value, now_ms=now_ms
+            )
         decision_key = f"{decision.id}/{arm}"
         is_sum = rule.aggregate == "sum"
         write = RewardWrite(
-            learner=decision.identity.learner,
+            learner=LearnerId(decision.bandit_uid, decision.learner),
             dedupe_key=f"r/{decision_key}/{reward.reward_id or ''}" if is_sum else f"r/{decision_key}",
             decision_key=decision_key if is_sum or rule.wait_s is not None else None,
             issued_ms=decision.issued_ms,
             ttl_ms=None,
-            payload=reward_payload(bandit.record, lifted, reward.value, decision.issued_ms),
+            payload=reward_payload(bandit.record, features, reward.value, decision.issued_ms),
             expires_ms=decision.expires_ms,
             known_entry=decision.known_entry,
-            logged=logged_reward(
-                bandit, decision, reward.decision, arm=arm, value=reward.value, now_ms=now_ms
-            ),
+            logged=logged,
         )
         return write, decision
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,7 +19,14 @@ from app.services.learning.decisions import hidden_of
 from app.services.learning.reward_entries import Observation, RejectCode, Rejected, Reward, RewardEntries
 from app.services.learning.tokens import Decision
 from app.services.learning.workers import Workers
-from app.storage.protocol import Appended, LearnerTraces, RewardLog, RewardWrite, WaitingDecisions
+from app.storage.protocol import (
+    Appended,
+    LearnerId,
+    LearnerTraces,
+    RewardLog,
+    RewardWrite,
+    WaitingDecisions,
+)
 
 APPEND_BATCH = 500
 
@@ -115,11 +122,17 @@ class Rewards:
 
     async def append(self, writes: Sequence[tuple[int, RewardWrite]], receipt: Receipt) -> Receipt:
         """Append entries, each once, and note on the receipt what became of the one at each position."""
-        by_partition: dict[int, list[tuple[int, RewardWrite]]] = defaultdict(list)
-        for position, write in writes:
-            by_partition[write.learner.partition(self._store.partitions)].append((position, write))
-        appends = [self._append_to(partition, items, receipt) for partition, items in by_partition.items()]
-        await (appends[0] if len(appends) == 1 else asyncio.gather(*appends))  # nearly always one
+        if len(writes) == 1:  # as nearly always
+            partition = writes[0][1].learner.partition(self._store.partitions)
+            await self._append_to(partition, writes, receipt)
+        else:
+            by_partition: dict[int, list[tuple[int, RewardWrite]]] = defaultdict(list)
+            for position, write in writes:
+                by_partition[write.learner.partition(self._store.partitions)].append((position, write))
+            appends = (
+                self._append_to(partition, items, receipt) for partition, items in by_partition.items()
+            )
+            await asyncio.gather(*appends)
         receipt.rejected.sort()
         self._received(receipt)
         return receipt
@@ -136,20 +149,28 @@ class Rewards:
             if start:
                 await turn()
             batch = items[start : start + APPEND_BATCH]
-            await self._touch([write for _, write in batch])
-            outcomes = await self._store.append_rewards(partition, [write for _, write in batch])
+            writes = [write for _, write in batch]
+            if idle_ttl_s := self._idle_ttls(writes):
+                await self._touch(idle_ttl_s)
+            outcomes = await self._store.append_rewards(partition, writes)
             for (position, _), outcome in zip(batch, outcomes, strict=True):
                 _count(receipt, partition, position, outcome)
             self._workers.wake(partition)
 
-    async def _touch(self, writes: Sequence[RewardWrite]) -> None:
+    def _idle_ttls(self, writes: Sequence[RewardWrite]) -> dict[LearnerId, float]:
+        """The times to live of those learners that have one, in seconds."""
+        found: dict[LearnerId, float] = {}
+        for write in writes:
+            bandit = self._bandits.by_uid(write.learner.bandit_uid)
+            if bandit is not None and bandit.record.idle_ttl_s is not None:
+                found[write.learner] = bandit.record.idle_ttl_s
+        return found
+
+    async def _touch(self, idle_ttl_s: Mapping[LearnerId, float]) -> None:
         """Before anything is appended: no learner with a time to live may come to be without it."""
         now_ms = time.time_ns() // 1_000_000
-        for learner in {write.learner for write in writes}:
-            bandit = self._bandits.by_uid(learner.bandit_uid)
-            if bandit is not None and bandit.record.idle_ttl_s is not None:
-                expires_ms = now_ms + round(1_000 * bandit.record.idle_ttl_s)
-                await self._store.touch(learner, expires_ms=expires_ms)
+        for learner, seconds in idle_ttl_s.items():
+            await self._store.touch(learner, expires_ms=now_ms + round(1_000 * seconds))
 
 
 def _count(receipt: Receipt, partition: int, position: int, outcome: Appended) -> None:
