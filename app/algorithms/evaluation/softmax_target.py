@@ -2,9 +2,9 @@
 
 Notation, besides that of ``linear.softmax`` and ``logged``
     n, q        decisions, queries: decisions of one query have the same scores
-    top         largest score of all eligible arms
+    top         largest score of all eligible arms, or 0 where all scores are near it: see ``NEAR_LOG``
     z_i         (s_i - top) / tau
-    mass        the sum of exp(z_i) over the eligible arms, at least 1
+    mass        the sum of exp(z_i) over the eligible arms; at least 1, if ``top`` is the largest score
     moment      the sum of z_i exp(z_i)
 
 The arm at place j is drawn with exp(z) / (mass - those of the arms before it), so ``Totals`` of a query are
@@ -24,6 +24,7 @@ from app.algorithms import checks
 from app.algorithms.types import Matrix, Rows, Vector
 
 LEAST_LEFT = 1e-4  # of the mass: a difference that is smaller is not computed as one
+NEAR_LOG = 100.0  # z is at most this, of either sign: exp keeps its digits, and needs no largest score
 LEAST_LOG = -700.0  # exp is many times slower where it leaves the range of normal numbers
 
 Mask = NDArray[np.bool_]
@@ -42,17 +43,30 @@ class Totals:
         return Totals(self.top[places], self.mass[places], self.moment[places])
 
 
-def totals(blocks: Iterable[Matrix], queries: Matrix, *, temperature: float) -> Totals:
+def totals(
+    blocks: Iterable[Matrix], queries: Matrix, *, temperature: float, largest_norm: float = np.inf
+) -> Totals:
     """The totals of each query over the arms of all blocks; without any arm the mass is 0.
 
-    ``blocks`` are features, a piece at a time: only scores of one block are held.
+    ``blocks`` are features, a piece at a time: only scores of one block are held. ``largest_norm`` bounds
+    their norms: where no score is large by it, half of the passes over the scores are left out.
     Shapes: blocks (b, d), queries (q, d) -> (q,). Cost: q K d multiply-adds and q K exponentials.
     Raises: InvalidShape, InvalidParameter (temperature <= 0).
     """
     checks.shape("queries", queries, (None, None))
     checks.in_range("temperature", temperature, above=0.0)
-    top = np.full(len(queries), -np.inf)
     mass, moment = np.zeros(len(queries)), np.zeros(len(queries))
+    with np.errstate(over="ignore", invalid="ignore"):
+        bounds = np.linalg.norm(queries, axis=1) * (largest_norm / temperature)
+    if (bounds <= NEAR_LOG).all():  # not of what is no number
+        scaled = queries / temperature
+        for features in blocks:
+            z = scaled @ features.T
+            weights = np.exp(z)
+            mass += weights.sum(axis=1)
+            moment += np.einsum("ij,ij->i", weights, z)
+        return Totals(np.zeros(len(queries)), mass, moment)
+    top = np.full(len(queries), -np.inf)
     for features in blocks:
         if not len(features):
             continue

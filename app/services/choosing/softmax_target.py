@@ -20,8 +20,8 @@ from app.indexes.snapshot import Snapshot, scores_of
 from app.services.choosing.covers import Covers
 from app.services.choosing.target import Lists, Pool, Situations, Targets, Weighed
 
-TOGETHER = 64  # situations
-BLOCK = 512  # arms: their scores in TOGETHER situations fit into the cache of a core
+TOGETHER = 256  # situations
+BLOCK = 256  # arms: their scores in TOGETHER situations fit into the cache of a core
 
 Known = tuple[float, float, float]
 
@@ -40,7 +40,12 @@ class SoftmaxTarget:
         found: list[Known] = []
         for start in range(0, len(situations), TOGETHER):
             queries = situations.queries[start : start + TOGETHER]
-            totals = algorithm.totals(self._blocks(check), queries, temperature=self.temperature)
+            totals = algorithm.totals(
+                self._blocks(check),
+                queries,
+                temperature=self.temperature,
+                largest_norm=self.view.largest_norm,
+            )
             columns = (totals.top, totals.mass, totals.moment)
             found += zip(*(column.tolist() for column in columns), strict=True)
         return found

@@ -6,7 +6,6 @@ array, and the first 16 bytes of HMAC-SHA256 over both. Verifying needs no store
 
 from __future__ import annotations
 
-import base64
 import binascii
 import hmac
 import random
@@ -67,6 +66,8 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decode = msgspec.msgpack.Decoder(Decision).decode
+# As ``base64`` does it for URLs, in fewer steps.
+_FROM_URLS, _TO_URLS = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/", b"-_")
 
 
 class BadToken(ShortlistError):
@@ -79,12 +80,13 @@ class BadToken(ShortlistError):
 
 def raw_of(token: str) -> bytes:
     """The bytes that a token is the text of: a quarter shorter. Raises ValueError."""
-    return base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+    standard = token.encode("ascii").translate(_FROM_URLS)
+    return binascii.a2b_base64(standard + b"=" * (-len(token) % 4), strict_mode=True)
 
 
 def text_of(raw: bytes) -> str:
     """Inverse of ``raw_of``."""
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
+    return binascii.b2a_base64(raw, newline=False).translate(_TO_URLS).rstrip(b"=").decode("ascii")
 
 
 def decision_of(raw: bytes) -> Decision:
@@ -94,7 +96,7 @@ def decision_of(raw: bytes) -> Decision:
 
 def new_decision_id() -> str:
     """96 random bits as 16 characters: unique, not a secret."""
-    return base64.urlsafe_b64encode(random.getrandbits(96).to_bytes(12, "big")).decode("ascii")
+    return text_of(random.getrandbits(96).to_bytes(12, "big"))
 
 
 class TokenSigner:

@@ -120,14 +120,16 @@ def sort(rows: Sequence[Row], defaults: Mapping[int, float]) -> SortedRows:
     unknown = unreadable = cut = 0
     for row in rows:
         arms = row.arms
-        if not arms or any(arm.propensity is None and not arm.pinned for arm in arms):
+        pinned, is_known = _pinned_places(arms)
+        if not is_known:
             unknown += 1
             continue
         asked = asked_in(row)
         if asked is None or asked.at_most:
             unreadable += 1
             continue
-        name = _name(row, asked)
+        wanted = None if asked.filter is None else _encode(asked.filter)
+        name = PoolName(wanted, pinned, len(arms) - len(pinned))
         lists = found.get(name)
         if lists is None:
             lists = found[name] = LoggedLists(name, asked.filter)
@@ -152,14 +154,22 @@ def asked_in(row: Row) -> Asked | None:
     return asked_of(logged.asked)
 
 
-def _name(row: Row, asked: Asked) -> PoolName:
-    pinned = tuple([place for place, arm in enumerate(row.arms) if arm.pinned])
-    wanted = None if asked.filter is None else _encode(asked.filter)
-    return PoolName(wanted, pinned, len(row.arms) - len(pinned))
+def _pinned_places(arms: Sequence[LoggedArm]) -> tuple[tuple[int, ...], bool]:
+    """The places of arms that stood there by a rule, and whether all others have a propensity."""
+    pinned = list[int]()
+    for place, arm in enumerate(arms):
+        if arm.pinned:
+            pinned.append(place)
+        elif arm.propensity is None:
+            return (), False
+    return tuple(pinned), bool(arms)
 
 
 def _rewards(row: Row, arms: Sequence[LoggedArm], default: float) -> Sequence[float]:
     if not row.rewards:
         return [default] * len(arms)
+    if len(row.rewards) == 1:
+        (reward,) = row.rewards
+        return [reward.value if arm.id == reward.arm else default for arm in arms]
     counted, _ = counted_rewards(row)
     return [counted.get(arm.id, default) for arm in arms]

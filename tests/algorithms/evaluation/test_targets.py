@@ -24,9 +24,14 @@ def test_softmax_lists_are_those_of_a_walk(arms: int, k: int, seed: int, tempera
     rng = np.random.default_rng(seed)
     features, queries = rng.normal(size=(arms, 3)), rng.normal(size=(4, 3))
     blocks = [features[start : start + block] for start in range(0, arms, block)]
-    totals = softmax_target.totals(blocks, queries, temperature=temperature)
+    bounded = seed % 2 == 0
+    norm = np.linalg.norm(features, axis=1).max() if bounded else np.inf
+    totals = softmax_target.totals(blocks, queries, temperature=temperature, largest_norm=norm)
     scores = queries @ features.T
-    np.testing.assert_allclose(totals.top, scores.max(axis=1))
+    if totals.top.any():
+        np.testing.assert_allclose(totals.top, scores.max(axis=1))
+    else:
+        assert bounded
     which = np.array([0, 1, 2, 3, 3, 0])
     k = min(k, arms)
     lists = np.array([rng.permutation(arms)[:k] for _ in which])
@@ -47,6 +52,22 @@ def test_softmax_lists_are_those_of_a_walk(arms: int, k: int, seed: int, tempera
                     assert expected[j] == pytest.approx(mean, rel=1e-9, abs=1e-9)
             if eligible[i, j]:
                 left.remove(lists[i, j])
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 90.0])
+def test_scores_that_are_bounded_give_the_same_totals_in_fewer_passes(scale: float):
+    rng = np.random.default_rng(7)
+    features, queries = rng.normal(size=(300, 4)), rng.normal(size=(20, 4))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    queries *= scale / np.linalg.norm(queries, axis=1, keepdims=True)
+    near = softmax_target.totals([features], queries, temperature=1.0, largest_norm=1.0)
+    far = softmax_target.totals([features], queries, temperature=1.0)
+    assert not near.top.any()
+    assert far.top.all()
+    np.testing.assert_allclose(np.log(near.mass), np.log(far.mass) + far.top, rtol=1e-12)
+    np.testing.assert_allclose(
+        near.moment / near.mass, far.top + far.moment / far.mass, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_lists_that_lose_their_digits_are_named():
