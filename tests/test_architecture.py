@@ -106,8 +106,10 @@ ARROWS = {
         "errors",
     },
     "services/campaigns": {
+        "filters",
         "services/bandits",
         "services/bounded",
+        "services/catalogues",
         "services/formats",
         "services/learning",
         "algorithms",

@@ -92,5 +92,5 @@ def test_an_algorithm_gets_all_its_options(
 ):
     names = set(get_type_hints(options))
     assert {field.name for field in fields(settings)} == names | own | {"method"}
-    computed = {"n", "reach", "seed"}
+    computed = {"n", "reach", "seed", "matroid"}
     assert names | own <= set(parameters.__struct_fields__) | computed

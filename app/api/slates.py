@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 from fastapi import Query, Response
-from pydantic import BaseModel, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, field_validator, model_validator
 
+from app.api.arms import storable
 from app.api.fields import Identifier, Page, PageLimit, Seed, Value
+from app.api.filters import AtMostBody
 from app.api.large_json import Items, Whole
 from app.api.limits import MAX_ASKED, MAX_IDS_BYTES, MAX_SLATE_ARMS, MAX_VALUE, MAX_VECTOR_BYTES
 from app.api.receipts import ReceiptView, receipt_reply
-from app.api.services import BanditsDep, RewardsDep, SlatesDep, SlateWarmStartDep
+from app.api.services import BanditsDep, CataloguesDep, RewardsDep, SlatesDep, SlateWarmStartDep
 from app.api.strict_json import StrictModel, json_router, reply, reply_with
+from app.services.campaigns.slate_rules import SlateRules
 from app.services.campaigns.slates import SlateCampaign, SlateParameters, standing
+from app.services.campaigns.slates import create as create_campaign
 
 router = json_router(prefix="/v1/slates", tags=["slates"])
 
 Scale = Annotated[float, Field(ge=1e-9, le=MAX_VALUE)]
 
 
+class SlateRulesBody(StrictModel):
+    """``at_most`` limits how many arms of one slate share a value of a field, as in a choice."""
+
+    at_most: Annotated[list[AtMostBody], Field(min_length=1)]
+
+    @field_validator("at_most")
+    @classmethod
+    def _one_rule(cls, at_most: list[AtMostBody]) -> list[AtMostBody]:
+        if len(at_most) > 1:
+            raise ValueError("a campaign takes one rule: slates under two of them are no matroid")
+        return at_most
+
+
 class SlateBody(StrictModel):
     """``noise_range`` R: the noise of each arm lies in [-R, R]. ``noise_std``: sub-Gaussian parameter of the
     noise of a total. One of the two must be given; ``independent_noise`` says that the arms of a slate err
     independently, and goes with ``noise_range``.
+
+    ``rules`` say which slates are allowed, by a field of the arms: that of ``metadata``, by arm, or that of
+    the arms of ``catalogue`` as they are when the campaign is made. With rules ``method`` is icb when absent.
     """
 
     max_bytes: ClassVar[int] = MAX_VECTOR_BYTES
@@ -37,8 +58,11 @@ class SlateBody(StrictModel):
     noise_range: Scale | None = None
     noise_std: Scale | None = None
     independent_noise: bool = False
-    allocation: Literal["uniform", "g"] = "uniform"
+    allocation: Literal["uniform", "g", "xy"] = "uniform"
     bound: Literal["certified", "paper"] = "certified"
+    rules: SlateRulesBody | None = None
+    catalogue: Identifier | None = None
+    metadata: dict[Identifier, Annotated[dict[str, Any], AfterValidator(storable)]] | None = None
     seed: Seed | None = None
 
     @model_validator(mode="after")
@@ -48,6 +72,20 @@ class SlateBody(StrictModel):
         if self.independent_noise and self.noise_range is None:
             raise ValueError("independent_noise goes with noise_range: noise_std is that of the total")
         return self
+
+    @model_validator(mode="after")
+    def _one_source(self) -> SlateBody:
+        sources = (self.catalogue is not None) + (self.metadata is not None)
+        if self.rules is None and sources:
+            raise ValueError("catalogue and metadata go with rules, which say what they are for")
+        if self.rules is not None and sources != 1:
+            raise ValueError("rules need exactly one of catalogue and metadata: the fields of the arms")
+        return self
+
+    @property
+    def chosen_method(self) -> str:
+        """The default is the one that needs the fewest totals of those that keep the rules."""
+        return "icb" if self.rules is not None and "method" not in self.model_fields_set else self.method
 
 
 SlateBody.in_pieces = Whole(SlateBody)
@@ -109,7 +147,9 @@ class SlateGuaranteeView(BaseModel):
 
 
 class SlateView(BaseModel):
-    """``best`` and ``estimates`` are those of the last look; empty before the first."""
+    """``best`` and ``estimates`` are those of the last look; empty before the first. ``metadata`` has what
+    the campaign's rules need, as it was when the campaign was made.
+    """
 
     id: str
     state: Literal["sampling", "done"]
@@ -129,6 +169,9 @@ class SlateView(BaseModel):
     noise_range: float | None
     noise_std: float | None
     independent_noise: bool
+    rules: SlateRulesBody | None
+    catalogue: str | None
+    metadata: dict[str, dict[str, str | bool | int | float]] | None
 
 
 class PullView(BaseModel):
@@ -151,10 +194,11 @@ class SlateToldView(BaseModel):
 
 
 @router.post("", status_code=201, response_model=SlateView)
-async def create(body: SlateBody, slates: SlatesDep) -> Response:
+async def create(body: SlateBody, slates: SlatesDep, catalogues: CataloguesDep) -> Response:
     """Make a campaign: 201 made, 200 the same one exists, 409 another one exists."""
-    parameters = SlateParameters(**body.model_dump(exclude={"id", "seed"}))
-    campaign, new = await slates.create(body.id, parameters, seed=body.seed)
+    fields = body.model_dump(exclude={"id", "seed"}) | {"method": body.chosen_method}
+    fields["rules"] = msgspec.convert(fields["rules"], SlateRules | None)
+    campaign, new = await create_campaign(slates, catalogues, body.id, SlateParameters(**fields), body.seed)
     return reply(_view(campaign), 201 if new else 200)
 
 
@@ -250,4 +294,7 @@ def _view(campaign: SlateCampaign) -> SlateView:
         noise_range=parameters.noise_range,
         noise_std=parameters.noise_std,
         independent_noise=parameters.independent_noise,
+        rules=msgspec.to_builtins(parameters.rules),
+        catalogue=parameters.catalogue,
+        metadata=parameters.metadata,
     )

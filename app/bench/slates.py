@@ -55,7 +55,7 @@ def look_ms(method: Method, state: State) -> float:
     taken = []
     for _ in range(3):
         started = time.perf_counter()
-        found = fit(state.A, state.b, state.settings.k)
+        found = fit(state.A, state.b, state.settings.slates)
         assert found is not None  # noqa: S101 - after 20 n results
         TESTS[method](found, look)
         taken.append(time.perf_counter() - started)
@@ -83,7 +83,7 @@ def timed(method: Method, n: int, k: int, *, first: int, last: int) -> tuple[flo
     """Seconds of asking and telling pulls from ``first`` to ``last``, by hundreds; equal arms never end."""
     state = STARTS[method](
         n=n, k=k, epsilon=1e-6, delta=0.05, noise_std=1.0, reach=None, allocation="uniform",
-        bound="certified", seed=SEED,
+        bound="certified", seed=SEED, matroid=None,
     )  # fmt: skip
     rng = np.random.default_rng(SEED + 1)
     seconds = 0.0

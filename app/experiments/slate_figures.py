@@ -22,6 +22,7 @@ from app.algorithms.slates.campaign_state import Method, next_look
 from app.algorithms.slates.certified_bounds import upper_bound
 from app.algorithms.slates.densest_k_subgraph import densest_k_subgraph
 from app.algorithms.slates.least_squares import Fit, fit
+from app.algorithms.slates.matroids import UniformMatroid
 from app.algorithms.slates.widths import Bound, Look
 from app.algorithms.types import Matrix, Vector
 from app.experiments.slate_instances import DELTA, MOST, mean_samples, normal, play, synthetic
@@ -67,14 +68,14 @@ def precision(rounds: int) -> list[dict[str, Any]]:
         theta = synthetic(N, K, gap, np.random.default_rng(SEED))
         state = sa_foa.start(
             n=N, k=K, epsilon=0.5, delta=DELTA, noise_std=1.0, reach=None, allocation="g", bound="paper",
-            seed=SEED,
+            seed=SEED, matroid=None,
         )  # fmt: skip
         slates = ask_tell.slates_of(state, np.arange(rounds))
         totals = normal(1.0, np.random.default_rng(SEED + 1))(theta[slates])
         found = []
         for look, at in enumerate(_looks(rounds), start=1):
             A, b = _sums(slates[:at], totals[:at])
-            estimate = fit(A, b, K)
+            estimate = fit(A, b, UniformMatroid(N, K))
             if estimate is not None:
                 found.append(_ratios(estimate, Look(1.0, DELTA, "paper", at, look), state.design.support))
         table = np.array(found)
@@ -138,7 +139,7 @@ def _estimate(n: int, k: int) -> Fit:
     slates = np.array([rng.permutation(n)[:k] for _ in range(20 * n)])
     chi = np.zeros((len(slates), n))
     np.put_along_axis(chi, slates, 1.0, axis=1)
-    found = fit(chi.T @ chi, chi.T @ rng.standard_normal(len(slates)), k)
+    found = fit(chi.T @ chi, chi.T @ rng.standard_normal(len(slates)), UniformMatroid(n, k))
     assert found is not None  # noqa: S101 - 20 n random slates
     return found
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.algorithms.slates import ask_tell, exhaustive, icb, sa_foa, saqm
-from app.algorithms.slates.campaign_state import Allocation, Method, State
+from app.algorithms.slates.allocation import Allocation
+from app.algorithms.slates.campaign_state import Method, State
 from app.algorithms.slates.widths import Bound
 from app.algorithms.types import Matrix, Vector
 
@@ -75,7 +76,7 @@ def play(
     """Run a campaign to its end; only the algorithm is timed. After ``most`` results it is given up."""
     state = STARTS[method](
         n=len(theta), k=k, epsilon=EPSILON, delta=DELTA, noise_std=noise_std, reach=None,
-        allocation=allocation, bound=bound, seed=seed,
+        allocation=allocation, bound=bound, seed=seed, matroid=None,
     )  # fmt: skip
     seconds = 0.0
     while not state.done and state.observed < most:

@@ -151,7 +151,7 @@ def slate(algorithm, arms, k, seed):
     """The means are the first column; totals have no noise, so the k best must be found."""
     if not np.isfinite(arms).all():
         raise NonFinite("arms must be finite", loc=("arms",))
-    options = {"epsilon": 1e-3, "delta": 0.1, "noise_std": 1e-4, "reach": None, "seed": seed}
+    options = {"epsilon": 1e-3, "delta": 0.1, "noise_std": 1e-4, "reach": None, "seed": seed, "matroid": None}
     state = algorithm.run(n=len(arms), k=k, allocation="uniform", bound="certified", **options)
     while not state.done:
         state, pulls = ask_tell.ask(state, 50)

@@ -38,13 +38,16 @@ STATE = base64.b64encode(
     struct.pack("<BxHxxxxQQ18d", 1, 3, 1, 1, *(1.0, *[0.0] * 11), *(1.0, *[0.0] * 5))
 ).decode()
 SLATES = {
-    "id": "s-new", "arms": ["a", "b", "c"], "k": 2, "method": "saqm", "epsilon": 0.5, "delta": 0.05,
+    "id": "s-new", "arms": ["a", "b", "c"], "k": 2, "method": "icb", "epsilon": 0.5, "delta": 0.05,
     "noise_range": 1, "independent_noise": True, "allocation": "g", "bound": "paper", "seed": 1,
+    "rules": {"at_most": [{"field": "maker", "count": 1}]},
+    "metadata": {"a": {"maker": "ann"}, "b": {"maker": "ann"}},
 }  # fmt: skip
 SLATES_KINDS: dict[str, Kind] = {
     "id": "id", "arms": "list", "arms.0": "id", "k": "int", "method": "word", "epsilon": "float",
     "delta": "float", "noise_range": "float", "noise_std": "float", "independent_noise": "bool",
-    "allocation": "word", "bound": "word", "seed": "int",
+    "allocation": "word", "bound": "word", "rules": "dict", "rules.at_most": "list",
+    "rules.at_most.0.field": "text", "rules.at_most.0.count": "int", "metadata": "dict", "seed": "int",
 }  # fmt: skip
 ARM = {"id": "new", "features": [1, 2.5, -3e-4], "tags": ["a"], "metadata": {"x": [1, {"y": None}]}}
 ARM_KINDS: dict[str, Kind] = {"id": "id", "features": "list", "tags": "list", "metadata": "dict"}

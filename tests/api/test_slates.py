@@ -12,7 +12,8 @@ ARMS = [f"a{i}" for i in range(8)]
 MEANS = dict(zip(ARMS, np.linspace(0.0, 2.1, 8), strict=True))
 FIELDS = {
     "id", "state", "observed", "best", "estimates", "bounds", "progress", "outside", "warnings", "guarantee",
-    "k", "arms", "method", "allocation", "bound", "noise_range", "noise_std", "independent_noise",
+    "k", "arms", "method", "allocation", "bound", "noise_range", "noise_std", "independent_noise", "rules",
+    "catalogue", "metadata",
 }  # fmt: skip
 
 
@@ -152,7 +153,7 @@ async def test_listed(api: Api):
         ({"noise_range": 1.0}, ["body"]),
         ({"noise_std": None}, ["body"]),
         ({"independent_noise": True}, ["body"]),
-        ({"allocation": "xy"}, ["body", "allocation"]),
+        ({"allocation": "e"}, ["body", "allocation"]),
         ({"bound": "tight"}, ["body", "bound"]),
         ({"seed": -1}, ["body", "seed"]),
         ({"arms": [f"x{i}" for i in range(300)], "allocation": "g"}, ["body", "allocation"]),

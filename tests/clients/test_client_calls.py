@@ -12,7 +12,7 @@ from dropping_proxy import DroppingProxy
 from service_process import Service, serving
 from waiting import wait_until
 
-from shortlist_client import AsyncClient, Client
+from shortlist_client import AsyncClient, Client, bodies
 from shortlist_client.errors import Invalid, NotChangeable, NotFound, PreconditionFailed
 
 ARMS, DIM = 2_500, 4
@@ -141,6 +141,15 @@ def test_campaigns(client: Client):
     told = client.tell_slates("s", [{"pull": pull.pull, "total": 1.0} for pull in pulls])
     assert told.observed == 2
     assert [campaign.id for campaign in client.slates()] == ["s"]
+    rules: bodies.SlateRulesBody = {"at_most": [{"field": "maker", "count": 1}]}
+    makers = {"a": {"maker": "x"}, "b": {"maker": "x"}}
+    ruled = client.create_slates(
+        id="r", arms=["a", "b", "c"], k=2, noise_std=0.1, rules=rules, metadata=makers
+    )
+    assert (ruled.method, ruled.metadata) == ("icb", makers)
+    assert ruled.rules is not None
+    assert (ruled.rules.at_most[0].field, ruled.rules.at_most[0].count) == ("maker", 1)
+    client.delete_slates("r")
     client.delete_slates("s")
     with pytest.raises(NotFound):
         client.get_slates("s")

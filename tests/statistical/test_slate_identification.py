@@ -22,7 +22,7 @@ def failures(method, bound="certified"):
         rng = np.random.default_rng((seed, 77))
         state = METHODS[method].start(
             n=N, k=K, epsilon=EPSILON, delta=DELTA, noise_std=NOISE, reach=None, allocation="uniform",
-            bound=bound, seed=seed,
+            bound=bound, seed=seed, matroid=None,
         )  # fmt: skip
         while not state.done:
             state, pulls = ask_tell.ask(state, 400)

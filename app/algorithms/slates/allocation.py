@@ -3,13 +3,16 @@
 Notation
     n, k        number of arms, size of a slate
     lambda      share of each slate of the support (p,)
-    A(lambda)   sum of lambda_i chi_i chi_i'; the G-criterion is max over i of chi_i' A(lambda)^-1 chi_i, at
-                least n, and n for the best lambda (Kiefer and Wolfowitz)
+    A(lambda)   sum of lambda_i chi_i chi_i', a sum over the support
+    d           dimension that the slates span: n, or less under a matroid (``matroids``)
+    ||v||^2     v' A(lambda)^-1 v. The G-criterion is the largest ||chi_i||^2, at least d, and d for the best
+                lambda (Kiefer and Wolfowitz); the XY-criterion is the largest ||chi_i - chi_j||^2
 
-uniform     The first n pulls show slates whose vectors are a basis. Then the arms are shuffled and cut into
+uniform     The first d pulls show slates whose vectors are a basis. Then the arms are shuffled and cut into
             floor(n / k) slates, again and again: every slate is equally likely, no support is fixed, and arms
-            are shown equally often. Uniform over all C(n, k) slates is exactly G-optimal, by symmetry.
-g           The continuous relaxation over a support of p slates, rounded to periods of 10 p pulls.
+            are shown equally often. Uniform over all C(n, k) slates is G- and XY-optimal, by symmetry.
+            Under a matroid each shuffle gives one slate, the greedy one: every slate has some probability.
+g, xy       The continuous relaxation over a support of p slates, rounded to periods of 10 p pulls.
 
 A shuffle is the order of 64-bit hashes of (seed, number of the shuffle, arm), so that any pull's slate is
 known without those before it, in every version of every library.
@@ -20,24 +23,34 @@ hash is the finaliser of Steele, Lea, Flood, "Fast splittable pseudorandom numbe
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.algorithms import checks
 from app.algorithms.slates.certified_bounds import upper_bound
+from app.algorithms.slates.matroids import Matroid, UniformMatroid, spanning, unseen
 from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import InvalidParameter
 
+Allocation = Literal["uniform", "g", "xy"]
+
 MOST_G_ARMS = 200
-# The support of g has this many slates an arm, and its period this many pulls a slate.
+MOST_XY_ARMS = 50
+# The support of g and xy has this many slates an arm, and its period this many pulls a slate.
 _SUPPORT = 12
 _PERIOD = 10
 # The relaxation ends this close to the optimum, relatively, or after this many steps.
 _TOLERANCE = 0.02
 _MOST_STEPS = 100
+_XY_STEPS = 100
+# Orders that are drawn at a time.
+_CHUNK = 1_000
 # 2^64 over the golden ratio: numbers that follow each other are hashed from far apart.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -46,7 +59,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 class Design:
     """A support (p, k) and how often each slate of it is shown in a period (p,); none for ``uniform``.
 
-    ``criterion`` bounds the G-criterion of a period over all slates, not only the support's; n is ideal.
+    ``criterion`` of ``g`` bounds the G-criterion of a period over all slates, not only the support's; d is
+    ideal. It is 0 for the others.
     """
 
     support: NDArray[np.int64]
@@ -57,55 +71,96 @@ class Design:
 UNIFORM = Design(np.empty((0, 0), dtype=np.int64), np.empty(0, dtype=np.int64), 0.0)
 
 
-def slates(design: Design, n: int, k: int, seed: int, pulls: Rows) -> Rows:
-    """Return the slate of each pull. Cost: O(m n log n).
+def slates(design: Design, matroid: Matroid, seed: int, pulls: Rows) -> Rows:
+    """Return the slate of each pull. Cost: O(m n log n), and an oracle call for each under a matroid.
 
-    ``design``: see ``g_design``, or ``UNIFORM``. ``pulls``: their numbers.
+    ``design``: see ``design_of``, or ``UNIFORM``. ``pulls``: their numbers.
     Shapes: (m,) -> (m, k), each row ascending.
     """
     if not len(pulls):
-        return np.empty((0, k), dtype=np.int64)
+        return np.empty((0, matroid.k), dtype=np.int64)
     if len(design.counts):
         return _periodic(design, seed, pulls)
     # DEVIATION (section 5, uniform allocation): no fixed support; see "Allocations".
-    return np.sort(_uniform(n, k, seed, pulls), axis=1)
+    if isinstance(matroid, UniformMatroid):
+        return np.sort(_uniform(matroid.n, matroid.k, seed, pulls), axis=1)
+    return _greedy(matroid, seed, pulls)
 
 
 @lru_cache(maxsize=8)
-def g_design(n: int, k: int, seed: int) -> Design:
-    """Return the rounded G-allocation over the first 12 n slates of ``uniform``.
+def design_of(allocation: Allocation, matroid: Matroid, seed: int) -> Design:
+    """Return the rounded allocation over the first 12 n slates of ``uniform``; none for ``uniform`` itself.
 
-    Cost: O(n^3) a step, at most 100. Raises: InvalidParameter (more than 200 arms).
+    Cost: O(n^3) a step of g, O(p^3) of xy with p <= 12 n; at most 100 steps.
+    Raises: InvalidParameter (more than 200 arms for g, 50 for xy).
     """
-    if n > MOST_G_ARMS:
-        text = f"allocation g is for at most {MOST_G_ARMS} arms; uniform is near its optimum for any number"
+    if allocation == "uniform":
+        return UNIFORM
+    row, n = _OPTIMAL[allocation], matroid.n
+    if n > row.most_arms:
+        text = f"allocation {allocation} is for at most {row.most_arms} arms; uniform takes any number"
         raise InvalidParameter(text, loc=("allocation",))
-    support = np.unique(slates(UNIFORM, n, k, seed, np.arange(_SUPPORT * n)), axis=0)
-    weights, _ = g_optimal(support, n)
+    support = np.unique(slates(UNIFORM, matroid, seed, np.arange(_SUPPORT * n)), axis=0)
+    hidden = unseen(matroid)
+    weights, _ = row.weights(support, n, hidden)
     # DEVIATION (App. D): rounded for one period, whose order is shuffled anew each time, not for every t.
     counts = rounded(weights, _PERIOD * len(support))
-    vectors = _vectors(support, n)
-    A = (vectors * (counts / counts.sum())[:, np.newaxis]).T @ vectors
-    return Design(support, counts, upper_bound(np.linalg.inv(A), k))
+    if allocation != "g":
+        return Design(support, counts, 0.0)
+    W = _inverse(_vectors(support, n), counts / counts.sum(), hidden)
+    return Design(support, counts, upper_bound(W - hidden @ hidden.T, matroid.k))
 
 
-def g_optimal(support: Rows, n: int) -> tuple[Vector, float]:
+def g_optimal(support: Rows, n: int, hidden: Matrix) -> tuple[Vector, float]:
     """Return lambda, and its G-criterion over the support, at most 2 % above the optimum or after 100 steps.
 
-    Shapes: support (p, k) -> (p,). Raises: InvalidParameter (A cannot be inverted whatever lambda is).
+    ``hidden``: an orthonormal basis of what no slate of the matroid sees, see ``matroids.unseen``.
+    Shapes: support (p, k), hidden (n, n - d) -> (p,).
+    Raises: InvalidParameter (A cannot be inverted whatever lambda is).
     """
-    checks.shape("support", support, (None, None))
-    vectors = _vectors(support, n)
-    if np.linalg.matrix_rank(vectors) < n:
-        text = "support must hold n linearly independent slates: otherwise no design tells the arms apart"
-        raise InvalidParameter(text, loc=("support",))
+    vectors = _spanning_vectors(support, n, hidden)
+    dimension = n - hidden.shape[1]
     weights = np.full(len(support), 1.0 / len(support))
     for _ in range(_MOST_STEPS):
-        spread = _variances(vectors, weights)
-        if spread.max() <= n * (1.0 + _TOLERANCE):
+        spread = _variances(vectors, weights, hidden)
+        if spread.max() <= dimension * (1.0 + _TOLERANCE):
             break
-        weights = weights * spread / n
-    return weights, float(_variances(vectors, weights).max())
+        weights = weights * spread / dimension
+    return weights, float(_variances(vectors, weights, hidden).max())
+
+
+def xy_optimal(support: Rows, n: int, hidden: Matrix) -> tuple[Vector, float]:
+    """Return lambda, and its XY-criterion over the pairs of the support: the least of 100 steps.
+
+    min over lambda of max over pairs is a game. Pairs have weights mu, which grow by (||chi_i - chi_j||^2)^2,
+    and slates by the square root of what they take from the mean of ||chi_i - chi_j||^2 under mu.
+    Shapes and errors: as ``g_optimal``.
+    """
+    vectors = _spanning_vectors(support, n, hidden)
+    weights: Vector = np.full(len(support), 1.0 / len(support))
+    mu = 1.0 - np.eye(len(support))
+    best, least = weights, math.inf
+    for _ in range(_XY_STEPS):
+        gram = vectors @ _inverse(vectors, weights, hidden) @ vectors.T
+        squares = np.diag(gram)[:, np.newaxis] + np.diag(gram) - 2.0 * gram
+        if squares.max() < least:
+            best, least = weights, float(squares.max())
+        mu = mu * (squares / squares.max()) ** 2
+        mu /= mu.sum()
+        # The sum over pairs of mu_ij (gram_li - gram_lj)^2 is what the slate l takes, halved.
+        taken = (gram**2) @ mu.sum(axis=0) - ((gram @ mu) * gram).sum(axis=1)
+        weights = weights * np.sqrt(np.maximum(taken, 0.0))
+        weights /= weights.sum()
+    return best, least
+
+
+def _spanning_vectors(support: Rows, n: int, hidden: Matrix) -> Matrix:
+    checks.shape("support", support, (None, None))
+    vectors = _vectors(support, n)
+    if np.linalg.matrix_rank(vectors) < n - hidden.shape[1]:
+        text = "support must hold n linearly independent slates: otherwise no design tells the arms apart"
+        raise InvalidParameter(text, loc=("support",))
+    return vectors
 
 
 def _vectors(support: Rows, n: int) -> Matrix:
@@ -114,11 +169,31 @@ def _vectors(support: Rows, n: int) -> Matrix:
     return vectors
 
 
-def _variances(vectors: Matrix, weights: Vector) -> Vector:
-    """Return chi_i' A(lambda)^-1 chi_i for every slate of the support; their mean under lambda is n."""
+def _inverse(vectors: Matrix, weights: Vector, hidden: Matrix) -> Matrix:
+    """Return the inverse of A(lambda) + hidden hidden': that of A on what slates see, 1 on the rest."""
     A = (vectors * weights[:, np.newaxis]).T @ vectors
-    spread: Vector = ((vectors @ np.linalg.inv(A)) * vectors).sum(axis=1)
+    inverse: Matrix = np.linalg.inv(A + hidden @ hidden.T).astype(np.float64, copy=False)
+    return inverse
+
+
+def _variances(vectors: Matrix, weights: Vector, hidden: Matrix) -> Vector:
+    """Return ||chi_i||^2 for every slate of the support; their mean under lambda is d."""
+    spread: Vector = ((vectors @ _inverse(vectors, weights, hidden)) * vectors).sum(axis=1)
     return spread
+
+
+@dataclass(frozen=True, slots=True)
+class _Optimal:
+    """A row of ``_OPTIMAL``: how lambda is found, and for how many arms at most."""
+
+    weights: Callable[[Rows, int, Matrix], tuple[Vector, float]]
+    most_arms: int
+
+
+_OPTIMAL: Mapping[Allocation, _Optimal] = {
+    "g": _Optimal(g_optimal, MOST_G_ARMS),
+    "xy": _Optimal(xy_optimal, MOST_XY_ARMS),
+}
 
 
 def rounded(weights: Vector, total: int) -> NDArray[np.int64]:
@@ -156,6 +231,21 @@ def _uniform(n: int, k: int, seed: int, pulls: Rows) -> Rows:
     found = np.take_along_axis(order[which], block[:, np.newaxis] * k + np.arange(k), axis=1)
     first = pulls < n
     found[first] = shuffles(seed, np.zeros(1, dtype=np.int64), n)[0][basis(n, k)[pulls[first]]]
+    return found
+
+
+def _greedy(matroid: Matroid, seed: int, pulls: Rows) -> Rows:
+    """Return the slates of pulls: d that span all, then the best one for random weights each."""
+    start = shuffles(seed, np.zeros(1, dtype=np.int64), matroid.n)[0]
+    first = spanning(matroid, tuple(matroid.best(-start.astype(np.float64)).tolist())).slates
+    found = np.empty((len(pulls), matroid.k), dtype=np.int64)
+    early = pulls < len(first)
+    found[early] = first[pulls[early]]
+    late = np.flatnonzero(~early)
+    for places in np.split(late, np.arange(_CHUNK, len(late), _CHUNK)):
+        orders = shuffles(seed, pulls[places] - len(first) + 1, matroid.n)
+        for place, order in zip(places.tolist(), orders, strict=True):
+            found[place] = matroid.best(-order.astype(np.float64))
     return found
 
 

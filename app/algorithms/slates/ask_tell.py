@@ -121,7 +121,7 @@ def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
 def slates_of(state: State, numbers: Rows) -> Rows:
     """Return the slate of each pull. Shapes: (m,) -> (m, k)."""
     settings = state.settings
-    return allocation.slates(state.design, settings.n, settings.k, settings.seed, numbers)
+    return allocation.slates(state.design, settings.slates, settings.seed, numbers)
 
 
 def was_told(told: NDArray[np.uint8], numbers: Rows) -> NDArray[np.bool_]:
@@ -176,7 +176,7 @@ def _look(state: State) -> State:
     settings = state.settings
     look = Look(settings.noise_std, settings.delta, settings.bound, state.observed, state.looks + 1)
     moved = replace(state, looks=state.looks + 1, next_look=next_look(state.next_look))
-    found = fit(state.A, state.b, settings.k)
+    found = fit(state.A, state.b, settings.slates)
     if found is None:
         return moved
     if settings.method == "sa_foa" and settings.bound == "paper":

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.algorithms import checks
-from app.algorithms.slates.allocation import UNIFORM, Design, g_design
+from app.algorithms.slates.allocation import Allocation, Design, design_of
+from app.algorithms.slates.matroids import Matroid, PartitionMatroid, UniformMatroid, checked, unseen
 from app.algorithms.slates.widths import Bound
 from app.algorithms.types import Matrix, Vector
 from app.errors import InvalidParameter
 
 Method = Literal["saqm", "sa_foa", "icb", "exhaustive"]
-Allocation = Literal["uniform", "g"]
 
 # The first look is taken after this many results an arm, each further one after this many times more.
 _FIRST_LOOK = 2
@@ -37,7 +37,8 @@ class Options(TypedDict):
     """What a campaign is made with.
 
     ``noise_std`` is sigma, the sub-Gaussian parameter of the noise of one total. ``reach``, if known, is how
-    far a total can be from its mean. ``bound`` "paper" keeps the printed constants and tests.
+    far a total can be from its mean. ``bound`` "paper" keeps the printed constants and tests. ``matroid``
+    says which sets of k arms are slates; None: all.
     """
 
     n: int
@@ -49,6 +50,7 @@ class Options(TypedDict):
     allocation: Allocation
     bound: Bound
     seed: int
+    matroid: PartitionMatroid | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,12 @@ class Settings:
     allocation: Allocation
     bound: Bound
     seed: int
+    matroid: PartitionMatroid | None = None
+
+    @property
+    def slates(self) -> Matroid:
+        """Which sets of arms are slates."""
+        return self.matroid or UniformMatroid(self.n, self.k)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,11 +142,13 @@ def begin(method: Method, **options: Unpack[Options]) -> State:
     if settings.reach is not None:
         checks.in_range("reach", settings.reach, above=0.0)
     _one_of("method", method, ("saqm", "sa_foa", "icb", "exhaustive"))
-    _one_of("allocation", settings.allocation, ("uniform", "g"))
+    _one_of("allocation", settings.allocation, ("uniform", "g", "xy"))
     _one_of("bound", settings.bound, ("certified", "paper"))
+    if settings.matroid is not None and unseen(checked(settings.matroid)).shape[1] == n - 1:
+        raise InvalidParameter("the rules leave one slate only: there is nothing to find out", loc=("rules",))
     return State(
         settings=settings,
-        design=UNIFORM if settings.allocation == "uniform" else g_design(n, k, settings.seed),
+        design=design_of(settings.allocation, settings.slates, settings.seed),
         A=np.zeros((n, n)),
         b=np.zeros(n),
         squares=0.0,
@@ -146,11 +156,16 @@ def begin(method: Method, **options: Unpack[Options]) -> State:
         issued=0,
         observed=0,
         looks=0,
-        next_look=_FIRST_LOOK * n,
+        next_look=first_look(n),
         outside=0,
         stopped=False,
         report=None,
     )
+
+
+def first_look(n: int) -> int:
+    """Return t_1 = 2 n."""
+    return _FIRST_LOOK * n
 
 
 def next_look(look: int) -> int:

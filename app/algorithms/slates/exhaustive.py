@@ -1,4 +1,4 @@
-"""Exhaustive: the exact gap test, over all C(n, k) slates. For small n; the others are measured by it.
+"""Exhaustive: the exact gap test, over all slates. For small n; the others are measured by it.
 
 Notation
     theta^, W   see ``least_squares``; M^ the best slate by theta^
@@ -21,6 +21,7 @@ import numpy as np
 from app.algorithms.slates.campaign_state import Options, State, begin
 from app.algorithms.slates.excess import Excess
 from app.algorithms.slates.least_squares import Fit
+from app.algorithms.slates.matroids import Matroid
 from app.algorithms.slates.widths import Look, exchange_widths
 from app.algorithms.types import Matrix
 from app.errors import InvalidParameter
@@ -43,11 +44,11 @@ def start(**options: Unpack[Options]) -> State:
 
 
 def excess(fit: Fit, look: Look) -> Excess:
-    """Return the test of one look."""
+    """Return the test of one look. Under a matroid C_s serves all sets of k arms: more than are needed."""
     n, k = len(fit.theta), len(fit.best)
     widths = exchange_widths(look, n, k)
     best = Excess(-math.inf, 0.0, 0.0)
-    slates = all_slates(n, k)
+    slates = bases(fit.matroid)
     for start_ in range(0, len(slates), _CHUNK):
         difference = slates[start_ : start_ + _CHUNK] - fit.inside
         sizes = (difference > 0).sum(axis=1)
@@ -63,8 +64,20 @@ def excess(fit: Fit, look: Look) -> Excess:
 
 
 @lru_cache(maxsize=4)
+def bases(matroid: Matroid) -> Matrix:
+    """Return the indicator vectors of the slates of a matroid. Shape (m, n), m <= C(n, k)."""
+    every = all_slates(matroid.n, matroid.k)
+    allowed = matroid.has(every > 0.0)
+    if allowed.all():
+        return every
+    slates: Matrix = every[allowed]
+    slates.setflags(write=False)
+    return slates
+
+
+@lru_cache(maxsize=4)
 def all_slates(n: int, k: int) -> Matrix:
-    """Return the indicator vectors of all slates. Shape (C(n, k), n)."""
+    """Return the indicator vectors of all sets of k arms. Shape (C(n, k), n)."""
     members = np.array(list(combinations(range(n), k)), dtype=np.int64)
     slates = np.zeros((len(members), n))
     np.put_along_axis(slates, members, 1.0, axis=1)

@@ -22,6 +22,7 @@ from app.algorithms.slates.gap_bounds import gap_bounds
 from app.algorithms.slates.least_squares import Fit
 from app.algorithms.slates.widths import Look, exchange_widths
 from app.algorithms.types import Matrix, Rows
+from app.errors import InvalidParameter
 
 
 def start(**options: Unpack[Options]) -> State:
@@ -32,6 +33,9 @@ def start(**options: Unpack[Options]) -> State:
 
     Cost: O(n^3) a look, O(p n^2) for a support of p slates with ``bound`` "paper". Raises: as ``saqm.start``.
     """
+    if options["matroid"] is not None:
+        text = "sa_foa bounds the gaps of slates of any k arms: with rules take icb, saqm or exhaustive"
+        raise InvalidParameter(text, loc=("method",))
     return begin("sa_foa", **options)
 
 

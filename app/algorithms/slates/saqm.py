@@ -8,7 +8,10 @@ Notation
 
 Stops when theta^(M^) - C ||chi_M^||_W >= max over M != M^ of theta^(M) + C sqrt(U) - epsilon.
 
-Source: Kuroki et al., Algorithm 2, Equation 4.
+U bounds every slate of k arms, so those of a matroid too: this is Corollary 1, whose alpha is ||.||_W of the
+longest slate over sqrt(U).
+
+Source: Kuroki et al., Algorithm 2, Equation 4, Corollary 1.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from app.algorithms.slates.certified_bounds import upper_bound
 from app.algorithms.slates.densest_k_subgraph import densest_k_subgraph, theorem_1_ratio
 from app.algorithms.slates.excess import Excess
 from app.algorithms.slates.least_squares import Fit
+from app.algorithms.slates.matroids import lead
 from app.algorithms.slates.widths import Look, slate_width
+from app.errors import InvalidParameter
 
 
 def start(**options: Unpack[Options]) -> State:
@@ -32,16 +37,18 @@ def start(**options: Unpack[Options]) -> State:
 
     Cost: O(n^3) a look. Raises: InvalidParameter (k not in 1..n-1, epsilon <= 0, delta not in (0, 1), ...).
     """
+    if options["matroid"] is not None and options["bound"] == "paper":
+        text = "Theorem 1's ratio is for slates of any k arms: with rules, saqm takes bound certified"
+        raise InvalidParameter(text, loc=("bound",))
     return begin("saqm", **options)
 
 
 def excess(fit: Fit, look: Look) -> Excess:
     """Return the test of one look."""
     n, k = len(fit.theta), len(fit.best)
-    inside = fit.inside.astype(bool)
-    lead = float(fit.theta[inside].min() - fit.theta[~inside].max())
+    ahead = lead(fit.matroid, fit.theta, fit.best)
     width = slate_width(look, n, k) * (fit.norm + _largest_norm(fit, look, k))
-    return Excess(width - lead, lead, width)
+    return Excess(width - ahead, ahead, width)
 
 
 def _largest_norm(fit: Fit, look: Look, k: int) -> float:

@@ -38,7 +38,9 @@ class SlateWarmStart:
         learner = bandit.learner_for(key)
         state = finished(campaign).state
         features = _features(campaign, bandit)
-        rows, values = await asyncio.to_thread(as_observations, state.A, state.b, features, state.settings.k)
+        rows, values = await asyncio.to_thread(
+            as_observations, state.A, state.b, features, state.settings.slates
+        )
         now_ms = time.time_ns() // 1_000_000
         writes = [
             RewardWrite(

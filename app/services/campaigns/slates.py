@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,13 +15,18 @@ import msgspec
 import numpy as np
 
 from app.algorithms.slates import ask_tell, exhaustive, icb, sa_foa, saqm
+from app.algorithms.slates.allocation import Allocation
 from app.algorithms.slates.ask_tell import Pull
-from app.algorithms.slates.campaign_state import Allocation, Method, Options, Report, State
+from app.algorithms.slates.campaign_state import Method, Options, Report, State
+from app.algorithms.slates.matroids import PartitionMatroid
 from app.algorithms.slates.widths import Bound
-from app.errors import Conflict
+from app.errors import Conflict, NotFound
+from app.filters.fields import Value
 from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.fold import Campaign
 from app.services.campaigns.options import options_of
+from app.services.campaigns.slate_rules import SlateRules, given, partition, stored
+from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.ids import refuse_repeats
 
 # Warnings: totals vary this much more than the noise that was stated; this many degrees of freedom are enough
@@ -30,9 +36,11 @@ _ENOUGH = 50
 _WIDE = 2.0
 
 
-class SlateParameters(msgspec.Struct, frozen=True):
+class SlateParameters(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a campaign is made with; see ``campaign_state.Options``. Stored as a map.
 
+    ``rules`` say which slates are allowed; None: all. ``metadata`` has the value of their field of each arm
+    that has one, as it was when the campaign was made; it was given, or came from ``catalogue``.
     Exactly one of ``noise_range`` and ``noise_std`` is given. ``noise_range`` R: the noise of one arm lies in
     [-R, R], and ``independent_noise`` says that the arms of a slate err independently. ``noise_std``: the
     sub-Gaussian parameter of the noise of a total.
@@ -48,6 +56,9 @@ class SlateParameters(msgspec.Struct, frozen=True):
     independent_noise: bool
     allocation: Allocation
     bound: Bound
+    rules: SlateRules | None = None
+    catalogue: str | None = None
+    metadata: dict[str, dict[str, str | bool | int | float]] | None = None
 
     @property
     def sigma(self) -> float:
@@ -95,6 +106,7 @@ class Slates:
             "noise_std": parameters.sigma,  # of a total, also where the noise of an arm was given
             "reach": None if parameters.noise_range is None else parameters.k * parameters.noise_range,
             "seed": seed,
+            "matroid": _matroid(parameters),
         }
         return METHODS[parameters.method].start(**options)
 
@@ -103,6 +115,39 @@ class Slates:
 
     def tell(self, state: State, results: Sequence[tuple[int, float]]) -> State:
         return ask_tell.tell(state, results)
+
+
+def _matroid(parameters: SlateParameters) -> PartitionMatroid | None:
+    if parameters.rules is None:
+        return None
+    return partition(parameters.arms, parameters.metadata or {}, parameters.rules, parameters.k)
+
+
+async def create(
+    slates: SlateCampaigns, catalogues: Catalogues, name: str, parameters: SlateParameters, seed: int | None
+) -> tuple[SlateCampaign, bool]:
+    """Make a campaign, as ``Campaigns.create``, with the metadata that its rules need.
+
+    A campaign keeps the metadata that it was made with. So one that is asked for again is the same one, also
+    when the arms of its catalogue have changed. Raises NotFound (the catalogue), Conflict, Invalid.
+    """
+    rules = parameters.rules
+    if rules is not None:
+        metadata = await _metadata(slates, catalogues, name, parameters, rules)
+        parameters = msgspec.structs.replace(parameters, metadata=metadata)
+    return await slates.create(name, parameters, seed=seed)
+
+
+async def _metadata(
+    slates: SlateCampaigns, catalogues: Catalogues, name: str, wanted: SlateParameters, rules: SlateRules
+) -> dict[str, dict[str, Value]]:
+    if wanted.catalogue is None:
+        return given(wanted.arms, wanted.metadata or {}, rules)
+    with suppress(NotFound):
+        known = (await slates.get(name)).parameters
+        if msgspec.structs.replace(known, metadata=None) == wanted:
+            return known.metadata or {}
+    return await stored(catalogues, wanted.catalogue, wanted.arms, rules)
 
 
 async def best_slate(slates: SlateCampaigns, name: str) -> list[str]:

@@ -580,8 +580,25 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class AtMost:
+    """At most ``count`` arms of one slate share a value of ``field``."""
+
+    field: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlateRules:
+    at_most: tuple[AtMost, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SlateCampaign:
-    """Where a campaign stands: what the last look at its results saw."""
+    """Where a campaign stands: what the last look at its results saw.
+
+    ``rules`` say which slates are allowed, None: all; ``metadata`` has what they need of the arms, as it was
+    when the campaign was made.
+    """
 
     id: str
     state: str
@@ -601,6 +618,9 @@ class SlateCampaign:
     noise_range: float | None
     noise_std: float | None
     independent_noise: bool
+    rules: SlateRules | None = None
+    catalogue: str | None = None
+    metadata: Mapping[str, Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,8 +368,16 @@ class TellDistancesBody(TypedDict):
     results: Sequence[DistanceItem]
 
 
+class SlateRulesBody(TypedDict):
+    """One rule: how many arms of one slate may share a value of a field."""
+
+    at_most: Sequence[AtMostBody]
+
+
 class SlateBody(TypedDict, total=False):
-    """Exactly one of ``noise_range`` and ``noise_std`` must be given."""
+    """Exactly one of ``noise_range`` and ``noise_std`` must be given; with ``rules`` exactly one of
+    ``catalogue`` and ``metadata``, which is by arm: the fields that the rules speak of.
+    """
 
     id: Required[str]
     arms: Required[Sequence[str]]
@@ -380,8 +388,11 @@ class SlateBody(TypedDict, total=False):
     noise_range: float | None
     noise_std: float | None
     independent_noise: bool
-    allocation: Literal["uniform", "g"]
+    allocation: Literal["uniform", "g", "xy"]
     bound: Literal["certified", "paper"]
+    rules: SlateRulesBody | None
+    catalogue: str | None
+    metadata: Mapping[str, Mapping[str, Any]] | None
     seed: int | None
 
 

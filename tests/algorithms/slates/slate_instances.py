@@ -6,6 +6,7 @@ import numpy as np
 
 from app.algorithms.slates import ask_tell, exhaustive, icb, sa_foa, saqm
 from app.algorithms.slates.least_squares import fit
+from app.algorithms.slates.matroids import UniformMatroid
 
 METHODS = {"saqm": saqm, "sa_foa": sa_foa, "icb": icb, "exhaustive": exhaustive}
 
@@ -13,7 +14,7 @@ METHODS = {"saqm": saqm, "sa_foa": sa_foa, "icb": icb, "exhaustive": exhaustive}
 def start(method, **options):
     defaults = {
         "n": 8, "k": 3, "epsilon": 0.5, "delta": 0.05, "noise_std": 1.0, "reach": None,
-        "allocation": "uniform", "bound": "certified", "seed": 1,
+        "allocation": "uniform", "bound": "certified", "seed": 1, "matroid": None,
     }  # fmt: skip
     return METHODS[method].start(**(defaults | options))
 
@@ -65,7 +66,7 @@ def fits(n, k, seed):
     for W in designs(n, k, seed):
         theta = rng.standard_normal(n) * rng.choice([0.01, 1.0])
         A = np.linalg.inv(W)
-        found = fit(A, A @ theta, k)
+        found = fit(A, A @ theta, UniformMatroid(n, k))
         if found is not None:
             yield found
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.algorithms.slates import allocation, exhaustive
-from app.algorithms.slates.allocation import UNIFORM, basis, g_design, g_optimal, rounded, slates
+from app.algorithms.slates.allocation import UNIFORM, basis, design_of, g_optimal, rounded, slates
+from app.algorithms.slates.matroids import UniformMatroid
 from app.errors import InvalidParameter
 
 
@@ -23,25 +24,25 @@ def vectors(rows, n):
 def test_the_first_n_slates_are_a_basis(size, seed):
     n, k = size
     assert np.linalg.matrix_rank(vectors(basis(n, k), n)) == n
-    shown = slates(UNIFORM, n, k, seed, np.arange(4 * n))
+    shown = slates(UNIFORM, UniformMatroid(n, k), seed, np.arange(4 * n))
     assert all(len(set(row)) == k and min(row) >= 0 and max(row) < n for row in shown.tolist())
     assert np.linalg.matrix_rank(vectors(shown[:n], n)) == n
     assert (np.sort(shown, axis=1) == shown).all()
 
 
-@pytest.mark.parametrize("design", [UNIFORM, g_design(9, 4, 5)], ids=["uniform", "g"])
+@pytest.mark.parametrize("design", [UNIFORM, design_of("g", UniformMatroid(9, 4), 5)], ids=["uniform", "g"])
 def test_a_pull_has_its_slate_whatever_else_is_asked(design):
-    together = slates(design, 9, 4, 5, np.arange(3_000))
+    together = slates(design, UniformMatroid(9, 4), 5, np.arange(3_000))
     order = np.random.default_rng(1).permutation(3_000)
-    assert (slates(design, 9, 4, 5, order) == together[order]).all()
+    assert (slates(design, UniformMatroid(9, 4), 5, order) == together[order]).all()
     for pull in (0, 8, 9, 10, 2_999):
-        assert (slates(design, 9, 4, 5, np.array([pull]))[0] == together[pull]).all()
-    assert (slates(design, 9, 4, 6, np.arange(3_000)) != together).any()
+        assert (slates(design, UniformMatroid(9, 4), 5, np.array([pull]))[0] == together[pull]).all()
+    assert (slates(design, UniformMatroid(9, 4), 6, np.arange(3_000)) != together).any()
 
 
 def test_slates_of_a_seed_stay_what_they_are():
     """Stored campaigns depend on it: these were drawn by the first version."""
-    assert slates(UNIFORM, 7, 3, 11, np.array([0, 6, 7, 8, 1_000_000])).tolist() == PINNED
+    assert slates(UNIFORM, UniformMatroid(7, 3), 11, np.array([0, 6, 7, 8, 1_000_000])).tolist() == PINNED
 
 
 PINNED = [[0, 2, 6], [0, 2, 4], [3, 4, 5], [0, 1, 2], [1, 3, 6]]
@@ -49,7 +50,7 @@ PINNED = [[0, 2, 6], [0, 2, 4], [3, 4, 5], [0, 1, 2], [1, 3, 6]]
 
 def test_uniform_shows_every_arm_and_every_pair_equally_often():
     n, k, pulls = 10, 3, 30_000
-    x = vectors(slates(UNIFORM, n, k, 3, np.arange(n, n + pulls)), n)
+    x = vectors(slates(UNIFORM, UniformMatroid(n, k), 3, np.arange(n, n + pulls)), n)
     A = x.T @ x
     assert np.diag(A) == pytest.approx(np.full(n, pulls * k / n), rel=0.01)
     pairs = A[np.triu_indices(n, 1)]
@@ -62,8 +63,8 @@ def test_uniform_shows_every_arm_and_every_pair_equally_often():
 
 def test_g_reaches_the_optimum_on_its_support_and_beats_equal_weights():
     n, k = 12, 3
-    support = np.unique(slates(UNIFORM, n, k, 1, np.arange(6 * n)), axis=0)
-    weights, value = g_optimal(support, n)
+    support = np.unique(slates(UNIFORM, UniformMatroid(n, k), 1, np.arange(6 * n)), axis=0)
+    weights, value = g_optimal(support, n, np.zeros((n, 0)))
     assert weights.sum() == pytest.approx(1.0)
     assert n - 1e-9 <= value <= n * 1.02 + 1e-9
     x = vectors(support, n)
@@ -74,11 +75,11 @@ def test_g_reaches_the_optimum_on_its_support_and_beats_equal_weights():
 
 def test_g_is_invertible_in_every_period():
     n, k = 9, 4
-    design = g_design(n, k, 2)
+    design = design_of("g", UniformMatroid(n, k), 2)
     period = int(design.counts.sum())
     assert design.counts.min() >= 1
     for first in (0, period, 7 * period):
-        shown = slates(design, n, k, 2, np.arange(first, first + period))
+        shown = slates(design, UniformMatroid(n, k), 2, np.arange(first, first + period))
         found, counts = np.unique(shown, axis=0, return_counts=True)
         assert (found == design.support).all()
         assert (counts == design.counts).all()
@@ -88,12 +89,12 @@ def test_g_is_invertible_in_every_period():
 @pytest.mark.parametrize("support", [[[0, 1], [2, 3]], [[0, 1], [1, 2], [2, 3], [0, 3]], [[0, 1]] * 9])
 def test_a_support_that_cannot_be_inverted_is_refused(support):
     with pytest.raises(InvalidParameter, match="linearly independent"):
-        g_optimal(np.array(support), 4)
+        g_optimal(np.array(support), 4, np.zeros((4, 0)))
 
 
 def test_g_is_refused_for_many_arms():
     with pytest.raises(InvalidParameter) as raised:
-        g_design(allocation.MOST_G_ARMS + 1, 3, 1)
+        design_of("g", UniformMatroid(allocation.MOST_G_ARMS + 1, 3), 1)
     assert raised.value.errors[0][0] == ("allocation",)
 
 
@@ -121,11 +122,11 @@ def test_the_criterion_of_g_bounds_every_slate_and_a_small_support_shows(monkeyp
     chi = exhaustive.all_slates(n, k)
     for support in (2, 12):
         monkeypatch.setattr(allocation, "_SUPPORT", support)
-        g_design.cache_clear()
-        design = g_design(n, k, 4)
+        design_of.cache_clear()
+        design = design_of("g", UniformMatroid(n, k), 4)
         x = np.repeat(vectors(design.support, n), design.counts, axis=0)
         W = np.linalg.inv(x.T @ x / len(x))
         most = ((chi @ W) * chi).sum(axis=1).max()
         assert n - 1e-9 <= most <= design.criterion <= 1.3 * most
         assert (design.criterion > 2 * n) == (support == 2)
-    g_design.cache_clear()
+    design_of.cache_clear()

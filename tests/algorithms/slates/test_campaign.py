@@ -182,7 +182,7 @@ def test_totals_that_the_range_forbids_are_counted():
     [
         ("n", 1), ("k", 0), ("k", -1), ("k", 8), ("k", 9), ("epsilon", 0.0), ("epsilon", -1.0),
         ("epsilon", np.nan), ("delta", 0.0), ("delta", 1.0), ("delta", np.inf), ("noise_std", 0.0),
-        ("noise_std", np.inf), ("reach", 0.0), ("seed", -1), ("allocation", "xy"), ("bound", "tight"),
+        ("noise_std", np.inf), ("reach", 0.0), ("seed", -1), ("allocation", "e"), ("bound", "tight"),
     ],
 )  # fmt: skip
 def test_a_setting_out_of_range_is_named(method, field, value):
@@ -229,7 +229,7 @@ def test_a_few_observations_carry_all_that_the_totals_say(n, d):
     rng = np.random.default_rng(n * d)
     state = told(start("icb", n=n, k=1 if n == 2 else 2, epsilon=1e-6), rng.standard_normal(80))
     X, k = rng.standard_normal((n, d)), state.settings.k
-    rows, values = as_observations(state.A, state.b, X, k)
+    rows, values = as_observations(state.A, state.b, X, state.settings.slates)
     assert rows.shape == (min(n, d), d)
     np.testing.assert_allclose(rows.T @ rows, X.T @ state.A @ X / k, atol=1e-9)
     np.testing.assert_allclose(rows.T @ values, X.T @ state.b / k, atol=1e-9)

@@ -47,8 +47,16 @@ def about(value: Any) -> Any:
     return pytest.approx(value, rel=1e-9, abs=1e-12) if isinstance(value, float) else value
 
 
+def as_it_was(state: bytes) -> Any:
+    """A packed state without what came after 0.1.0 and says nothing here: these campaigns had no rules."""
+    value = msgspec.msgpack.decode(state)
+    if "matroid" in value.get("settings", {}):
+        assert value["settings"].pop("matroid") is None
+    return value
+
+
 def assert_same(found: bytes, expected: bytes) -> None:
-    one, other = (msgspec.msgpack.decode(data) for data in (found, expected))
+    one, other = as_it_was(found), msgspec.msgpack.decode(expected)
     assert list(one) == list(other)
     assert unpacked(one, lambda value: value) == unpacked(other, about)
 
@@ -86,13 +94,14 @@ def test_parameters_and_states_are_written_as_they_were(old: dict[str, Any]):
     algorithm = ALGORITHMS[old["kind"]]
     record = unpack(bytes.fromhex(old["record"])[UID_LENGTH:], CampaignRecord)
     parameters = unpack(record.parameters, algorithm.parameters)
-    assert msgspec.structs.asdict(parameters) == old["parameters"]
+    came_later = {"rules": None, "catalogue": None, "metadata": None} if old["kind"] == "slates" else {}
+    assert msgspec.structs.asdict(parameters) == old["parameters"] | came_later
     assert record == CampaignRecord(old["seed"], pack(parameters))
     for event in map(bytes.fromhex, old["events"]):
         assert pack(unpack_event(event)) == event
     data = bytes.fromhex(old["snapshot"]["state"])
     state = unpack_state(data, algorithm.state)
-    assert pack_state(state) == data
+    assert msgspec.msgpack.encode(as_it_was(pack_state(state))) == data
 
 
 def test_every_method_is_there():
