@@ -24,7 +24,7 @@ MOST_PROCESSES = 64
 REFUSED = 2
 
 BENCHMARKS = {
-    "bounded-me": "one-shot search: BoundedME and racing beside a scan, faiss and a graph",
+    "bounded-me": "one-shot search: BoundedME and racing beside a scan, other searches, faiss, a graph",
     "kcenter": "k representative points: sampled coordinates against vectorised exact greedy",
     "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
     "context": "decisions in a context: time, regret, learning; films for new users beside peers (--data)",
@@ -58,8 +58,9 @@ REPRODUCTIONS: dict[str, tuple[str, str]] = {
     "figure1-bounded-me": ("app.experiments.bounded_me_guarantee", "BoundedME's suboptimality below epsilon"),
     "figures2to4-bounded-me": (
         "app.bench.bounded_me_figures",
-        "precision against speed-up of one-shot search",
+        "precision against speed-up of one-shot search (--data: also on factors of films)",
     ),
+    "remark1-bounded-me": ("app.experiments.convex_hull", "arms that are corners of their convex hull"),
     "kcenter-tables": ("app.experiments.kcenter_tables", "Tables I to VII of the k-center paper: queries"),
     "figure1-sampling": (
         "app.experiments.sampling_figure",
@@ -125,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--list", action="store_true", help="list the benchmarks")
     bench.add_argument("--quick", action="store_true", help="fewer repetitions")
     bench.add_argument("--seed", type=int, help="planner: repeat the build of this seed")
-    bench.add_argument("--data", type=Path, metavar="DIR", help="context: a MovieLens directory")
+    bench.add_argument("--data", type=Path, metavar="DIR", help="context, bounded-me: a MovieLens directory")
     bench.add_argument(
         "--json", type=_writable, metavar="FILE", help="write machine, versions, seed and rows"
     )

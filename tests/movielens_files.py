@@ -1,11 +1,22 @@
 """Ratings in MovieLens format, generated: users with one of four tastes, who like a quarter of the movies."""
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 USERS, MOVIES, RATINGS = 48, 200, 110
+BESIDE = Path(__file__).parents[2] / "shared" / "data" / "ml-100k"
+
+
+@pytest.fixture
+def real_movielens() -> Path:
+    """A directory with real ratings, which may not be copied into the project; skips where there is none."""
+    folder = Path(os.environ.get("SHORTLIST_MOVIELENS", BESIDE))
+    if not folder.is_dir():
+        pytest.skip(f"no MovieLens ratings: SHORTLIST_MOVIELENS is not set and {folder} does not exist")
+    return folder
 
 
 @pytest.fixture

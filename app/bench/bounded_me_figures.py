@@ -1,7 +1,9 @@
 """`shortlist reproduce figures2to4-bounded-me`: precision against speed-up, from the benchmark.
 
-The paper's Figures 2 (Gaussian), 3 (uniform) and 4 (matrix factorisation; here vectors of rank 16) have no
-printed numbers: BoundedME keeps its precision while the speed-up grows, the others lose it.
+The paper's Figures 2 (Gaussian), 3 (uniform) and 4 (matrix factorisation; here vectors of rank 16, and with
+``--data`` factors of MovieLens) have no printed numbers: BoundedME keeps its precision while the speed-up
+grows, the others lose it. They are drawn once by time, and once by the number of products, which does not
+depend on the machine.
 
 Source: Liu, Wu, Mozafari, "A Bandit Approach to Maximum Inner Product Search", Figures 2 to 4.
 """
@@ -15,39 +17,54 @@ from typing import Any
 from app.bench import bounded_me
 from app.experiments.plots import figure
 
-MARKS = {"bounded_me": "o-", "racing": "s-", "hnswlib": "^--", "faiss_flat": "*"}
-# Queries that share the building of a graph.
-BUILDS = {10_000: "^:", 100: "v:", 1: "<:"}
+MARKS = {
+    "bounded_me": "o-",
+    "racing": "s-",
+    "greedy_mips": "d--",
+    "lsh_mips": "x",
+    "pca_mips": "+--",
+    "hnswlib": "^--",
+    "faiss_flat": "*",
+}
+# What is drawn: the column of which a speed-up is the inverse, and how the axis is called.
+SPEEDS = {"time": "speed-up over the scan", "reads": "n N / products computed"}
 
 
-def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: ARG001 - as all reproductions
-    """Run the benchmark; draw one figure an N where matplotlib is installed."""
-    record = bounded_me.run(quick)
+def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:
+    """Run the benchmark; draw two figures an N where matplotlib is installed."""
+    record = bounded_me.run(quick, data)
     record["benchmark"] = name
     if find_spec("matplotlib") is None:
         print("matplotlib is not installed (pip install 'shortlist[plots]'): there is no figure")
         return record
     for dim in sorted({row["N"] for row in record["rows"]}):
-        print(f"figure: {draw(record['rows'], dim, Path(f'{name}-{dim}.png'))}")
+        rows = [row for row in record["rows"] if row["N"] == dim]
+        for speed in SPEEDS:
+            print(f"figure: {draw(rows, speed, Path(f'{name}-{dim}-{speed}.png'))}")
     return record
 
 
-def draw(rows: list[dict[str, Any]], dim: int, path: Path) -> Path:
-    """Precision against speed-up of a search, preparation left out, as the paper does; for a graph also with
-    its building, which some queries share. Data by k.
+def draw(rows: list[dict[str, Any]], speed: str, path: Path) -> Path:
+    """Precision against speed-up of a search, preparation left out, as the paper does; data by k.
+
+    ``rows`` are of one N, ``speed`` is a key of ``SPEEDS``.
     """
-    panels = [(data, k) for k in bounded_me.KS for data in bounded_me.DATA]
-    with figure(path, columns=len(bounded_me.DATA), lines=len(bounded_me.KS)) as axes:
+    kinds = list(dict.fromkeys(row["data"] for row in rows))
+    panels = [(data, k) for k in bounded_me.KS for data in kinds]
+    with figure(path, columns=len(kinds), lines=len(bounded_me.KS)) as axes:
         for place, (data, k) in zip(axes, panels, strict=True):
-            for method, mark in MARKS.items():
-                some = [r for r in rows if (r["N"], r["data"], r["k"], r["method"]) == (dim, data, k, method)]
-                some.sort(key=lambda row: row["time"])
-                place.plot([1 / r["time"] for r in some], [r["precision"] for r in some], mark, label=method)
-            some = [r for r in rows if (r["N"], r["data"], r["k"], r["method"]) == (dim, data, k, "hnswlib")]
-            for count, mark in BUILDS.items():
-                speeds, label = [r[f"for_{count}"] for r in some], f"hnswlib, built for {count:,}"
-                place.plot(speeds, [r["precision"] for r in some], mark, label=label, markersize=4)
-            place.set(xscale="log", ylim=(0, 1.05), title=f"{data}, N = {dim:,}, top {k}")
-            place.set(xlabel="speed-up over the scan", ylabel=f"precision@{k}")
+            some = [row for row in rows if (row["data"], row["k"]) == (data, k)]
+            _panel(place, some, speed)
+            place.set(xscale="log", ylim=(0, 1.05), title=f"{data}, N = {some[0]['N']:,}, top {k}")
+            place.set(xlabel=SPEEDS[speed], ylabel=f"precision@{k}")
         axes[0].legend(fontsize="x-small")
     return path
+
+
+def _panel(place: Any, rows: list[dict[str, Any]], speed: str) -> None:
+    for colour, (method, mark) in enumerate(MARKS.items()):
+        some = [row for row in rows if row["method"] == method and row[speed] is not None]
+        some.sort(key=lambda row: row[speed])
+        speeds, found = [1 / row[speed] for row in some], [row["precision"] for row in some]
+        if some:
+            place.plot(speeds, found, mark, label=method, color=f"C{colour}")

@@ -88,6 +88,20 @@ def movie_features(good: csr_array, users: Rows) -> Matrix:
     return features
 
 
+def rating_factors(ratings: Ratings, rank: int) -> tuple[Matrix, Matrix]:
+    """Factors of movies and of users: V S^1/2 and U S^1/2 of a truncated singular value decomposition.
+
+    It is of the matrix of all ratings, 0 where there is none. So a movie's product with a user is large where
+    people like that user rated it high.
+    Shapes: -> (K, rank), (users, rank); of so few movies or users, one factor less than there are of them.
+    """
+    shape = (int(ratings.users.max()) + 1, len(ratings.movie_ids))
+    matrix = csr_array((ratings.values.astype(np.float64), (ratings.users, ratings.movies)), shape=shape)
+    left, sizes, right = svds(matrix, k=min(rank, min(shape) - 1), v0=np.ones(min(shape)))
+    roots = np.sqrt(sizes)
+    return right.T * roots, left * roots
+
+
 def environment(liked: NDArray[np.float64], features: Matrix, *, steps: int, change: int = 2) -> Environment:
     """One user as an environment: reward 1 for a movie the user liked, else regret 1, and no noise.
 

@@ -1,5 +1,5 @@
-"""Generated ratings in MovieLens format."""
+"""Generated ratings in MovieLens format, and real ones."""
 
-from movielens_files import movielens_100k
+from movielens_files import movielens_100k, real_movielens
 
-__all__ = ["movielens_100k"]
+__all__ = ["movielens_100k", "real_movielens"]

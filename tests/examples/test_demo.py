@@ -18,7 +18,6 @@ from examples.environments import Environment
 from examples.play import POLICIES, Outcome, Player
 
 ROOT = Path(__file__).parents[2]
-REAL = Path(os.environ.get("SHORTLIST_MOVIELENS", ROOT.parent / "shared" / "data" / "ml-100k"))
 
 
 def run_demo(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[str, float], str]:
@@ -52,10 +51,8 @@ def test_the_synthetic_environment(capsys: pytest.CaptureFixture[str], tmp_path:
     assert max(regret["sub_ts"], regret["linear_ts"]) < 0.6 * regret["random"]
 
 
-def test_real_ratings(capsys: pytest.CaptureFixture[str]) -> None:
-    if not REAL.is_dir():
-        pytest.skip(f"no MovieLens ratings: SHORTLIST_MOVIELENS is not set and {REAL} does not exist")
-    regret, _ = run_demo(capsys, "--data", str(REAL), "--users", "20", "--rounds", "40")
+def test_real_ratings(capsys: pytest.CaptureFixture[str], real_movielens: Path) -> None:
+    regret, _ = run_demo(capsys, "--data", str(real_movielens), "--users", "20", "--rounds", "40")
     assert max(regret["sub_ts"], regret["linear_ts"]) < 0.5 * regret["most popular"] < regret["random"]
 
 
