@@ -60,6 +60,10 @@ REPRODUCTIONS: dict[str, tuple[str, str]] = {
         "app.bench.bounded_me_figures",
         "precision against speed-up of one-shot search (--data: also on factors of films)",
     ),
+    "adaptive-solvers": (
+        "app.experiments.adaptive_solvers",
+        "Theorem 3.3 with solvers that keep its premise, beside graphs",
+    ),
     "remark1-bounded-me": ("app.experiments.convex_hull", "arms that are corners of their convex hull"),
     "kcenter-tables": ("app.experiments.kcenter_tables", "Tables I to VII of the k-center paper: queries"),
     "figure1-sampling": (

@@ -36,7 +36,7 @@ from app.algorithms.mips.screening.screened import Screened, check_arms, check_q
 from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.errors import InvalidParameter
 
-MOST_BITS = 32
+MOST_BITS = 60
 _UNIT = 1.0 + 1e-9
 
 Codes = NDArray[np.uint64]
@@ -62,7 +62,7 @@ class LshMips:
         """Hash all arms into ``tables`` tables of ``bits`` bits.
 
         Cost: n d a b products; memory 12 n b bytes and the hyperplanes.
-        Raises: InvalidShape, NonFinite, InvalidParameter (bits not in 1 to 32, tables < 1).
+        Raises: InvalidShape, NonFinite, InvalidParameter (bits not in 1 to 60, tables < 1).
         """
         check_arms(vectors)
         checks.in_range("bits", bits, least=1, most=MOST_BITS)
@@ -138,11 +138,19 @@ def tables_needed(cosine: float, *, bits: int) -> int:
     return 1 if agree > 1.0 - FAILURE else math.ceil(math.log(FAILURE) / math.log1p(-agree))
 
 
-def bits_for(count: int, cosine: float) -> int:
-    """Return the bits with which a table has one of ``count`` arms at this cosine at most, on average."""
-    agree = collision_probability(cosine)
-    needed = 1 if agree == 0.0 else math.ceil(math.log(max(count, 1)) / -math.log(agree)) if agree < 1 else 1
-    return min(max(needed, 1), MOST_BITS)
+def products_needed(count: int, *, near: float, far: float, bits: int) -> float:
+    """Return how many products of arms with a query, on average, a solver of so many bits takes at most.
+
+    It hashes the query, b hyperplanes of a bits, and scores its candidates. All ``count`` arms but one are at
+    the cosine ``far`` at most; tables are as many as find an arm at ``near``.
+    """
+    tables = tables_needed(near, bits=bits)
+    return tables * bits + count * success_probability(far, bits=bits, tables=tables)
+
+
+def bits_for(count: int, *, near: float, far: float) -> int:
+    """Return the bits of a table with which a query takes the fewest products. Cost: O(1)."""
+    return min(range(1, MOST_BITS + 1), key=lambda a: products_needed(count, near=near, far=far, bits=a))
 
 
 def least_cosine(r: float, *, dim: int, epsilon: float) -> float:
@@ -153,8 +161,8 @@ def least_cosine(r: float, *, dim: int, epsilon: float) -> float:
 def solver_for(vectors: Given, *, c: float, r: float, epsilon: float, rng: np.random.Generator) -> LshMips:
     """Return S(c, r, 0): on any fixed point of the net it keeps the contract with probability at least 0.9.
 
-    ``epsilon`` is the width of the net, as of ``AdaptiveSolver``. Bits are as many as leave a table one arm
-    below c r on average; tables follow from them. An arm with <q, x> >= r is then a candidate with
+    ``epsilon`` is the width of the net, as of ``AdaptiveSolver``. Bits are those with the fewest products
+    where all other arms are just below c r, and tables follow. So an arm with <q, x> >= r is a candidate with
     probability 0.9, and the best candidate is at least as good.
     Raises: as ``LshMips.build``; InvalidParameter (c not in (0, 1], r not in (0, 1], a norm above 1).
     """
@@ -165,5 +173,6 @@ def solver_for(vectors: Given, *, c: float, r: float, epsilon: float, rng: np.ra
     if largest > _UNIT:
         raise InvalidParameter("vectors must have norms of at most 1", loc=("vectors",))
     cosine = least_cosine(r, dim=vectors.shape[1], epsilon=epsilon)
-    bits = bits_for(len(vectors), c * r)
+    bits = bits_for(len(vectors), near=cosine, far=c * r)
+    # DEVIATION (Prop. 3.2): tables of random hyperplanes in place of the tree of Andoni et al. (2017).
     return LshMips.build(vectors, bits=bits, tables=tables_needed(cosine, bits=bits), rng=rng)
