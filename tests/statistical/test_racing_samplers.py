@@ -139,6 +139,42 @@ def test_easy_populations_are_cheap_and_their_draws_follow_p():
     assert frequent <= 0.01 + np.sqrt((10 * np.log(2) - np.log(ALARM)) / (2 * 2_000))
 
 
+def proposition_7(logs, seed, variance, first=50):
+    """Equation 10 for the Gumbel variables of a seed. All of it is from the whole population."""
+    arms, size = logs.shape
+    sums = logs.sum(axis=1) + np.random.default_rng(seed).gumbel(size=arms)
+    best = sums.argmax()
+    pair = variance == "pairwise"
+    deviations = (logs - logs[best]).std(axis=1) if pair else logs.std(axis=1) + logs[best].std()
+    others = np.arange(arms) != best
+    gap = ((sums[best] - sums)[others] / size / deviations[others]).min()
+    bound = normal_module.b_normal(DELTA / (arms - pair), first / size)
+    needed = size / ((size - 1) * gap**2 / (4 * bound**2) + 1)
+    return arms * min(size, first * 2 ** max(0, int(np.ceil(np.log2(needed / first)))))
+
+
+def beyond_proposition_7(variance, runs):
+    """How many draws read more than Equation 10, and how many of the bounds say less than everything."""
+    logs = matrix("normal", 3e-4, size=10_000)
+    factors, beyond, saying = Factors.of(logs), 0, 0
+    for seed in range(runs):
+        drawn = racing_normal(factors, delta=DELTA, rng=np.random.default_rng(seed), variance=variance)
+        most = proposition_7(logs, seed, variance)
+        beyond += drawn.reads > most
+        saying += most < logs.size
+    return beyond, saying
+
+
+@pytest.mark.parametrize("variance", ["pairwise", "marginal"])
+def test_a_draw_reads_no_more_than_proposition_7_and_with_wide_widths_more(variance, monkeypatch):
+    beyond, saying = beyond_proposition_7(variance, 300)
+    assert beyond <= allowed(300, DELTA)
+    assert saying > 200
+    true = normal_module.normal_width
+    monkeypatch.setattr(normal_module, "normal_width", lambda size, bound: true(size, 4.0 * bound))
+    assert beyond_proposition_7(variance, 300)[0] > allowed(300, DELTA)
+
+
 def test_many_draws_of_one_call_are_independent_and_follow_p():
     logs = matrix("normal", HARD, size=4_000)
     drawn = racing_normal(Factors.of(logs), delta=DELTA, rng=np.random.default_rng(4), draws=5_000)
