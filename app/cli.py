@@ -70,6 +70,7 @@ REPRODUCTIONS: dict[str, tuple[str, str]] = {
         "app.experiments.sampling_figure",
         "racing samplers: errors and reads over the grid",
     ),
+    "figure1e-sampling": ("app.experiments.sampling_widths", "racing samplers: how wide their bounds are"),
     "widths-without-replacement": ("app.experiments.widths", "the bounds that races can stand on"),
     "table1-sampling": ("app.experiments.sampling_table", "B_Normal beside Table 1 of the racing samplers"),
 }

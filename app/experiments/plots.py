@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed; says how to get it if it is not."""
+    found = find_spec("matplotlib") is not None
+    if not found:
+        print("matplotlib is not installed (pip install 'shortlist[plots]'): there is no figure")
+    return found
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`shortlist reproduce figure1-sampling`: errors and reads of the samplers over the paper's grid.
+"""`shortlist reproduce figure1-sampling`: errors and reads over the paper's grid; Figures 1 and 5 to 7.
 
 Notation
     D, N        number of states, of factors
@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from app.algorithms.sampling.racing_ebs import ebs_rules
 from app.algorithms.sampling.racing_normal import FIRST as NORMAL_FIRST
 from app.algorithms.sampling.racing_normal import normal_rules
 from app.algorithms.types import Matrix, Rows, Vector
+from app.experiments.plots import can_draw
 from app.experiments.sampling_plot import draw
 from app.measurement import report
 from app.progress import progress
@@ -46,6 +46,7 @@ RUNS = {2: 600, 10: 600, 100: 100}
 LIL_RUNS = {2: 50, 10: 20, 100: 3}
 LIL_DELTAS = (1e-2, 0.1)
 QUICK_SIZE, QUICK_SHARE = 20_000, 0.02
+MARGINAL_STATES = 10  # of Figure 5
 SEED = 2016
 
 Key = tuple[float, float, str]
@@ -136,9 +137,11 @@ def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: A
     """
     size, share = (QUICK_SIZE, QUICK_SHARE) if quick else (SIZE, 1.0)
     rows = [line for states in RUNS for rewards in REWARDS for line in lines(rewards, states, size, share)]
-    if find_spec("matplotlib"):
+    if can_draw():
         for states in RUNS:
             print(f"figure: {draw(rows, states, Path(f'{name}-{states}.png'))}")
+        marginal = Path(f"{name}-{MARGINAL_STATES}-marginal.png")
+        print(f"figure: {draw(rows, MARGINAL_STATES, marginal, variance='marginal')}")
     return report(name, rows, seed=SEED)
 
 

@@ -1,17 +1,20 @@
-"""`shortlist reproduce table1-sampling`: B_Normal beside the printed table.
+"""`shortlist reproduce table1-sampling`: B_Normal beside the printed table, and Figure 4.
 
 Both readings of Equation 5 are computed: the print's table is the two-sided one
 (docs/papers/racing-samplers.md).
 
-Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", Table 1.
+Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", Table 1
+and Figure 4.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from app.algorithms.sampling.b_normal import b_normal, crossing
+from app.experiments.plots import can_draw, figure
 from app.measurement import report
 
 SHARES = (5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
@@ -62,7 +65,10 @@ PRINTED = {
 def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: ARG001 - of every reproduction
     """Print and return one row for each entry of the table; every fifth delta if ``quick``."""
     deltas = list(PRINTED)[:: 5 if quick else 1]
-    return report(name, [row(delta, share) for delta in deltas for share in SHARES], seed=0)
+    rows = [row(delta, share) for delta in deltas for share in SHARES]
+    if can_draw():
+        print(f"figure: {draw(rows, Path('figure4-sampling.png'))}")
+    return report(name, rows, seed=0)
 
 
 def row(delta: float, share: float) -> dict[str, Any]:
@@ -78,3 +84,16 @@ def row(delta: float, share: float) -> dict[str, Any]:
         "difference": both - printed,
         "crossed": crossing(printed, share),
     }
+
+
+def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """Draw Figure 4: B against delta, a curve for every share; dots are the printed table."""
+    with figure(path) as (axes,):
+        for number, share in enumerate(SHARES):
+            some = [row for row in rows if row["share"] == share]
+            deltas, colour = [row["delta"] for row in some], f"C{number}"
+            axes.plot(deltas, [row["one_sided"] for row in some], color=colour, label=f"{share:g}")
+            axes.plot(deltas, [row["printed"] for row in some], ".", color=colour, markersize=4)
+        axes.set(xscale="log", xlabel="delta", ylabel="B_Normal", title="lines: Equation 5; dots: the print")
+        axes.legend(title="first batch / N", fontsize=7)
+    return path

@@ -9,6 +9,7 @@ from app.algorithms.sampling.factors import Factors, RandomOrder
 from app.algorithms.sampling.race import FactorSample, race
 from app.algorithms.sampling.racing_normal import normal_rules
 from app.bench import sampling as bench
+from app.experiments import sampling_widths
 from app.experiments.sampling_figure import Prefixes, PrefixSample, line, population, probabilities, race_all
 
 
@@ -46,6 +47,24 @@ def test_the_noise_is_standardised_and_the_counts_add_up(rewards):
         assert row["runs"] == 5
         assert row["low"] <= row["error"] <= row["high"]
         assert 0.0 < row["reads"] <= 1.0
+
+
+@pytest.mark.parametrize("rewards", ["normal", "uniform", "lognormal"])
+def test_the_widths_of_racing_normal_are_the_narrowest_and_know_no_distribution(rewards):
+    """As in Figure 1(e). All fall; those of lil'UCB do not know that the population ends."""
+    rows = list(sampling_widths.lines(rewards))
+    assert [row["T"] for row in rows] == [50 * 2**look for look in range(11)]
+    methods = list(sampling_widths.COLOURS)
+    for row in rows:
+        assert row["racing_normal"] < min(row[method] for method in methods[1:])
+    for method in methods:
+        widths = [row[method] for row in rows]
+        assert widths == sorted(widths, reverse=True)
+    first, last = rows[0], rows[-1]
+    assert first["racing_normal"] == pytest.approx(0.3129, abs=1e-4)
+    infinite = np.sqrt(first["T"] / last["T"])
+    assert last["racing_normal"] / first["racing_normal"] < 0.75 * infinite
+    assert last["lil_ucb safe"] / first["lil_ucb safe"] > infinite
 
 
 def test_the_benchmark_measures_every_method(monkeypatch: pytest.MonkeyPatch):
