@@ -35,6 +35,7 @@ PARTS = {
         "docs/changing",
         "docs/measuring",
         "docs/slates",
+        "docs/sampling",
         "docs/glossary",
     ),
     "API and clients": (API, "docs/clients", "docs/files", "clients/*/README", "clients/cases/README"),
