@@ -191,6 +191,16 @@ class World:
     def large_keyed(self) -> str:
         return self.large("large-keyed", scope="per_key")
 
+    def once(self, name: str, make: Callable[[World], str]) -> str:
+        """What ``make`` makes, made when it is first asked for."""
+        if name not in self._made:
+            self._made[name] = make(self)
+        return self._made[name]
+
+    @cached_property
+    def _made(self) -> dict[str, str]:
+        return {}
+
     def tokens(self, bandit: str, count: int, **request: Any) -> list[str]:
         found: list[str] = []
         while len(found) < count:

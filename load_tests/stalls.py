@@ -36,7 +36,8 @@ from typing import Any, NamedTuple
 
 from app.measurement import report
 from examples.service import Server, temporary_service
-from load_tests.heavy_requests import KINDS, Request, World
+from load_tests.heavy_log_requests import ALL_KINDS
+from load_tests.heavy_requests import Request, World
 
 PROBE_EVERY_S = 0.02
 BEFORE_S, AFTER_S = 0.3, 0.5
@@ -62,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the names of all kinds, and end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions and every wait")
     parsed = parser.parse_args(arguments)
-    wanted = [kind for kind in KINDS if not (parsed.quick and kind.slow)]
+    wanted = [kind for kind in ALL_KINDS if not (parsed.quick and kind.slow)]
     wanted = [kind for kind in wanted if re.search(parsed.only, kind.name)]
     if parsed.list:
         print("\n".join(kind.name for kind in wanted))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import base64
+import asyncio
 from operator import methodcaller
 from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 from fastapi import Query, Response
 from pydantic import BaseModel, StringConstraints
 
 from app.api.fields import IDENTIFIER, Page, PageLimit
 from app.api.large_json import Whole
 from app.api.limits import MAX_STATE_BYTES
+from app.api.long_base64 import decoded, encoded
 from app.api.services import BanditsDep, ChoosingDep, ForgettingDep, LearnerCopiesDep, LearnersDep
-from app.api.strict_json import StrictModel, json_router, reply, reply_with
+from app.api.strict_json import Encoded, StrictModel, json_router, reply, reply_with
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed_theta, observed_weights
@@ -96,11 +98,8 @@ async def list_learners(
 ) -> Response:
     """The learners that have rewards; a page of large ones has fewer than ``limit``."""
     found, following = await copies.page(await bandits.get(bandit), cursor, limit)
-    return await reply_with(
-        "items",
-        (_copy(key, state, whole=include is not None) for key, state in found),
-        next=following,
-    )
+    items = [_copy(key, state) if include is None else await _whole(key, state) for key, state in found]
+    return await reply_with("items", items, next=following)
 
 
 @router.put("/{bandit}/learners/{key}", response_model=LearnerCopyView)
@@ -110,11 +109,11 @@ async def put_learner(
     """Give a learner without rewards the state of another one: 201, or 200 when it has it already."""
     owner = await bandits.get(bandit)
     try:
-        data = base64.b64decode(body.state, validate=True)
+        data = await decoded(body.state)
     except ValueError:
         raise Invalid("must be base64", loc=("body", "state")) from None
     made = await copies.give(owner, owner.learner_named(key), data)
-    return reply(_copy(key, bytes_to_state(data), whole=False), 201 if made else 200)
+    return reply(_copy(key, bytes_to_state(data)), 201 if made else 200)
 
 
 @router.get("/{bandit}/learners/{key}", response_model=LearnerView)
@@ -161,13 +160,20 @@ async def forget(bandit: str, key: LearnerKey, bandits: BanditsDep, forgetting: 
     return Response(status_code=204)
 
 
-def _copy(key: str, state: LearnerState, *, whole: bool) -> dict[str, object]:
-    shown: dict[str, object] = {
+def _copy(key: str, state: LearnerState) -> dict[str, object]:
+    """A ``LearnerCopyView`` without its state."""
+    return {
         "key": key,
         "version": state.version,
         "observations": state.sums.observations,
+        "state": None,
     }
-    return {**shown, "state": base64.b64encode(state_to_bytes(state)).decode() if whole else None}
+
+
+async def _whole(key: str, state: LearnerState) -> Encoded:
+    """A ``LearnerCopyView`` with its state."""
+    head = msgspec.json.encode(_copy(key, state)).removesuffix(b"null}")
+    return Encoded([head + b'"', *await encoded(await asyncio.to_thread(state_to_bytes, state)), b'"}'])
 
 
 def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:

@@ -91,25 +91,40 @@ class JsonResponse(Response):
         await send({"type": "http.response.body", "body": self.body})
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An item of a list that is JSON already, in pieces."""
+
+    pieces: Sequence[bytes]
+
+
 async def reply_with(name: str, items: Iterable[Any], **others: Any) -> Response:
     """A JSON response of a list that may be long, under its name, and ``others``.
 
     The list is encoded, and sent, a piece at a time: other requests are answered meanwhile. Items may be
     made on the way.
     """
-    if isinstance(items, Sequence) and len(items) <= FEW:
+    if isinstance(items, Sequence) and len(items) <= FEW and not any(map(_is_encoded, items)):
         return reply({name: items, **others})
     pieces, piece, separator = list[bytes](), bytearray(b'{"' + name.encode() + b'":['), b""
     async for item in in_turns(items):
         piece += separator
-        piece += _encode(item)
         separator = b","
+        if isinstance(item, Encoded):
+            pieces += (bytes(piece), *item.pieces)
+            piece.clear()
+            continue
+        piece += _encode(item)
         if len(piece) > SENT_AT_ONCE:
             pieces.append(bytes(piece))
             piece.clear()
     rest = _encode(others)[1:]
     piece += b"]" + (b"," if others else b"") + rest
     return _InPieces([*pieces, bytes(piece)])
+
+
+def _is_encoded(item: Any) -> bool:
+    return isinstance(item, Encoded)
 
 
 class _InPieces(Response):

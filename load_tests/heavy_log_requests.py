@@ -1,0 +1,134 @@
+"""The heaviest requests about what a bandit has done: its log, its report, evaluations and learners.
+
+As in ``heavy_requests``; ``ALL_KINDS`` are those of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.api import limits
+from load_tests.heavy_requests import KINDS, LARGE_DIMS, MB, Request, World, as_json, kind, post
+
+LONG_ROWS, REWARDED = 6_000, 20_000
+LOGGED: Mapping[str, Any] = {"log": {}, "reward": {"min": 0, "max": 1}}
+
+
+def logged(world: World) -> str:
+    """A bandit with rows of 100 arms each, 20,000 rewarded rows of one, and two groups."""
+    return world.once("logged", _logged)
+
+
+def _logged(world: World) -> str:
+    name = world.bandit(
+        "logged", world.many, policy="softmax", temperature=1.0, holdout={"share": 0.2}, **LOGGED
+    )
+    world.tokens(name, LONG_ROWS, k=100)
+    reward(world, world.tokens(name, REWARDED))
+    return name
+
+
+def keyed(world: World) -> str:
+    """A bandit with a row and a reward for each of 3,000 keys."""
+    return world.once("logged-keyed", _keyed)
+
+
+def _keyed(world: World) -> str:
+    name = world.bandit(
+        "logged-keyed", world.many, policy="softmax", temperature=1.0, scope="per_key", **LOGGED
+    )
+    reward(world, [world.tokens(name, 1, key=f"u{number}")[0] for number in range(3_000)])
+    return name
+
+
+def reward(world: World, tokens: list[str]) -> None:
+    """A reward for each, applied when this returns."""
+    for first in range(0, len(tokens), limits.MAX_BATCH):
+        some: list[Any] = [
+            {"decision": token, "value": 0.5} for token in tokens[first : first + limits.MAX_BATCH]
+        ]
+        world.client.reward_batch(some, wait=True)
+
+
+@kind("log: 1,000 rows of 100 arms")
+def _(world: World) -> Request:
+    return Request("GET", f"/v1/bandits/{logged(world)}/log?limit=1000")
+
+
+@kind("log: exported as NDJSON")
+def _(world: World) -> Request:
+    return Request("GET", f"/v1/bandits/{logged(world)}/log/export")
+
+
+@kind("log: exported as Parquet")
+def _(world: World) -> Request:
+    return Request("GET", f"/v1/bandits/{logged(world)}/log/export?format=parquet")
+
+
+@kind("log: a decision of 100 arms explained")
+def _(world: World) -> Request:
+    (token,) = world.tokens(logged(world), 1, k=100)
+    return Request("GET", f"/v1/bandits/{logged(world)}/log/{token}")
+
+
+@kind("report: the shortest buckets")
+def _(world: World) -> Request:
+    return Request("GET", f"/v1/bandits/{logged(world)}/report?bucket_s=60")
+
+
+@kind("evaluation: softmax")
+def _(world: World) -> Request:
+    return evaluation(logged(world), {"temperature": 0.3})
+
+
+@kind("evaluation: igw")
+def _(world: World) -> Request:
+    return evaluation(logged(world), {"policy": "igw"})
+
+
+@kind("evaluation: sub_ts")
+def _(world: World) -> Request:
+    return evaluation(logged(world), {"policy": "sub_ts"})
+
+
+@kind("evaluation: softmax, 3,000 learners")
+def _(world: World) -> Request:
+    return evaluation(keyed(world), {"temperature": 0.3})
+
+
+def evaluation(bandit: str, policy: Mapping[str, Any]) -> Request:
+    """By all estimators."""
+    return post(f"/v1/bandits/{bandit}/evaluations", {"policy": policy})
+
+
+@kind("learners: 1,000 whole states")
+def _(world: World) -> Request:
+    return Request("GET", f"/v1/bandits/{keyed(world)}/learners?include=state&limit=1000")
+
+
+@kind("learners: the largest state")
+def _(world: World) -> Request:
+    return Request("GET", f"/v1/bandits/{world.large_global}/learners?include=state")
+
+
+@kind("learners: the largest state is given")
+def _(world: World) -> Request:
+    (learner,) = world.client.learners(world.large_global, include="state")
+    target = world.bandit(world.new("taking"), world.large_catalogue(dim_of(world)))
+    body = {"state": learner.state}
+    return Request("PUT", f"/v1/bandits/{target}/learners/{learner.key}", as_json(body))
+
+
+def dim_of(world: World) -> int:
+    """The dimension of the largest bandit."""
+    return next(dim for dim in LARGE_DIMS if world.large_global.endswith(f"-{dim}"))
+
+
+@kind("learners: 20 MB of a state that is none")
+def _(world: World) -> Request:
+    target = world.bandit(world.new("taking"), world.many)
+    return Request("PUT", f"/v1/bandits/{target}/learners/_global", as_json({"state": "A" * 20 * MB}))
+
+
+ALL_KINDS = tuple(KINDS)
