@@ -40,6 +40,21 @@ def draw(posterior: Posterior, *, exploration: float, rng: np.random.Generator) 
     return noise
 
 
+def draws(posterior: Posterior, count: int, *, exploration: float, rng: np.random.Generator) -> Matrix:
+    """Return many draws of theta~: those of ``draw`` one after the other, but for rounding.
+
+    Shapes: -> (count, d). Cost: r normal draws and d r multiply-adds for each, of a root (d, r).
+    Raises: InvalidParameter (exploration < 0, not finite).
+    """
+    if not 0.0 <= exploration < np.inf:
+        raise InvalidParameter("exploration must be >= 0", loc=("exploration",))
+    root = posterior.root
+    found: Matrix = rng.standard_normal((count, root.shape[1])) @ root.T
+    found *= exploration
+    found += posterior.theta
+    return found
+
+
 def choose(
     posterior: Posterior,
     features: Matrix,

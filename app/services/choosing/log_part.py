@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.services.choosing.ask import Ask, Selection
+from app.services.choosing.rules import NO_RULES
 from app.services.formats.logged import Asked, LogPart, asked_bytes
 
 if TYPE_CHECKING:
@@ -18,19 +19,9 @@ def log_part(
 ) -> LogPart:
     """All that the row needs besides the decision. Cost: some microseconds, and those of a large request."""
     found, moment = selection.found, selection.moment
-    numbers = np.ascontiguousarray(found.scores, "<f8").tobytes()
+    numbers = np.asarray(found.scores, "<f8").tobytes()
     if selection.propensities is not None:
         numbers += np.array(selection.propensities, "<f8").tobytes()
-    pins = request.rules.pins
-    asked = Asked(
-        request.k,
-        list(request.exclude),
-        request.event_id,
-        None if request.arms is None else list(request.arms),
-        None if request.wanted is None else dict(request.wanted.document),
-        [(pin.arm, pin.place) for pin in pins],
-        [(limit.field, limit.count) for limit in request.rules.at_most],
-    )
     return LogPart(
         ask.bandit.record.policy,
         moment.learner_version,
@@ -41,7 +32,25 @@ def log_part(
         None if ask.wanted is None else moment.view.size,
         group,
         _pinned_places(ask, selection),
-        asked_bytes(asked),
+        _asked(request),
+    )
+
+
+def _asked(request: ChooseRequest) -> bytes | None:
+    arms, wanted, rules = request.arms, request.wanted, request.rules
+    is_plain = request.k == 1 and not request.exclude and request.event_id is None
+    if is_plain and arms is None and wanted is None and rules is NO_RULES:
+        return None  # as ``asked_bytes`` finds too, of most requests
+    return asked_bytes(
+        Asked(
+            request.k,
+            list(request.exclude),
+            request.event_id,
+            None if arms is None else list(arms),
+            None if wanted is None else dict(wanted.document),
+            [(pin.arm, pin.place) for pin in rules.pins],
+            [(limit.field, limit.count) for limit in rules.at_most],
+        )
     )
 
 

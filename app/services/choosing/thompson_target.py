@@ -1,8 +1,9 @@
 """Thompson sampling as a target: how often its draws of theta give the same list.
 
 Without exploration nothing is drawn, and it is exact. Else a situation takes ``DRAWS`` searches of the index,
-from a seed that follows from the situation alone. ``solver`` and ``shortlist`` of the bandit are not asked:
-what an index would miss is neglected. So is a warm-up.
+from a seed that follows from the situation alone; where there are few arms, one comparison of all of them.
+``solver`` and ``shortlist`` of the bandit are not asked: what an index would miss is neglected. So is a
+warm-up.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from app.algorithms.evaluation import simulated_target as algorithm
 from app.algorithms.evaluation.logged import MAX_PLACES
-from app.algorithms.linear import sub_ts
+from app.algorithms.linear.linear_ts import draws
 from app.algorithms.types import Matrix, MipsSolver, Rows
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.adaptive_solver import ExactSolver
@@ -26,6 +27,9 @@ from app.services.choosing.target import Lists, Pool, Situations, Targets, Weigh
 DRAWS = 1_000
 NO_ARM = -2  # differs from every row, and from -1: no arm of the pool
 TOGETHER = 2_000_000  # arms in the draws of decisions that are weighed at once
+SCANNED = 2_000_000  # numbers of the features that are compared with many draws at once, faster than an index
+FEW_PLACES = 10  # are found one after the other: faster than by a partition
+SCORES = 500_000  # of draws that are compared at once
 
 Known = tuple[Rows, Matrix]
 
@@ -49,24 +53,39 @@ class ThompsonTarget:
         return [self._drawn(situations, place, check) for place in range(len(situations))]
 
     def _drawn(self, situations: Situations, place: int, check: Callable[[], None]) -> Known:
-        posterior = situations.posterior(place)
+        posterior, exclude = situations.posterior(place), situations.exclude[place]
         rng = np.random.default_rng(zlib.crc32(repr(situations.names[place]).encode()))
-        rows = np.full((self.draws, self.k), NO_ARM, dtype=np.int64)
-        for number in range(self.draws):
-            check()
-            found = sub_ts.choose(
-                posterior,
-                self.solver,
-                k=self.k,
-                exploration=self.exploration,
-                rng=rng,
-                exclude=situations.exclude[place],
-            )
-            rows[number, : len(found.rows)] = found.rows
+        queries = draws(posterior, self.draws, exploration=self.exploration, rng=rng)
+        is_small = self.view.size * self.view.view.dim <= SCANNED
+        rows = (self._scanned if is_small else self._searched)(queries, exclude, check)
         distinct, places = np.unique(rows, return_inverse=True)
         features = self.view.plain.features_of(np.maximum(distinct, 0))
         scores = np.where(distinct >= 0, features @ situations.queries[place], 0.0)
         return rows, scores[places].reshape(rows.shape)
+
+    def _searched(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
+        """The best arms for each query, as the policy searches them. Shapes: (draws, d') -> (draws, k)."""
+        rows = np.full((len(queries), self.k), NO_ARM, dtype=np.int64)
+        for place, query in enumerate(queries):
+            check()
+            found = self.solver.search(query, self.k, exclude)
+            rows[place, : len(found.rows)] = found.rows
+        return rows
+
+    def _scanned(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
+        """The best arms for each query, all compared. Shapes: (draws, d') -> (draws, k)."""
+        rows = np.full((len(queries), self.k), NO_ARM, dtype=np.int64)
+        arms = np.sort(self.view.eligible(exclude))
+        count = min(self.k, len(arms))
+        if not count:
+            return rows
+        features = self.view.features_of(arms)
+        step = max(1, SCORES // len(arms))
+        for start in range(0, len(queries), step):
+            check()
+            part = slice(start, start + step)
+            rows[part, :count] = arms[_best(queries[part] @ features.T, count)]
+        return rows
 
     def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:  # noqa: ARG002
         places = lists.rows.shape[1]
@@ -81,6 +100,23 @@ class ThompsonTarget:
                 rows, scores, which, lists.rows[part]
             )
         return found
+
+
+def _best(scores: Matrix, count: int) -> Rows:
+    """Places of the largest scores of each row, the largest first; scores are overwritten.
+
+    Shapes: (n, K) -> (n, count). Cost: n K, at most ``FEW_PLACES`` times.
+    """
+    if count > FEW_PLACES:
+        some = np.argpartition(-scores, count - 1, axis=1)[:, :count]
+        order = np.argsort(-np.take_along_axis(scores, some, axis=1), axis=1)
+        best: Rows = np.take_along_axis(some, order, axis=1)
+        return best
+    found = np.empty((len(scores), count), dtype=np.int64)
+    for place in range(count):
+        found[:, place] = scores.argmax(axis=1)
+        scores[np.arange(len(scores)), found[:, place]] = -np.inf
+    return found
 
 
 def _targets(solver_of: Callable[[LearnerView], MipsSolver]) -> Targets:

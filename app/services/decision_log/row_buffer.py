@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Literal
 
 from app.errors import Unavailable
@@ -20,7 +21,7 @@ from app.storage.protocol import DecisionRows, RowWrite
 
 log = logging.getLogger("shortlist.decision_log")
 
-REST_S = 0.2
+REST_S = 0.5
 RETRY_S = 0.5
 LAST_TRY_S = 2.0
 TOGETHER = 200  # rows in one call: the store does nothing else for a millisecond or two
@@ -74,7 +75,7 @@ class RowBuffer:
 
     async def flush(self) -> None:
         """Write all that was added before this call. Raises Unavailable; what is not written stays."""
-        rows, self._rows = self._rows, []
+        rows, self._rows = sorted(self._rows, key=self._partition), []  # a call costs more than a row in it
         self._some.clear()
         written = 0
         try:
@@ -98,10 +99,10 @@ class RowBuffer:
             log.warning("%d rows of the decision log are dropped: the store does not answer", len(self._rows))
             self._reported("dropped", len(self._rows))
 
+    def _partition(self, row: RowWrite) -> int:
+        return row.decision.learner.partition(self._store.partitions)
+
     def _calls(self, rows: Sequence[RowWrite]) -> Iterator[Awaitable[None]]:
-        """A call for each partition."""
-        by_partition: dict[int, list[RowWrite]] = {}
-        for row in rows:
-            partition = row.decision.learner.partition(self._store.partitions)
-            by_partition.setdefault(partition, []).append(row)
-        return (self._store.write_rows(partition, theirs) for partition, theirs in by_partition.items())
+        """A call for each partition, of rows in the order of their partitions."""
+        for partition, theirs in groupby(rows, key=self._partition):
+            yield self._store.write_rows(partition, list(theirs))

@@ -16,12 +16,18 @@ local function learner_bytes(rows)
   return LEARNER + rounded_up(#rows)
 end
 
+-- Of each bandit that this call has asked about: the ms before which rows were dropped; math.huge: it is deleted.
+local kept_from = {}
+
 -- Whether a row is to be kept: its bandit is not deleted, and rows as old were not dropped.
 local function is_kept(deleted, logs, bandit, field)
-  if redis.call('ZSCORE', deleted, bandit) then
-    return false
+  local from = kept_from[bandit]
+  if not from then
+    local is_deleted = redis.call('ZSCORE', deleted, bandit)
+    from = is_deleted and math.huge or tonumber(redis.call('HGET', logs, bandit .. ':from') or '0')
+    kept_from[bandit] = from
   end
-  return tonumber(string.sub(field, 1, 13)) >= tonumber(redis.call('HGET', logs, bandit .. ':from') or '0')
+  return tonumber(string.sub(field, 1, 13)) >= from
 end
 
 -- Keep a row unless it is there.

@@ -4,7 +4,7 @@
 -- Result 1
 -- Effect in one step: every row is kept that is not there, whose learner was not forgotten after its decision, and
 --        whose bandit is not deleted and has not dropped rows as old. Repeated, it changes nothing.
-local is_refused, place = refusals(KEYS[1]), 2
+local is_refused, place, noted = refusals(KEYS[1]), 2, {}
 for i = 1, tonumber(ARGV[1]) do
   local rows, times, forgotten = unpack(KEYS, 2 + 3 * i, 4 + 3 * i)
   local bandit, learner, keep_ms, many = unpack(ARGV, place, place + 3)
@@ -17,7 +17,10 @@ for i = 1, tonumber(ARGV[1]) do
       and not is_refused(math.huge, known)
       and not is_forgotten(forgotten, '', known)
     then
-      redis.call('HSETNX', KEYS[3], bandit, keep_ms)
+      if not noted[bandit] then
+        redis.call('HSETNX', KEYS[3], bandit, keep_ms)
+        noted[bandit] = true
+      end
       keep_row(rows, times, field, learner, known, record)
     end
   end

@@ -107,3 +107,13 @@ def test_bad_shapes_and_k_are_named():
         linear_ts.choose(some_posterior(2), np.ones((3, 3)), k=1, exploration=1.0, rng=rng)
     with pytest.raises(InvalidParameter, match="k"):
         linear_ts.choose(some_posterior(2), np.ones((3, 2)), k=0, exploration=1.0, rng=rng)
+
+
+def test_many_draws_are_those_of_one_after_the_other():
+    posterior = some_posterior(5)
+    one, many = np.random.default_rng(4), np.random.default_rng(4)
+    each = [linear_ts.draw(posterior, exploration=0.7, rng=one) for _ in range(20)]
+    together = linear_ts.draws(posterior, 20, exploration=0.7, rng=many)
+    np.testing.assert_allclose(together, each, rtol=1e-12, atol=1e-12)
+    with pytest.raises(InvalidParameter):
+        linear_ts.draws(posterior, 2, exploration=-1.0, rng=many)

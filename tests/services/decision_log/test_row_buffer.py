@@ -59,11 +59,12 @@ async def test_rows_are_written_together_by_partition():
         buffer.add(row(n))
     await buffer.flush()
     assert store.written == Counter(str(n) for n in range(450))
-    assert len(store.calls) == 3 * 4
+    assert len(store.calls) <= 4 + 450 // row_buffer.TOGETHER, "in the order of their partitions"
     assert max(len(names) for _, names in store.calls) <= row_buffer.TOGETHER
     assert reported == {"written": 450}
+    store.calls.clear()
     await buffer.flush()
-    assert len(store.calls) == 12
+    assert not store.calls
 
 
 async def test_what_has_no_room_is_dropped_and_counted_and_there_is_room_again():
