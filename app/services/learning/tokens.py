@@ -96,7 +96,8 @@ def decision_of(raw: bytes) -> Decision:
 
 def new_decision_id() -> str:
     """96 random bits as 16 characters: unique, not a secret."""
-    return text_of(random.getrandbits(96).to_bytes(12, "big"))
+    raw = random.getrandbits(96).to_bytes(12, "big")
+    return binascii.b2a_base64(raw, newline=False).translate(_TO_URLS).decode("ascii")
 
 
 class TokenSigner:
