@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from app.algorithms import checks
 from app.algorithms.slates.certified_bounds import upper_bound
-from app.algorithms.slates.matroids import Matroid, UniformMatroid, spanning, unseen
+from app.algorithms.slates.matroids import Matroid, PartitionMatroid, UniformMatroid, spanning, unseen
 from app.algorithms.types import Matrix, Rows, Vector
 from app.errors import InvalidParameter
 
@@ -236,17 +236,23 @@ def _uniform(n: int, k: int, seed: int, pulls: Rows) -> Rows:
 
 def _greedy(matroid: Matroid, seed: int, pulls: Rows) -> Rows:
     """Return the slates of pulls: d that span all, then the best one for random weights each."""
-    start = shuffles(seed, np.zeros(1, dtype=np.int64), matroid.n)[0]
-    first = spanning(matroid, tuple(matroid.best(-start.astype(np.float64)).tolist())).slates
+    start = _bases(matroid, shuffles(seed, np.zeros(1, dtype=np.int64), matroid.n))[0]
+    first = spanning(matroid, tuple(start.tolist())).slates
     found = np.empty((len(pulls), matroid.k), dtype=np.int64)
     early = pulls < len(first)
     found[early] = first[pulls[early]]
     late = np.flatnonzero(~early)
     for places in np.split(late, np.arange(_CHUNK, len(late), _CHUNK)):
-        orders = shuffles(seed, pulls[places] - len(first) + 1, matroid.n)
-        for place, order in zip(places.tolist(), orders, strict=True):
-            found[place] = matroid.best(-order.astype(np.float64))
+        found[places] = _bases(matroid, shuffles(seed, pulls[places] - len(first) + 1, matroid.n))
     return found
+
+
+def _bases(matroid: Matroid, orders: Rows) -> Rows:
+    """Return the best slate for each order of the arms, best first. Shapes: (m, n) -> (m, k)."""
+    if isinstance(matroid, PartitionMatroid):  # a call of the oracle each would take four times as long
+        return matroid.greedy(orders)
+    weights = -np.argsort(orders, axis=1).astype(np.float64)
+    return np.array([matroid.best(row) for row in weights], dtype=np.int64).reshape(-1, matroid.k)
 
 
 def _periodic(design: Design, seed: int, pulls: Rows) -> Rows:

@@ -96,15 +96,27 @@ class PartitionMatroid:
     def _limits(self) -> NDArray[np.int64]:
         return np.array(self.limits, dtype=np.int64)
 
+    @cached_property
+    def _kept(self) -> NDArray[np.bool_]:
+        """Of arms that are sorted by group, which are among the first ``limit`` of theirs. Shape (n,)."""
+        groups = np.sort(self._groups)
+        place = np.arange(self.n) - np.searchsorted(groups, groups)
+        return np.asarray(place < self._limits[groups])
+
     def best(self, weights: Vector) -> Rows:
-        """The greedy algorithm: by falling weight, each arm whose group is not full. Cost: O(n log n)."""
-        order = np.argsort(-weights, kind="stable")
-        groups = self._groups[order]
-        together = np.argsort(groups, kind="stable")  # group by group, the heaviest arm of each first
-        firsts = np.searchsorted(groups[together], np.arange(len(self.limits)))
-        place = np.empty(self.n, dtype=np.int64)
-        place[together] = np.arange(self.n) - firsts[groups[together]]
-        return np.sort(order[place < self._limits[groups]][: self.k])
+        """The greedy algorithm. Cost: O(n log n)."""
+        best: Rows = self.greedy(np.argsort(-weights, kind="stable")[np.newaxis])[0]
+        return best
+
+    def greedy(self, orders: Rows) -> Rows:
+        """Return the base that takes, in each order of the arms, every arm whose group is not yet full.
+
+        Shapes: (m, n) -> (m, k), ascending. Cost: O(m n log n).
+        """
+        groups = self._groups.astype(np.uint16 if len(self.limits) < 2**16 else np.int64)
+        together = np.argsort(groups[orders], axis=1, kind="stable")  # places, group by group
+        first = np.sort(together[:, self._kept], axis=1)[:, : self.k]
+        return np.sort(np.take_along_axis(orders, first, axis=1), axis=1)
 
     def has(self, sets: Mask) -> Mask:
         """Cost: O(m n), and O(m) numbers for each group."""
