@@ -49,6 +49,10 @@ EXPORTS = {"catalogue": "export_catalogue", "learners": "export_learners", "log"
 REPRODUCTIONS: dict[str, tuple[str, str]] = {
     "slates-crowdsourcing": ("app.experiments.slate_crowdsourcing", "SAQM, SA-FOA, ICB: Table 2"),
     "slates-figures": ("app.experiments.slate_figures", "SAQM, SA-FOA, ICB, Exhaustive: Figures 1 to 3"),
+    "slates-bounds": (
+        "app.experiments.slate_bounds",
+        "SAQM, ICB: allocations; Theorem 3, Corollary 1, Lemma 3",
+    ),
     "table1": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: 5,000 and 100,000 arms"),
     "table1-million": ("app.experiments.sublinear_tables", "Sub-TS: 1,000,000 arms"),
     "table2": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: the length of the shortlist"),

@@ -18,6 +18,7 @@ import numpy as np
 from app.algorithms.slates import ask_tell, exhaustive, icb, sa_foa, saqm
 from app.algorithms.slates.allocation import Allocation
 from app.algorithms.slates.campaign_state import Method, State
+from app.algorithms.slates.matroids import PartitionMatroid
 from app.algorithms.slates.widths import Bound
 from app.algorithms.types import Matrix, Vector
 
@@ -61,6 +62,24 @@ def normal(noise_std: float, rng: np.random.Generator) -> Draw:
     return draw
 
 
+def begin(
+    method: Method,
+    n: int,
+    k: int,
+    *,
+    noise_std: float,
+    seed: int,
+    bound: Bound = "certified",
+    allocation: Allocation = "uniform",
+    matroid: PartitionMatroid | None = None,
+) -> State:
+    """A campaign before any pull."""
+    return STARTS[method](
+        n=n, k=k, epsilon=EPSILON, delta=DELTA, noise_std=noise_std, reach=None, allocation=allocation,
+        bound=bound, seed=seed, matroid=matroid,
+    )  # fmt: skip
+
+
 def play(
     method: Method,
     theta: Vector,
@@ -72,12 +91,19 @@ def play(
     bound: Bound = "certified",
     allocation: Allocation = "uniform",
     most: int = MOST,
+    matroid: PartitionMatroid | None = None,
 ) -> Played:
     """Run a campaign to its end; only the algorithm is timed. After ``most`` results it is given up."""
-    state = STARTS[method](
-        n=len(theta), k=k, epsilon=EPSILON, delta=DELTA, noise_std=noise_std, reach=None,
-        allocation=allocation, bound=bound, seed=seed, matroid=None,
-    )  # fmt: skip
+    state = begin(
+        method,
+        len(theta),
+        k,
+        noise_std=noise_std,
+        seed=seed,
+        bound=bound,
+        allocation=allocation,
+        matroid=matroid,
+    )
     seconds = 0.0
     while not state.done and state.observed < most:
         started = time.perf_counter()
@@ -90,7 +116,8 @@ def play(
         seconds += time.perf_counter() - started
     if state.report is None or not state.done:
         return Played(None, 0.0, seconds)
-    lost = float(np.sort(theta)[-k:].sum() - theta[state.report.best].sum())
+    best = state.settings.slates.best(theta)
+    lost = float(theta[best].sum() - theta[state.report.best].sum())
     return Played(state.report.observed, lost, seconds)
 
 

@@ -8,8 +8,9 @@ import math
 import numpy as np
 import pytest
 
+from app.algorithms.slates.matroids import PartitionMatroid
 from app.bench import slates as bench
-from app.experiments import line_chart, slate_crowdsourcing, slate_figures, slate_instances
+from app.experiments import line_chart, slate_bounds, slate_crowdsourcing, slate_figures, slate_instances
 
 
 @pytest.mark.parametrize(("n", "k", "gap"), [(6, 2, 0.5), (5, 4, 0.1), (9, 3, 2.0)])
@@ -34,6 +35,26 @@ def test_a_campaign_is_given_up_beyond_most():
     played = slate_instances.play("icb", theta, 2, draw, noise_std=1.0, seed=1, most=100)
     assert played.samples is None or played.samples < 2_000
     assert slate_instances.mean_samples([played, slate_instances.Played(None, 0.0, 0.0)]) is None
+
+
+def test_the_bounds_and_allocations(monkeypatch):
+    monkeypatch.setattr(slate_bounds, "N", 6)
+    monkeypatch.setattr(slate_bounds, "K", 2)
+    monkeypatch.setattr(slate_bounds, "GAPS", (0.5, 1.0))
+    monkeypatch.setattr(slate_instances, "EPSILON", 2.0)
+    pairs = PartitionMatroid((0, 0, 1, 1, 2, 2), (1, 1, 1), 2)
+    promises = [(name, method, bound, rule and pairs) for name, method, bound, rule in slate_bounds.PROMISES]
+    monkeypatch.setattr(slate_bounds, "PROMISES", promises)
+    for row in slate_bounds.allocations(1):
+        assert min(row["uniform"], row["g"], row["xy"]) >= 12
+    rows = slate_bounds.promises(1, 2_000)
+    assert len(rows) == 2 * len(promises)
+    for row in rows:
+        assert row["later than its bound"] == 0
+        assert row["needed"] is None or row["needed"] <= row["bound"]
+        assert row["mean gap"] == pytest.approx(row["drawn gap"]) or "pair" in row["promise"]
+    needed = {(row["promise"], row["drawn gap"]): row["needed"] for row in rows}
+    assert needed["Lemma 3", 1.0] < needed["Theorem 3", 1.0]
 
 
 def test_the_figures_and_their_chart(monkeypatch, tmp_path, capsys):

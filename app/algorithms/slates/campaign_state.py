@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from app.algorithms import checks
 from app.algorithms.slates.allocation import Allocation, Design, design_of
-from app.algorithms.slates.matroids import Matroid, PartitionMatroid, UniformMatroid, checked, unseen
+from app.algorithms.slates.matroids import Matroid, PartitionMatroid, UniformMatroid, check
 from app.algorithms.slates.widths import Bound
 from app.algorithms.types import Matrix, Vector
 from app.errors import InvalidParameter
@@ -144,8 +144,8 @@ def begin(method: Method, **options: Unpack[Options]) -> State:
     _one_of("method", method, ("saqm", "sa_foa", "icb", "exhaustive"))
     _one_of("allocation", settings.allocation, ("uniform", "g", "xy"))
     _one_of("bound", settings.bound, ("certified", "paper"))
-    if settings.matroid is not None and unseen(checked(settings.matroid)).shape[1] == n - 1:
-        raise InvalidParameter("the rules leave one slate only: there is nothing to find out", loc=("rules",))
+    if settings.matroid is not None:
+        check(settings.matroid)
     return State(
         settings=settings,
         design=design_of(settings.allocation, settings.slates, settings.seed),

@@ -125,8 +125,11 @@ class PartitionMatroid:
         return np.asarray((sets @ members <= self._limits).all(axis=1))
 
 
-def checked(matroid: PartitionMatroid) -> PartitionMatroid:
-    """Return the matroid. Raises: InvalidParameter (limits below 1, or so low that no slate has k arms)."""
+def check(matroid: PartitionMatroid) -> None:
+    """Raise InvalidParameter for limits below 1, or so low that no slate has k arms.
+
+    Otherwise every arm is in some slate, and for k < n there are two slates at least.
+    """
     for limit in matroid.limits:
         checks.in_range("limits", limit, least=1)
     for group in matroid.groups:
@@ -134,7 +137,6 @@ def checked(matroid: PartitionMatroid) -> PartitionMatroid:
     if matroid.rank < matroid.k:
         text = f"the rules let at most {matroid.rank} of the arms into one slate, which is fewer than k"
         raise InvalidParameter(text, loc=("rules",))
-    return matroid
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,7 +203,7 @@ def lead(matroid: Matroid, weights: Vector, best: Rows) -> float:
 
     The second lacks some arm of the best. Shapes: (n,), (k,). Cost: k calls of the oracle.
     """
-    least = float(weights.min()) - matroid.n * (float(np.ptp(weights)) + 1.0)
+    least = float(weights.min()) - 1.0 - abs(float(weights.min()))  # taken last
     found = np.inf
     for arm in best.tolist():
         lowered = weights.copy()

@@ -47,11 +47,11 @@ def excess(fit: Fit, look: Look) -> Excess:
     """Return the test of one look."""
     n, k = len(fit.theta), len(fit.best)
     ahead = lead(fit.matroid, fit.theta, fit.best)
-    width = slate_width(look, n, k) * (fit.norm + _largest_norm(fit, look, k))
+    width = slate_width(look, n, k) * (fit.norm + largest_norm(fit, look, k))
     return Excess(width - ahead, ahead, width)
 
 
-def _largest_norm(fit: Fit, look: Look, k: int) -> float:
+def largest_norm(fit: Fit, look: Look, k: int) -> float:
     """An upper bound of max ||chi_M||_W."""
     if look.bound == "paper":
         slate = densest_k_subgraph(fit.W, k)

@@ -213,6 +213,29 @@ def test_identify_runs_icb_on_any_matroid(matroid):
     assert given_up.observed <= 100
 
 
+@pytest.mark.parametrize("epsilon", [0.3, 1.0])
+@pytest.mark.parametrize("name", ["two of each", "every group full"])
+def test_identify_ends_as_a_campaign_does(name, epsilon):
+    """At the same look, with the same excess: the looks are numbered, and it stops at epsilon."""
+    matroid, noise = MATROIDS[name], np.random.default_rng(3).standard_normal(10_000)
+    theta, told = np.linspace(0.0, 1.0, matroid.n), 0
+
+    def totals(rows):
+        nonlocal told
+        told += len(rows)
+        return theta[rows].sum(axis=1) + noise[told - len(rows) : told]
+
+    found = icb.identify(matroid, totals, epsilon=epsilon, delta=0.1, noise_std=1.0, seed=6)
+    state = start(
+        "icb", n=matroid.n, k=matroid.k, matroid=matroid, epsilon=epsilon, delta=0.1, noise_std=1.0, seed=6
+    )
+    state, pulls = ask_tell.ask(state, 10_000)
+    results = [(pull.number, float(theta[list(pull.slate)].sum() + noise[pull.number])) for pull in pulls]
+    report = ask_tell.tell(state, results).report
+    assert (found.observed, found.best.tolist()) == (report.observed, report.best.tolist())
+    assert found.excess == pytest.approx(report.excess)
+
+
 @pytest.mark.parametrize(
     ("option", "value"), [("epsilon", 0.0), ("delta", 1.0), ("noise_std", -1.0), ("noise_std", np.nan)]
 )
