@@ -20,7 +20,7 @@ from scipy.spatial import ConvexHull
 
 from app.algorithms import checks
 from app.algorithms.mips.columns import Given
-from app.algorithms.types import Matrix, Rows, Vector
+from app.algorithms.types import Matrix, Rows
 from app.errors import InvalidParameter
 
 # Beyond this the hull has too many faces to be found: about n^(m / 2).
@@ -37,8 +37,7 @@ def extreme_points(vectors: Given) -> Rows:
     checks.finite("vectors", vectors)
     if not len(vectors):
         raise InvalidParameter("vectors must hold at least one arm", loc=("vectors",))
-    spread, sizes = _within_their_flat(vectors)
-    places = spread * sizes
+    places = _within_their_flat(vectors)
     dimensions = places.shape[1]
     if dimensions == 0:
         return np.zeros(1, dtype=np.int64)
@@ -53,26 +52,25 @@ def extreme_points(vectors: Given) -> Rows:
 def surely_extreme(vectors: Given) -> Rows:
     """Return rows that are extreme for sure, in any dimension: each is the best arm for one of n queries.
 
-    The query of an arm is where it lies from the mean, once all directions are scaled to the same variance. A
-    hull is scaled with its arms, so no corner is lost or won by that.
+    The query of an arm is where it lies from the mean, once all directions are scaled to the same variance.
     Shapes: (n, d) -> (c,), c <= h. Cost: n^2 d products.
     Raises: InvalidShape, NonFinite.
     """
     checks.shape("vectors", vectors, (None, None))
     checks.finite("vectors", vectors)
-    spread, _ = _within_their_flat(vectors)
-    best = [int((spread @ query).argmax()) for query in spread]
+    places = _within_their_flat(vectors)
+    best = [int((places @ query).argmax()) for query in places]
     return np.unique(np.array(best, dtype=np.int64))
 
 
-def _within_their_flat(vectors: Given) -> tuple[Matrix, Vector]:
-    """Coordinates along the directions in which arms differ, of the same sum of squares, and their scales.
+def _within_their_flat(vectors: Given) -> Matrix:
+    """Coordinates along the directions in which the arms differ, each scaled to the same variance.
 
-    Shapes: (n, d) -> (n, m), (m,).
+    A hull is scaled with its arms, so no corner is lost or won. Shapes: (n, d) -> (n, m).
     """
     centred = vectors - vectors.mean(axis=0, dtype=np.float64)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     rounded_away = max(vectors.shape) * float(np.finfo(vectors.dtype).eps)
     scale = max(float(sizes.max(initial=0.0)), float(np.abs(vectors).max(initial=0.0)))
-    kept = sizes > rounded_away * scale
-    return left[:, kept], sizes[kept]
+    places: Matrix = left[:, sizes > rounded_away * scale]
+    return places

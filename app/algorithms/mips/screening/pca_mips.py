@@ -94,8 +94,8 @@ def principal_components(vectors: Given, last: Vector, count: int, rng: np.rando
     for _ in range(_STEPS if count else 0):
         basis = np.linalg.qr(basis)[0]
         scores = vectors @ basis[:-1].astype(vectors.dtype) + np.outer(last, basis[-1]) - mean @ basis
+        # The scores of a column sum to 0, so the mean need not be taken off the arms once more.
         basis = np.vstack((vectors.T @ scores.astype(vectors.dtype), last @ scores))
-        basis -= np.outer(mean, scores.sum(axis=0))
     components: Matrix = np.linalg.qr(basis)[0].T[:count]
     return components
 
