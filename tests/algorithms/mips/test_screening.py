@@ -80,6 +80,14 @@ def test_greedy_reads_little_of_the_lists():
         assert budget + 300 <= found.multiplications < 0.02 * vectors.size
 
 
+def test_greedy_goes_on_where_few_arms_have_most_of_the_large_products():
+    """25 long arms head every list, so that thirty candidates need more than the first lists."""
+    vectors, query = gaussian(2_000, 300, 1)
+    vectors[:25] *= 5.0
+    found = GreedyMips.build(vectors).candidates(query, 30)
+    assert found.multiplications < 0.1 * vectors.size
+
+
 def test_greedy_says_how_many_products_it_computed_when_it_gave_up_on_the_lists():
     """Where all products are alike no bound leaves few of them, so they are computed for all arms."""
     vectors = 1.0 + 1e-9 * gaussian(50, 20, 2)[0]
