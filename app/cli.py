@@ -75,6 +75,8 @@ REPRODUCTIONS: dict[str, tuple[str, str]] = {
         "racing samplers: errors and reads over the grid",
     ),
     "figure1e-sampling": ("app.experiments.sampling_widths", "racing samplers: how wide their bounds are"),
+    "figure2-sampling": ("app.experiments.sampling_arch", "racing samplers: the order of an ARCH model"),
+    "figure3-sampling": ("app.experiments.sampling_coreference", "racing samplers: who is who among authors"),
     "widths-without-replacement": ("app.experiments.widths", "the bounds that races can stand on"),
     "table1-sampling": ("app.experiments.sampling_table", "B_Normal beside Table 1 of the racing samplers"),
 }

@@ -9,7 +9,7 @@ from app.algorithms.sampling.factors import Factors, RandomOrder
 from app.algorithms.sampling.race import FactorSample, race
 from app.algorithms.sampling.racing_normal import normal_rules
 from app.bench import sampling as bench
-from app.experiments import sampling_widths
+from app.experiments import sampling_plot, sampling_table, sampling_widths
 from app.experiments.sampling_figure import Prefixes, PrefixSample, line, population, probabilities, race_all
 
 
@@ -65,6 +65,21 @@ def test_the_widths_of_racing_normal_are_the_narrowest_and_know_no_distribution(
     infinite = np.sqrt(first["T"] / last["T"])
     assert last["racing_normal"] / first["racing_normal"] < 0.75 * infinite
     assert last["lil_ucb safe"] / first["lil_ucb safe"] > infinite
+
+
+def test_figures_are_drawn_from_their_rows(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
+    noise = population("uniform", 3, 500)
+    rows = [line("uniform", 3, 500, key, count) for key, count in race_all(noise, 3, "test").items()]
+    entries = [sampling_table.row(0.1, share) for share in sampling_table.SHARES]
+    drawn = [
+        sampling_plot.draw(rows, 3, tmp_path / "1.png"),
+        sampling_plot.draw(rows, 3, tmp_path / "5.png", variance="marginal"),
+        sampling_widths.draw(list(sampling_widths.lines("uniform")), tmp_path / "1e.png"),
+        sampling_table.draw(entries, tmp_path / "4.png"),
+    ]
+    assert all(path.stat().st_size > 5_000 for path in drawn)
+    assert drawn[0].read_bytes() != drawn[1].read_bytes()
 
 
 def test_the_benchmark_measures_every_method(monkeypatch: pytest.MonkeyPatch):
