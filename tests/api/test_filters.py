@@ -150,6 +150,17 @@ async def test_pins_alone_fill_a_list_and_are_rewarded_like_any_arm(shared: Api)
     assert ids(short)[-1] == "a1"
 
 
+@pytest.mark.parametrize("policy", ["softmax", "igw", "sub_ts"])
+async def test_where_every_place_is_pinned_propensities_are_one(shared: Api, policy: str):
+    """Of policies that give propensities: the others give none."""
+    name = f"pinned-{policy}"
+    await build(shared, name, policy=policy)
+    pins = {"pin": [{"arm": f"a{place}", "place": place} for place in (1, 2)]}
+    found = (await shared.choose(name, k=2, rules=pins))["arms"]
+    expected = None if policy == "sub_ts" else 1.0
+    assert [arm.get("propensity") for arm in found] == [expected, expected]
+
+
 @pytest.mark.parametrize("limit", [None, 1])
 async def test_softmax_draws_among_the_eligible_as_its_propensities_say(shared: Api, limit: int | None):
     name = f"softmax-{limit}"

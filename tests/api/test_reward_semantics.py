@@ -60,7 +60,7 @@ async def test_a_late_reward_takes_the_place_of_the_default_exactly(world: Api):
     choice = await world.choose("b", k=3)
     token, arms = choice["decision"], [item["id"] for item in choice["arms"]]
     await world.reward({"decision": token, "arm": arms[0], "value": 0.3})
-    await due_now(world)
+    await world.due_now()
     learner = await learned(world, "b", 3)
     before = theta((arms[0], 0.3), (arms[1], -1.0), (arms[2], -1.0))
     np.testing.assert_allclose(learner["theta"], before, rtol=1e-8)
@@ -72,14 +72,6 @@ async def test_a_late_reward_takes_the_place_of_the_default_exactly(world: Api):
     assert learner["observations"] == 3
     X = np.array([ARMS[arm] for arm in arms])
     np.testing.assert_allclose(learner["precision"], np.eye(3) + X.T @ X, rtol=1e-12)
-
-
-async def due_now(api: Api) -> None:
-    """As if the waiting time of all logged decisions were over."""
-    for partition in range(16):
-        members = await api.store.zrange(redis_keys.due(partition), 0, -1)
-        for member in members:
-            await api.store.zadd(redis_keys.due(partition), {member: 1})
 
 
 async def test_rewards_that_add_up_replace_the_default_once(world: Api):
@@ -102,7 +94,7 @@ async def test_a_thousand_late_rewards_leave_the_estimate_of_timely_ones(world: 
         choice = await world.choose("late", seed=number)
         rewards.append({"decision": choice["decision"], "value": number * 1e-3})
         rows.append((choice["arms"][0]["id"], number * 1e-3))
-    await due_now(world)
+    await world.due_now()
     await learned(world, "late", 300)
     order = np.random.default_rng(3).permutation(300)
     await world.reward(*(rewards[i] for i in order))
@@ -144,7 +136,7 @@ async def test_of_two_workers_one_counts_the_default(world: Api):
     await world.bandit("b", "c", reward={"wait_s": 3_600})
     for number in range(20):
         await world.choose("b", seed=number)
-    await due_now(world)
+    await world.due_now()
     service, now_ms = world.app.service, time.time_ns() // 1_000_000
     sweepers = [chores.Chores(service.store, service.forgetting, wake=lambda n: None) for _ in range(4)]
     await asyncio.gather(*(sweeper.sweep(p, now_ms) for sweeper in sweepers for p in range(16)))
@@ -192,7 +184,7 @@ async def test_bounds_hold_for_defaults_and_rewards(world: Api):
     token = (await world.choose("b"))["decision"]
     answer = await world.ok("POST", "/v1/rewards", {"rewards": [{"decision": token, "value": 1.5}]}, 202)
     assert answer["rejected"] == [{"index": 0, "code": "out_of_range"}]
-    await due_now(world)
+    await world.due_now()
     await learned(world, "b", 1)
 
 
@@ -206,7 +198,7 @@ async def test_old_rewards_weigh_less_whatever_their_order(world: Api, monkeypat
         choice = await world.choose("b", seed=minute)
         decided.append((choice["decision"], choice["arms"][0]["id"], float(minute)))
         now["ns"] += 60 * 10**9
-    await due_now(world)
+    await world.due_now()
     await learned(world, "b", 5)
     for token, _, value in (decided[i] for i in (3, 0, 4, 2, 1)):
         await world.reward({"decision": token, "value": value})
@@ -321,7 +313,7 @@ async def test_what_is_logged_is_what_the_token_says(world: Api):
         for record in (await world.store.hgetall(redis_keys.decisions(partition))).values()
     ]
     assert [record.arms for record in records] == [[item["id"] for item in choice["arms"]]]
-    await due_now(world)
+    await world.due_now()
     learner = await learned(world, "b", 2)
     np.testing.assert_allclose(
         learner["theta"], theta(*((item["id"], 0.5) for item in choice["arms"])), rtol=1e-8
@@ -346,4 +338,4 @@ async def due_now_later(api: Api) -> None:
     """The process ends before anything is done about it."""
     for task in api.app.service._background:
         task.cancel()
-    await due_now(api)
+    await api.due_now()

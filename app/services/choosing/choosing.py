@@ -231,7 +231,9 @@ class Choosing:
         if ask.rules.pins:
             await self._check_pins(ask)
             if not ask.k:
-                select = baseline if group is None else named  # every place is taken
+                # Every place is taken. Whoever knows propensities says that they are 1.
+                is_known = request.arms is None and POLICIES[bandit.record.policy].propensities
+                select = named if is_known or group is not None else baseline
                 ask = replace(ask, arms=())
         selection = await select(self._tools, ask)
         if not len(selection.found.rows) and not ask.rules.pins and await self._sync.poll_for_news():

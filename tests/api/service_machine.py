@@ -1,0 +1,498 @@
+"""The whole service beside the model of it: rules that do the same to both, and compare every answer.
+
+All catalogues, bandits and learners are compared at the end of a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from api_client import running
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+from service_model import Arm, Bandit, Catalogue, Chooser, Decision, Json, Learner, completed, is_within
+from service_pools import (
+    ARMS,
+    BANDITS,
+    KEYS,
+    OBSERVATIONS,
+    PATCHES,
+    REQUESTS,
+    SOME_IDS,
+    TOLD,
+    WIDER_ARMS,
+    Observed,
+    Request,
+    Told,
+    is_possible,
+)
+from waiting import until
+
+from app.storage import redis_keys
+from workers import chores
+
+T = TypeVar("T")
+
+CATALOGUES = st.sampled_from("ccd")
+NAMES = st.sampled_from(["b0", "b1", "b2"])
+PLACES = st.integers(0, 5)  # of a bandit among those that there are
+MATCHES = st.sampled_from([None, None, "first", "last"])
+EVENTS = st.sampled_from([None, None, "e0", "e1"])
+
+
+class WholeService(RuleBasedStateMachine):
+    """The service, in one process over a real store, and the model."""
+
+    decisions = Bundle("decisions")
+
+    def __init__(self, store_url: str, folder: Path) -> None:
+        super().__init__()
+        self.catalogues: dict[str, Catalogue] = {}
+        self.bandits: dict[str, Bandit] = {}
+        self._place = (store_url, folder)
+        self._runner = asyncio.Runner()
+        self._opened = AsyncExitStack()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(chores, "EVERY_S", 0.01)
+        self.api = self._run(self._opened.enter_async_context(running(*self._place)))
+
+    def teardown(self) -> None:
+        try:
+            self.look()
+        finally:
+            self._run(self._opened.aclose())
+            self._runner.close()
+            self.patch.undo()
+
+    def _run(self, step: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(step)
+
+    def _call(self, method: str, path: str, json: Any = None, **options: Any) -> tuple[int, Json]:
+        """Status and body of the answer, and the code of one that is no success."""
+        answer = self._run(self.api.call(method, f"/v1/{path}", json, **options))
+        self.etag = answer.headers.get("etag")
+        return answer.status_code, answer.json() if answer.content else {}
+
+    def _expect(self, status: int, method: str, path: str, json: Any = None, **options: Any) -> Json:
+        found, body = self._call(method, path, json, **options)
+        assert found == status, body
+        return body
+
+    def _listed(self, path: str) -> list[Json]:
+        return self._run(self.api.listed(f"/v1/{path}"))
+
+    def _refused(
+        self, refusal: tuple[int, str], method: str, path: str, json: Any = None, **more: Any
+    ) -> None:
+        found, body = self._call(method, path, json, **more)
+        assert (found, body.get("code")) == refusal, body
+
+    def _nth(self, place: int) -> tuple[str, Bandit]:
+        return list(self.bandits.items())[place % len(self.bandits)]
+
+    @initialize(first=st.lists(ARMS, min_size=3, max_size=6), body=BANDITS.filter(is_possible))
+    def begin(self, first: list[Arm], body: Json) -> None:
+        for name, dim in (("c", 2), ("d", 3)):
+            self._expect(201, "PUT", f"catalogues/{name}", {"dim": dim})
+            self.catalogues[name] = Catalogue(dim)
+        self.upsert("c", first)
+        self.make_bandit("b0", "c", body, anew=False)
+
+    # Catalogues
+
+    @rule(name=CATALOGUES, dim=st.sampled_from([2, 3]))
+    def replace_catalogue(self, name: str, dim: int) -> None:
+        """Delete it, if no bandit uses it, and make it again."""
+        known, path = self.catalogues[name], f"catalogues/{name}"
+        if any(bandit.catalogue == name for bandit in self.bandits.values()):
+            self._refused((409, "conflict"), "DELETE", path)
+            if dim != known.dim:
+                self._refused((409, "conflict"), "PUT", path, {"dim": dim})
+            self._expect(200, "PUT", path, {"dim": known.dim})
+            return
+        self._expect(204, "DELETE", path)
+        self._refused((404, "not_found"), "DELETE", path)
+        self._refused((404, "not_found"), "POST", f"{path}/arms/delete", {"ids": ["a0"]})
+        self._expect(201, "PUT", path, {"dim": dim})
+        self.catalogues[name] = Catalogue(dim)
+
+    @rule(name=CATALOGUES, rows=st.lists(ARMS, min_size=1, max_size=4), other=WIDER_ARMS)
+    def upsert_or_refuse(self, name: str, rows: list[Arm], other: Arm) -> None:
+        """All or nothing: with one arm of another dimension among them."""
+        known = self.catalogues[name]
+        fitting = rows if known.dim == 2 else [replace(row, features=[*row.features, 0.5]) for row in rows]
+        body = {
+            "arms": [vars(fitting[0]), vars(replace(other, id="other", features=[1.0] * (5 - known.dim)))]
+        }
+        self._refused((422, "dimension_mismatch"), "PUT", f"catalogues/{name}/arms", body)
+        self.upsert(name, fitting)
+
+    def upsert(self, name: str, rows: list[Arm]) -> None:
+        known = self.catalogues[name]
+        unique = {arm.id: arm for arm in rows}
+        body = {"arms": [vars(arm) for arm in unique.values()]}
+        answer = self._expect(200, "PUT", f"catalogues/{name}/arms", body)
+        added = len(unique.keys() - known.arms.keys())
+        assert (answer["added"], answer["updated"]) == (added, len(unique) - added)
+        known.version += any(known.arms.get(arm.id) != arm for arm in unique.values())
+        assert answer["version"] == known.version
+        known.arms |= unique
+
+    @rule(name=CATALOGUES, ids=SOME_IDS)
+    def delete_arms(self, name: str, ids: list[str]) -> None:
+        known = self.catalogues[name]
+        answer = self._expect(200, "POST", f"catalogues/{name}/arms/delete", {"ids": ids})
+        missing = [arm for arm in ids if arm not in known.arms]
+        assert (answer["deleted"], answer["missing"]) == (len(ids) - len(missing), missing)
+        known.version += len(missing) < len(ids)
+        assert answer["version"] == known.version
+        for arm in ids:
+            known.arms.pop(arm, None)
+
+    # Bandits
+
+    @rule(name=NAMES, catalogue=CATALOGUES, body=BANDITS, anew=st.sampled_from([False, False, True]))
+    def make_bandit(self, name: str, catalogue: str, body: Json, anew: bool) -> None:
+        """``anew``: delete the one that there is."""
+        body = {**body, "catalogue": catalogue}
+        path, known = f"bandits/{name}", self.bandits.get(name)
+        if not is_possible(body):
+            self._refused((422, "invalid"), "PUT", path, body)
+            return
+        if anew and known is not None:
+            self._expect(204, "DELETE", path)
+            self._refused((404, "not_found"), "DELETE", path)
+            self._refused((404, "not_found"), "POST", f"{path}/choose", {})
+            known.deleted, known = True, None
+        if known is not None and completed(body) != known.config():
+            self._refused((409, "conflict"), "PUT", path, body)
+            return
+        shown = self._expect(201 if known is None else 200, "PUT", path, body)
+        if known is None:
+            known = Bandit(name, catalogue, self.catalogues[catalogue].dim, [body], [self.etag])
+            self.bandits[name] = known
+        self._shown(known, shown)
+
+    @rule(place=PLACES, patches=st.lists(PATCHES, min_size=1, max_size=3), if_match=MATCHES)
+    def change_bandit(self, place: int, patches: list[Json], if_match: str | None) -> None:
+        name, known = self._nth(place)
+        for patch in patches:
+            self._change(name, known, patch, if_match)
+
+    def _change(self, name: str, known: Bandit, patch: Json, if_match: str | None) -> None:
+        path = f"bandits/{name}"
+        tag = {"first": known.etags[0], "last": known.etags[-1]}.get(if_match or "")
+        headers = {} if tag is None else {"if-match": tag}
+        after = known.patched(patch)
+        if tag not in {None, known.etags[-1]}:
+            self._refused((412, "precondition_failed"), "PATCH", path, patch, headers=headers)
+        elif after.get("scope", "global") != known.scope:
+            self._refused((409, "not_changeable"), "PATCH", path, patch, headers=headers)
+        elif not is_possible(after):
+            self._refused((422, "invalid"), "PATCH", path, patch, headers=headers)
+        else:
+            shown = self._expect(200, "PATCH", path, patch, headers=headers)
+            if completed(after) != known.config():
+                assert self.etag not in known.etags
+                known.asked.append(after)
+                known.etags.append(self.etag)
+            self._shown(known, shown)
+
+    def _shown(self, known: Bandit, shown: Json) -> None:
+        assert {name: shown[name] for name in known.config()} == known.config()
+        assert shown["version"] == len(known.asked)
+        assert self.etag == known.etags[-1]
+
+    # Choices
+
+    def _request(self, bandit: Bandit, asked: Json, key: str, situation: Json) -> Json:
+        """A body that the bandit can take."""
+        return {**asked, **self._whose(bandit, key, situation)}
+
+    def _whose(self, bandit: Bandit, key: str, situation: Json) -> Json:
+        whose: Json = {"key": key} if bandit.scope == "per_key" else {}
+        return {**whose, "context": situation} if bandit.has_context else whose
+
+    @rule(
+        target=decisions,
+        place=PLACES,
+        asked=st.lists(REQUESTS, min_size=1, max_size=3),
+        event=EVENTS,
+        told=st.lists(TOLD, max_size=3),
+        waits=st.booleans(),
+    )
+    def choose(
+        self, place: int, asked: list[Request], event: str | None, told: list[Told], waits: bool
+    ) -> Any:
+        """One after the other, the first perhaps for an event; then reward some of them."""
+        name, bandit = self._nth(place)
+        bodies = [self._request(bandit, *each) for each in asked]
+        if event is not None:
+            bodies[0]["event_id"] = event
+        made = [self._chosen(bandit, f"bandits/{name}/choose", body) for body in bodies]
+        decisions = [decision for decision in made if decision is not None]
+        if decisions and told:
+            self.reward(list(zip(itertools.cycle(decisions), told)), waits)
+        return multiple(*decisions)
+
+    def _chosen(self, bandit: Bandit, path: str, body: Json) -> Decision | None:
+        """The decision, if this is a new one."""
+        claim = (body.get("key"), body.get("event_id", ""))
+        if claim in bandit.events:
+            assert self._expect(200, "POST", path, body) == bandit.events[claim]
+            return None
+        chooser = Chooser(bandit, self.catalogues[bandit.catalogue], body)
+        if (refusal := chooser.refusal()) is not None:
+            self._refused(refusal, "POST", path, body)
+            return None
+        answer = self._expect(200, "POST", path, body)
+        if "event_id" in body:
+            bandit.events[claim] = answer
+        return self._decided(chooser, answer)
+
+    @rule(target=decisions, place=PLACES, asked=st.lists(REQUESTS, min_size=1, max_size=4))
+    def choose_batch(self, place: int, asked: list[Request]) -> Any:
+        name, bandit = self._nth(place)
+        path, bodies = f"bandits/{name}/choose/batch", [self._request(bandit, *each) for each in asked]
+        choosers = [Chooser(bandit, self.catalogues[bandit.catalogue], body) for body in bodies]
+        refusals = [found for chooser in choosers if (found := chooser.refusal()) is not None]
+        if refusals:
+            self._refused(refusals[0], "POST", path, {"requests": bodies})
+            return multiple()
+        answer = self._expect(200, "POST", path, {"requests": bodies})
+        pairs = zip(choosers, answer["results"], strict=True)
+        return multiple(*(self._decided(chooser, each) for chooser, each in pairs))
+
+    def _decided(self, chooser: Chooser, answer: Json) -> Decision:
+        """The answer is one that may be given; the decision of it."""
+        bandit, catalogue, body = chooser.bandit, chooser.catalogue, chooser.request
+        config, version = bandit.config(), answer["learner_version"]
+        learner = bandit.learner(body.get("key"))
+        assert answer["policy"] == config["policy"]
+        assert answer["bandit_version"] == len(bandit.asked)
+        assert answer["catalogue_version"] == catalogue.version
+        assert answer["exact"]
+        assert answer.get("eligible") == (len(chooser.eligible()) if chooser.filters else None)
+        assert learner.applied <= version <= len(learner.lessons)
+        ids = [arm["id"] for arm in answer["arms"]]
+        pinned = [arm["id"] for arm in answer["arms"] if arm.get("pinned")]
+        chosen = [arm for arm in ids if arm not in pinned]
+        assert sorted(pinned) == sorted(chooser.pins.values())
+        assert chooser.with_pins(chosen) == ids
+        assert len(set(ids)) == len(ids)
+        scores = chooser.scores(version)
+        order = sorted(chooser.left(), key=lambda arm: -scores[arm])
+        assert len(chosen) == len(chooser.best(order))
+        assert chooser.best(chosen) == chosen, "the rules hold"
+        assert set(chosen) <= set(order)
+        if version in learner.unknown:
+            return self._kept(chooser, answer)
+        found = {arm["id"]: arm["score"] for arm in answer["arms"]}
+        if config["exploration"] == 0.0 or config["policy"] == "softmax":
+            np.testing.assert_allclose(list(found.values()), [scores[arm] for arm in ids], atol=1e-8)
+        if config["policy"] == "softmax":
+            self._drawn(chooser, scores, chosen, answer)
+        elif config["exploration"] == 0.0:
+            best = [scores[arm] for arm in chooser.best(order)]
+            np.testing.assert_allclose([scores[arm] for arm in chosen], best, atol=1e-8)
+        return self._kept(chooser, answer)
+
+    def _drawn(self, chooser: Chooser, scores: dict[str, float], chosen: list[str], answer: Json) -> None:
+        """Each arm has the probability that it says it had."""
+        said = {arm["id"]: arm["propensity"] for arm in answer["arms"]}
+        assert all(said[arm] == 1.0 for arm in chooser.pins.values())
+        for place, arm in enumerate(chosen):
+            left = chooser.allowed_after(chosen[:place])
+            mass = {each: np.exp(scores[each] / chooser.bandit.config()["temperature"]) for each in left}
+            np.testing.assert_allclose(said[arm], mass[arm] / sum(mass.values()), rtol=1e-8)
+
+    def _kept(self, chooser: Chooser, answer: Json) -> Decision:
+        body, catalogue = chooser.request, chooser.catalogue
+        lifted = {arm["id"]: catalogue.arms[arm["id"]].lifted(body.get("context")) for arm in answer["arms"]}
+        active = body.get("activate", True)
+        version = answer["bandit_version"]
+        decision = Decision(
+            answer["decision"], chooser.bandit, version, body.get("key"), lifted, active, deferred=not active
+        )
+        chooser.bandit.decisions.append(decision)
+        return decision
+
+    @rule(shown=st.lists(decisions, min_size=1, max_size=3))
+    def activate(self, shown: list[Decision]) -> None:
+        outcomes = [decision.activate() for decision in dict.fromkeys(shown)]
+        tokens = [decision.token for decision in dict.fromkeys(shown)]
+        answer = self._expect(200, "POST", "decisions/activate", {"decisions": [*tokens, "garbage"]})
+        self._same_receipt(answer, [*outcomes, "invalid_token"], "activated")
+
+    # Rewards
+
+    @rule(
+        rewarded=st.lists(st.tuples(decisions, TOLD), min_size=1, max_size=6),
+        waits=st.booleans(),
+        late=st.booleans(),
+    )
+    def reward_some(self, rewarded: list[tuple[Decision, Told]], waits: bool, late: bool) -> None:
+        if late:
+            self.time_passes()
+        self.reward(rewarded, waits)
+
+    def reward(self, rewarded: list[tuple[Decision, Told]], waits: bool) -> None:
+        items, outcomes, taught = [], list[str](), list[Learner]()
+        for decision, (value, place, reward_id) in rewarded:
+            arms = [*decision.arms, None, "nobody"]
+            arm = arms[place % len(arms)]
+            item = {"decision": decision.token, "value": value, "arm": arm, "reward_id": reward_id}
+            items.append({name: part for name, part in item.items() if part is not None})
+            outcomes.append(decision.reward(value, arm, reward_id))
+            taught.append(decision.bandit.learner(decision.key))
+        for token in (f"{rewarded[0][0].token}A", f"A{rewarded[0][0].token[1:]}"[:-1], "garbage"):
+            items.append({"decision": token, "value": 1.0})
+            outcomes.append("invalid_token")
+        self._taught("rewards", {"rewards": items}, outcomes, taught if waits else None)
+
+    @rule(place=PLACES, history=st.lists(OBSERVATIONS, min_size=1, max_size=4), waits=st.booleans())
+    def observe(self, place: int, history: list[Observed], waits: bool) -> None:
+        name, bandit = self._nth(place)
+        items, outcomes, taught, rule = [], list[str](), list[Learner](), bandit.config()["reward"]
+        arms = self.catalogues[bandit.catalogue].arms
+        for number, arm, value, key, situation in history:
+            whose = self._whose(bandit, key, situation)
+            items.append({"id": number, "arm": arm, "value": value, **whose})
+            claim = (whose.get("key"), number)
+            if not is_within(rule, value):
+                outcomes.append("out_of_range")
+            elif arm not in arms:
+                outcomes.append("unknown_arm")
+            elif claim in bandit.observed:
+                outcomes.append("duplicate")
+            else:
+                outcomes.append("accepted")
+                bandit.observed.add(claim)
+                features = arms[arm].lifted(whose.get("context"))
+                taught.append(bandit.learner(whose.get("key")))
+                taught[-1].teach(features, value, counts=True)
+        path = f"bandits/{name}/observations"
+        self._taught(path, {"observations": items}, outcomes, taught if waits else None)
+
+    def _taught(self, path: str, body: Json, outcomes: list[str], awaited: list[Learner] | None) -> None:
+        """``awaited``: the learners that have learned it when the answer comes; None: they may later."""
+        query = "" if awaited is None else "?wait=applied"
+        answer = self._expect(202 if awaited is None else 200, "POST", path + query, body)
+        self._same_receipt(answer, outcomes, "accepted")
+        for learner in awaited or ():
+            learner.applied = len(learner.lessons)
+
+    def _same_receipt(self, answer: Json, outcomes: list[str], done: str) -> None:
+        rejected = [
+            {"index": place, "code": code}
+            for place, code in enumerate(outcomes)
+            if code not in {done, "duplicate"}
+        ]
+        counts = {done: outcomes.count(done), "duplicate": outcomes.count("duplicate")}
+        assert answer == {**counts, "rejected": rejected}
+
+    @rule()
+    def time_passes(self) -> None:
+        """Every decision that waits has waited for long enough."""
+        self._run(self.api.due_now())
+        self._run(until(self._nothing_is_due, what="no decision is waited for"))
+        for bandit in self.bandits.values():
+            bandit.time_passes()
+        self._settle()
+
+    async def _nothing_is_due(self) -> bool:
+        return not any([await self.api.store.zcard(redis_keys.due(partition)) for partition in range(16)])
+
+    @rule(place=PLACES, key=st.sampled_from(KEYS))
+    def forget(self, place: int, key: str) -> None:
+        name, bandit = self._nth(place)
+        own = key if bandit.scope == "per_key" else None
+        self._expect(204, "DELETE", f"bandits/{name}/learners/{own or '_global'}")
+        bandit.forget(own)
+
+    # The process
+
+    @rule(really=st.sampled_from([False, False, True]))
+    def restart(self, really: bool) -> None:
+        """Not each time: it takes as long as a dozen other steps."""
+        if not really:
+            return
+        self._run(self._opened.aclose())
+        self._opened = AsyncExitStack()
+        self.api = self._run(self._opened.enter_async_context(running(*self._place, empty=False)))
+
+    def look(self) -> None:
+        """All that is stored and learned is what the model says, once rewards are applied."""
+        self._settle()
+        shown = {each["id"]: each for each in self._listed("catalogues")}
+        assert shown.keys() == self.catalogues.keys()
+        for name, catalogue in self.catalogues.items():
+            facts = (shown[name]["dim"], shown[name]["size"], shown[name]["version"])
+            assert facts == (catalogue.dim, len(catalogue.arms), catalogue.version)
+            arms = self._listed(f"catalogues/{name}/arms")
+            assert {arm["id"]: arm for arm in arms} == {arm.id: vars(arm) for arm in catalogue.arms.values()}
+        listed = [each["id"] for each in self._listed("bandits")]
+        assert sorted(listed) == sorted(self.bandits)
+        for bandit in self.bandits.values():
+            self._look_at(bandit)
+
+    def _look_at(self, bandit: Bandit) -> None:
+        path = f"bandits/{bandit.name}"
+        self._shown(bandit, self._expect(200, "GET", path))
+        versions = self._listed(f"{path}/versions")
+        assert [each["version"] for each in versions] == list(range(len(bandit.asked), 0, -1))
+        for each in versions:
+            config = bandit.config(each["version"])
+            assert {name: each[name] for name in config} == config
+        lessons = {key or "_global": learner for key, learner in bandit.learners.items() if learner.lessons}
+        listed = self._listed(f"{path}/learners")
+        assert {each["key"]: each["version"] for each in listed} == {
+            key: len(learner.lessons) for key, learner in lessons.items()
+        }
+        for key in ["ann", "bob"] if bandit.scope == "per_key" else ["_global"]:
+            learner = lessons.get(key, Learner())
+            found = self._expect(200, "GET", f"{path}/learners/{key}?include=precision")
+            assert found["observations"] == learner.observations()
+            assert found["version"] == len(learner.lessons)
+            terms = (bandit.learner_dim, bandit.config()["ridge"])
+            theta = [*found["theta"], *np.ravel(found.get("weights", []))]
+            np.testing.assert_allclose(found["precision"], learner.precision(*terms), atol=1e-9)
+            np.testing.assert_allclose(theta, learner.estimate(*terms), atol=1e-8)
+
+    def _settle(self) -> None:
+        async def settled() -> bool:
+            return bool((await self.api.ok("GET", "/readyz"))["backlog"] == 0)
+
+        self._run(until(settled, what="rewards are applied"))
+
+
+def play(store_url: str, folder: Path, *, runs: int, steps: int) -> None:
+    """Play so many runs of so many steps, the same ones each time, up to the first that differs."""
+    chosen = settings(
+        max_examples=runs,
+        stateful_step_count=steps,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    numbers = itertools.count()
+    run_state_machine_as_test(lambda: WholeService(store_url, folder / f"{next(numbers)}"), settings=chosen)

@@ -1,0 +1,126 @@
+"""What is drawn for the whole service: pools of arms, bandits, patches and requests, made from a seed.
+
+Each draw is one number, the place in a pool: Hypothesis gives up runs that draw much.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hypothesis import strategies as st
+from service_model import CONTEXT, DEVICES, NO_RULE, Arm, Json
+
+_rng = random.Random(7)
+_choice = _rng.choice
+
+IDS = [f"a{number}" for number in range(8)]
+_FEATURES = {name: [[_rng.randint(-4, 4) / 4 for _ in range(3)] for _ in range(2)] for name in IDS}
+KEYS = ["ann", "bob"]
+VALUES = [number / 2 for number in range(-4, 5)]
+FILTERS: list[Json] = [
+    {},
+    {"stock": True},
+    {"price": {"$lte": 2}},
+    {"maker": {"$ne": "ada"}},
+    {"$or": [{"tags": "new"}, {"price": {"$gt": 2}}]},
+    {"price": {"$exists": False}},
+]
+POLICIES: list[Json] = [
+    {"policy": "linear_ts", "exploration": 0.0},
+    {"policy": "sub_ts", "exploration": 0.0},
+    {"policy": "sub_ts", "exploration": 1.0},
+    {"policy": "softmax", "temperature": 0.5},
+    {"policy": "linear_elim", "exploration": 0.5},
+]
+RULES: list[Json] = [
+    NO_RULE,
+    {**NO_RULE, "min": -1.0, "max": 1.0},
+    {**NO_RULE, "aggregate": "sum"},
+    {**NO_RULE, "wait_s": 3_600.0, "default": -1.0},
+    {**NO_RULE, "wait_s": 3_600.0, "default": 0.5, "aggregate": "sum", "max": 1.0},
+]
+CHANGES: list[Json] = [
+    *POLICIES,
+    *({"ridge": ridge} for ridge in (0.5, 1.0, 4.0, None)),
+    *({"filter": document} for document in (None, *FILTERS)),
+    *({"reward": rule} for rule in RULES),
+    {"scope": "global"},
+    {"scope": "per_key"},
+]
+
+
+def is_possible(bandit: Json) -> bool:
+    """Elimination takes no context."""
+    return bandit["policy"] != "linear_elim" or "context" not in bandit
+
+
+def _some(parts: dict[str, Any], share: float = 0.5) -> Json:
+    """Each part with a probability."""
+    return {name: part for name, part in parts.items() if _rng.random() < share}
+
+
+def _arm(dim: int) -> Arm:
+    metadata = {
+        "stock": _choice([True, False]),
+        "price": _rng.randint(1, 4),
+        "maker": _choice(["ada", "bob"]),
+    }
+    name = _choice(IDS)
+    features = _choice(_FEATURES[name])[:dim]
+    return Arm(name, features, _choice([[], ["new"], ["old", "new"]]), _some(metadata, 0.7))
+
+
+def _bandit() -> Json:
+    more = {"context": CONTEXT, "filter": _choice(FILTERS)}
+    return {
+        "scope": _choice(["global", "per_key"]),
+        "reward": _choice(RULES),
+        **_choice(POLICIES),
+        **_some(more, 0.4),
+    }
+
+
+def _situation() -> Json:
+    return _some({"device": _choice([*DEVICES, "radio", None]), "age": _choice([1, 3, -2])}, 0.7)
+
+
+Request = tuple[Json, str, Json]  # a body; the key and the context, for bandits that have them
+Observed = tuple[str, str, float, str, Json]  # id, arm, value, key, context
+Told = tuple[float, int, str | None]  # value, place of the arm among those of the decision, id of the reward
+
+
+def _request() -> Request:
+    k = _choice([1, 1, 2, 3, 8])
+    rules = {
+        "pin": [{"arm": _choice(IDS), "place": _rng.randint(1, k)}],
+        "at_most": [{"field": "maker", "count": _rng.randint(1, 2)}],
+    }
+    parts = {
+        "exclude": [_choice(IDS) for _ in range(_rng.randint(0, 2))],
+        "filter": _choice(FILTERS),
+        "activate": _choice([True, False]),
+        "rules": _some(rules),
+    }
+    return {"k": k, **_some(parts, 0.4)}, _choice(KEYS), _situation()
+
+
+def _observation() -> Observed:
+    return _choice("xyz"), _choice(IDS), _choice(VALUES), _choice(KEYS), _situation()
+
+
+def _told() -> Told:
+    return _choice(VALUES), _choice([0, 0, 0, 1, 2]), _choice([None, "r0", "r1"])
+
+
+ARMS = st.sampled_from([_arm(2) for _ in range(100)])
+WIDER_ARMS = st.sampled_from([_arm(3) for _ in range(4)])
+BANDITS = st.sampled_from([_bandit() for _ in range(60)])
+PATCHES = st.sampled_from(CHANGES)
+REQUESTS = st.sampled_from([_request() for _ in range(200)])
+OBSERVATIONS = st.sampled_from([_observation() for _ in range(100)])
+SOME_IDS = st.sampled_from([_rng.sample(IDS, size) for size in (1, 1, 2) for _ in range(8)])
+# Value, place of the arm among those of the decision and some more, id of the reward.
+TOLD = st.sampled_from(
+    [(_choice(VALUES), _rng.randint(0, 4), _choice([None, "r0", "r1"])) for _ in range(60)]
+)

@@ -1,0 +1,133 @@
+"""The whole service does as a model in plain Python, through whatever Hypothesis thinks of.
+
+Broken services, one mistake each, show that the model notices.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from service_machine import play
+
+from app.algorithms.types import NO_ROWS
+from app.indexes.live import LiveIndex
+from app.services.bandits.bandits import Bandit, Bandits
+from app.services.catalogues.catalogues import Catalogues
+from app.services.choosing.ask import Ask
+from app.services.choosing.rules import Limits
+from app.services.learning import fold, rewards
+from app.services.learning.reward_entries import RewardEntries
+from app.storage.redis_store import RedisStore
+
+
+def test_the_service_does_as_the_model(store_url: str, tmp_path: Path) -> None:
+    play(store_url, tmp_path, runs=20, steps=40)
+
+
+@pytest.mark.slow
+def test_the_service_does_as_the_model_for_long(store_url: str, tmp_path: Path) -> None:
+    play(store_url, tmp_path, runs=500, steps=60)
+
+
+def changed(function: Any, change: Callable[..., Any]) -> Any:
+    """The function, whose results are changed: ``change`` gets the result and the arguments."""
+    return lambda *args, **kwargs: change(function(*args, **kwargs), *args, **kwargs)
+
+
+def awaited(function: Any, change: Callable[..., Any]) -> Any:
+    """As ``changed``, of a coroutine function."""
+
+    async def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return change(await function(*args, **kwargs), *args, **kwargs)
+
+    return wrapped
+
+
+def unlike_any_other(made: Any, *_: Any) -> Any:
+    write, decision = made
+    return replace(write, dedupe_key=f"{write.dedupe_key}/{time.perf_counter_ns()}"), decision
+
+
+def all_first(rows: Any, *_: Any) -> Any:
+    features, values, first, places = rows
+    return features, values, np.ones_like(first), places
+
+
+def defaults_that_stay(items: Any) -> Any:
+    return fold_rows([(replace(entry, replaces=False), payload) for entry, payload in items])
+
+
+async def as_it_is_now(self: Catalogues, catalogue: Any, arm: str, revision: int) -> Any:
+    return (await self.features(catalogue, [arm])).get(arm)
+
+
+async def by_the_terms_of_now(self: Bandits, uid: str, version: int) -> Any:
+    return self._by_uid.get(uid)
+
+
+def described_once(self: LiveIndex, ids: Any, documents: Any) -> None:
+    new = [place for place, arm in enumerate(ids) if not self._attributes.has(self._table.row_of(arm))]
+    describe(self, [ids[place] for place in new], [documents[place] for place in new])
+
+
+async def events_of_all(self: RedisStore, learner: Any, event: str) -> Any:
+    SHARED.setdefault((learner.bandit_uid, event), learner)
+    return await get_event(self, SHARED[learner.bandit_uid, event], event)
+
+
+async def nothing_is_hidden(store: Any, deferred: Any) -> set[int]:
+    return set()
+
+
+SHARED: dict[tuple[str, str], Any] = {}
+fold_rows, lifted = fold._rows, Bandit.lifted
+describe, get_event = LiveIndex.describe, RedisStore.get_event
+# One mistake each: where it is, and what stands there instead.
+BROKEN: dict[str, tuple[Any, str, Any]] = {
+    "a duplicate counts": (RewardEntries, "of_reward", awaited(RewardEntries.of_reward, unlike_any_other)),
+    "rewards that add up count the arm each time": (fold, "_rows", changed(fold_rows, all_first)),
+    "a late reward leaves the default": (fold, "_rows", defaults_that_stay),
+    "a learner that is forgotten keeps its sums": (fold, "_forget", lambda now, items, leave_out: iter(())),
+    "an arm that is deleted can be chosen": (LiveIndex, "remove", lambda self, ids: None),
+    "what is known of an arm never changes": (LiveIndex, "describe", described_once),
+    "an arm is learned as it is now": (Catalogues, "features_at", as_it_is_now),
+    "rewards count by the terms of now": (Bandits, "find", by_the_terms_of_now),
+    "a reward teaches without its context": (
+        Bandit,
+        "lifted",
+        lambda self, features, context: lifted(self, features, None),
+    ),
+    "keys share their events": (RedisStore, "get_event", events_of_all),
+    "limits do not hold": (Limits, "allows", lambda self, values: True),
+    "nothing is excluded": (Ask, "excluded", lambda self, view: NO_ROWS),
+    "nothing needs to be activated": (rewards, "hidden_of", nothing_is_hidden),
+    "a bandit's own filter is forgotten": (Bandit, "wanting", lambda self, wanted: wanted),
+    "a learner in memory keeps its ridge": (Bandit, "prior_terms", property(lambda self: (1.0, 0.3))),
+}
+
+
+QUICK = {
+    "a duplicate counts",
+    "a late reward leaves the default",
+    "a learner that is forgotten keeps its sums",
+    "an arm that is deleted can be chosen",
+    "limits do not hold",
+}
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [mistake if mistake in QUICK else pytest.param(mistake, marks=pytest.mark.slow) for mistake in BROKEN],
+)
+def test_a_mistake_is_noticed(
+    mistake: str, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*BROKEN[mistake])
+    with pytest.raises(AssertionError):
+        play(store_url, tmp_path, runs=200, steps=40)
