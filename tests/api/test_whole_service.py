@@ -31,8 +31,9 @@ def test_the_service_does_as_the_model(store_url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3_600)
 def test_the_service_does_as_the_model_for_long(store_url: str, tmp_path: Path) -> None:
-    play(store_url, tmp_path, runs=500, steps=60)
+    play(store_url, tmp_path, runs=100, steps=60)
 
 
 def changed(function: Any, change: Callable[..., Any]) -> Any:
@@ -112,11 +113,10 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+# Noticed within a few runs; the others are tried by `make test-slow`.
 QUICK = {
     "a duplicate counts",
     "a late reward leaves the default",
-    "a learner that is forgotten keeps its sums",
-    "an arm that is deleted can be chosen",
     "limits do not hold",
 }
 
