@@ -69,6 +69,8 @@ REPRODUCTIONS: dict[str, tuple[str, str]] = {
         "Theorem 3.3 with solvers that keep its premise, beside graphs",
     ),
     "remark1-bounded-me": ("app.experiments.convex_hull", "arms that are corners of their convex hull"),
+    "kcenter-figure1": ("app.experiments.kcenter_figure", "DS-UCB: queries and errors against C_alpha"),
+    "kcenter-theorems": ("app.experiments.kcenter_theorems", "Theorems 1 to 4 of the k-center paper: bounds"),
     "kcenter-tables": ("app.experiments.kcenter_tables", "Tables I to VII of the k-center paper: queries"),
     "figure1-sampling": (
         "app.experiments.sampling_figure",

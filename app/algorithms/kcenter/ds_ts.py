@@ -40,6 +40,7 @@ def ds_ts(
     epsilon: float = 0.0,
     first: int | None = None,
     radius: Literal["exact", "bound"] = "bound",
+    triangle: bool = False,
 ) -> CenterSet:
     """Return ``k`` centres, with probability at least 1 - delta those of the greedy algorithm.
 
@@ -48,7 +49,15 @@ def ds_ts(
     """
     checks.in_range("mix", mix, least=0.0, most=1.0)
     options = Options(
-        k=k, delta=delta, ci=ci, c_alpha=c_alpha, epsilon=epsilon, first=first, radius=radius, rng=rng
+        k=k,
+        delta=delta,
+        ci=ci,
+        c_alpha=c_alpha,
+        epsilon=epsilon,
+        first=first,
+        radius=radius,
+        triangle=triangle,
+        rng=rng,
     )
     return run(coordinates, partial(pull_highest, rule=partial(_near_center, mix=mix)), options)
 

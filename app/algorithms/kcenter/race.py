@@ -17,6 +17,7 @@ import numpy as np
 from app.algorithms.kcenter.center_set import rounding
 from app.algorithms.kcenter.coordinates import Coordinates
 from app.algorithms.kcenter.intervals import Counts, Interval
+from app.algorithms.kcenter.triangle import implied
 from app.algorithms.types import Matrix, Rows
 
 _ENTRIES = 2**15
@@ -27,10 +28,20 @@ class Race:
 
     ``bounds`` computes intervals from (mean, reads, looks). ``low`` and ``high`` are L(v, S) and U(v, S).
     ``reads`` counts the coordinates read of pairs. A pair with ``last_look`` looks is known exactly.
-    Shapes: sums, looks, mean, lower, upper (k, n), one row a centre; low, high (n,).
+    ``triangle``: the bounds are narrowed by what the triangle inequality says. ``between`` are then those of
+    two centres.
+    Shapes: sums, looks, mean, lower, upper (k, n), one row a centre; low, high (n,); between (2, k, k).
     """
 
-    def __init__(self, coordinates: Coordinates, k: int, bounds: Interval, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        coordinates: Coordinates,
+        k: int,
+        bounds: Interval,
+        rng: np.random.Generator,
+        *,
+        triangle: bool = False,
+    ) -> None:
         n, blocks = coordinates.size, len(coordinates.blocks)
         self.coordinates, self.bounds, self.rng = coordinates, bounds, rng
         # DEVIATION (Alg. 1, line 11): coordinates without replacement: t = m is exact at no extra cost.
@@ -44,13 +55,19 @@ class Race:
         self.looks = np.zeros((k, n), dtype=np.int64)
         self.lower, self.upper = np.zeros((k, n)), np.ones((k, n))
         self.low, self.high = np.zeros(n), np.ones(n)
+        self.triangle, self.between = triangle, np.zeros((2, k, k))
 
     def add(self, center: int) -> None:
         """Make ``center`` the next centre; nothing is read yet, so L(v, S) falls to 0."""
         # DEVIATION (Alg. 1, line 5): no first pull of every pair; U(v, S) already rules most points out.
+        found = len(self.centers)
+        for side, known in zip(self.between, (self.lower, self.upper), strict=True):
+            side[found, :found] = side[:found, found] = known[:found, center]
         self.centers.append(center)
         self.origins.append(self.coordinates.point(center))
         self.low[:] = 0.0
+        if self.triangle:
+            self._infer(np.arange(self.low.size))
         self.low[self.centers] = self.high[self.centers] = -1.0
 
     def pull(self, rows: Rows, columns: Rows, blocks: Counts) -> None:
@@ -71,12 +88,31 @@ class Race:
         lower, upper = self.bounds(mean, reads, looks)
         # DEVIATION (Alg. 1, line 13): exact once t >= m, and no count is raised afterwards.
         exact = looks == self.last_look
+        if self.triangle:  # what was inferred before still holds
+            lower = np.maximum(lower, self.lower[columns, rows])
+            upper = np.minimum(upper, self.upper[columns, rows])
         self.mean[columns, rows] = mean
         self.lower[columns, rows] = np.where(exact, mean, lower)
         self.upper[columns, rows] = np.where(exact, mean, upper)
+        if self.triangle:
+            self._infer(rows)
         found = len(self.centers)
         self.low[rows] = self.lower[:found, rows].min(axis=0)
         self.high[rows] = self.upper[:found, rows].min(axis=0)
+
+    def _infer(self, rows: Rows) -> None:
+        """Narrow the bounds of all pairs of some points; those that are known exactly stay."""
+        found = len(self.centers)
+        own = np.ix_(np.arange(found), rows)
+        near, far = self.between[:, :found, :found]
+        low, high = implied(self.lower[own], self.upper[own], near, far)
+        is_open = self.looks[own] < self.last_look
+        # The roots and their squares round as well.
+        low, high = low * (1.0 - 2.0 * self.rounding), high * (1.0 + 2.0 * self.rounding)
+        self.lower[own] = np.where(is_open, np.maximum(self.lower[own], low), self.lower[own])
+        self.upper[own] = np.where(is_open, np.minimum(self.upper[own], high), self.upper[own])
+        self.low[rows] = self.lower[own].min(axis=0)
+        self.high[rows] = self.upper[own].min(axis=0)
 
     def _read(self, rows: Rows, column: int, look: int, count: int) -> None:
         """Add the next ``count`` blocks after ``look`` blocks of the pairs of ``rows`` with one centre."""

@@ -40,7 +40,15 @@ def random_sampling(
     Arguments, shapes, cost and errors are those of ``ds_ucb``.
     """
     options = Options(
-        k=k, delta=delta, ci=ci, c_alpha=c_alpha, epsilon=epsilon, first=first, radius=radius, rng=rng
+        k=k,
+        delta=delta,
+        ci=ci,
+        c_alpha=c_alpha,
+        epsilon=epsilon,
+        first=first,
+        radius=radius,
+        triangle=False,
+        rng=rng,
     )
     return run(coordinates, _pull_anything, options)
 

@@ -54,6 +54,7 @@ class Options(TypedDict):
     epsilon: float
     first: int | None
     radius: Literal["exact", "bound"]
+    triangle: bool
     rng: np.random.Generator
 
 
@@ -68,7 +69,7 @@ def run(coordinates: Coordinates, pull: Round, options: Options) -> CenterSet:
     start = first_center(options["first"], n, options["rng"])
     if not _can_tell_apart(coordinates, bounds):
         return naive_greedy(coordinates.points(), k=k, first=start, rng=options["rng"])
-    race = Race(coordinates, k, bounds, options["rng"])
+    race = Race(coordinates, k, bounds, options["rng"], triangle=options["triangle"])
     race.add(start)
     for _ in range(k - 1):
         race.add(next_center(race, pull, options["epsilon"] / coordinates.scale))
