@@ -20,6 +20,7 @@ pytestmark = pytest.mark.anyio
 
 ARMS = {f"a{i}": [1.0, float(i), float(i * i)] for i in range(5)}
 CLIENTS = 16
+TOGETHER = 5  # decisions, in a request
 PAGE = 1_000
 DEFAULT = -7.0
 
@@ -37,16 +38,16 @@ class Traffic:
         try:
             while True:
                 bandit = "waits" if name % 4 == 0 else "b"
-                answer = await http.post(f"/v1/bandits/{bandit}/choose", json={"key": f"k{name}", "k": 2})
+                asks = [{"key": f"k{name}", "k": 2}] * TOGETHER
+                answer = await http.post(f"/v1/bandits/{bandit}/choose/batch", json={"requests": asks})
                 if answer.status_code != 200:
                     return
-                choice = answer.json()
-                self.made += 1
-                item = (choice["decision"], choice["arms"][1]["id"], float(self.made))
-                if self.made % 5 == 0:
-                    self.pending.append(item)  # it is rewarded after the next kill
-                else:
-                    await self.send(http, [item])
+                items = []
+                for choice in answer.json()["results"]:
+                    self.made += 1
+                    items.append((choice["decision"], choice["arms"][1]["id"], float(self.made)))
+                self.pending.append(items.pop())  # it is rewarded after the next kill
+                await self.send(http, items)
         except httpx.TransportError:
             return
 
