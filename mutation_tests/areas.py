@@ -58,7 +58,7 @@ AREAS = {
         (f"{TESTS}/linear",),
     ),
     "mips": Area(
-        (f"{ALGORITHMS}/mips/*.py",),
+        (f"{ALGORITHMS}/mips/*.py", f"{ALGORITHMS}/mips/screening/*.py"),
         (f"{TESTS}/mips/test_mips_constants.py", f"{TESTS}/mips"),
     ),
     "sampling": Area(
