@@ -37,7 +37,7 @@ def weigh(
         best = seen.argmax(axis=1)
         top = seen[every, best]
         some = left.any(axis=1)
-        gaps = np.where(left, np.where(some, top, 0.0)[:, None] - estimates, 0.0)
+        gaps = np.where(left, top[:, None] - estimates, 0.0)
         p = np.where(left, 1.0 / (np.maximum(left.sum(axis=1), 1)[:, None] + gamma * gaps), 0.0)
         p[every, best] = 0.0
         p[every, best] = np.where(some, 1.0 - p.sum(axis=1), 0.0)

@@ -114,8 +114,7 @@ def weigh(known: Totals, scores: Matrix, eligible: Mask, *, temperature: float) 
     few = left < LEAST_LEFT * known.mass[:, None]
     safe = np.where(few | (left <= 0.0), 1.0, left)
     found = np.minimum(weights / safe, 1.0)
-    expected = np.where(known.mass[:, None] > 0.0, top + temperature * left_moment / safe, 0.0)
-    return Weighed(found, expected, few.any(axis=1))
+    return Weighed(found, top + temperature * left_moment / safe, few.any(axis=1))
 
 
 def walk(scores: Vector, places: Rows, *, temperature: float) -> tuple[Vector, Vector]:

@@ -14,6 +14,7 @@ from scipy import stats
 from app.algorithms.evaluation import moments, off_policy
 from app.algorithms.evaluation.logged import MAX_PLACES, Logged
 from app.algorithms.evaluation.off_policy import ESTIMATORS, State
+from app.algorithms.evaluation.support import Support
 from app.errors import Invalid, InvalidParameter, InvalidShape, NonFinite
 
 ALL = tuple(ESTIMATORS)
@@ -214,3 +215,16 @@ def test_what_cannot_be_evaluated_is_refused():
     for level in (0.0, 1.0):
         with pytest.raises(Invalid):
             read(bare, ("ips",)).estimates("ips", level=level)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-4, 1.0, 1e150])
+def test_the_effective_sample_size_does_not_depend_on_the_scale_of_the_weights(scale):
+    weights = scale * np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
+    found = Support(3, weights.sum(axis=0), (weights**2).sum(axis=0), weights.max(axis=0), np.ones(2))
+    assert found.effective_sample_size == pytest.approx([9 / 5, 1])
+
+
+@pytest.mark.parametrize("decisions", [1, 2, 3, 50])
+def test_the_unused_share_is_of_the_decisions(decisions):
+    found = Support(decisions, np.ones(2), np.ones(2), np.ones(2), np.array([decisions, 1.0]))
+    assert found.unused_share.tolist() == [1.0, 1 / decisions]

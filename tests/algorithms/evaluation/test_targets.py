@@ -163,3 +163,16 @@ def test_lists_that_grow_longer_on_the_way(places: int, more: int, seed: int):
     for wrong in (longest - 1, MAX_PLACES + 1):
         with pytest.raises(InvalidParameter, match="places"):
             off_policy.widened(at_once, wrong)
+
+
+@pytest.mark.parametrize("sizes", [(0, 3, 0, 0, 4, 0), (7, 0), (0, 7)])
+def test_blocks_without_arms_are_passed_over(sizes):
+    rng = np.random.default_rng(0)
+    features, queries = rng.normal(size=(7, 2)), rng.normal(size=(3, 2))
+    blocks = np.split(features, np.cumsum(sizes)[:-1])
+    found = softmax_target.totals(blocks, queries, temperature=0.5)
+    scores = queries @ features.T
+    z = (scores - scores.max(axis=1)[:, None]) / 0.5
+    np.testing.assert_allclose(found.top, scores.max(axis=1))
+    np.testing.assert_allclose(found.mass, np.exp(z).sum(axis=1))
+    np.testing.assert_allclose(found.moment, (z * np.exp(z)).sum(axis=1))

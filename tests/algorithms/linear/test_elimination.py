@@ -307,3 +307,12 @@ def test_bad_rules_are_named(radius, eta):
 def test_a_share_with_which_a_pass_might_not_help_is_refused(share):
     with pytest.raises(InvalidParameter, match="share"):
         rules(radius=1.0, eta=0.1, share=share)
+
+
+@pytest.mark.parametrize(("arms", "few"), [(256, 256), (257, 0)])
+def test_without_a_number_up_to_256_arms_are_few(arms, few):
+    features = np.ones((arms, 1))
+    limits = rules(radius=1.0, eta=0.01)
+    state = start(ridge.prior(1, ridge=1.0), np.arange(arms), lambda rows: features[rows], limits)
+    assert len(state.few) == few
+    assert limits.share == 0.5

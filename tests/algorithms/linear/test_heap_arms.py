@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,3 +100,24 @@ def test_the_bits_are_a_set(steps, asked):
     rows = np.array(asked, dtype=np.int64)
     assert living.mask(rows).tolist() == [row in mirror for row in asked]
     assert living.among(rows).tolist() == [row for row in asked if row in mirror]
+
+
+def test_runs_are_joined_when_the_short_one_is_longer_than_the_root_of_the_long_one():
+    heap = HeapArms(0).push(np.arange(10_000), np.arange(10_000.0))
+    for more in range(1, 101):
+        heap = heap.push(np.array([10_000 + more]), np.array([3.5]))
+        assert (len(heap.settled), len(heap.pushed)) == (10_000, more)
+    heap = heap.push(np.array([20_000]), np.array([3.5]))
+    assert (len(heap.settled), len(heap.pushed)) == (10_101, 0)
+
+
+@pytest.mark.parametrize(("settled", "pushed"), [(1, 0), (1, 1), (9, 3), (100, 1), (100, 10)])
+def test_a_draw_is_uniform_over_the_entries_of_both_runs(settled, pushed):
+    """The places that the generator draws are those of the entries, each as often as it was drawn."""
+    rows = 7 * np.arange(settled + pushed) + 5
+    heap = HeapArms(0).push(rows[:settled], np.zeros(settled)).push(rows[settled:], np.zeros(pushed))
+    assert (len(heap.settled), len(heap.pushed)) == (settled, pushed)
+    for size in (0, 1, 40 * settled):
+        places = np.random.default_rng(size).integers(0, settled + pushed, size)
+        drawn = heap.draw(size, np.random.default_rng(size))
+        assert sorted(drawn.tolist()) == sorted(rows[places].tolist())

@@ -121,3 +121,26 @@ def test_factors_must_be_as_many_as_the_rows():
     words = np.ones((3, 2)), np.ones(3), np.ones(3, dtype=bool)
     with pytest.raises(InvalidShape):
         ridge_sums.add(ridge_sums.empty(2), *words, np.ones(2))
+
+
+def test_the_dimension_is_read_off_the_length():
+    assert [ridge_sums.empty(dim).dim for dim in range(1, 400)] == list(range(1, 400))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 7, 20])
+@pytest.mark.parametrize(("wide", "terms", "rows"), [(10**9, 1, 1), (1, 1, 1), (1, 8, 3), (1, 64, 16)])
+def test_sums_are_those_of_matrix_products(monkeypatch, dim, wide, terms, rows):
+    """To the bit, for whole numbers, whatever the parts in which they are made and unpacked."""
+    monkeypatch.setattr(ridge_sums, "_WIDE_DIM", wide)
+    monkeypatch.setattr(ridge_sums, "_PART_TERMS", terms)
+    monkeypatch.setattr(ridge_sums, "_PART_ROWS", rows)
+    rng = np.random.default_rng(dim)
+    features = rng.integers(-9, 10, (41, dim)).astype(float)
+    values, first = rng.integers(-9, 10, 41).astype(float), rng.random(41) < 0.7
+    found = ridge_sums.add(ridge_sums.empty(dim), features, values, first)
+    counted = features[first]
+    assert found.gram.tolist() == (counted.T @ counted).tolist()
+    assert found.lower_gram().tolist() == np.tril(counted.T @ counted).tolist()
+    assert found.moment.tolist() == (features.T @ values).tolist()
+    assert not found.error.any()
+    assert found.observations == len(counted)

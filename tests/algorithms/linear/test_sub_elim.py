@@ -395,3 +395,83 @@ def test_a_finder_that_lies_changes_nothing_but_the_cost():
     assert found.due
     assert found.arms.rows[0] in state.living.rows()
     assert isinstance(found, sub_elim.Choice)
+
+
+class Coin:
+    """A generator whose uniform numbers are all the same."""
+
+    def __init__(self, value):
+        self.value, self.rng = value, np.random.default_rng(0)
+
+    def random(self):
+        return self.value
+
+    def integers(self, *words):
+        return self.rng.integers(*words)
+
+
+def test_one_choice_in_32_compares_a_sample_of_32_as_well():
+    features, state, posterior = many_of_one_width(1e-6)
+    for value, compared in ((0.0, [32]), (1 / 32 - 1e-9, [32]), (1 / 32, []), (0.9, [])):
+        read = []
+
+        def features_of(rows, read=read):
+            read.append(len(rows))
+            return features[rows]
+
+        found = choose(state, posterior, features_of, lambda *_: state.watched, k=1, rng=Coin(value))
+        assert read == [len(state.watched), *compared]
+        assert found.due == bool(compared)
+
+
+def test_proposals_that_are_repeated_are_not_all_arms():
+    features = np.ones((3, 1))
+    prior = ridge.prior(1, ridge=1.0)
+    state = start(prior, np.arange(3), lambda rows: features[rows], rules(radius=1.0, eta=0.001, few=0))
+    for rows, exact_answer in (([2, 2, 2], False), ([0, 1], False), ([2, 0, 1], True), ([2, 0, 1, 0], True)):
+        found = choose(
+            state, prior, lambda rows: features[rows], lambda *_, rows=rows: np.array(rows), k=1,
+            rng=np.random.default_rng(0),
+        )  # fmt: skip
+        assert found.arms.exact == exact_answer
+        assert found.arms.rows[0] in rows
+
+
+@pytest.mark.parametrize("few", [0, 256])
+@pytest.mark.parametrize("stage", [0, 1, 7])
+@pytest.mark.parametrize(
+    ("factor", "broken"),
+    [
+        (0.4, False),
+        (1 - 1e-9, False),
+        (1, False),
+        (1 + 1e-9, False),
+        (1 + 1e-5, True),
+        (1.5, True),
+        (9, True),
+    ],
+)
+def test_an_arm_wider_than_its_stage_allows_is_told(few, stage, factor, broken):
+    """Widths only fall while a posterior grows, so rounding is all that could widen them."""
+    features = np.full((3, 1), 2.0**-stage)
+    limits = rules(radius=1.0, eta=1e-6, few=few)
+    state = start(ridge.prior(1, ridge=1.0), np.arange(3), lambda rows: features[rows], limits)
+    assert state.stages[0].stage == stage
+    other = ridge.prior(1, ridge=factor**-2.0)
+    options = {"k": 1, "rng": np.random.default_rng(0)}
+    assert choose(state, other, lambda rows: features[rows], every_arm, **options).broken == broken
+
+
+def test_missing_arms_are_drawn_from_all_stages():
+    """By a finder that finds nothing: 40 arms are in the lowest stage, 160 in the next."""
+    features = np.repeat([[0.9], [0.3]], (40, 160), axis=0)
+    prior = ridge.prior(1, ridge=1.0)
+    state = start(prior, np.arange(200), lambda rows: features[rows], rules(radius=1.0, eta=1e-6, few=0))
+    assert state.sizes() == [(0, 40), (1, 160)]
+    assert not state.capped
+    rng = np.random.default_rng(0)
+    rows = [
+        choose(state, prior, lambda rows: features[rows], lambda *_: NO_ROWS, k=1, rng=rng).arms.rows.item()
+        for _ in range(200)
+    ]
+    assert 130 < sum(row >= 40 for row in rows) < 190

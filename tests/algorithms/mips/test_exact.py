@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -176,3 +178,18 @@ def test_bad_arguments_raise_the_named_error():
 def test_no_vectors_no_answer():
     found = exact(np.empty((0, 4)), np.ones(4), k=3)
     assert found.rows.size == found.scores.size == 0
+
+
+@pytest.mark.parametrize("exponent", [-1_000, -300, -21, -20, -3, 0, 7, 20, 21, 300, 1_000])
+def test_a_query_is_scaled_by_a_power_of_two_if_its_norm_is_far_from_1(exponent):
+    for shape in ([1.0], [-1.0, 0.0], [0.5, -0.5, 0.5, 0.5]):  # norms of 1
+        query = np.ldexp(shape, exponent)
+        scaled, norm = unit_scale(query)
+        assert norm == np.linalg.norm(scaled)
+        if abs(exponent) <= 20:
+            assert scaled is query
+        else:
+            assert 0.5 <= norm <= np.sqrt(len(query))
+            factor = math.frexp(scaled[0] / shape[0])
+            assert abs(factor[0]) == 0.5
+            assert (scaled == np.ldexp(shape, factor[1] - 1)).all()

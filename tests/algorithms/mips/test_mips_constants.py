@@ -15,6 +15,7 @@ import pytest
 
 from app.algorithms import finite_population as bounds
 from app.algorithms.mips import bounded_me as bounded
+from app.algorithms.mips import columns
 from app.algorithms.mips import racing as raced
 from app.algorithms.mips.adaptive import AdaptiveSolver, Ladder, rung_of
 from app.algorithms.mips.racing import racing
@@ -260,3 +261,56 @@ def test_the_net_of_a_ladder_is_that_of_epsilon_eta_over_d():
     step = eta / dim / dim
     expected = np.round(query / np.linalg.norm(query) / step) * step
     np.testing.assert_allclose(solver.asked[0], expected, atol=1e-12)
+
+
+# Rounding
+
+
+UNIT = float(np.finfo(np.float32).eps) / 2.0
+UNDERFLOW = 2.0**-118
+
+
+@pytest.mark.parametrize("objective", ["inner_product", "nearest"])
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-33])
+@pytest.mark.parametrize("offset", [0.0, 4.0])
+def test_rounding_errors_are_bounded_by_products_of_norms(objective, scale, offset):
+    """2,048 products and sums, and 16 more roundings: of sums over N and of N numbers that underflow."""
+    rng = np.random.default_rng(6)
+    vectors, query = scale * (rng.standard_normal((9, 300)) + offset), rng.standard_normal(300)
+    found = LAYOUTS["blocked"](vectors, query, objective)
+    center = columns.of(vectors).center
+    slope = query if objective == "inner_product" else 2.0 * (query - center)
+    reach = np.abs(vectors - center).max(axis=0)
+    lost = UNDERFLOW * 2.0 ** math.frexp(np.abs(slope).max())[1]
+    peak = np.abs(slope * reach).max() + lost + (reach.max() ** 2 if objective == "nearest" else 0.0)
+    norm, steep, far = found.arms.largest_norm, np.linalg.norm(slope), np.linalg.norm(center)
+    gamma, lost = 2_064 * UNIT, lost + UNDERFLOW * peak**0.5
+    assert found.noise == pytest.approx(gamma * peak + lost, rel=1e-5, abs=0.0)
+    expected = gamma * (steep * norm + norm**2) + 300 * lost
+    assert found.sum_noise == pytest.approx(expected, rel=1e-5, abs=0.0)
+    assert found.whole_noise == pytest.approx(expected + gamma * steep * far, rel=1e-5, abs=0.0)
+
+
+@pytest.mark.parametrize("size", [1.0, 3.7e8, 1e-3, 1e-40])
+def test_products_in_float32_are_widened_by_four_roundings(size):
+    vectors = np.random.default_rng(2).standard_normal((8, 50))
+    query = size * np.random.default_rng(3).standard_normal(50)
+    known, largest = columns.of(vectors), np.abs(query).max()
+    weights, exponent = columns.scaled(query, largest)
+    assert 0.5 <= np.abs(weights).max() <= 1.0
+    found = columns.product_bounds(known, weights, exponent)
+    for bound, width in ((found.spread, known.width), (found.largest, known.reach)):
+        product = float((np.abs(weights) * width).max())
+        assert bound == math.ldexp((1.0 + 4.0 * UNIT) * product + UNDERFLOW, exponent)
+    assert found.spread >= np.ptp(query * vectors, axis=0).max()
+    assert found.largest >= np.abs(query * (vectors - known.center)).max()
+
+
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (-3.0, 5.0), (2.0, 2.0), (1e-9, 4e8)])
+def test_a_range_is_all_that_is_known_without_columns(ends):
+    for objective in ("inner_product", "nearest"):
+        found = columns.bounds(None, np.ones(3), objective, ends)
+        widened = ends[1] - ends[0] + 2.0**-19 * max(map(abs, ends))
+        assert found.spread == pytest.approx(widened, rel=1e-12)
+        assert found.largest == found.spread / 2.0
+        assert not found.violated
