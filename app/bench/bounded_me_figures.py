@@ -10,12 +10,11 @@ Source: Liu, Wu, Mozafari, "A Bandit Approach to Maximum Inner Product Search", 
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from app.bench import bounded_me
-from app.experiments.plots import figure
+from app.experiments.plots import can_draw, figure
 
 MARKS = {
     "bounded_me": "o-",
@@ -34,8 +33,7 @@ def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:
     """Run the benchmark; draw two figures an N where matplotlib is installed."""
     record = bounded_me.run(quick, data)
     record["benchmark"] = name
-    if find_spec("matplotlib") is None:
-        print("matplotlib is not installed (pip install 'shortlist[plots]'): there is no figure")
+    if not can_draw():
         return record
     for dim in sorted({row["N"] for row in record["rows"]}):
         rows = [row for row in record["rows"] if row["N"] == dim]
