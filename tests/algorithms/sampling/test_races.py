@@ -129,6 +129,22 @@ def test_empty_and_single_clusters():
     assert racing_clusters([empty, empty], delta=0.1, rng=rng, log_prior=prior).rows.tolist() == [1]
 
 
+def test_an_empty_cluster_has_the_sum_nought():
+    some = Cluster(3, lambda indices: np.full(len(indices), -0.2))
+    empty = Cluster(0, lambda indices: np.zeros(len(indices)))
+    for seed in range(200):
+        noise = np.random.default_rng(seed).gumbel(size=2)
+        drawn = racing_clusters([some, empty], delta=0.1, rng=np.random.default_rng(seed))
+        assert drawn.rows.tolist() == [int(np.argmax(noise + [-0.6, 0.0]))]
+
+
+@pytest.mark.parametrize(("first", "raced"), [(10, 1), (299, 1), (300, 0), (400, 0)])
+def test_a_first_look_at_everything_is_no_race(first, raced):
+    logs = np.random.default_rng(2).standard_normal((3, 300))
+    drawn = racing_normal(Factors.of(logs), delta=0.1, first=first, rng=np.random.default_rng(0))
+    assert drawn.raced == raced
+
+
 def test_the_quantile_is_that_of_student_and_nothing_where_nothing_is_estimated():
     freedom = np.array([1.0, 2.0, 30.0, np.inf])
     found = quantile(0.002, freedom)
