@@ -135,7 +135,7 @@ def test_an_empty_cluster_has_the_sum_nought():
     for seed in range(200):
         noise = np.random.default_rng(seed).gumbel(size=2)
         drawn = racing_clusters([some, empty], delta=0.1, rng=np.random.default_rng(seed))
-        assert drawn.rows.tolist() == [int(np.argmax(noise + [-0.6, 0.0]))]
+        assert drawn.rows.tolist() == [int(np.argmax(noise + np.array([-0.6, 0.0])))]
 
 
 @pytest.mark.parametrize(("first", "raced"), [(10, 1), (299, 1), (300, 0), (400, 0)])
