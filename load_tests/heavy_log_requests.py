@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.api import limits
-from load_tests.heavy_requests import KINDS, LARGE_DIMS, MB, Request, World, as_json, kind, post
+from load_tests.heavy_requests import KINDS, MB, Request, World, as_json, kind, post
 
 LONG_ROWS, REWARDED = 6_000, 20_000
 LOGGED: Mapping[str, Any] = {"log": {}, "reward": {"min": 0, "max": 1}}
@@ -115,14 +115,10 @@ def _(world: World) -> Request:
 @kind("learners: the largest state is given")
 def _(world: World) -> Request:
     (learner,) = world.client.learners(world.large_global, include="state")
-    target = world.bandit(world.new("taking"), world.large_catalogue(dim_of(world)))
+    catalogue = world.client.get_bandit(world.large_global).catalogue
+    target = world.bandit(world.new("taking"), catalogue)
     body = {"state": learner.state}
     return Request("PUT", f"/v1/bandits/{target}/learners/{learner.key}", as_json(body))
-
-
-def dim_of(world: World) -> int:
-    """The dimension of the largest bandit."""
-    return next(dim for dim in LARGE_DIMS if world.large_global.endswith(f"-{dim}"))
 
 
 @kind("learners: 20 MB of a state that is none")

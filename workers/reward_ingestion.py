@@ -40,7 +40,7 @@ log = logging.getLogger("shortlist.worker")
 BATCH = 500
 LAP_S = 0.025  # from one lap to the next: what comes meanwhile is folded and written together
 LONG_LAP_S = 0.1  # the same at most, when laps take long because much else is done
-LAPS = 4  # from one lap to the next it is so many times what the last one took, between these two
+LAPS = 4  # the time from one lap to the next is this many times what the last one took, between these two
 RETRY_S = 0.2
 TRIM_EVERY_S = 60.0
 

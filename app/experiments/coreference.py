@@ -34,7 +34,7 @@ FIELD, AUTHORS_OF_A_FIELD = (
 TAIL = 1.2  # author k has about k^-TAIL of the mentions of a name
 HOTTEST, COOLEST = 1.0, 0.2
 PRINTED_FIRST = 3
-JUDGED = 4  # every so many draws are compared with the exact ones
+JUDGED = 4  # one draw in this many is compared with the exact one
 
 
 @dataclass(frozen=True, slots=True, eq=False)

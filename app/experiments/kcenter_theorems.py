@@ -1,12 +1,12 @@
 """`shortlist reproduce kcenter-theorems`: the query complexities of Theorems 1 to 4 beside what was needed.
 
-1   at least so many queries on average, of any algorithm that finds greedy's centres with probability
-    1 - delta, on points with coordinates -1/2 and 1/2
-2   at most so many of DS-UCB. The print has an unnamed constant c; its proof (Equations 30 to 33) counts the
-    smallest t whose half-width ``intervals.lil`` is at most half of a gap, and so does this
-3   so many of one stage of D-Track-and-Stop, as delta falls to 0: gamma T* log(1 / delta), with gamma from
+1   a lower bound of the mean number of queries, of any algorithm that finds greedy's centres with
+    probability 1 - delta, on points with coordinates -1/2 and 1/2
+2   an upper bound of those of DS-UCB. The print has an unnamed constant c; its proof (Equations 30 to 33)
+    counts the smallest t whose half-width ``intervals.lil`` is at most half of a gap, and so does this
+3   the limit for one stage of D-Track-and-Stop, as delta falls to 0: gamma T* log(1 / delta), with gamma from
     1 to e / 2
-4   so many of NS-TandS: the sum of T* over the stages. Theorem 3 is that of its first stage
+4   the limit for NS-TandS: the sum of T* over the stages. Theorem 3 is that of its first stage
 
 Notation
     n, m, k     number of points, of coordinates, of centres

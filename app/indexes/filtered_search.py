@@ -25,7 +25,7 @@ from app.indexes.table import ArmView, not_in
 GATHER_ROWS = 7
 # Rows are gathered in pieces of so many numbers, which stay in the cache of a core.
 _PIECE_NUMBERS = 32_768
-# Up to so many scores are written where those of the last search were: fresh memory costs time.
+# Up to this many scores are written over those of the last search: fresh memory costs time.
 _SCORES_KEPT = 262_144
 _STRUCK_TOGETHER = 32_768
 _BITS_OF_MINUS_INF = np.uint32(0xFF800000)

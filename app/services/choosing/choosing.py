@@ -231,7 +231,7 @@ class Choosing:
         if ask.rules.pins:
             await self._check_pins(ask)
             if not ask.k:
-                # Every place is taken. Whoever knows propensities says that they are 1.
+                # Every place is taken. A policy that knows propensities says that they are 1.
                 is_known = request.arms is None and POLICIES[bandit.record.policy].propensities
                 select = named if is_known or group is not None else baseline
                 ask = replace(ask, arms=())

@@ -139,7 +139,7 @@ def tables_needed(cosine: float, *, bits: int) -> int:
 
 
 def products_needed(count: int, *, near: float, far: float, bits: int) -> float:
-    """Return how many products of arms with a query, on average, a solver of so many bits takes at most.
+    """Return how many products of arms with a query, on average, a solver with ``bits`` bits takes at most.
 
     It hashes the query, b hyperplanes of a bits, and scores its candidates. All ``count`` arms but one are at
     the cosine ``far`` at most; tables are as many as find an arm at ``near``.
