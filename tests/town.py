@@ -2,38 +2,18 @@
 
 import itertools
 import os
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import redis
 from redis_cluster import NODES, RedisCluster
-from service_process import ROOT, Service, environment, run
+from service_process import Service, ShortlistProcess, run
 from waiting import wait_until
 
 from app.storage.server_binary import find_binary
-
-# Workers are forked from a process that has loaded the code already, so hundreds of them start in minutes.
-NURSERY = """
-    import os, sys
-    from app.runtime.serving import work
-    from app.settings import Settings
-    settings = Settings()
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        if pid := os.fork():
-            print(pid, flush=True)
-        else:
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(2, 1)
-            work(settings)
-            os._exit(0)
-"""
 
 
 class Redis:
@@ -111,44 +91,30 @@ class Cluster:
         self._cluster.stop()
 
 
-class Nursery:
+class Crew:
     """The worker processes of one store; ``pids`` are those that run."""
 
     def __init__(self, folder: Path, url: str, **settings: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.pids: list[int] = []
-        with (folder / "workers.log").open("wb") as log:
-            self._parent = subprocess.Popen(
-                [sys.executable, "-c", dedent(NURSERY)],
-                env=environment(SHORTLIST_REDIS_URL=url, **settings),
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self._line() == "ready"
+        self._folder = folder
+        self._arguments = ("worker", "--redis-url", url)
+        self._settings = settings
+        self._workers: dict[int, ShortlistProcess] = {}
 
-    def bear(self) -> int:
-        assert self._parent.stdin is not None
-        self._parent.stdin.write("\n")
-        self._parent.stdin.flush()
-        self.pids.append(int(self._line()))
-        return self.pids[-1]
+    @property
+    def pids(self) -> list[int]:
+        return list(self._workers)
+
+    def hire(self) -> int:
+        worker = ShortlistProcess(self._folder, self._arguments, self._settings)
+        self._workers[worker.pid] = worker
+        return worker.pid
 
     def kill(self, pid: int) -> None:
-        os.kill(pid, signal.SIGKILL)
-        self.pids.remove(pid)
+        self._workers.pop(pid).kill()
 
     def close(self) -> None:
-        for pid in list(self.pids):
+        for pid in self.pids:
             self.kill(pid)
-        self._parent.kill()
-        self._parent.communicate()
-
-    def _line(self) -> str:
-        assert self._parent.stdout is not None
-        return self._parent.stdout.readline().strip()
 
 
 class Town:
@@ -169,10 +135,10 @@ class Town:
         place = folder / "redis"
         self.redis: Any = Cluster(place) if cluster else Redis(place, preload=preload)
         notes = {"SHORTLIST_DATA_DIR": str(folder / "workers")}
-        self.nursery = Nursery(folder / "logs", self.redis.url, **notes, **self.settings)
+        self.crew = Crew(folder / "worker-logs", self.redis.url, **notes, **self.settings)
         self.replicas = [self._replica() for _ in range(replicas)]
         for _ in range(workers):
-            self.nursery.bear()
+            self.crew.hire()
 
     def replace(self, place: int) -> None:
         """Kill a replica and start another in its place."""
@@ -182,7 +148,7 @@ class Town:
     def close(self) -> None:
         for replica in self.replicas:
             replica.kill()
-        self.nursery.close()
+        self.crew.close()
         self.redis.close()
 
     def check_replay(self) -> None:

@@ -60,8 +60,8 @@ async def _reached(traffic: Traffic, goal: int) -> bool:
 
 def kill(town: Town, what: str, rng: np.random.Generator) -> None:
     if what == "worker":
-        town.nursery.kill(int(rng.choice(town.nursery.pids)))
-        town.nursery.bear()
+        town.crew.kill(int(rng.choice(town.crew.pids)))
+        town.crew.hire()
     elif what == "store":
         town.redis.kill()
         town.redis.restart()
@@ -146,7 +146,7 @@ async def test_a_worker_is_paused_beyond_its_lease(tmp_path: Path):
         async with made.replicas[0].client() as http:
             await traffic.build(http)
             for lap in range(3):
-                pid = made.nursery.pids[lap % 2]
+                pid = made.crew.pids[lap % 2]
                 await acknowledged(traffic, http, 60, lambda pid=pid: os.kill(pid, signal.SIGSTOP))
 
                 async def applied() -> bool:
@@ -242,7 +242,7 @@ async def test_clocks_jump(tmp_path: Path):
             jumps = [(stores, 3_600), (services, -7_200), (stores, -7_200), (services, 3_600), (stores, 0)]
             for clock, offset_s in jumps:
                 await acknowledged(traffic, http, 40, lambda c=clock, o=offset_s: c.jump_to(o))
-            made.nursery.kill(made.nursery.pids[0])
+            made.crew.kill(made.crew.pids[0])
             stores.jump_to(-20_000)  # the lease of the dead worker lies far ahead now
             await acknowledged(traffic, http, 40)
             with redis.Redis(unix_socket_path=str(made.redis.socket)) as store:
