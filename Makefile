@@ -7,7 +7,7 @@ DATA   ?=
 # Tests start the service some hundred times; without its bytecode each start compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install serve test test-cluster test-slow mutants lint format demo docs load figures client-ts lock audit clean
+.PHONY: help install serve test test-suite test-beside test-cluster test-slow mutants lint format demo docs load figures client-ts lock audit clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -50,8 +50,14 @@ CLUSTER_FEW   := tests/api/test_rewards.py tests/api/test_bandits.py tests/worke
 # This many processes run test files side by side, each with a store of its own; 0: one file after the other.
 JOBS ?= 3
 
-test: lint
+# Types and the part on a cluster take one core, beside the others.
+test: $(VENV)/.installed-test $(VENV)/.installed-docs
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line test-suite test-beside
+
+test-suite:
 	$(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+
+test-beside: lint
 	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_FEW)
 
 test-cluster: $(VENV)/.installed-test

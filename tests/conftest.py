@@ -1,5 +1,6 @@
 """Fixtures for every test that needs a store: one for the run, emptied before each test."""
 
+import gc
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -8,6 +9,12 @@ from store_server import store_server
 from threadpoolctl import threadpool_limits
 
 from app.storage.redis_store import RedisStore
+
+
+def pytest_collection_finish() -> None:
+    """As the service does at its start: what is loaded now stays, so collections need not look at it."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
 
 
 @pytest.fixture(scope="session")

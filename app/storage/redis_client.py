@@ -7,7 +7,7 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -158,6 +158,7 @@ class Script(NamedTuple):
     digest: str
 
     @classmethod
+    @cache
     def named(cls, name: str) -> Script:
         text = source(name)
         return cls(text, hashlib.sha1(text.encode("ascii"), usedforsecurity=False).hexdigest())

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ import pytest
 from api_client import Api, running
 from hypothesis import given
 from hypothesis import strategies as st
+from openapi_document import openapi_document
 from waiting import until
 
 from app import cli
 from app.errors import StartupError
-from app.runtime.application import create_app
 from app.services.access.api_keys import SCOPES, ApiKeys, configured, new_key, scope_of
 from app.settings import Settings
 
@@ -50,8 +49,7 @@ async def guarded(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> A
 
 def documented() -> list[tuple[str, str]]:
     """(method, path) of every route, with names filled in."""
-    app = create_app(Settings(redis_url="unix:///none", data_dir=Path(tempfile.mkdtemp())))
-    paths = app.openapi()["paths"]
+    paths = openapi_document()["paths"]
     return sorted(
         (method.upper(), re.sub(r"{\w+}", "x", path)) for path, methods in paths.items() for method in methods
     )

@@ -11,11 +11,10 @@ import pytest
 from dropping_proxy import DroppingProxy
 from node import CLIENT as HOME
 from node import build, node
+from openapi_document import openapi_document
 from service_process import Service, serving
 from waiting import wait_until
 
-from app.runtime.application import create_app
-from app.settings import Settings
 from shortlist_client import Client
 from shortlist_client.errors import BY_CODE
 
@@ -48,7 +47,7 @@ PATHS = {
     ("post", "/v1/rewards"),
     ("post", "/v1/decisions/activate"),
 }
-DOCUMENT = create_app(Settings(redis_url="redis://127.0.0.1:1", data_dir=Path("/nowhere"))).openapi()
+DOCUMENT = openapi_document()
 
 
 @pytest.fixture(scope="module")
