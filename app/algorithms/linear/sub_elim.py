@@ -232,8 +232,10 @@ def _ranked(rows: Rows, spans: Vector, k: int, exclude: Rows, *, exact: bool) ->
 
 def _at_random(state: Elimination, k: int, exclude: Rows, rng: np.random.Generator) -> Rows:
     """Return ``k`` distinct living arms outside ``exclude``, uniformly; all if there are fewer."""
-    if state.living.count > 8 * (k + len(exclude)) and state.capped:
-        drawn = state.living.among(state.stages[0].draw(4 * (k + len(exclude)) + 64, rng))
+    easily_drawn = state.living.count > 8 * (k + len(exclude))
+    if easily_drawn and state.capped:
+        size = 4 * (k + len(exclude)) + 64
+        drawn = state.living.among(state.stages[0].draw(size, rng))
         _, first = np.unique(drawn, return_index=True)
         distinct = drawn[np.sort(first)]
         found: Rows = distinct[~np.isin(distinct, exclude)][:k]

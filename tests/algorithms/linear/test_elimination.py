@@ -316,3 +316,61 @@ def test_without_a_number_up_to_256_arms_are_few(arms, few):
     state = start(ridge.prior(1, ridge=1.0), np.arange(arms), lambda rows: features[rows], limits)
     assert len(state.few) == few
     assert limits.share == 0.5
+
+
+def known_well():
+    """Twenty arms, nearly known: the first is the best by far, and sets r."""
+    features = np.vstack((np.linspace(1.0, 0.9, 20), np.full(20, 0.1))).T
+    sums = ridge_sums.add(
+        ridge_sums.empty(2),
+        np.repeat(np.eye(2), 2_000, axis=0),
+        np.repeat([1.0, 0.0], 2_000),
+        np.ones(4_000, bool),
+    )
+    posterior = ridge.posterior(sums, ridge=1.0)
+    state = start(posterior, np.arange(20), lambda rows: features[rows], rules(radius=1.0, eta=1e-6, few=4))
+    return posterior, state
+
+
+def test_an_arm_without_hope_changes_nothing_but_the_count():
+    posterior, state = known_well()
+    after = add(state, posterior, np.arange(20, 23), lambda rows: np.tile([0.1, 4.0], (len(rows), 1)))
+    assert after.present == state.present + 3
+    for name in ("stages", "living", "threshold", "watched", "few"):
+        assert getattr(after, name) is getattr(state, name)
+
+
+def test_of_new_arms_only_those_with_hope_are_placed_and_watched():
+    posterior, state = known_well()
+    features = np.array([[0.1, 4.0], [1.0, 0.5], [0.1, 5.0]])
+    after = add(state, posterior, np.arange(20, 23), lambda rows: features[rows - 20])
+    placed = set(np.concatenate([heap.rows for heap in after.stages]).tolist())
+    assert placed & {20, 21, 22} == {21}
+    assert set(after.watched.tolist()) & {20, 21, 22} == {21}
+    assert after.present == 23
+
+
+def test_arms_that_come_when_r_cannot_be_trusted_all_live():
+    posterior, state = known_well()
+    stale = delete(state, np.array([state.setter]))
+    assert stale.stale
+    after = add(stale, posterior, np.array([20]), lambda rows: np.array([[0.1, 4.0]]))
+    assert 20 in after.watched
+
+
+def test_what_a_pass_reads():
+    """The lowest stage, or all living arms when they are few."""
+    features = np.array([[0.9]] * 3 + [[0.4]] * 5)
+    prior = ridge.prior(1, ridge=1.0)
+    for few, size in ((0, 3), (7, 3), (8, 8)):
+        limits = rules(radius=1.0, eta=1e-6, few=few)
+        state = start(prior, np.arange(8), lambda rows: features[rows], limits)
+        read = []
+
+        def features_of(rows, read=read):
+            read.append(len(rows))
+            return features[rows]
+
+        advance(state, prior, features_of)
+        assert state.pass_size == size
+        assert read == [size]

@@ -475,3 +475,110 @@ def test_missing_arms_are_drawn_from_all_stages():
         for _ in range(200)
     ]
     assert 130 < sum(row >= 40 for row in rows) < 190
+
+
+def of_two_stages(**options):
+    """Ten arms in stage 0, forty in stage 1, nothing learned."""
+    features = np.repeat([[0.9], [0.4]], (10, 40), axis=0)
+    limits = rules(**({"radius": 1.0, "eta": 1e-6, "few": 0} | options))
+    prior = ridge.prior(1, ridge=1.0)
+    return features, prior, start(prior, np.arange(50), lambda rows: features[rows], limits)
+
+
+def test_what_is_done_follows_the_lowest_stage_not_the_last():
+    features, prior, state = of_two_stages()
+    assert state.sizes() == [(0, 10), (1, 40)]
+    assert state.pass_size == 10
+    rng = np.random.default_rng(0)
+    assert whole_stage(prior, state, rng).tolist() == list(range(10))
+    assert StageSample(10)(prior, state, rng).tolist() == list(range(10))
+    assert StageSample(9)(prior, state, rng).max() < 10
+    options = {"k": 1, "rng": rng, "check_rate": 0.0}
+    wide = choose(state, prior, lambda rows: features[rows], every_arm, **options)
+    assert (wide.due, wide.broken, wide.arms.rows.item()) == (False, False, 0)
+    narrow = choose(state, prior, lambda rows: features[rows], lambda *_: np.array([20]), **options)
+    assert narrow.due, "0.4 is less than half of 1, if more than half of 1/2"
+
+
+def test_in_the_last_stage_is_a_state_whose_lowest_stage_is_the_last():
+    """s_max = 1: arms of stage 0 are still to be played before a sample of all is."""
+    _, _, state = of_two_stages(eta=1 / 16)
+    assert state.rules.last_stage == 1
+    assert [stage for stage, _ in state.sizes()] == [0, 1]
+    assert not state.capped
+    _, _, state = of_two_stages(eta=1 / 8)
+    assert state.sizes() == [(0, 50)]
+    assert state.capped
+
+
+def test_a_state_that_is_sampled_is_so_from_its_lowest_stage():
+    """Were the sample from all stages, most of it would be ruled out."""
+    features = np.repeat([[0.9, 0.0], [0.0, 0.4]], (300, 900), axis=0)
+    prior = ridge.prior(2, ridge=1.0)
+    state = start(prior, np.arange(1_200), lambda rows: features[rows], rules(radius=1.0, eta=1e-6))
+    seen = []
+
+    def features_of(rows):
+        seen.append(rows)
+        return features[rows]
+
+    choose(
+        state, prior, features_of, lambda *_: np.array([0]), k=1, rng=np.random.default_rng(0), check_rate=1
+    )
+    assert [len(rows) for rows in seen] == [1, 32]
+    assert seen[1].max() < 300
+
+
+class Stuck:
+    """A generator that draws the same place always."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+
+    def integers(self, _low, _high, size):
+        return np.zeros(size, dtype=np.int64)
+
+    def permutation(self, rows):
+        return self.rng.permutation(rows)
+
+
+@pytest.mark.parametrize("rng", [np.random.default_rng(0), Stuck()], ids=["drawn", "one place"])
+@pytest.mark.parametrize("k", [1, 7, 12])
+def test_missing_arms_of_the_last_stage_are_distinct_and_outside_the_excluded(rng, k):
+    """Whichever way they are drawn: by places of the stage, or from a list of all."""
+    features = np.full((200, 1), 1e-3)
+    prior = ridge.prior(1, ridge=1.0)
+    state = start(prior, np.arange(200), lambda rows: features[rows], rules(radius=1.0, eta=0.01, few=0))
+    assert state.capped
+    exclude = np.arange(0, 20, 2)
+    found = sub_elim._at_random(state, k, exclude, rng).tolist()
+    assert len(set(found)) == k
+    assert not set(found) & set(exclude.tolist())
+    assert sorted(sub_elim._at_random(state, 500, exclude, rng)) == sorted(set(range(200)) - set(exclude))
+
+
+class Counted:
+    """A search that counts how often it is asked."""
+
+    def __init__(self, solver):
+        self.solver, self.asked = solver, 0
+
+    def search(self, query, k, exclude=NO_ROWS):
+        self.asked += 1
+        return self.solver.search(query, k, exclude)
+
+
+def test_an_alternating_search_asks_for_both_signs_until_nothing_is_wider():
+    features = np.eye(2) * [[1.0], [0.5]]
+    prior = ridge.prior(2, ridge=1.0)
+    state = start(prior, np.arange(2), lambda rows: features[rows], rules(radius=1.0, eta=1e-6, few=0))
+    rng = np.random.default_rng(0)
+    for starts, rounds, asked in ((1, 4, 4), (3, 4, 12), (2, 1, 4)):
+        solver = Counted(Scan(features))
+        find = AlternatingSearch(solver, lambda rows: features[rows], starts, rounds, shortlist=2)
+        assert set(find(prior, state, rng).tolist()) == {0, 1}
+        assert solver.asked == asked, "a second round finds nothing wider, and is the last one"
+    solver = Counted(Scan(features[:0]))
+    rows = AlternatingSearch(solver, lambda rows: features[rows])(prior, state, rng)
+    assert solver.asked == 2, "no living arm was found: the same question would be asked again"
+    assert rows.tolist() == [0], "the lowest stage"

@@ -107,6 +107,8 @@ def test_rounding_keeps_the_total_and_every_slate(shares, times):
     assert counts.sum() == total
     assert counts.min() >= 1
     assert (np.abs(counts - total * weights) <= len(weights)).all()
+    # What makes an apportionment efficient: no slate could give one up for another to gain.
+    assert ((counts - 1) / weights).max() <= (counts / weights).min() * (1 + 1e-12)
 
 
 def test_shuffles_are_uniform():
@@ -130,3 +132,20 @@ def test_the_criterion_of_g_bounds_every_slate_and_a_small_support_shows(monkeyp
         assert n - 1e-9 <= most <= design.criterion <= 1.3 * most
         assert (design.criterion > 2 * n) == (support == 2)
     design_of.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["g", "xy"])
+def test_a_design_is_rounded_over_the_first_slates_of_uniform(name):
+    """12 slates an arm, a period of ten pulls for each that differs."""
+    n, k = 5, 2
+    design = design_of(name, UniformMatroid(n, k), 3)
+    shown = slates(UNIFORM, UniformMatroid(n, k), 3, np.arange(12 * n))
+    assert design.support.tolist() == np.unique(shown, axis=0).tolist()
+    assert design.counts.sum() == 10 * len(design.support)
+
+
+def test_bases_are_those_that_were_chosen():
+    """{0..k-1}; with j for 0; with n - 1 for i."""
+    assert basis(5, 3).tolist() == [[0, 1, 2], [3, 1, 2], [4, 1, 2], [0, 4, 2], [0, 1, 4]]
+    assert basis(3, 1).tolist() == [[0], [1], [2]]
+    assert basis(3, 2).tolist() == [[0, 1], [2, 1], [0, 2]]

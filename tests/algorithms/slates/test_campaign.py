@@ -2,6 +2,7 @@
 
 import contextlib
 import tracemalloc
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 from slate_instances import METHODS, lost, means, play, start
 
-from app.algorithms.slates import ask_tell, campaign_state
+from app.algorithms.slates import ask_tell, campaign_state, exhaustive, sa_foa
 from app.algorithms.slates.campaign_state import next_look
+from app.algorithms.slates.excess import Excess
 from app.algorithms.slates.least_squares import as_observations
 from app.errors import Invalid, InvalidParameter, NonFinite
 from app.services.campaigns.records import pack_state, unpack_state
@@ -278,3 +280,101 @@ def test_no_solver_keeps_other_threads_waiting():
     """Those of scipy.linalg hold the interpreter's lock, at 1,000 arms for hundreds of milliseconds."""
     for source in Path(ask_tell.__file__).parent.glob("*.py"):
         assert "scipy.linalg" not in source.read_text()
+
+
+def test_pulls_are_a_sequence():
+    state, pulls = ask_tell.ask(start("icb"), 9)
+    _, more = ask_tell.ask(state, 3)
+    assert [pull.number for pull in more] == [9, 10, 11]
+    assert len(pulls) == 9
+    assert [pull.number for pull in pulls[2:5]] == [2, 3, 4]
+    assert [pull.slate for pull in pulls[2:5]] == [pulls[place].slate for place in (2, 3, 4)]
+    assert pulls[-1].number == 8
+    assert pulls[0].slate == tuple(ask_tell.slates_of(start("icb"), np.array([0]))[0].tolist())
+
+
+def test_the_limits_of_pulls():
+    """10,000 at a time, and 10,000,000 of a campaign."""
+    state, pulls = ask_tell.ask(start("icb"), 10_000)
+    assert len(pulls) == 10_000
+    with pytest.raises(InvalidParameter, match="count"):
+        ask_tell.ask(state, 10_001)
+    late = replace(state, issued=9_999_998)
+    assert ask_tell.ask(late, 2)[0].issued == 10_000_000
+    with pytest.raises(InvalidParameter, match="10,000,000"):
+        ask_tell.ask(late, 3)
+
+
+@pytest.mark.parametrize("bound", ["certified", "paper"])
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_has_its_own_test_of_a_look(method, bound, monkeypatch):
+    """Algorithm 3 as printed where sa_foa has bound paper, over the slates that its support says."""
+    asked = []
+
+    def noted(name):
+        def excess(*given):
+            asked.append((name, *given[2:]))
+            return Excess(1.0, 0.0, 1.0)
+
+        return excess
+
+    monkeypatch.setattr(sa_foa, "heuristic", noted("printed"))
+    for name in METHODS:
+        monkeypatch.setitem(ask_tell._TESTS, name, noted(name))
+    for allocation in ("uniform", "g"):
+        asked.clear()
+        state = start(method, n=6, k=2, bound=bound, allocation=allocation)
+        told(state, np.sin(np.arange(26.0)))
+        (name, *support), *_ = asked
+        assert name == ("printed" if (method, bound) == ("sa_foa", "paper") else method)
+        if support:
+            first = ask_tell.slates_of(state, np.arange(6, 24))
+            expected = first if allocation == "uniform" else state.design.support
+            assert support[0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(("entries", "count"), [(10**9, 24), (64 * 5, 5), (64 * 5 - 1, 4), (3, 1)])
+def test_a_support_of_many_arms_holds_no_more_numbers_than_there_is_room_for(entries, count, monkeypatch):
+    monkeypatch.setattr(ask_tell, "_SUPPORT_ENTRIES", entries)
+    state = start("sa_foa", n=8, k=3)
+    assert ask_tell._support(state).tolist() == ask_tell.slates_of(state, np.arange(8, 8 + count)).tolist()
+
+
+def test_a_report_says_how_far_totals_are_from_their_estimates():
+    state, pulls = ask_tell.ask(start("icb", n=6, k=2, epsilon=1e-3), 12)
+    totals = np.sin(np.arange(12.0))
+    report = ask_tell.tell(state, [(p.number, float(t)) for p, t in zip(pulls, totals, strict=True)]).report
+    residuals = totals - [report.theta[list(pull.slate)].sum() for pull in pulls]
+    assert report.observed == 12
+    assert report.spread == pytest.approx((residuals**2).mean())
+    assert report.excess > 1e-3
+    assert report.more_pulls > 0
+    assert report.tolerance is None
+
+
+@pytest.mark.parametrize(("share", "outside"), [(0.99, 1), (1.01, 0)])
+def test_totals_that_cannot_all_be_within_reach_are_counted_once(share, outside):
+    """Before there is an estimate: where their mean squared residual is above the square of the reach."""
+    totals = np.sin(np.arange(12.0))
+    free = told(start("icb", n=6, k=2), totals).report.spread
+    state = told(start("icb", n=6, k=2, reach=share * float(np.sqrt(free))), totals)
+    assert state.looks == 1
+    assert state.outside == outside
+
+
+def test_two_arms_are_enough_and_one_is_not():
+    for method in METHODS:
+        assert start(method, n=2, k=1, seed=0).settings.n == 2
+        with pytest.raises(InvalidParameter) as raised:
+            start(method, n=1, k=1)
+        assert raised.value.errors[0][0] == ("n",)
+
+
+def test_exhaustive_takes_200_000_slates(monkeypatch):
+    assert start("exhaustive", n=20, k=10).settings.k == 10  # 184,756
+    with pytest.raises(InvalidParameter, match="200,000"):
+        start("exhaustive", n=21, k=8)  # 203,490
+    for most, allowed in ((55, False), (56, True)):
+        monkeypatch.setattr(exhaustive, "MOST_SLATES", most)
+        with contextlib.nullcontext() if allowed else pytest.raises(InvalidParameter):
+            start("exhaustive", n=8, k=3)

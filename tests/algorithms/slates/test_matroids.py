@@ -10,7 +10,8 @@ from slate_instances import METHODS, play, start
 from app.algorithms.slates import allocation, ask_tell, exhaustive, icb, saqm
 from app.algorithms.slates.allocation import UNIFORM, design_of, slates, xy_optimal
 from app.algorithms.slates.certified_bounds import upper_bound
-from app.algorithms.slates.least_squares import as_observations, fit
+from app.algorithms.slates.excess import Excess
+from app.algorithms.slates.least_squares import Fit, as_observations, fit
 from app.algorithms.slates.matroids import PartitionMatroid, UniformMatroid, lead, spanning, unseen
 from app.algorithms.slates.widths import Look, arm_width, exchange_widths, slate_width
 from app.errors import InvalidParameter
@@ -253,6 +254,7 @@ def test_identify_names_what_is_wrong(option, value):
         ({"matroid": PartitionMatroid((0,) * 6 + (1, 2), (1, 1, 1), 4), "k": 4}, "rules"),
         ({"matroid": PartitionMatroid((0, 0, 0, 0, 1, 1, 1, 1), (3, 0), 3)}, "limits"),
         ({"matroid": PartitionMatroid((0, 0, 0, 0, 1, 1, 1, 2), (3, 2), 3)}, "groups"),
+        ({"matroid": PartitionMatroid((0, 0, 0, 0, 1, 1, 1, -1), (3, 2), 3)}, "groups"),
         ({"method": "sa_foa"}, "method"),
         ({"method": "saqm", "bound": "paper"}, "bound"),
     ],
@@ -344,3 +346,48 @@ def test_results_may_come_in_any_order_under_rules():
 
 def test_all_methods_are_covered():
     assert set(METHODS) == {"icb", "saqm", "exhaustive", "sa_foa"}
+
+
+def test_identify_takes_no_more_totals_than_it_may():
+    """The first look comes after 2 n totals."""
+    matroid = UniformMatroid(4, 2)
+    options = {"epsilon": 1e-6, "delta": 0.05, "noise_std": 1.0, "seed": 1}
+
+    def totals(rows):
+        return rows.sum(axis=1) * 1.0
+
+    none = icb.identify(matroid, totals, most=7, **options)
+    assert (none.observed, none.excess, none.done, none.best.tolist()) == (0, math.inf, False, [0, 1])
+    assert icb.identify(matroid, totals, most=8, **options).observed == 8
+    assert icb.identify(matroid, totals, most=9, **options).observed == 9  # ceil(1.1 * 8)
+
+
+def test_without_another_slate_nothing_exceeds_the_best():
+    alone = PartitionMatroid((0, 1, 2), (1, 1, 1), 3)
+    found = Fit(np.arange(3.0), np.eye(3), np.arange(3), alone)
+    assert exhaustive.excess(found, LOOK) == Excess(-math.inf, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("least", "is_fit"), [(1.1e-10, True), (0.9e-10, False)])
+@pytest.mark.parametrize("size", [1.0, 1e4])
+def test_a_matrix_without_digits_left_is_as_good_as_singular(least, is_fit, size):
+    A = size * np.diag([1.0, least])
+    assert (fit(A, np.zeros(2), UniformMatroid(2, 1)) is not None) == is_fit
+
+
+def test_more_groups_than_16_bits_count():
+    """Two arms in the first group and in the last of 65,537, one in each other: the heavier one is taken."""
+    groups = (0, *range(2**16), 2**16, 2**16)
+    matroid = PartitionMatroid(groups, (1,) * (2**16 + 1), 2**16 + 1)
+    weights = np.ones(len(groups))
+    weights[[1, -1]] = 2.0
+    assert matroid.best(weights).tolist() == [*range(1, 2**16 + 1), 2**16 + 2]
+
+
+@matroids
+def test_weights_of_any_sign_have_a_lead(matroid):
+    every = bases(matroid)
+    for shift in (-3.0, 0.0, 5.0):
+        weights = np.random.default_rng(7).permutation(matroid.n) * 0.7 + shift
+        values = np.sort(every @ weights)
+        assert lead(matroid, weights, matroid.best(weights)) == pytest.approx(values[-1] - values[-2])
