@@ -217,6 +217,7 @@ def blocked_rewards(
     gamma = (SUMMED + 16) * _UNIT
     tiny = math.ldexp(TINY, exponent) + math.sqrt(peak) * TINY
     steepness, norm = math.sqrt(slope @ slope), arms.largest_norm
+    squares = norm**2 if objective == "nearest" else 0.0
     return BlockedRewards(
         arms,
         query,
@@ -227,8 +228,8 @@ def blocked_rewards(
         exponent,
         max(math.sqrt(peak), 2.0**-60),
         gamma * peak + tiny,
-        gamma * (steepness + norm) * norm + tiny * arms.dim,
-        gamma * (steepness * (arms.center_norm + norm) + norm**2) + tiny * arms.dim,
+        gamma * (steepness * norm + squares) + tiny * arms.dim,
+        gamma * (steepness * (arms.center_norm + norm) + squares) + tiny * arms.dim,
         costs,
     )
 

@@ -286,9 +286,20 @@ def test_rounding_errors_are_bounded_by_products_of_norms(objective, scale, offs
     norm, steep, far = found.arms.largest_norm, np.linalg.norm(slope), np.linalg.norm(center)
     gamma, lost = 2_064 * UNIT, lost + UNDERFLOW * peak**0.5
     assert found.noise == pytest.approx(gamma * peak + lost, rel=1e-5, abs=0.0)
-    expected = gamma * (steep * norm + norm**2) + 300 * lost
+    squares = norm**2 if objective == "nearest" else 0.0
+    expected = gamma * (steep * norm + squares) + 300 * lost
     assert found.sum_noise == pytest.approx(expected, rel=1e-5, abs=0.0)
     assert found.whole_noise == pytest.approx(expected + gamma * steep * far, rel=1e-5, abs=0.0)
+
+
+@pytest.mark.parametrize("size", [2.0**-20, 2.0**20])
+def test_rounding_errors_of_products_are_proportional_to_the_query(size):
+    """However long the arms are beside it: no square of an arm is summed."""
+    rng = np.random.default_rng(6)
+    vectors, query = 1e3 * rng.standard_normal((9, 300)), rng.standard_normal(300)
+    one, other = LAYOUTS["blocked"](vectors, query), LAYOUTS["blocked"](vectors, size * query)
+    for name in ("noise", "sum_noise", "whole_noise"):
+        assert getattr(other, name) == pytest.approx(size * getattr(one, name), rel=1e-6)
 
 
 @pytest.mark.parametrize("size", [1.0, 3.7e8, 1e-3, 1e-40])
