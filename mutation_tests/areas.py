@@ -55,7 +55,10 @@ AREAS = {
     ),
     "linear": Area(
         (f"{ALGORITHMS}/linear/*.py",),
-        (f"{TESTS}/linear",),
+        (
+            *(f"{TESTS}/linear/test_{name}.py" for name in ("sub_elim", "elimination", "ridge_sums")),
+            f"{TESTS}/linear",
+        ),
     ),
     "mips": Area(
         (f"{ALGORITHMS}/mips/*.py", f"{ALGORITHMS}/mips/screening/*.py"),
@@ -71,7 +74,7 @@ AREAS = {
     "slates": Area(
         (f"{ALGORITHMS}/slates/*.py",),
         (
-            f"{TESTS}/slates/test_slate_constants.py",
+            *(f"{TESTS}/slates/test_{name}.py" for name in ("slate_constants", "certified_bounds")),
             f"{TESTS}/slates",
         ),
     ),
@@ -101,12 +104,11 @@ AREAS = {
             )
         ),
         (
+            "tests/indexes/test_exact_by_hand.py",
+            "tests/indexes/test_planner.py",
             "tests/indexes/test_exact_searches.py",
             "tests/indexes/test_filtered_search.py",
-            "tests/indexes/test_planner.py",
             "tests/indexes/test_live.py",
         ),
-        plugins=("pytest_timeout", "anyio.pytest_plugin"),
-        conftest=True,
     ),
 }

@@ -1,0 +1,734 @@
+"""Exact answers and the plans that lead to them, on small tables with the answers and the times written down.
+
+Nothing is drawn and nothing is timed here: every answer is that of sorting the scores of all eligible arms.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from app.algorithms.types import NO_ROWS
+from app.filters.filter import parse
+from app.indexes import filter_plan, filtered_search, filtered_ways, norm_pruned, planner
+from app.indexes.eligible_rows import eligible_rows
+from app.indexes.exact import contenders, scan
+from app.indexes.exact_overlay import ExactOverlay
+from app.indexes.filter_plan import FilterPlan, PlanOptions, plan_filter, renew
+from app.indexes.filtered_ways import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph
+from app.indexes.hnsw import HnswGraph
+from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.norm_pruned import NormBlocks
+from app.indexes.planner import GraphOptions, core, plan
+from app.indexes.probes import Quality, Trial
+from app.indexes.table import ArmTable
+from tests.indexes.brute_force import filled, scores_of
+
+COUNT, DIM = 40, 3
+QUERIES = np.array(
+    [[1.0, 0.0, 0.0], [-0.3, 2.0, 0.7], [0.0, 0.0, 0.0], [1e-30, -1e-30, 0.0], [0.2, 0.1, -9.0]]
+)
+
+
+def features_of(count=COUNT, dim=DIM):
+    """Lengths between 0.2 and 4 in no order, and rows that differ by less than float32 can hold."""
+    made = np.sin(np.arange(count * dim) * 1.7).reshape(count, dim)
+    made *= (0.2 + np.arange(count) * 17 % count / 10)[:, None]
+    made[7] = made[3]
+    made[11] = made[5] * (1 + 1e-9)
+    return made
+
+
+def best_of(features, rows, query, k):
+    score = dict(zip(rows, scores_of(features[list(rows)], query), strict=True))
+    return sorted(rows, key=lambda row: (-score[row], row))[:k]
+
+
+def table_with(dead, count=COUNT):
+    table = ArmTable(DIM)
+    table.append([str(row) for row in range(count)], features_of(count), np.arange(count))
+    table.kill(np.array(dead, dtype=np.int64))
+    return table
+
+
+DEAD = [0, 3, 13, 14, 39]
+EXCLUDED = np.array([12, 13, 29, 6])
+
+
+@pytest.mark.parametrize("first", [0, 1, 12, 13, 39, 40])
+@pytest.mark.parametrize("exclude", [NO_ROWS, EXCLUDED], ids=["all", "some"])
+@pytest.mark.parametrize("dead", [[], DEAD], ids=["alive", "dead"])
+def test_a_scan_from_a_row_on(first, exclude, dead):
+    view = table_with(dead).view()
+    rows = set(range(first, COUNT)) - set(dead)
+    for query in QUERIES:
+        left = sorted(rows - set(exclude.tolist()))
+        for k in (1, 2, 50):
+            found = scan(view, query, k, exclude, first=first)
+            assert found.rows.tolist() == best_of(view.features, left, query, k)
+            assert found.exact
+            near = set(contenders(view, query, 1e-5, k, first=first).tolist())
+            assert near >= set(best_of(view.features, sorted(rows), query, k))
+            assert near <= set(range(first, COUNT))
+
+
+@pytest.mark.parametrize("exclude", [NO_ROWS, EXCLUDED], ids=["all", "some"])
+@pytest.mark.parametrize("blocks", [1, 4, 1_024])
+def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
+    """Built over half of the rows that live; more come, more die, all are numbered anew; old views too."""
+    monkeypatch.setattr(norm_pruned, "_FIRST_BLOCK", blocks)
+    table = table_with(DEAD)
+    before = table.view()
+    for rows in (None, np.arange(1, COUNT, 2)):
+        made = NormBlocks(before, rows if rows is None else rows[before.is_alive(rows)])
+        own = set(before.live_rows.tolist()) & set(range(COUNT) if rows is None else rows.tolist())
+        assert (made.arms, made.dead, made.covered) == (len(own), 0, COUNT)
+        later = table_with(DEAD)
+        later.append(["new"], np.full((1, DIM), 9.0), np.array([99]))
+        later.kill(np.array([1, 2, 21, 40]))
+        for view, dead in (
+            (before, []),
+            (later.view(), [1, 2, 21]),
+            (before, []),
+            (later.view(), [1, 2, 21]),
+        ):
+            for query in QUERIES:
+                left = sorted(own - set(dead) - set(exclude.tolist()))
+                for k in (1, 3, 60):
+                    found = made.search(view, query, k, exclude)
+                    assert found.rows.tolist() == best_of(before.features, left, query, k)
+        made.bury(np.array([1, 2, 21, 40]))
+        assert made.dead == len(own & {1, 2, 21})
+        position = np.where(later.view().is_alive(np.arange(COUNT)), 0, -1)
+        position[position == 0] = np.arange(np.count_nonzero(position == 0))
+        moved = made.moved(position, int(position.max()) + 1)
+        smaller = ArmTable(DIM)
+        alive = np.flatnonzero(position >= 0)
+        smaller.append([str(row) for row in alive], before.features[alive], alive)
+        expected = {int(position[row]) for row in own} - {-1}
+        assert moved.covered == len(alive)
+        for query in QUERIES:
+            found = moved.search(smaller.view(), query, 60)
+            assert found.rows.tolist() == best_of(before.features[alive], sorted(expected), query, 60)
+        smaller.kill(np.array([0, 5]))
+        for query in QUERIES:
+            found = moved.search(smaller.view(), query, 60, np.array([7]))
+            left = sorted(expected - {0, 5, 7})
+            assert found.rows.tolist() == best_of(before.features[alive], left, query, 60)
+
+
+def test_how_blocks_are_cut_and_what_they_take():
+    assert list(norm_pruned._bounds(0)) == [0]
+    assert list(norm_pruned._bounds(1_024)) == [0, 1_024]
+    assert list(norm_pruned._bounds(9_000)) == [0, 1_024, 3_072, 7_168, 9_000]
+    ends = list(norm_pruned._bounds(300_000))
+    assert ends[6:] == [64_512, 130_048, 195_584, 261_120, 300_000]
+    made = NormBlocks(table_with([]).view())
+    room = sum(block.nbytes for *_, block in made._blocks)
+    assert made.memory_bytes == 8 * COUNT + 4 * COUNT + room
+    assert (made.slowdown, made.missing, made.load_share, made.reserve_used) == (1.0, 0, 0.0, 0.0)
+    assert not made.is_worn_out
+
+
+def test_blocks_are_read_until_the_bound_says_so_and_no_further(monkeypatch):
+    """One arm a block: rows of length 4, 3, ... along one direction, and a query along it."""
+    monkeypatch.setattr(norm_pruned, "_FIRST_BLOCK", 1)
+    monkeypatch.setattr(norm_pruned, "_LARGEST_BLOCK", 1)
+    features = np.array([[1.0, 0.0], [0.0, 4.0], [3.0, 0.0], [2.5, 0.0], [2.0, 0.0], [0.0, 3.0]])
+    made = NormBlocks(filled(features).snapshot().view)
+    read = []
+    dot = np.dot
+    monkeypatch.setattr(norm_pruned.np, "dot", lambda a, b, out: read.append(len(a)) or dot(a, b, out=out))
+    assert made.search(filled(features).snapshot().view, np.array([2.0, 0.0]), 1).rows.tolist() == [2]
+    # 4, 3 and 3 are read; 2.5 * 2 is below what was found, 3 * 2.
+    assert len(read) == 3
+    read.clear()
+    assert made.search(filled(features).snapshot().view, np.array([2.0, 0.0]), 2).rows.tolist() == [2, 3]
+    assert len(read) == 4
+
+
+def test_an_overlay_holds_its_arms_by_length():
+    view = table_with([]).view()
+    overlay = ExactOverlay.copied(view, np.array([4, 9, 20, 31]))
+    rows = overlay.rows.tolist()
+    assert sorted(rows) == [4, 9, 20, 31]
+    assert (np.diff(view.norms[rows]) <= 0).all()
+    assert len(ExactOverlay.empty()) == ExactOverlay.empty().memory_bytes == 0
+    assert overlay.memory_bytes == 4 * 8 + 4 * DIM * 4
+    query = np.array([1.0, -1.0, 0.5])
+    gone = np.zeros(4, dtype=bool)
+    everything = overlay.best(query, 0.0, 9, gone, any_gone=False)
+    assert sorted(everything.tolist()) == sorted(rows)
+    best = best_of(view.features, rows, query, 1)
+    gone[rows.index(best[0])] = True
+    assert best[0] not in overlay.best(query, 0.0, 1, gone, any_gone=True).tolist()
+    assert overlay.best(query, 0.0, 1, gone, any_gone=False).tolist() == best
+    assert set(overlay.best(query, 0.0, 9, gone[:2], any_gone=False).tolist()) == set(rows[:2])
+    position = np.arange(COUNT) - 4
+    position[20] = -1
+    moved = overlay.moved(position)
+    assert moved.rows.tolist() == [-1 if row == 20 else row - 4 for row in rows]
+    assert moved.moved(np.arange(COUNT)).rows.tolist() == moved.rows.tolist(), "what is gone stays so"
+
+
+# Filters
+
+
+def shop(count=COUNT, kind="exact", **options):
+    index = LiveIndex(DIM, IndexOptions(kind=kind), threads=1, seed=5, **options)
+    ids = [f"a{number}" for number in range(count)]
+    index.upsert(ids, features_of(count), range(count))
+    index.describe(ids, [([], {"number": number}) for number in range(count)])
+    return index
+
+
+def let_in(snapshot, document, before=None):
+    return eligible_rows(parse(document), snapshot.view, snapshot.attributes, before)
+
+
+@pytest.mark.parametrize("piece", [3, 3 * 7, 32_768])
+@pytest.mark.parametrize("together", [1, 8, 32_768])
+@pytest.mark.parametrize("count", [0, 1, 5, 6, 39, 40])
+def test_gathering_and_masks_are_brute_force(piece, together, count, monkeypatch):
+    monkeypatch.setattr(filtered_search, "_PIECE_NUMBERS", piece)
+    monkeypatch.setattr(filtered_search, "_STRUCK_TOGETHER", together)
+    monkeypatch.setattr(filtered_search, "_SCRATCH", SimpleNamespace())
+    index = shop()
+    index.remove(["a4", "a30"])
+    snapshot = index.snapshot()
+    eligible = let_in(snapshot, {"number": {"$lt": count}})
+    rows = sorted(set(range(count)) - {4, 30})
+    view = snapshot.view
+    assert filtered_search.is_gathered(view, eligible) == (7 * len(rows) < 40)
+    assert filtered_search.exact_reads(view, eligible) == min(7 * len(rows), 40) * DIM
+    for query in QUERIES:
+        for exclude in (NO_ROWS, np.array([0, 2, 35])):
+            for k in (1, 2, 50):
+                expected = best_of(view.features, sorted(set(rows) - set(exclude.tolist())), query, k)
+                for found in (
+                    filtered_search.gather(view, eligible.rows, query, k, exclude),
+                    filtered_search.mask(view, eligible, query, k, exclude),
+                    filtered_search.search_exactly(view, eligible, query, k, exclude),
+                ):
+                    assert found.rows.tolist() == expected
+                    assert found.exact
+
+
+@pytest.mark.parametrize(("count", "gathered"), [(5, True), (6, False)])
+def test_few_arms_are_gathered(count, gathered, monkeypatch):
+    """A gathered row takes as long as seven: five of 40 are few, six are not."""
+    asked = []
+    monkeypatch.setattr(filtered_search, "gather", lambda *_: asked.append("gather"))
+    monkeypatch.setattr(filtered_search, "mask", lambda *_: asked.append("mask"))
+    snapshot = shop().snapshot()
+    eligible = let_in(snapshot, {"number": {"$lt": count}})
+    filtered_search.search_exactly(snapshot.view, eligible, QUERIES[0], 1, NO_ROWS)
+    assert asked == ["gather" if gathered else "mask"]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_is_struck_out_is_minus_infinite_and_the_rest_as_it_was(dtype):
+    for size in (1, 32_767, 32_768, 32_769, 70_000):
+        mask = np.arange(size) % 3 == 0
+        scores = np.arange(size, dtype=dtype) - 7
+        filtered_search.strike_out(scores, mask)
+        assert (scores[mask] == np.arange(size)[mask] - 7).all()
+        assert (scores[~mask] == -np.inf).all()
+
+
+def test_room_for_scores_is_kept_up_to_a_size():
+    few = filtered_search._scores(100, np.dtype(np.float32))
+    assert np.shares_memory(few, filtered_search._scores(50, np.dtype(np.float32)))
+    assert not np.shares_memory(few, filtered_search._scores(100, np.dtype(np.float64)))
+    most = filtered_search._scores(262_144, np.dtype(np.float32))
+    assert np.shares_memory(most, filtered_search._scores(262_144, np.dtype(np.float32)))
+    more = filtered_search._scores(262_145, np.dtype(np.float32))
+    assert not np.shares_memory(more, filtered_search._scores(262_145, np.dtype(np.float32)))
+
+
+def built(snapshot, rows):
+    graph = HnswGraph.build(
+        snapshot.view, rows, m=4, ef_construction=20, seed=1, threads=1, check=lambda: None
+    )
+    graph.tuned(len(rows), shortlist=1, most=graph.arms)
+    return graph
+
+
+def made(kind, snapshot, eligible):
+    if kind == "own_graph":
+        graph = built(snapshot, eligible.rows)
+        return OwnGraph(graph, eligible, ask=graph.arms, make=built)
+    return {"copy": OwnCopy, "blocks": OwnBlocks}[kind](snapshot.view, eligible)
+
+
+@pytest.mark.parametrize("kind", ["copy", "blocks", "own_graph"])
+def test_a_way_counts_what_came_and_went(kind):
+    """Ten arms are let in; then three come and two go, of which one dies; then all of it once more."""
+    index, wanted = shop(), {"number": {"$lt": 10}}
+    before = index.snapshot()
+    eligible = let_in(before, wanted)
+    way = made(kind, before, eligible)
+    assert way.worn == 0.0
+    memory = way.memory_bytes
+    index.describe(["a20", "a21", "a22"], [([], {"number": 1})] * 3)
+    index.describe(["a2"], [([], {"number": 99})])
+    index.remove(["a5"])
+    after = index.snapshot()
+    now = let_in(after, wanted, eligible)
+    followed = way.followed(after, now)
+    rows = [0, 1, 3, 4, 6, 7, 8, 9, 20, 21, 22]
+    assert now.rows.tolist() == rows
+    assert followed.worn == pytest.approx({"copy": 2 / 11, "blocks": 5 / 10, "own_graph": 5 / 10}[kind])
+    assert followed.memory_bytes > memory
+    for query in QUERIES[[0, 1, 4]]:
+        for exclude in (NO_ROWS, np.array([3, 21])):
+            left = sorted(set(rows) - set(exclude.tolist()))
+            for k in (1, 3, len(left)):
+                found = followed.search(after, query, k, exclude)
+                assert found.rows.tolist() == best_of(after.view.features, left, query, k)
+                assert found.exact == (kind != "own_graph")
+            none = followed.search(after, query, len(left) + 1, exclude)
+            assert (none is None) == (kind == "own_graph")
+    again = followed.renewed(after, now)
+    assert again.worn == 0.0
+    assert again.search(after, QUERIES[1], 3, NO_ROWS).rows.tolist() == best_of(
+        after.view.features, rows, QUERIES[1], 3
+    )
+    index.describe(["a20"], [([], {"number": 99})])
+    later = index.snapshot()
+    last = let_in(later, wanted, now)
+    twice = followed.followed(later, last)
+    assert twice.worn == pytest.approx({"copy": 3 / 10, "blocks": 6 / 10, "own_graph": 5 / 10}[kind])
+    found = twice.search(later, QUERIES[1], 3, NO_ROWS).rows.tolist()
+    assert found == best_of(later.view.features, last.rows.tolist(), QUERIES[1], 3)
+
+
+def test_a_way_that_holds_nothing_finds_nothing():
+    index = shop()
+    snapshot = index.snapshot()
+    eligible = let_in(snapshot, {"number": {"$lt": 0}})
+    for kind in ("copy", "blocks"):
+        way = made(kind, snapshot, eligible)
+        assert way.worn == 0.0
+        assert len(way.search(snapshot, QUERIES[0], 2, NO_ROWS).rows) == 0
+        index.describe(["a1"], [([], {"number": -1})])
+        later = index.snapshot()
+        followed = way.followed(later, let_in(later, {"number": {"$lt": 0}}, eligible))
+        assert followed.search(later, QUERIES[0], 2, NO_ROWS).rows.tolist() == [1]
+        assert followed.worn == (1.0 if kind == "blocks" else 0.0)
+        index.describe(["a1"], [([], {"number": 1})])
+
+
+class Graph(HnswGraph):
+    """A graph that finds what it is told to, for as many as it is asked for."""
+
+    def __init__(self, rows, covered, *, dead=0, memory=100):
+        self._told, self.covered, self.is_dead, self.memory, self.asked = (
+            np.array(rows),
+            covered,
+            dead,
+            memory,
+            [],
+        )
+        self.efs = []
+
+    @property
+    def rows(self):
+        return self._told
+
+    @property
+    def arms(self):
+        return len(self._told)
+
+    @property
+    def dead(self):
+        return self.is_dead
+
+    @property
+    def memory_bytes(self):
+        return self.memory
+
+    def nearest(self, query, count):
+        self.asked.append(count)
+        return np.arange(count)
+
+    def tuned(self, ef, *, shortlist, most):
+        self.efs.append((ef, shortlist, most))
+
+
+def with_graph(graph, count=COUNT, view=None):
+    snapshot = shop(count).snapshot()
+    return SimpleNamespace(view=view or snapshot.view, attributes=snapshot.attributes, structure=graph)
+
+
+def test_a_catalogue_graph_is_asked_for_so_many_arms_and_keeps_those_let_in(monkeypatch):
+    monkeypatch.setattr(filtered_ways, "MOST_ASKED", 0.5)
+    graph = Graph(np.arange(40)[::-1], 40)
+    snapshot = with_graph(graph)
+    eligible = let_in(snapshot, {"number": {"$gte": 30}})
+    way = CatalogueGraph(snapshot, eligible, 6)
+    query = QUERIES[1]
+    assert way.search(snapshot, query, 2, NO_ROWS).rows.tolist() == best_of(
+        snapshot.view.features, range(30, 40), query, 2
+    )
+    assert graph.asked == [12]
+    assert way.search(snapshot, query, 1, np.array([39, 38])).rows.tolist() == best_of(
+        snapshot.view.features, range(32, 38), query, 1
+    )
+    assert graph.asked == [12, 8], "as many more as are excluded"
+    assert way.search(snapshot, query, 4, NO_ROWS) is None, "24 of 40 are more than half"
+    assert CatalogueGraph(snapshot, eligible, 20).search(snapshot, query, 1, NO_ROWS) is not None
+    assert not way.search(snapshot, query, 1, NO_ROWS).exact
+    assert way.worn == 0.0
+    gone = Graph([-1, 0, 30, 31], 40, dead=1)
+    snapshot = with_graph(gone)
+    monkeypatch.setattr(filtered_ways, "MOST_ASKED", 9.0)
+    found = CatalogueGraph(snapshot, eligible, 6).search(snapshot, query, 1, NO_ROWS)
+    assert gone.asked == [3], "three of four arms are alive"
+    assert found.rows.tolist() == [30]
+    assert CatalogueGraph(snapshot, eligible, 6).search(snapshot, query, 2, NO_ROWS) is None
+    dead = with_graph(Graph([1], 40, dead=1))
+    assert CatalogueGraph(dead, eligible, 6).search(dead, query, 1, NO_ROWS) is None
+    none = with_graph(None)
+    assert CatalogueGraph(none, eligible, 6).search(none, query, 1, NO_ROWS) is None
+
+
+@pytest.mark.parametrize(("fresh", "gathered"), [(3, True), (4, False)])
+def test_fresh_rows_of_a_catalogue_graph_are_looked_through(fresh, gathered, monkeypatch):
+    """28 rows came after the graph. Three that are let in are gathered; four cost as much as all."""
+    monkeypatch.setattr(filtered_ways, "MOST_ASKED", 9.0)
+    seen = []
+    original = filtered_ways.contenders
+
+    def noted(view, rows, query, k):
+        seen.append(rows.tolist())
+        return original(view, rows, query, k)
+
+    monkeypatch.setattr(filtered_ways, "contenders", noted)
+    snapshot = with_graph(Graph(np.arange(12), 12))
+    eligible = let_in(snapshot, {"number": {"$gte": 40 - fresh}})
+    own = list(range(40 - fresh, 40))
+    way = CatalogueGraph(snapshot, eligible, 3)
+    assert way.worn == pytest.approx(min(7 * fresh, 28) / fresh)
+    for query in QUERIES[[0, 1, 4]]:
+        for k, exclude in ((1, NO_ROWS), (2, NO_ROWS), (1, np.array([39, 38]))):
+            left = [row for row in own if row not in exclude]
+            found = way.search(snapshot, query, k, exclude)
+            assert found.rows.tolist() == best_of(snapshot.view.features, left, query, k)
+    assert seen == ([own] * 9 if gathered else [])
+
+
+def test_a_way_of_another_precision_or_table_cannot_follow():
+    index = shop()
+    snapshot = index.snapshot()
+    eligible = let_in(snapshot, {"number": {"$lt": 10}})
+    other = shop().snapshot()
+    for kind in ("copy", "blocks", "own_graph"):
+        assert made(kind, snapshot, eligible).followed(other, let_in(other, {"number": {"$lt": 10}})) is None
+    copy = made("copy", snapshot, eligible)
+    index.upsert(["long"], np.full((1, DIM), 1e30), [99])
+    later = index.snapshot()
+    assert later.view.working.dtype == np.float64
+    assert copy.followed(later, let_in(later, {"number": {"$lt": 10}}, eligible)) is None
+
+
+# What serves a filter
+
+
+class Times:
+    """What ``filter_plan`` measures, as it is told: the time of each way, and what graphs find."""
+
+    def __init__(self, monkeypatch, *, gather=80.0, mask=100.0, quality=(1.0, 1.0), **ways):
+        self.us = {"gather": gather, "mask": mask, **ways}
+        self.quality, self.asked, self.timed = quality, [], []
+        for name in ("typical_us", "time_in_turn", "compare_apart"):
+            monkeypatch.setattr(filter_plan, name, getattr(self, name))
+        for name in ("gather", "mask"):
+            monkeypatch.setattr(filter_plan, name, self.named(name))
+
+    def named(self, name):
+        return lambda *given: (name, given[3])
+
+    def of(self, search):
+        way = search.__closure__ and {
+            name: cell.cell_contents
+            for name, cell in zip(search.__code__.co_freevars, search.__closure__, strict=True)
+        }.get("way")
+        if way is None:
+            return min(self.us["gather"], self.us["mask"])
+        self.asked.append(getattr(way, "_ask", None))
+        found = self.us[way.name]
+        return found(self.asked[-1]) if callable(found) else found
+
+    def typical_us(self, search, queries):
+        name, k = search(queries[0])
+        assert k == 1
+        self.timed.append((name, len(queries)))
+        return self.us[name]
+
+    def time_in_turn(self, search, exact, queries):
+        self.timed.append(("ways", len(queries)))
+        return [], self.of(search), self.of(exact)
+
+    def compare_apart(self, search, exact, probes, like):
+        assert len(probes.queries) == len(like) == 400
+        us = self.of(search)
+        ask = self.asked[-1]
+        recall, ratio = self.quality(ask) if callable(self.quality) else self.quality
+        return Trial(Quality(recall, ratio, ratio, 0.0), us, self.of(exact))
+
+
+def planned(snapshot, document, *, copy_bytes=10**9, graph_bytes=0, make=lambda *_: None):
+    eligible = let_in(snapshot, document)
+    options = PlanOptions(copy_bytes, graph_bytes, make)
+    return eligible, plan_filter(snapshot, eligible, options, recent=[], rng=np.random.default_rng(0))
+
+
+ALL = {"number": {"$lt": COUNT}}
+
+
+def test_the_faster_exact_way_is_what_needs_nothing_made(monkeypatch):
+    for gather, mask in ((80.0, 100.0), (100.0, 70.0)):
+        times = Times(monkeypatch, gather=gather, mask=mask, copy=1e9, blocks=1e9)
+        eligible, plan = planned(shop().snapshot(), ALL)
+        assert plan == FilterPlan(None, 40, None, min(gather, mask), min(gather, mask))
+        assert (plan.recall_at_1, plan.ratio_mean, plan.wants_graph, plan.is_refuted) == (
+            1.0,
+            1.0,
+            False,
+            False,
+        )
+        assert [name for name, _ in times.timed] == ["gather", "mask", "ways", "ways"]
+        assert [count for _, count in times.timed] == [30, 30, 100, 100]
+        assert eligible.count == 40
+
+
+def test_a_filter_that_lets_nothing_in_needs_no_plan():
+    _, plan = planned(shop().snapshot(), {"number": {"$lt": 0}})
+    assert plan == FilterPlan(None, 0, None, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("copy", "blocks", "way", "us"),
+    [
+        (64.0, 64.0, "copy", 64.0),  # 80 / 1.25 is enough, and no blocks that are not faster than it
+        (64.1, 64.1, None, 80.0),
+        (64.1, 64.0, "blocks", 64.0),
+        (50.0, 40.0, "blocks", 40.0),
+        (50.0, 40.1, "copy", 50.0),
+    ],
+)
+def test_a_copy_is_kept_where_it_is_clearly_faster(monkeypatch, copy, blocks, way, us):
+    Times(monkeypatch, copy=copy, blocks=blocks)
+    _, plan = planned(shop().snapshot(), ALL)
+    assert (plan.way and plan.way.name) == way
+    assert (plan.us, plan.exact_us, plan.count) == (us, us, 40)
+    assert plan.spare is None
+    if way:
+        assert plan.reason.endswith(f"{80.0 / us:.1f} times as fast as without one")
+        assert ("by norm" in plan.reason) == (way == "blocks")
+
+
+@pytest.mark.parametrize(("room", "kept"), [(40 * DIM * 4, True), (40 * DIM * 4 - 1, False), (0, False)])
+def test_a_copy_takes_no_more_memory_than_it_may(monkeypatch, room, kept):
+    Times(monkeypatch, copy=1.0, blocks=1.0)
+    _, plan = planned(shop().snapshot(), ALL, copy_bytes=room)
+    assert (plan.way is not None) == kept
+
+
+@pytest.mark.parametrize(
+    ("shortest", "tried"), [(1.0, False), (1.0 - 9e-7, False), (1.0 - 2e-6, True), (0.5, True)]
+)
+def test_blocks_are_tried_where_lengths_differ(monkeypatch, shortest, tried):
+    times = Times(monkeypatch, copy=1e9, blocks=1e9)
+    index = LiveIndex(DIM, IndexOptions(kind="exact"), threads=1)
+    index.upsert(["a", "b"], np.array([[3.0, 0.0, 0.0], [0.0, 3.0 * shortest, 0.0]]), [1, 2])
+    index.describe(["a", "b"], [([], {"number": 1})] * 2)
+    planned(index.snapshot(), ALL)
+    assert times.timed.count(("ways", 100)) == (2 if tried else 1)
+
+
+def graph_snapshot(monkeypatch, numbers=0):
+    """A catalogue graph over 4,000 arms, of which forty can be let in."""
+    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", numbers)
+    snapshot = shop().snapshot()
+    graph = Graph(np.arange(4_000) % COUNT, COUNT)
+    graph.number = 17
+    return SimpleNamespace(view=snapshot.view, attributes=snapshot.attributes, structure=graph)
+
+
+@pytest.mark.parametrize(("numbers", "tried"), [(20 * DIM, False), (20 * DIM - 1, True)])
+def test_few_numbers_are_quick_enough_without_a_graph(monkeypatch, numbers, tried):
+    times = Times(monkeypatch, copy=1e9, blocks=1e9, graph=1.0)
+    _, plan = planned(graph_snapshot(monkeypatch, numbers), {"number": {"$lt": 20}})
+    assert (plan.way is not None) == bool(times.asked and times.asked[-1]) == tried
+    assert plan.graph == 17
+    monkeypatch.undo()
+    assert filter_plan.QUICK_NUMBERS == 500_000
+
+
+def test_the_catalogue_graph_is_asked_for_more_and_more_until_it_is_good(monkeypatch):
+    """From 30 arms for each share that is let in, twice as many each time: recall .99, mean ratio .999."""
+
+    def quality(ask):
+        return (0.98, 1.0) if ask < 100 else (0.999, 0.9989) if ask < 200 else (0.99, 0.999)
+
+    times = Times(monkeypatch, copy=40.0, blocks=1e9, graph=lambda ask: 5.0 + ask / 100, quality=quality)
+    _, plan = planned(graph_snapshot(monkeypatch), {"number": {"$lt": 20}})
+    assert [ask for ask in times.asked if ask] == [60, 120]  # 240 are more than a twentieth of 4,000
+    assert plan.way.name == "copy"
+    assert plan.wants_graph
+    monkeypatch.setattr(filter_plan, "MOST_ASKED", 0.06)
+    times.asked.clear()
+    _, plan = planned(graph_snapshot(monkeypatch), {"number": {"$lt": 20}})
+    assert [ask for ask in times.asked if ask] == [60, 120, 240]
+    assert (plan.way.name, plan.spare.name) == ("graph", "copy")
+    assert (plan.us, plan.exact_us, plan.recall_at_1, plan.ratio_mean) == (7.4, 40.0, 0.99, 0.999)
+    assert plan.reason == "the graph is asked for 240 arms, 5.4 times as fast as an exact search"
+    assert (plan.graph, plan.wants_graph) == (17, False)
+
+
+def test_a_graph_may_be_asked_for_just_a_twentieth(monkeypatch):
+    times = Times(monkeypatch, copy=40.0, blocks=1e9, graph=1.0, quality=lambda ask: (float(ask == 200), 1.0))
+    monkeypatch.setattr(filter_plan, "ASKED", 25)
+    _, plan = planned(graph_snapshot(monkeypatch), {"number": {"$lt": 20}})
+    assert [ask for ask in times.asked if ask] == [50, 100, 200]
+    assert plan.way.name == "graph"
+
+
+@pytest.mark.parametrize(("us", "way"), [(32.0, "graph"), (32.1, "copy")])
+def test_a_graph_that_is_not_clearly_faster_is_not_asked_further(monkeypatch, us, way):
+    quality = [(0.5, 0.5), (1.0, 1.0)]
+    times = Times(monkeypatch, copy=40.0, blocks=1e9, graph=us, quality=lambda _: quality.pop(0))
+    _, plan = planned(graph_snapshot(monkeypatch), {"number": {"$lt": 20}})
+    assert plan.way.name == way
+    assert len([ask for ask in times.asked if ask]) == (2 if way == "graph" else 1)
+
+
+@pytest.mark.parametrize(("room", "memory", "served"), [(100, 100, True), (99, 100, False), (0, 100, False)])
+def test_a_graph_of_its_own_takes_no_more_memory_than_it_may(monkeypatch, room, memory, served):
+    times = Times(monkeypatch, copy=40.0, blocks=1e9, graph=1e9, own_graph=2.0)
+    own = Graph(np.arange(20), COUNT, memory=memory)
+    eligible, plan = planned(
+        graph_snapshot(monkeypatch), {"number": {"$lt": 20}}, graph_bytes=room, make=lambda *_: own
+    )
+    assert plan.way.name == ("own_graph" if served else "copy")
+    assert plan.wants_graph == (room == 0)
+    if served:
+        assert own.efs == [(32, 30, 20)]
+        assert plan.spare.name == "copy"
+        assert plan.reason == "a graph of its own at ef 32, 20.0 times as fast as an exact search"
+        assert times.asked[-2] == 30
+    assert eligible.count == 20
+
+
+def test_a_graph_of_its_own_climbs_until_it_is_good_or_too_slow(monkeypatch):
+    own = Graph(np.arange(20), COUNT)
+    quality = [(0.9, 0.9), (0.98, 0.9995), (0.99, 0.999)]
+    Times(monkeypatch, copy=40.0, blocks=1e9, graph=1e9, own_graph=2.0, quality=lambda _: quality.pop(0))
+    snapshot, document = graph_snapshot(monkeypatch), {"number": {"$lt": 20}}
+    given = {"graph_bytes": 10**9, "make": lambda *_: own}
+    quality.insert(0, (1.0, 1.0))  # that of the catalogue's, which is too slow
+    assert planned(snapshot, document, **given)[1].way.name == "own_graph"
+    assert [ef for ef, *_ in own.efs] == [32, 48, 64]
+    for us, efs in ((32.0, 9), (32.1, 1)):
+        own.efs.clear()
+        Times(monkeypatch, copy=40.0, blocks=1e9, graph=1e9, own_graph=us, quality=(0.9, 0.9))
+        assert planned(snapshot, document, **given)[1].way.name == "copy"
+        assert len(own.efs) == efs
+    assert planned(snapshot, document, graph_bytes=10**9)[1].way.name == "copy", "no graph could be made"
+
+
+def test_what_is_renewed_is_measured_if_it_is_a_graph(monkeypatch):
+    snapshot = graph_snapshot(monkeypatch)
+    eligible = let_in(snapshot, {"number": {"$lt": 20}})
+    rng, way = np.random.default_rng(0), CatalogueGraph(snapshot, eligible, 60)
+    plan = FilterPlan(way, 20, 3, 7.0, 50.0, 0.992, 0.9993)
+    Times(monkeypatch, copy=1.0, graph=9.0, quality=(0.97, 0.9985))
+    again = renew(plan, snapshot, eligible, recent=[], rng=rng)
+    assert (again.us, again.exact_us, again.recall_at_1, again.ratio_mean) == (9.0, 50.0, 0.97, 0.9985)
+    assert (again.graph, again.is_refuted, again.way.name) == (17, False, "graph")
+    Times(monkeypatch, graph=9.0, quality=(0.94, 0.9985))
+    worse = renew(plan, snapshot, eligible, recent=[], rng=rng)
+    assert (worse.way, worse.us, worse.exact_us, worse.is_refuted) == (None, 80.0, 50.0, True)
+    assert (worse.recall_at_1, worse.ratio_mean) == (1.0, 1.0)
+    assert worse.reason == "a graph had recall 0.940, mean ratio 0.9985 by now"
+    copy = FilterPlan(OwnCopy(snapshot.view, eligible), 20, 3, 7.0, 50.0)
+    assert renew(copy, snapshot, eligible, recent=[], rng=rng).graph == 17
+    nothing = let_in(snapshot, {"number": {"$lt": 0}})
+    for gone, left in ((copy, nothing), (FilterPlan(None, 20, 3, 7.0, 50.0), eligible)):
+        lost = renew(gone, snapshot, left, recent=[], rng=rng)
+        assert (lost.way, lost.is_refuted, lost.us, lost.recall_at_1, lost.ratio_mean) == (
+            None,
+            True,
+            50.0,
+            1.0,
+            1.0,
+        )
+    unmade = OwnGraph(Graph(np.arange(20), COUNT), eligible, ask=30, make=lambda *_: None)
+    assert renew(FilterPlan(unmade, 20, 3, 7.0, 50.0), snapshot, eligible, recent=[], rng=rng).is_refuted
+
+
+def test_a_graph_of_its_own_is_made_anew_as_it_was():
+    snapshot = shop().snapshot()
+    eligible = let_in(snapshot, {"number": {"$lt": 20}})
+    first, second = built(snapshot, eligible.rows), Graph(np.arange(20), COUNT)
+    way = OwnGraph(first, eligible, ask=7, make=lambda *_: second).renewed(snapshot, eligible)
+    assert second.efs == [(first.ef, 7, 20)]
+    assert way.search(snapshot, QUERIES[0], 2, NO_ROWS) is not None
+    assert way.search(snapshot, QUERIES[0], 5, NO_ROWS) is not None
+    assert second.asked == [7, 10], "twice as many as are wanted, if that is more"
+
+
+# What serves a catalogue
+
+
+@pytest.mark.parametrize(("live", "reserve", "count"), [(19, 1, 1), (100, 5, 3), (119, 5, 3)])
+def test_the_core_and_its_substitutes_are_counted_on_arms_of_known_lengths(live, reserve, count):
+    """Arms along one direction: the longest wins each query along it. The reserve is a twentieth, at least
+    one; the winner is then the longest of the others, and a quarter more is added; six substitutes each.
+    """
+    lengths = np.arange(live, 0, -1.0)
+    view = filled(np.vstack((lengths, np.zeros(live))).T).snapshot().view
+    winner = reserve + 1
+    expected = int(1.25 * winner)
+    rows, kept, substitutes = core(view, np.tile([[1.0, 0.0]], (60, 1)))
+    assert kept == reserve
+    assert sorted(rows.tolist()) == list(range(expected))
+    standing = min(expected + 6 * reserve, live - 1)
+    assert sorted(substitutes.tolist()) == list(range(expected, standing))
+    assert count <= expected
+
+
+def test_where_most_arms_can_win_all_are_taken():
+    """Three quarters of them is most."""
+    features = np.vstack((np.ones(8), np.linspace(1.0, 0.0, 8))).T
+    view = filled(features).snapshot().view
+    rows, reserve, substitutes = core(view, np.tile([[0.0, -1.0]], (60, 1)))
+    assert (len(rows), reserve, len(substitutes)) == (8, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("us", "scan_us", "kind"),
+    [(30.0, 33.0, "norm_pruned"), (30.0, 32.9, "exact"), (20.0, 22.0, "norm_pruned")],
+)
+def test_blocks_serve_that_are_a_tenth_faster(monkeypatch, us, scan_us, kind):
+    """One arm is ten times as long as the others: of every search one arm is read, and the rest is not."""
+    monkeypatch.setattr(planner, "time_in_turn", lambda search, exact, queries: ([], us, scan_us))
+    monkeypatch.setattr(planner, "_SMALL_NUMBERS", 40)
+    features = np.vstack((10 * np.eye(2), -10 * np.eye(2), features_of(96, 2) / 10))
+    options = GraphOptions(wanted=False, ef_search=None, shortlist=10, make=None)
+    monkeypatch.setattr(
+        planner, "_with_graph", lambda view, options, exact, probes: (exact.plan, exact.blocks)
+    )
+    decided, structure = plan(
+        filled(features).snapshot().view, options, recent=(), rng=np.random.default_rng(1)
+    )
+    assert decided.kind == kind
+    assert (structure is None) == (kind == "exact")
+    assert decided.size == 100
+    if kind == "norm_pruned":
+        assert (decided.expected_us, decided.scan_us) == (us, scan_us)
+        assert decided.reason == "pruning by norm reads 4%"
