@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from app.algorithms.mips.adaptive import AdaptiveSolver, Ladder, Scan, adaptive, rung_of
 from app.algorithms.mips.epsilon_net import nearest_point, solvers_needed
-from app.errors import Invalid
+from app.errors import Invalid, InvalidParameter
 
 DIM = 3
 
@@ -194,3 +194,28 @@ def test_the_rung_is_the_largest_whose_comparison_holds(dim, eta):
     if dim == 3:  # a third is rounded: a value that is just on a rung may be below it
         expected, found = np.array(expected)[sixteenths % 8 != 0], found[sixteenths % 8 != 0]
     assert list(found) == list(expected)
+
+
+@pytest.mark.parametrize(("dim", "eta"), [(1, 0.01), (3, 0.01), (7, 0.3), (40, 0.7)])
+def test_where_the_root_is_rounded_the_comparison_decides(dim, eta):
+    """At each rung, and at the numbers next to it: some roots are rounded below it, some above."""
+    rungs = np.arange(1.0, math.ceil(dim / eta) + 1)
+    on = rungs * rungs / (rungs + 1.0) * eta / dim
+    for values in (on, np.nextafter(on, 2.0), np.nextafter(on, 0.0)):
+        reached = rungs * rungs <= (values * dim / eta)[:, None] * (rungs + 1.0)
+        assert rung_of(values, dim=dim, eta=eta).tolist() == reached.sum(axis=1).tolist()
+
+
+def test_arms_without_length_are_on_no_rung():
+    ladder = Ladder([], lambda rows: rows, 0.0, 1.0)
+    assert not len(ladder.search(np.ones(3), 2).rows)
+    for bad in ({"largest_norm": -1e-9}, {"eta": 1.1}, {"eta": 0.0}):
+        with pytest.raises(InvalidParameter):
+            Ladder([], lambda rows: rows, **({"largest_norm": 1.0, "eta": 0.5} | bad))
+
+
+def test_a_query_may_be_longer_than_1_by_rounding():
+    solver = AdaptiveSolver([Scan(np.eye(2))], 0.5, 0.5, 0.01)
+    assert solver.query(np.array([1.0 + 9e-10, 0.0])) == 0
+    with pytest.raises(InvalidParameter, match="query"):
+        solver.query(np.array([1.0 + 1.1e-9, 0.0]))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.algorithms.mips import blocked, columns
+from app.algorithms.mips.read_costs import READS_ALONE, ReadCosts
 from app.algorithms.mips.rewards import blocked_rewards
 from app.errors import InvalidParameter, InvalidShape, NonFinite
 from tests.algorithms.mips.finite_arms import LAYOUTS, in_blocks, truth
@@ -201,3 +204,122 @@ def test_bad_vectors_are_named(vectors, error):
 def test_a_bad_query_is_named(layout, query, options, error, name):
     with pytest.raises(error, match=name):
         LAYOUTS[layout](np.eye(3), query, **{"value_range": (0.0, 1.0), **options})
+
+
+@pytest.mark.parametrize(
+    ("dim", "grain"), [(1, 1), (63, 1), (127, 1), (128, 2), (8_191, 127), (8_192, 128), (10**6, 128)]
+)
+def test_a_grain_is_a_64th_of_the_coordinates_and_at_most_128(dim, grain):
+    assert blocked.grain_of(dim) == grain
+    for t, expected in ((0.0, grain), (grain, grain), (grain + 0.1, 2 * grain), (dim, dim), (dim - 0.1, dim)):
+        assert blocked.rounded(t, grain, dim) == min(dim, expected)
+
+
+@pytest.mark.parametrize(("n", "dim"), [(1, 1), (7, 100), (40, 129), (3, 2_500)])
+def test_the_memory_of_a_layout_is_known_beforehand(n, dim):
+    vectors, _ = made(n, dim, np.float32, 1.0)
+    arms = blocked.build(vectors, rng=np.random.default_rng(0))
+    assert arms.memory_bytes == blocked.memory_bytes(n, dim)
+    assert arms.squared_to == blocked.rounded(dim / 32, blocked.grain_of(dim), dim)
+    assert (arms.size, arms.dim, arms.grain) == (n, dim, blocked.grain_of(dim))
+
+
+@pytest.mark.parametrize(
+    ("n", "dim", "costs", "widths"),
+    [
+        # An eighth of all; then as wide as all before it.
+        (10**5, 1_024, READS_ALONE, [128, 128, 256, 512]),
+        # No wider than 2,048: what is summed in float32.
+        (10**5, 20_000, READS_ALONE, [2_048] * 9 + [1_568]),
+        # At least 65,536 numbers of all arms together.
+        (100, 1_024, READS_ALONE, [656, 368]),
+        # The least sample that is worth its overhead, 2.4 * 50, in grains of 16; and a 32nd at least.
+        (10**5, 1_024, ReadCosts(query=5e6), [128, 128, 256, 512]),
+        (10**5, 1_024, ReadCosts(query=1e6), [32, 32, 64, 128, 256, 512]),
+        (10**5, 1_024, ReadCosts(query=1.0), [32, 32, 64, 128, 256, 512]),
+    ],
+)
+def test_where_blocks_begin(n, dim, costs, widths):
+    starts = blocked._starts(n, dim, blocked.grain_of(dim), costs)
+    assert np.diff(starts).tolist() == widths
+    assert (starts[0], starts[-1]) == (0, dim)
+
+
+def test_norms_are_bounded_closely():
+    """Of the longest arm, of the mean, and the fourth roots of the sums of z^4."""
+    vectors, _ = made(30, 500, np.float64, 2.0)
+    arms = blocked.build(vectors, rng=np.random.default_rng(0))
+    z = vectors - arms.columns.center
+    longest, fourths = np.linalg.norm(z, axis=1).max(), (z**4).sum(axis=1) ** 0.25
+    assert longest <= arms.largest_norm <= longest * (1 + 3e-4)
+    assert (arms.root_fourth >= fourths).all()
+    assert (arms.root_fourth <= fourths * (1 + 1e-4)).all()
+    assert arms.center_norm == pytest.approx(np.linalg.norm(vectors.mean(axis=0)), rel=1e-6)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_root_mean_squares_are_those_of_cauchy_schwarz_and_minkowski(objective):
+    vectors, query = made(30, 700, np.float64, 1.0)
+    rewards = in_blocks(vectors, query, objective)
+    center = rewards.arms.columns.center
+    slope, z = query if objective == "inner_product" else 2 * (query - center), vectors - center
+    expected = ((slope**4).sum() * (z**4).sum(axis=1)) ** 0.25 / np.sqrt(700)
+    if objective == "nearest":
+        expected += np.sqrt((z**4).sum(axis=1) / 700)
+    np.testing.assert_allclose(
+        rewards.root_mean_squares(), expected * (1 + 2.0**-12) + rewards.noise, rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_squares_of_rewards_are_theirs_and_little_more(layout, objective):
+    """Also beyond what is kept, of all arms and of some, over parts that begin anywhere."""
+    vectors, query = made(70, 3_000, np.float64, 1.0)
+    rewards = LAYOUTS[layout](vectors, query, objective)
+    order = rewards.arms.order if layout == "blocked" else rewards._order
+    terms = columns.term(vectors, query, objective)
+    if layout == "rows":
+        base = np.full(3_000, sum(rewards._range) / 2)
+    else:
+        base = columns.term(columns.of(vectors).center, query, objective)
+    for start, stop in ((0, 46), (0, 92), (46, 2_990), (0, 3_000)):
+        true = ((terms - base)[:, order[start:stop]] ** 2).sum(axis=1)
+        every = slice(None)
+        for places in (None, np.array([0, 7, 8, 69])):
+            _, found = rewards.pull_squares(start, stop, places)
+            some = true[every if places is None else places]
+            np.testing.assert_allclose(found, some, rtol=2e-3)
+            if layout == "blocked":
+                assert (found >= some * (1 - 1e-6)).all()
+
+
+def test_bounds_of_a_range_that_the_arms_keep_to():
+    """The range that was given counts where it is narrower, and is violated by one term beyond it."""
+    vectors, query = np.array([[0.0, 1.0], [2.0, 3.0], [1.0, 2.0]]), np.array([1.0, 2.0])
+    known = columns.of(vectors)
+    wide = columns.bounds(known, query, "inner_product", (-5.0, 50.0))
+    assert (wide.spread, wide.violated) == (4.0, False)
+    assert wide.largest == 2.0
+    just = columns.bounds(known, query, "inner_product", (0.0, 6.0))
+    assert not just.violated
+    for ends in ((0.1, 6.0), (0.0, 5.9)):
+        tight = columns.bounds(known, query, "inner_product", ends)
+        assert tight.violated
+        assert tight.spread == tight.largest == pytest.approx(ends[1] - ends[0], rel=1e-4)
+    near = columns.bounds(known, np.array([1.0, 3.0]), "nearest", (0.0, 4.0))
+    assert (near.spread, near.largest, near.violated) == (4.0, 3.0, False)
+    assert columns.bounds(known, np.array([1.0, 3.0]), "nearest", (0.0, 3.9)).violated
+
+
+def test_magnitudes_up_to_a_billion_are_taken():
+    for most, fits in ((1e9, True), (1e9 * (1 + 1e-12), False)):
+        for sign in (1.0, -1.0):
+            vectors = sign * np.array([[most, 0.0]])
+            with contextlib.nullcontext() if fits else pytest.raises(InvalidParameter):
+                columns.of(vectors)
+            with contextlib.nullcontext() if fits else pytest.raises(InvalidParameter):
+                columns.check_query(vectors[0], 2, "inner_product")
+    assert columns.magnitude(np.array([-3.0, 2.0])) == 3.0
+    assert columns.magnitude(np.array([])) == 0.0
+    assert np.isnan(columns.magnitude(np.array([1.0, np.nan])))

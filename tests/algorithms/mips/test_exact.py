@@ -15,8 +15,11 @@ from app.algorithms.mips.exact import (
     best,
     candidates,
     error_bound,
+    error_line,
     exact,
     kth_largest_or_less,
+    nearest,
+    ranked,
     row_scores,
     unit_scale,
 )
@@ -193,3 +196,93 @@ def test_a_query_is_scaled_by_a_power_of_two_if_its_norm_is_far_from_1(exponent)
             factor = math.frexp(scaled[0] / shape[0])
             assert abs(factor[0]) == 0.5
             assert (scaled == np.ldexp(shape, factor[1] - 1)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("dim", "largest"), [(1, 1.0), (17, 3.5), (2_000, 1e9)])
+def test_the_error_is_that_of_the_products_and_sums_of_a_dimension(dtype, dim, largest):
+    """gamma_(d + 4) |x||q|, gamma_n = n u / (1 - n u), and twice the least normal number for each product."""
+    unit, tiny = np.finfo(dtype).eps / 2, 2 * dim * np.finfo(dtype).tiny
+    gamma = (dim + 4) * unit / (1 - (dim + 4) * unit)
+    slope, offset = error_line(dim, largest, np.dtype(dtype))
+    assert slope == pytest.approx(gamma * largest + tiny, rel=1e-12, abs=0.0)
+    assert offset == pytest.approx(tiny * (1 + largest), rel=1e-12, abs=0.0)
+    for norm in (0.0, 0.3, 40.0):
+        assert error_bound(dim, largest, norm, np.dtype(dtype)) == slope * norm + offset
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 9])
+def test_candidates_are_all_within_twice_the_error_of_the_k_th_best(k):
+    """Eighths, so that some are just at the bound; and at most one number further where they are many."""
+    for size in (9, 40, 400):
+        scores = (np.arange(size) * 37 % size / 8).astype(np.float32)
+        for error in (0.0, 0.0625, 0.125, 0.5):
+            kth = np.sort(scores)[-k]
+            expected = np.flatnonzero(scores >= kth - 2 * error).tolist()
+            found = candidates(scores.copy(), error, k).tolist()
+            assert set(expected) <= set(found)
+            assert found == sorted(found)
+            if len(found) > 4 * k or k == 1:
+                assert found == expected
+    alone = np.array([0.0, 3.0, 2.0], dtype=np.float32)
+    assert candidates(alone, 0.5, 1).tolist() == [1, 2], "2 is just within reach"
+    assert candidates(alone, 0.49, 1).tolist() == [1]
+    assert alone.tolist() == [0.0, 3.0, 2.0]
+
+
+def test_a_bound_on_the_k_th_largest_is_near_it():
+    """It is exact of few entries and for k = 1; else it is that of 16 k maxima."""
+    scores = np.arange(2_000) * 7 % 2_000
+    for k in (1, 3, 20):
+        for size in (k, 31 * k, 32 * k - 1):
+            some = scores[:size].astype(float)
+            assert kth_largest_or_less(some, k) == np.sort(some)[-k]
+        assert kth_largest_or_less(scores[: k - 1].astype(float), k) == -np.inf
+        if 32 * k <= 2_000:
+            length = 2_000 // (16 * k)
+            maxima = scores[: 16 * k * length].reshape(length, 16 * k).max(axis=0)
+            assert kth_largest_or_less(scores.astype(float), k) == (
+                2_000 - 1 if k == 1 else np.sort(maxima)[-k]
+            )
+
+
+def test_of_equal_scores_the_first_rows_come_first():
+    vectors = np.array([[1.0], [3.0], [3.0], [2.0], [3.0]])
+    for rows in ([4, 2, 1, 0], [0, 1, 2, 4]):
+        for k, expected in ((1, [1]), (2, [1, 2]), (9, [1, 2, 4, 0])):
+            assert ranked(np.array(rows), k, vectors, np.ones(1)).rows.tolist() == expected
+    found = ranked(np.array([3]), 1, vectors, np.ones(1), exact=False)
+    assert (found.rows.tolist(), found.scores.tolist(), found.exact) == ([3], [2.0], False)
+    assert not len(ranked(np.array([], dtype=np.int64), 1, vectors, np.ones(1)).rows)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_nearest_rows_are_found_whatever_is_rounded(dtype, monkeypatch):
+    """Against all distances, with ties and excluded rows; and by the error that the docstring names."""
+    vectors = np.round(np.sin(np.arange(120).reshape(40, 3)) * 4) / 4 + 100.0
+    vectors[9] += 1e-7
+    squares, errors = (vectors**2).sum(axis=1), []
+    original = candidates
+
+    def noted(closeness, error, k):
+        errors.append(error)
+        return original(closeness, error, k)
+
+    monkeypatch.setattr(module, "candidates", noted)
+    for query in (np.full(3, 100.0), vectors[9], 2.0**30 * np.ones(3), np.zeros(3)):
+        distances = ((vectors - query) ** 2).sum(axis=1)
+        for exclude in (np.empty(0, dtype=np.int64), np.array([3, 9, 30])):
+            left = [row for row in range(40) if row not in exclude]
+            for k in (1, 4, 60):
+                found = nearest(vectors.astype(dtype), vectors, squares, query, k=k, exclude=exclude)
+                expected = sorted(left, key=lambda row: (distances[row], row))[:k]
+                assert found.rows.tolist() == expected
+                assert found.scores.tolist() == distances[expected].tolist()
+                assert found.exact
+        scaled, norm = unit_scale(query)
+        factor, longest = (query[0] / scaled[0] if norm else 0.0), math.sqrt(squares.max())
+        of_products = 2 * factor * error_bound(3, longest, norm, np.dtype(dtype))
+        of_sums = 11 * 2.0**-51 * (squares.max() + factor * longest * norm)
+        assert errors[-1] == pytest.approx(of_products + of_sums, rel=1e-12, abs=0.0)
+    nothing = nearest(np.empty((0, 3), dtype=dtype), np.empty((0, 3)), np.empty(0), np.ones(3), k=1)
+    assert not len(nothing.rows)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.algorithms.mips import blocked, bounded_me, racing
+from app.algorithms.mips.partial_sums import PartialSums
 from app.algorithms.mips.read_costs import READS_ALONE, ReadCosts
 from app.algorithms.mips.rewards import blocked_rewards
 from tests.algorithms.mips.finite_arms import best, spread_out, suboptimality
@@ -110,3 +111,91 @@ def test_whatever_reads_cost_the_promise_is_the_same(costs, search):
     assert suboptimality(vectors, query, "inner_product", found.rows) <= 0.4
     if found.guarantee.kind == "exact":
         assert found.rows.tolist() == best(vectors, query, "inner_product", 3)
+
+
+def test_costs_are_those_of_their_definitions():
+    costs = ReadCosts(
+        picked=3.0, whole=2.0, query=100.0, coordinate=5.0, arm=7.0, decision=9.0, check=11.0, large=600.0
+    )
+    assert (costs.reading(10, 100), costs.reading(33, 100), costs.reading(34, 100)) == (30.0, 99.0, 100)
+    assert costs.finishing(10, 20, 100, 60) == 1_200.0  # 10 arms whole: 2 * 60 each, not 3 * 40
+    assert costs.finishing(10, 21, 100, 60) == 1_170.0
+    assert costs.finishing(50, 55, 100, 60) == 500.0  # all arms, in a row
+    assert costs.overhead(10, 60) == 100.0 + 5.0 * 60 + 7.0 * 10
+    assert costs.checking(10, 60) == 11.0
+    assert costs.overhead(10, 59) == costs.checking(10, 59) == 0.0
+    assert costs.least_sample(100, 60) == pytest.approx(15.0)  # a quarter: 2.4 * 1,100 / 100 is more
+    assert costs.least_sample(1_000, 60) == 15.0
+    assert ReadCosts(query=500.0).least_sample(100, 60) == pytest.approx(12.0)
+    assert ReadCosts(query=1.0).least_sample(100, 60) == 1.0
+
+
+def plan_of(n, dim, costs=READS_ALONE, rounded=lambda t: t):
+    return SimpleNamespace(size=n, dim=dim, costs=costs, rounded=rounded)
+
+
+def test_a_race_checks_after_fixed_shares_well_beyond_the_least_sample():
+    """64ths, then 3/8, 1/2, 3/4; from 1.5 times the first check on."""
+    shares = [64, 128, 256, 512, 1_024, 1_536, 2_048, 3_072]
+    assert racing.schedule(plan_of(10, 4_096)) == [1.0, *shares]
+    costs = ReadCosts(query=10 * 128 / 1.5 / 2.4)
+    least = costs.least_sample(10, 4_096)
+    assert racing.schedule(plan_of(10, 4_096, costs)) == pytest.approx([least, *shares[1:]])
+    costs = ReadCosts(query=10 * 128.1 / 1.5 / 2.4)
+    assert racing.schedule(plan_of(10, 4_096, costs))[1:] == shares[2:]
+    assert racing.schedule(plan_of(10, 4_096, rounded=lambda t: 4_096 if t > 2_000 else t))[-1] == 1_536
+
+
+@pytest.mark.parametrize(("search", "least"), [(racing, 256), (bounded_me, 128)])
+def test_few_coordinates_are_not_sampled(search, least):
+    assert search.few_coordinates(plan_of(1_000, least - 1))
+    assert not search.few_coordinates(plan_of(1_000, least))
+
+
+def test_the_overhead_of_a_race_is_at_most_a_sixth_of_a_scan():
+    for query, few in ((0.1599, False), (0.1601, True)):
+        costs = ReadCosts(query=query * 100 * 1_000)
+        assert racing.few_coordinates(plan_of(100, 1_000, costs)) is few
+
+
+def test_the_work_of_rounds_is_what_is_read_of_whom():
+    costs, n, dim = ReadCosts(picked=2.0, whole=3.0), 100, 1_000
+    steps = [bounded_me.Round(100, 30), bounded_me.Round(400, 10), bounded_me.Round(1_000, 5)]
+    read = 100 * 100 + 2 * 30 * 300 + min(2 * 10 * 600, 3 * 10 * 1_000)
+    assert bounded_me.work(steps, n, dim, costs) == pytest.approx(read / (n * dim))
+    assert bounded_me.work([], n, dim, costs) == 1.0
+
+
+def test_a_plan_is_followed_that_saves_a_twentieth():
+    for t, saves in ((899, True), (901, False)):
+        steps = [bounded_me.Round(t, 50), bounded_me.Round(1_000, 5)]
+        assert bounded_me.saves(steps, plan_of(100, 1_000)) is saves
+    steps = [bounded_me.Round(500, 5), bounded_me.Round(1_000, 5)]
+    left = 0.95 - bounded_me.work(steps, 100, 1_000, READS_ALONE)
+    for share, saves in ((0.999, True), (1.001, False)):
+        assert bounded_me.saves(steps, plan_of(100, 1_000, ReadCosts(query=share * left * 1e5))) is saves
+
+
+def test_one_sample_keeps_as_many_arms_as_cost_a_fifth_more_than_the_cheapest_plan():
+    """All plans by the formula of the round: K + f kept, f the n - K halved again and again."""
+    n, dim, k, epsilon, delta = 1_000, 20_000, 3, 0.1, 0.05
+    for costs in (READS_ALONE, ReadCosts(picked=3.0, whole=2.0), ReadCosts(query=1e6)):
+        plans = []
+        for halved in range(10, 0, -1):
+            kept = k + ((n - k) >> halved)
+            u = 2 / epsilon**2 * np.log((k + (n - k) / (kept - k + 1)) / delta)
+            t = max(np.ceil(min(u + 1, u + u / dim) / (1 + u / dim)), costs.least_sample(n, dim))
+            finishing = min(min(n, kept * costs.picked) * (dim - t), kept * costs.whole * dim)
+            plans.append((n * t + finishing, kept, t))
+        cheapest = min(plans)[0]
+        _, kept, t = [each for each in plans if each[0] <= 1.2 * cheapest][-1]
+        found = bounded_me.sample_once(n, dim, k=k, epsilon=epsilon, delta=delta, spread=1.0, costs=costs)
+        assert [tuple(step) for step in found] == [(t, kept), (dim, k)]
+
+
+def test_a_race_ends_when_the_rest_is_read_at_the_cost_of_a_decision():
+    """And of no more than a 64th of a scan."""
+    for decision, left, few in ((640.0, 1, True), (639.0, 1, False), (1e9, 15, True), (1e9, 16, False)):
+        partial = PartialSums(plan_of(1_000, 640, ReadCosts(decision=decision)))
+        partial.places = np.arange(left)
+        assert partial.few_are_left() is few
