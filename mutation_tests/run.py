@@ -123,6 +123,8 @@ def mutants(area: str, root: Path) -> Iterator[Mutant]:
             for occurrence, (line, column) in enumerate(places):
                 if lines[line - 1].startswith("*,", column):
                     continue  # not a product: what follows is given by name
+                if lines[line - 1].startswith("copy=False", column - len("copy=")):
+                    continue  # whether an array is copied that need not be changes no result
                 mutant = Mutant(area, str(file), line, tidy(lines[line - 1]), name, occurrence)
                 if not any(entry.covers(mutant, source) for entry in listed):
                     yield mutant
