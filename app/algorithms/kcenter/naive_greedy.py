@@ -109,7 +109,8 @@ def _with_norms(points: Points) -> tuple[Points, Vector]:
         points = points.astype(kind, copy=False)
         with np.errstate(over="ignore"):
             squared_norms = _squared_norms(points)
-        if np.isfinite(4.0 * squared_norms.max()):
+            largest_distance = 4.0 * squared_norms.max()
+        if np.isfinite(largest_distance):
             return points, squared_norms
     raise NonFinite("points must have squared norms within the range of float64", loc=("points",))
 

@@ -111,7 +111,7 @@ def bounds(state: State, mean: Matrix, counts: Counts) -> Bounds:
     share = confidence(state) / intervals.sides(settings.n, settings.k, tolerance(state))
     t = np.maximum(counts, 1)
     if settings.noise == "bernoulli":
-        lower, upper = intervals.kl(np.clip(mean, 0.0, 1.0), t, t, share)
+        lower, upper = intervals.kl(mean, t, t, share)
     else:
         lower, upper = intervals.gaussian(mean, t, variance(state), share)
     unseen = counts == 0

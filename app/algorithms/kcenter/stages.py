@@ -126,7 +126,7 @@ def contest(race: Race, epsilon: float) -> tuple[int, Rows]:
 def pull_highest(race: Race, leader: int, contested: Rows, rule: Rule) -> None:
     """Pull the contested points of largest U(v, S), each until U(v, S) should have fallen below the rest."""
     # DEVIATION (Alg. 1, line 8): all points near the largest U(v, S) at once, and in batches.
-    best, high = max(float(race.low[leader]), 0.0), race.high[contested]
+    best, high = float(race.low[leader]), race.high[contested]
     few = max(len(high) - _FEWEST_POINTS, 0)
     level = min(best + _LEVEL * (float(high.max()) - best), float(np.partition(high, few)[few]))
     rows = contested[high >= level]
