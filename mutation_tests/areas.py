@@ -49,7 +49,11 @@ AREAS = {
     "kcenter": Area(
         (f"{ALGORITHMS}/kcenter/*.py",),
         (
+            f"{TESTS}/kcenter/test_kcenter_steps.py",
             f"{TESTS}/kcenter/test_kcenter_constants.py",
+            f"{TESTS}/kcenter/test_intervals.py",
+            f"{TESTS}/kcenter/test_naive_greedy.py",
+            f"{TESTS}/kcenter/test_tracking_weights.py",
             f"{TESTS}/kcenter",
         ),
     ),
@@ -82,6 +86,7 @@ AREAS = {
     "fold": Area(
         ("app/services/learning/fold.py",),
         (
+            "tests/services/learning/test_fold_by_hand.py",
             "tests/services/learning",
             "tests/contracts/test_store_folding.py",
             "tests/workers/test_reward_ingestion.py",
