@@ -71,7 +71,9 @@ AREAS = {
     "sampling": Area(
         (f"{ALGORITHMS}/sampling/*.py",),
         (
+            f"{TESTS}/sampling/test_sampler_steps.py",
             f"{TESTS}/sampling/test_sampler_constants.py",
+            f"{TESTS}/sampling/test_races.py",
             f"{TESTS}/sampling",
         ),
     ),

@@ -83,17 +83,28 @@ class Equivalent:
     """A change that no test could notice, or that breaks no promise.
 
     ``line`` is a line of ``file`` ("*": of any), with single blanks and none around it; ``becomes`` is what a
-    mutant makes of it, any if None.
+    mutant makes of it, any if None. ``part`` takes the place of ``line``: it is a piece of any line, and
+    ``becomes`` is what a mutant makes of this piece.
     """
 
     file: str
-    line: str
     reason: str
+    line: str | None = None
     becomes: str | None = None
+    part: str | None = None
 
     def covers(self, mutant: Mutant, source: str) -> bool:
         """Whether it is this mutant."""
-        if self.file not in {"*", mutant.file} or self.line != mutant.before:
+        if self.file not in {"*", mutant.file}:
+            return False
+        if self.part is not None and self.becomes is not None:
+            pieces = mutant.before.split(self.part)
+            places = range(1, len(pieces))
+            changed = {
+                self.becomes.join((self.part.join(pieces[:n]), self.part.join(pieces[n:]))) for n in places
+            }
+            return bool(changed) and mutant.after(source) in changed
+        if self.line != mutant.before:
             return False
         return self.becomes is None or self.becomes == mutant.after(source)
 

@@ -30,12 +30,20 @@ def test_tests_and_sources_of_an_area_exist():
             assert list(ROOT.glob(pattern)), f"{name}: {pattern}"
 
 
-@pytest.mark.parametrize("entry", equivalents(), ids=lambda entry: f"{entry.file}: {entry.line}")
+@pytest.mark.parametrize(
+    "entry", equivalents(), ids=lambda entry: f"{entry.file}: {entry.line or entry.part}"
+)
 def test_an_equivalent_mutant_is_of_a_line_as_it_reads_and_has_a_reason(entry):
     every = [file for area in AREAS.values() for file in area.files()]
     files = every if entry.file == "*" else [entry.file]
-    assert entry.line in {tidy(line) for file in files for line in (ROOT / file).read_text().splitlines()}
-    assert entry.becomes != entry.line
+    lines = {tidy(line) for file in files for line in (ROOT / file).read_text().splitlines()}
+    assert (entry.line is None) != (entry.part is None)
+    if entry.part is None:
+        assert entry.line in lines
+        assert entry.becomes != entry.line
+    else:
+        assert any(entry.part in line for line in lines)
+        assert entry.becomes not in {None, entry.part}
     assert len(entry.reason.split()) >= 4
 
 
@@ -44,15 +52,31 @@ def test_an_entry_covers_one_mutant_or_all_of_a_line():
     source = "x = 1\n\ny = 2\n"
     mutant = Mutant("bounds", "a.py", 3, "y = 2", "core/NumberReplacer", 2)
     assert re.fullmatch(r"y = +3", mutant.after(source))
-    assert Equivalent("a.py", "y = 2", "for any change").covers(mutant, source)
-    assert Equivalent("a.py", "y = 2", "for this change", mutant.after(source)).covers(mutant, source)
-    assert Equivalent("*", "y = 2", "for any file").covers(mutant, source)
+    after = mutant.after(source)
+    assert Equivalent("a.py", "for any change", "y = 2").covers(mutant, source)
+    assert Equivalent("a.py", "for this change", "y = 2", after).covers(mutant, source)
+    assert Equivalent("*", "for any file", "y = 2").covers(mutant, source)
+    assert Equivalent("*", "for any line", part="2", becomes=after.removeprefix("y = ")).covers(
+        mutant, source
+    )
     for other in (
-        Equivalent("a.py", "y = 2", "", "y = 1"),
-        Equivalent("b.py", "y = 2", ""),
-        Equivalent("a.py", "x = 1", ""),
+        Equivalent("a.py", "", "y = 2", "y = 1"),
+        Equivalent("b.py", "", "y = 2"),
+        Equivalent("a.py", "", "x = 1"),
+        Equivalent("*", "", part="2", becomes="1"),
+        Equivalent("*", "", part="1", becomes=after.removeprefix("y = ")),
+        Equivalent("b.py", "", part="2", becomes=after.removeprefix("y = ")),
     ):
         assert not other.covers(mutant, source)
+
+
+def test_a_part_of_a_line_is_changed_in_one_place():
+    pytest.importorskip("cosmic_ray", reason="the extra mutants is not installed")
+    source = "x = f(a=True), g(a=True), True\n"
+    name = "core/ReplaceTrueWithFalse"
+    covers = Equivalent("*", "", part="a=True", becomes="a=False").covers
+    found = [covers(Mutant("bounds", "a.py", 1, source.strip(), name, n), source) for n in range(3)]
+    assert found == [True, True, False]
 
 
 @pytest.mark.slow
