@@ -73,7 +73,7 @@ class Race:
     def pull(self, rows: Rows, columns: Rows, blocks: Counts) -> None:
         """Read ``blocks`` more blocks of each pair (row, column), or all that are left.
 
-        The pairs are distinct.
+        The pairs are distinct, at least one, and none of them is known exactly.
         """
         looks = self.looks[columns, rows]
         blocks = np.minimum(blocks, self.last_look - looks)
@@ -132,6 +132,5 @@ def _alike(columns: Rows, looks: Counts, blocks: Counts) -> Iterator[tuple[int, 
     keys = np.stack((columns, looks, blocks))[:, order]
     cuts = (np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0)) + 1).tolist()
     for begin, end in zip([0, *cuts], [*cuts, len(order)], strict=True):
-        if begin < end:
-            column, look, count = keys[:, begin].tolist()
-            yield column, look, count, order[begin:end]
+        column, look, count = keys[:, begin].tolist()
+        yield column, look, count, order[begin:end]

@@ -191,6 +191,23 @@ def test_the_first_looks_that_may_be_left_out(monkeypatch):
     assert (step.accepted, step.reads) == (True, 100)
 
 
+def test_a_delta_is_a_probability():
+    factors, rng, ranges = Factors.of(np.zeros((2, 9))), np.random.default_rng(0), np.ones(2)
+    for delta in (0.0, -0.5, 1.0, 1.5):
+        for method in (
+            lambda **given: racing_normal(factors, **given),
+            lambda **given: racing_ebs(factors, ranges=ranges, **given),
+            lambda **given: lil_ucb(factors, ranges=ranges, **given),
+            lambda **given: lil_ucb(factors, ranges=ranges, setting="heuristic", **given),
+        ):
+            with pytest.raises(InvalidParameter, match="delta"):
+                method(delta=delta, rng=rng)
+    for first, method in itertools.product((0, -1), (racing_normal, racing_ebs)):
+        given = {"ranges": ranges} if method is racing_ebs else {}
+        with pytest.raises(InvalidParameter, match="first"):
+            method(factors, delta=0.1, first=first, rng=rng, **given)
+
+
 def test_factors_that_are_none_are_refused():
     rng, zeros = np.random.default_rng(0), np.zeros(2)
     for shape in ((0, 3), (3, 0)):
