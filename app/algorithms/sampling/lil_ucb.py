@@ -114,7 +114,7 @@ class _Arms:
         self._starts = rng.integers(factors.size, size=factors.arms)
         self._counts = np.zeros(factors.arms, dtype=np.int64)
         self._sums = np.zeros(factors.arms)
-        self._upper, self._lower = np.full(factors.arms, np.inf), np.full(factors.arms, -np.inf)
+        self._upper, self._lower = np.zeros(factors.arms), np.zeros(factors.arms)
 
     def best(self) -> tuple[int, int]:
         """Return the arm it ends with, and the number of reads."""

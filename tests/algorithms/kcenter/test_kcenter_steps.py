@@ -400,6 +400,16 @@ def test_a_mean_is_at_most_one_though_sums_round():
     assert max(seen) > 1.0
 
 
+def test_a_block_may_be_larger_than_what_is_copied_at_a_time():
+    points = np.sin(np.arange(3 * 40_000.0)).reshape(3, 40_000)
+    coordinates = blocked(points, rng=np.random.default_rng(0), width=40_000)
+    race = Race(coordinates, 1, lambda mean, t, j: (mean, mean), np.random.default_rng(0))
+    race.add(0)
+    race.pull(np.array([1, 2]), np.array([0, 0]), np.array([1, 1]))
+    expected = ((points[1:] - points[0]) ** 2).mean(axis=1) / coordinates.scale
+    assert race.mean[0, 1:] == pytest.approx(expected)
+
+
 def test_what_the_triangle_inequality_says_leaves_room_for_rounding():
     """Three points in a row: its bound is the distance itself, but for what roots and squares may round."""
     direction = np.sin(np.arange(40.0))

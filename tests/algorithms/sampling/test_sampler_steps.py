@@ -16,7 +16,7 @@ from app.algorithms.mips.rewards import blocked_rewards
 from app.algorithms.sampling import clusters, coordinates, uniform
 from app.algorithms.sampling import race as race_module
 from app.algorithms.sampling.b_normal import b_normal, crossing
-from app.algorithms.sampling.control_variates import Proxy, controlled
+from app.algorithms.sampling.control_variates import Proxy, controlled, taylor_proxy
 from app.algorithms.sampling.factors import Factors, RandomOrder
 from app.algorithms.sampling.gumbel_max import from_weights, gumbel_max, top_k
 from app.algorithms.sampling.lil_ucb import Constants, constants_of, lil_ucb
@@ -206,6 +206,24 @@ def test_a_delta_is_a_probability():
         given = {"ranges": ranges} if method is racing_ebs else {}
         with pytest.raises(InvalidParameter, match="first"):
             method(factors, delta=0.1, first=first, rng=rng, **given)
+
+
+@pytest.mark.parametrize("name", ["observations", "reference", "values", "gradients", "hessians"])
+def test_the_arguments_of_a_taylor_proxy_fit_and_are_finite(name):
+    given = {
+        "observations": np.ones((9, 2)), "reference": np.ones(2), "values": np.ones(3),
+        "gradients": np.ones((3, 2)), "hessians": np.ones((3, 2, 2)),
+    }  # fmt: skip
+    assert taylor_proxy(**given).means.shape == (3,)
+    for wrong in (np.full_like(given[name], np.nan), given[name][..., None]):
+        with pytest.raises(Invalid):
+            taylor_proxy(**given | {name: wrong})
+    if name in {"reference", "gradients", "hessians"}:
+        with pytest.raises(Invalid, match=name):
+            taylor_proxy(**given | {name: given[name][..., :1]})
+    if name in {"gradients", "hessians"}:
+        with pytest.raises(Invalid, match=name):
+            taylor_proxy(**given | {name: given[name][:2]})
 
 
 def test_factors_that_are_none_are_refused():
