@@ -20,6 +20,9 @@ A graph is never added to once it is searched (hnswlib #562, #590). Fresh arms a
 built again. A deletion sets a flag in the graph, which searches read without a lock. That is safe: the flag
 is a byte of its own, and every result is checked against the view of the caller.
 
+A process inserts into one graph at a time. Two builds at once would leave no core to the event loop where
+there are two, and its searches would wait for whole time slices of the scheduler.
+
 The head is scanned because a graph can miss a long arm for one narrow range of queries, again and again
 (``exact_overlay``).
 """
@@ -28,7 +31,9 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count as counting
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -51,6 +56,8 @@ _HEAD_NUMBERS = 32_768
 # hnswlib computes the distance 1 - x.q in float32. Features are scaled up, so that the 1 costs no digits.
 _LARGEST_NORM_EXPONENT = 30
 _NUMBERS = counting()
+_INSERTING = threading.Lock()
+_LOOK_EVERY_S = 0.05
 
 
 class HnswGraph:
@@ -91,9 +98,9 @@ class HnswGraph:
         """Build a graph over live ``rows``, inserted by descending norm, equal norms in row order.
 
         Shapes: rows (n,), n >= 1. ``ef_construction``: length of the candidate list of an insertion. ``seed``
-        fixes the random layers. ``check`` is called between chunks and may raise to stop. The GIL is released
-        during insertion. With one thread the graph is a function of the arguments; with several, the order
-        in which they insert is not fixed.
+        fixes the random layers. ``check`` is called between chunks, and while another graph is built, and may
+        raise to stop. The GIL is released during insertion. With one thread the graph is a function of the
+        arguments; with several, the order in which they insert is not fixed.
         """
         shape = {"m": m, "ef_construction": ef_construction, "seed": seed, "threads": threads}
         return cls.inserted(view, rows[np.lexsort((rows, -view.norms[rows]))], check=check, **shape)
@@ -115,14 +122,15 @@ class HnswGraph:
         index.init_index(len(rows), M=m, ef_construction=ef_construction, random_seed=seed)
         exponent = _LARGEST_NORM_EXPONENT - int(np.frexp(view.norms[rows].max())[1])
         start = 0
-        while start < len(rows):
-            check()
-            # Parallel insertion into a small graph can strand points (hnswlib #579).
-            stop = min(start + (_CHUNK if start else _SERIAL_ARMS), len(rows))
-            block = np.zeros((stop - start, _padded(view.dim)), dtype=np.float32)
-            block[:, : view.dim] = np.ldexp(view.features[rows[start:stop]], exponent)
-            index.add_items(block, np.arange(start, stop), num_threads=threads if start else 1)
-            start = stop
+        with _only_build(check):
+            while start < len(rows):
+                check()
+                # Parallel insertion into a small graph can strand points (hnswlib #579).
+                stop = min(start + (_CHUNK if start else _SERIAL_ARMS), len(rows))
+                block = np.zeros((stop - start, _padded(view.dim)), dtype=np.float32)
+                block[:, : view.dim] = np.ldexp(view.features[rows[start:stop]], exponent)
+                index.add_items(block, np.arange(start, stop), num_threads=threads if start else 1)
+                start = stop
         return cls(index, rows, covered=view.rows, m=m)
 
     @classmethod
@@ -290,6 +298,17 @@ class HnswGraph:
         for label in self.wear.bury(labels).tolist():
             self._index.mark_deleted(label)
         self._index.set_ef(self.wear.lowered_ef)
+
+
+@contextmanager
+def _only_build(check: Callable[[], None]) -> Iterator[None]:
+    """Wait until no other graph is built, and let none begin; ``check`` may raise while it waits."""
+    while not _INSERTING.acquire(timeout=_LOOK_EVERY_S):
+        check()
+    try:
+        yield
+    finally:
+        _INSERTING.release()
 
 
 def _padded(dim: int) -> int:
