@@ -20,8 +20,9 @@ A graph is never added to once it is searched (hnswlib #562, #590). Fresh arms a
 built again. A deletion sets a flag in the graph, which searches read without a lock. That is safe: the flag
 is a byte of its own, and every result is checked against the view of the caller.
 
-A process inserts into one graph at a time. Two builds at once would leave no core to the event loop where
-there are two, and its searches would wait for whole time slices of the scheduler.
+A process inserts into one graph at a time, a chunk of arms of one and then of the other. Two builds at once
+would leave no core to the event loop where there are two, and its searches would wait for whole time slices
+of the scheduler.
 
 The head is scanned because a graph can miss a long arm for one narrow range of queries, again and again
 (``exact_overlay``).
@@ -122,15 +123,15 @@ class HnswGraph:
         index.init_index(len(rows), M=m, ef_construction=ef_construction, random_seed=seed)
         exponent = _LARGEST_NORM_EXPONENT - int(np.frexp(view.norms[rows].max())[1])
         start = 0
-        with _only_build(check):
-            while start < len(rows):
-                check()
-                # Parallel insertion into a small graph can strand points (hnswlib #579).
-                stop = min(start + (_CHUNK if start else _SERIAL_ARMS), len(rows))
-                block = np.zeros((stop - start, _padded(view.dim)), dtype=np.float32)
-                block[:, : view.dim] = np.ldexp(view.features[rows[start:stop]], exponent)
+        while start < len(rows):
+            check()
+            # Parallel insertion into a small graph can strand points (hnswlib #579).
+            stop = min(start + (_CHUNK if start else _SERIAL_ARMS), len(rows))
+            block = np.zeros((stop - start, _padded(view.dim)), dtype=np.float32)
+            block[:, : view.dim] = np.ldexp(view.features[rows[start:stop]], exponent)
+            with turn(check):
                 index.add_items(block, np.arange(start, stop), num_threads=threads if start else 1)
-                start = stop
+            start = stop
         return cls(index, rows, covered=view.rows, m=m)
 
     @classmethod
@@ -301,8 +302,8 @@ class HnswGraph:
 
 
 @contextmanager
-def _only_build(check: Callable[[], None]) -> Iterator[None]:
-    """Wait until no other graph is built, and let none begin; ``check`` may raise while it waits."""
+def turn(check: Callable[[], None]) -> Iterator[None]:
+    """Wait until no other graph is inserted into, and hold all others back; ``check`` may raise meanwhile."""
     while not _INSERTING.acquire(timeout=_LOOK_EVERY_S):
         check()
     try:

@@ -74,37 +74,24 @@ class Stopped(Exception):
     pass
 
 
-def test_a_graph_waits_until_no_other_is_built_and_can_be_stopped_while_it_waits():
+def test_a_graph_waits_while_another_is_inserted_into_and_can_be_stopped_meanwhile():
     view = view_of(gaussian(100, 4))
     looks = []
-
-    def build(check):
-        return HnswGraph.build(view, view.live_rows, m=4, ef_construction=10, seed=1, threads=1, check=check)
 
     def stop_at_the_third_look():
         looks.append(None)
         if len(looks) == 3:
             raise Stopped
 
-    def begin_another():
-        with pytest.raises(Stopped):
-            build(stop_at_the_third_look)
+    def build():
+        check, shape = stop_at_the_third_look, {"m": 4, "ef_construction": 10, "seed": 1, "threads": 1}
+        return HnswGraph.build(view, view.live_rows, check=check, **shape)
 
-    assert build(begin_another).arms == 100
+    with hnsw.turn(lambda: None), pytest.raises(Stopped):
+        build()
     looks.clear()
-    build(stop_at_the_third_look)  # alone it looks once: one chunk is inserted
-    assert len(looks) == 1
-
-
-def test_a_build_that_fails_keeps_no_other_waiting():
-    view = view_of(gaussian(100, 4))
-
-    def fail():
-        raise Stopped
-
-    with pytest.raises(Stopped):
-        HnswGraph.build(view, view.live_rows, m=4, ef_construction=10, seed=1, threads=1, check=fail)
-    assert built(view).arms == 100
+    assert build().arms == 100
+    assert len(looks) == 1  # nobody is waited for: one look for its one chunk
 
 
 def test_the_dead_are_neither_returned_nor_do_they_crowd_out_the_living():
