@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import ceil, floor
 from typing import Any, Literal, Protocol
@@ -33,29 +33,40 @@ Test = Callable[[Numbers], Mask]
 # For an integer x, x > b and x <= b hold as with the floor of b; the other two orders as with its ceiling.
 _OF_FLOOR = frozenset({operator.gt, operator.le})
 _BELOW = frozenset({operator.lt, operator.le})
+_COMPARISONS: dict[Callable[[Any, Any], Any], np.ufunc] = {
+    operator.lt: np.less,
+    operator.le: np.less_equal,
+    operator.gt: np.greater,
+    operator.ge: np.greater_equal,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class OrderTest:
     """An order to a bound: it holds for numbers which follow one another in ascending order.
 
-    Integers are compared with an integer, not converted.
+    Integers are compared with an integer, ``whole``, and not converted.
     """
 
     order: Callable[[Any, Any], Any]
     bound: np.float64
+    whole: int = field(init=False)
 
-    def __call__(self, numbers: Numbers) -> Mask:
-        found: Mask = self.order(numbers, self._of(numbers))
+    def __post_init__(self) -> None:
+        whole = floor(self.bound) if self.order in _OF_FLOOR else ceil(self.bound)
+        object.__setattr__(self, "whole", whole)
+
+    def __call__(self, numbers: Numbers, out: Mask | None = None) -> Mask:
+        found: Mask = _COMPARISONS[self.order](numbers, self._of(numbers), out=out)
         return found
 
     def span(self, ascending: Numbers) -> tuple[int, int]:
         """First and last + 1 place of those that fulfil it. Cost: O(log m); O(m) for floats of 32 bits."""
         order, bound, size = self.order, self._of(ascending), len(ascending)
         side: Literal["left", "right"] = "right" if order in _OF_FLOOR else "left"
-        if not size or bound < ascending[0]:
+        if not size or bound < ascending.item(0):
             place = 0
-        elif bound > ascending[-1]:
+        elif bound > ascending.item(-1):
             place = size
         else:  # an integer fits the type of the numbers; a bound of another type would make a copy of them
             exact = ascending.dtype.type(bound) if are_integers(ascending) else bound
@@ -63,9 +74,7 @@ class OrderTest:
         return (0, place) if order in _BELOW else (place, size)
 
     def _of(self, numbers: Numbers) -> np.float64 | int:
-        if not are_integers(numbers):
-            return self.bound
-        return floor(self.bound) if self.order in _OF_FLOOR else ceil(self.bound)
+        return self.whole if are_integers(numbers) else self.bound
 
 
 def are_integers(numbers: Numbers) -> bool:
@@ -188,14 +197,17 @@ class Column:
         arrays = (self.places, self.distinct, self.codes)
         return _COLUMN_BYTES + sum(array.nbytes for array in arrays if array is not None)
 
-    def found(self, test: Test) -> Mask:
-        """Which of the numbers (m,) fulfil the test."""
-        if self.distinct is None:
-            return test(self.codes)
+    def test(self, test: Test, out: Mask) -> None:
+        """Write to ``out`` (m,) which of the numbers fulfil the test."""
         if isinstance(test, OrderTest):
-            low, high = test.span(self.distinct)
-            return _between(self.codes, low, high, len(self.distinct))
-        return _chosen(test(self.distinct), self.codes)
+            if self.distinct is None:
+                test(self.codes, out)
+            else:
+                _between(self.codes, *test.span(self.distinct), len(self.distinct), out)
+        elif self.distinct is None:
+            out[:] = test(self.codes)
+        else:
+            _chosen(test(self.distinct), self.codes, out)
 
     def at(self, place: int) -> Numbers:
         """The numbers of one place. Cost: O(log m)."""
@@ -231,32 +243,28 @@ def _narrowed(numbers: Numbers) -> Numbers:
     return single if bool((single == numbers).all()) else numbers.astype(np.float64, copy=False)
 
 
-def _chosen(wanted: Mask, codes: Numbers) -> Mask:
-    """``wanted[codes]``, by comparisons where the wanted codes follow one another."""
+def _chosen(wanted: Mask, codes: Numbers, out: Mask) -> None:
+    """Write ``wanted[codes]``, by comparisons where the wanted codes follow one another."""
     count = int(np.count_nonzero(wanted))
-    if not count:
-        return np.zeros(len(codes), dtype=np.bool_)
     low, high = int(wanted.argmax()), len(wanted) - int(wanted[::-1].argmax())
-    if high - low > count:
-        found: Mask = np.take(wanted, codes.astype(np.intp))  # twice as fast as wanted[codes]
-        return found
-    return _between(codes, low, high, len(wanted))
-
-
-def _between(codes: Numbers, low: int, high: int, count: int) -> Mask:
-    """Which codes, which are below ``count``, are ``low`` to ``high`` - 1."""
-    found: Mask
-    if low >= high or high - low == count:
-        found = np.full(len(codes), high > low)
-    elif low == high - 1:
-        found = codes == low
-    elif low == 0:
-        found = codes < high
-    elif high == count:
-        found = codes >= low
+    if count and high - low > count:
+        np.take(wanted, codes.astype(np.intp), out=out, mode="clip")  # twice as fast as wanted[codes]
     else:
-        found = (codes >= low) & (codes < high)
-    return found
+        _between(codes, low, high if count else low, len(wanted), out)
+
+
+def _between(codes: Numbers, low: int, high: int, count: int, out: Mask) -> None:
+    """Write which codes, which are below ``count``, are ``low`` to ``high`` - 1."""
+    if low >= high or high - low == count:
+        out.fill(high > low)
+    elif low == high - 1:
+        np.equal(codes, low, out=out)
+    elif low == 0:
+        np.less(codes, high, out=out)
+    else:
+        np.greater_equal(codes, low, out=out)
+        if high < count:
+            out &= codes < high
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,23 +350,29 @@ class Block:
         arrays = self.paths.nbytes + self.places.nbytes + self.numbers.nbytes
         return _BLOCK_BYTES + arrays + sum(column.memory_bytes for column in self.columns.values())
 
-    def with_test(self, path: int, test: Test | None) -> Mask | None:
-        """Which entries (size,) have a number of this path that fulfils the test, if there is one.
-
-        None: no entry has a number of this path.
-        """
+    def held(self, path: int) -> Column | None:
+        """The column of a path; None: no entry has a number of it."""
         column = self.columns.get(path)
-        if column is None:
-            if not len(self.paths):
-                return None
+        if column is None and len(self.paths):
             column = self.column(path)
-            if not len(column):
-                return None
-        if column.places is None:
-            return np.ones(self.size, dtype=np.bool_) if test is None else column.found(test)
-        mask = np.zeros(self.size, dtype=np.bool_)
-        mask[column.places if test is None else column.places[column.found(test)]] = True
-        return mask
+            return column if len(column) else None
+        return column
+
+    def test(self, column: Column, test: Test | None, out: Mask) -> None:
+        """Write to ``out`` (size,) which entries have a number of a column that fulfils the test, if any."""
+        places = column.places
+        if places is None:
+            if test is None:
+                out.fill(True)
+            else:
+                column.test(test, out)
+            return
+        if test is not None:
+            found = np.empty(len(places), dtype=np.bool_)
+            column.test(test, found)
+            places = places[found]
+        out.fill(False)
+        out[places] = True
 
     def renumbered(self, kept: Mask, renaming: Renaming) -> Block:
         """A block of the entries that are kept alone, under other paths and numbers.

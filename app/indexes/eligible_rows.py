@@ -2,13 +2,18 @@
 
 Rows, tombstones and entries of attributes are only ever appended. So what was found for an earlier view stays
 true but for what was appended since, and only that is looked at.
+
+A new filter is evaluated in memory that the one before it used, for fresh memory costs more time than a
+comparison. Of few rows their numbers alone are kept, of many a byte for every row of the table.
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count as counting
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +24,12 @@ from app.filters.filter import Filter
 from app.indexes.table import ArmView
 
 _NUMBERS = counting()
+_WORD = 8  # rows
+# Of one row in so many, the numbers take no more memory than a byte for every row of the table.
+_FEW = 8
+# Masks of up to so many rows are written over the last one that this thread evaluated.
+_ROWS_KEPT = 1 << 20
+_SCRATCH = threading.local()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,17 +44,18 @@ class Change:
 class EligibleRows:
     """The living rows that a filter lets in, at one moment. It never changes.
 
-    Shapes: mask (K,), True for those rows. ``count`` is their number. ``table``, ``generation``, ``entries``
-    and ``dead`` say which view of the arms and of their attributes this is of. ``step`` is what changed since
-    the one of number ``follows``, if it was made from that one.
+    ``held``: the rows, ascending (count,), or a mask (K,) that is True for them. ``size`` is K. ``table``,
+    ``generation``, ``entries`` and ``dead`` say which view of the arms and of their attributes this is of.
+    ``step`` is what changed since the one of number ``follows``, if it was made from that one.
     """
 
     table: int
     generation: int
     entries: int
     dead: int
-    mask: NDArray[np.bool_]
+    size: int
     count: int
+    held: NDArray[Any]
     follows: int = -1
     step: Change | None = None
     number: int = field(default_factory=lambda: next(_NUMBERS))
@@ -51,15 +63,30 @@ class EligibleRows:
     @cached_property
     def rows(self) -> Rows:
         """The rows, ascending (count,)."""
-        return np.flatnonzero(self.mask)
+        rows: Rows = np.flatnonzero(self.held) if self._is_mask else self.held
+        return rows
+
+    @cached_property
+    def mask(self) -> NDArray[np.bool_]:
+        """True for those rows (K,)."""
+        if not self._is_mask:
+            mask = np.zeros(self.size, dtype=np.bool_)
+            mask[self.held] = True
+            return mask
+        held: NDArray[np.bool_] = self.held
+        return held
+
+    @property
+    def _is_mask(self) -> bool:
+        return bool(self.held.dtype == np.bool_)
 
     def memory_bytes(self, *, listed: bool) -> int:
         """Memory of the arrays, also of those not made yet. ``listed``: its rows are asked for."""
-        return self.mask.nbytes + (8 * self.count if listed else 0)
+        return self.size + (8 * self.count if listed else 0)
 
     def is_of(self, view: ArmView, attributes: AttributeView) -> bool:
         """Whether nothing has changed since."""
-        seen = (self.table, self.generation, self.entries, self.dead, len(self.mask))
+        seen = (self.table, self.generation, self.entries, self.dead, self.size)
         return seen == (view.table, attributes.generation, attributes.entries, len(view.dead), view.rows)
 
     def since(self, before: EligibleRows) -> Change:
@@ -68,7 +95,7 @@ class EligibleRows:
             return _NOTHING
         if self.step is not None and self.follows == before.number:
             return self.step
-        known = len(before.mask)
+        known = before.size
         differs = np.flatnonzero(self.mask[:known] != before.mask)
         later = np.flatnonzero(self.mask[known:]) + known
         is_in = self.mask[differs]
@@ -85,7 +112,7 @@ def renumbered(before: EligibleRows, view: ArmView) -> EligibleRows | None:
     rows = view.renumbered.places[before.rows]
     mask = np.zeros(view.rows, dtype=np.bool_)
     mask[rows[rows >= 0]] = True
-    return EligibleRows(view.table, -1, 0, 0, mask, int(np.count_nonzero(mask)))
+    return EligibleRows(view.table, -1, 0, 0, view.rows, int(np.count_nonzero(mask)), mask)
 
 
 _NOTHING = Change(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
@@ -101,31 +128,64 @@ def eligible_rows(
     if before is not None and before.is_of(view, attributes):
         return before
     before = _usable(before, view, attributes)
-    if before is None and attributes.straight == view.rows == attributes.entries:
-        return _of_all(attributes.evaluate(wanted), view, attributes)
-    mask = np.empty(view.rows, dtype=np.bool_)
-    entries = dead = known = 0
-    if before is not None:
-        entries, dead, known = before.entries, before.dead, len(before.mask)
-        mask[:known] = before.mask
-    if attributes.straight < view.rows:
-        mask[known:] = wanted.matches((), {})  # of arms without any attribute
-    if entries < attributes.entries:
-        _write(mask, attributes, entries, attributes.evaluate(wanted, entries))
+    seen = view.table, attributes.generation, attributes.entries, len(view.dead), view.rows
     if before is None:
-        return _of_all(mask, view, attributes)
-    mask[view.dead[dead:]] = False
-    seen = view.table, attributes.generation, attributes.entries, len(view.dead)
-    step = _step(before, mask, attributes.rows[entries:], view.dead[dead:])
+        return EligibleRows(*seen, *_of_all(wanted, view, attributes))
+    known = before.size
+    mask = np.empty(view.rows, dtype=np.bool_)
+    mask[:known] = before.mask
+    if attributes.straight < view.rows:
+        mask[known:] = _of_no_fields(wanted)
+    if before.entries < attributes.entries:
+        _write(mask, attributes, before.entries, attributes.evaluate(wanted, before.entries))
+    mask[view.dead[before.dead :]] = False
+    step = _step(before, mask, attributes.rows[before.entries :], view.dead[before.dead :])
     count = before.count + len(step.came) - len(step.went)
-    return EligibleRows(*seen, mask, count, before.number, step)
+    return EligibleRows(*seen, count, mask, before.number, step)
 
 
-def _of_all(mask: NDArray[np.bool_], view: ArmView, attributes: AttributeView) -> EligibleRows:
-    """The living rows of those that ``mask`` (K,) lets in; the mask is theirs from now on."""
+def _of_all(wanted: Filter, view: ArmView, attributes: AttributeView) -> tuple[int, NDArray[Any]]:
+    """How many living rows are let in, and which: as ``held``.
+
+    Few of them are looked for in words of eight rows, and then in the words that have any.
+    """
+    room = _room(view.rows)
+    mask = room[: view.rows]
+    if attributes.straight == view.rows == attributes.entries:
+        attributes.evaluate(wanted, out=mask)
+    else:
+        mask[:] = _of_no_fields(wanted)
+        _write(mask, attributes, 0, attributes.evaluate(wanted))
     mask[view.dead] = False
-    seen = view.table, attributes.generation, attributes.entries, len(view.dead)
-    return EligibleRows(*seen, mask, int(np.count_nonzero(mask)))
+    words = room.view(np.uint64)
+    is_hit = words != 0
+    if _FEW * np.count_nonzero(is_hit) <= len(words):
+        places = np.flatnonzero(is_hit)
+        inside = np.flatnonzero(words[places].view(np.bool_))
+        rows = places[inside // _WORD] * _WORD + inside % _WORD
+        return len(rows), rows
+    count = int(np.count_nonzero(mask))
+    return count, mask.copy() if _FEW * count > view.rows else np.flatnonzero(mask)
+
+
+def _of_no_fields(wanted: Filter) -> bool:
+    """Whether an arm without any attribute is let in."""
+    return wanted.matches((), {})
+
+
+def _room(rows: int) -> NDArray[np.bool_]:
+    """Room for a mask of so many rows, in whole words, of which what is too much is False.
+
+    Unless it is large, the same for all filters that a thread evaluates.
+    """
+    size = -(-rows // _WORD) * _WORD
+    room: NDArray[np.bool_] | None = getattr(_SCRATCH, "mask", None)
+    if room is None or len(room) < size:
+        room = np.empty(size, dtype=np.bool_)
+        if size <= _ROWS_KEPT:
+            _SCRATCH.mask = room
+    room[rows:size] = False
+    return room[:size]
 
 
 def work(wanted: Filter, view: ArmView, attributes: AttributeView, before: EligibleRows | None) -> int:
@@ -150,7 +210,7 @@ def _write(
 
 def _step(before: EligibleRows, mask: NDArray[np.bool_], described: NDArray[np.int32], died: Rows) -> Change:
     """What changed, when only rows that were described, that died and that are new can have changed."""
-    known = len(before.mask)
+    known = before.size
     touched: Rows = np.concatenate((described, died))
     touched = touched[(touched >= 0) & (touched < known)]
     touched = touched[before.mask[touched] != mask[touched]]
@@ -166,4 +226,4 @@ def _usable(before: EligibleRows | None, view: ArmView, attributes: AttributeVie
     if before is None or (before.table, before.generation) != (view.table, attributes.generation):
         return None
     is_earlier = before.entries <= attributes.entries and before.dead <= len(view.dead)
-    return before if is_earlier and len(before.mask) <= view.rows else None
+    return before if is_earlier and before.size <= view.rows else None

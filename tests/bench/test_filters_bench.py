@@ -110,7 +110,7 @@ def test_ineligible_answers_show_while_arms_are_replaced(small, monkeypatch):
 
     async def forgetful(self, catalogue, wanted):
         eligible = (await original(self, catalogue, wanted)).among
-        return await original(self, catalogue, EVERYTHING if len(eligible.mask) > 1_100 else wanted)
+        return await original(self, catalogue, EVERYTHING if eligible.size > 1_100 else wanted)
 
     monkeypatch.setattr(FilteredViews, "of", forgetful)
     assert any(row["ineligible"] > 0.1 * row["answers"] for row in filter_churn.rows(quick=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections import deque
 from collections.abc import Sequence
 
@@ -61,6 +63,61 @@ def searched(way: Way | None, snapshot: Snapshot, eligible: EligibleRows) -> Fil
 def brute(snapshot: Snapshot, rows: Rows, query: Vector, k: int) -> list[int]:
     scores = snapshot.view.features[rows] @ query
     return [int(rows[place]) for place in np.lexsort((rows, -scores))[:k]]
+
+
+def numbered(count: int, *, without_fields: int = 0, dead: Sequence[int] = ()) -> Snapshot:
+    """Arms "0" to count - 1 with the field ``lot``, their number, but for the last ones; some are dead."""
+    index = LiveIndex(DIM)
+    ids = [str(number) for number in range(count)]
+    index.upsert(ids, np.random.default_rng(0).normal(size=(count, DIM)), range(count))
+    described = count - without_fields
+    index.describe(ids[:described], [((), {"lot": number}) for number in range(described)])
+    index.remove([ids[number] for number in dead])
+    return index.snapshot()
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 65, 1_003])
+@pytest.mark.parametrize("without_fields", [0, 1])
+def test_few_rows_and_many_are_found_alike_whatever_was_evaluated_before(count, without_fields):
+    """Filters are evaluated over one another: nothing of an earlier, larger one may be left."""
+    everything = parse({"lot": {"$gte": 0}})
+    larger = numbered(2_000)
+    dead = [count // 2]
+    snapshot = numbered(count, without_fields=without_fields, dead=dead)
+    for bound in sorted({0, 1, 2, count // 100, count // 8, count // 7, count // 2, count}):
+        for negated in (False, True):
+            eligible_rows(everything, larger.view, larger.attributes)
+            wanted = parse({"$not": {"lot": {"$lt": bound}}} if negated else {"lot": {"$lt": bound}})
+            found = eligible_rows(wanted, snapshot.view, snapshot.attributes)
+            lots = range(count - without_fields)
+            expected = [row for row in range(count) if (row in lots and row < bound) != negated]
+            expected = [row for row in expected if row not in dead]
+            assert found.rows.tolist() == np.flatnonzero(found.mask).tolist() == expected
+            assert (found.count, len(found.mask)) == (len(expected), count)
+
+
+def test_what_was_found_stays_true_while_other_filters_are_evaluated():
+    snapshot = numbered(200)
+    filters = [parse({"lot": {"$lt": bound}}) for bound in (1, 20, 25, 100, 200)]
+    found = [eligible_rows(wanted, snapshot.view, snapshot.attributes) for wanted in filters]
+    assert [each.rows.tolist() for each in found] == [list(range(bound)) for bound in (1, 20, 25, 100, 200)]
+    assert [int(each.mask.sum()) for each in found] == [1, 20, 25, 100, 200]
+
+
+def test_a_new_filter_of_few_arms_takes_no_memory_for_the_others():
+    """A byte for each arm would be 60,000."""
+    snapshot = numbered(60_000)
+    filters = [parse({"lot": {"$lt": bound}}) for bound in (10, 11)]
+    eligible_rows(filters[0], snapshot.view, snapshot.attributes)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        found = eligible_rows(filters[1], snapshot.view, snapshot.attributes)
+        assert found.rows.tolist() == list(range(11))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 30_000
 
 
 class Shop(RuleBasedStateMachine):
