@@ -60,6 +60,7 @@ TIMED_EXACT = 100
 QUICK_NUMBERS = 500_000
 ASKED = 30
 GRAPH_SHORTLIST = 30
+NO_MEMORY = "there is no memory for a graph of its own"
 _SAME_NORM = 1e-6
 
 
@@ -225,7 +226,7 @@ class _Trials:
         """A graph over the arms that are let in, with the smallest ef that is GOOD."""
         graph = options.make(self.snapshot, self.eligible.rows)
         if graph is None or graph.memory_bytes > options.graph_bytes:
-            return None
+            return replace(self.plain, reason=f"{self.plain.reason}; {NO_MEMORY}")
         way = OwnGraph(graph, self.eligible, ask=GRAPH_SHORTLIST, make=options.make)
         for ef in LADDER:
             graph.tuned(ef, shortlist=GRAPH_SHORTLIST, most=graph.arms)

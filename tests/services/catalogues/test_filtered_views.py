@@ -61,8 +61,11 @@ def test_a_graph_that_there_is_no_memory_for_is_not_built(monkeypatch) -> None:
 
     monkeypatch.setattr(HnswGraph, "build", build)
     for capacity, expected in ((2 * 250 * arm_bytes(DIM, 16), []), (1 << 24, [500])):
-        asyncio.run(asked_often(of_arms(1_000), FilteredViews(capacity_bytes=capacity)))
+        catalogue, views = of_arms(1_000), FilteredViews(capacity_bytes=capacity)
+        asyncio.run(asked_often(catalogue, views))
         assert built == expected
+        (status,) = views.in_use(catalogue, 1)
+        assert (filter_plan.NO_MEMORY in status.reason) == (not expected)
 
 
 async def asked_often(catalogue: Catalogue, views: FilteredViews) -> None:
