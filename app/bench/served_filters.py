@@ -13,7 +13,7 @@ from app.services.catalogues.filtered_views import GRAPH_AFTER, FilteredViews
 from app.services.formats.records import CatalogueRecord
 
 ASKED = GRAPH_AFTER  # from here on every way to search may serve a filter
-CACHE_BYTES = 256 << 20  # as by default in the service
+CACHE_BYTES = 512 << 20  # as by default in the service
 _UID = "0" * 16
 
 
