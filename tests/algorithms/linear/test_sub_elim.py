@@ -582,3 +582,12 @@ def test_an_alternating_search_asks_for_both_signs_until_nothing_is_wider():
     rows = AlternatingSearch(solver, lambda rows: features[rows])(prior, state, rng)
     assert solver.asked == 2, "no living arm was found: the same question would be asked again"
     assert rows.tolist() == [0], "the lowest stage"
+
+
+def test_the_k_largest_of_some_rows_come_in_order():
+    """Of any number of rows: fewer than half of them are wanted, more, and more than there are."""
+    values = np.arange(23) * 7 % 11 / 2.0
+    for rows in (np.arange(23), np.array([2, 3, 5, 9, 13, 20]), np.array([4])):
+        ordered = sorted(rows.tolist(), key=lambda row: (-values[row], row))
+        for k in range(1, 25):
+            assert linear_elimination._largest(values, rows, k).tolist() == ordered[:k]
