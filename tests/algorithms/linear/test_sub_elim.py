@@ -591,3 +591,33 @@ def test_the_k_largest_of_some_rows_come_in_order():
         ordered = sorted(rows.tolist(), key=lambda row: (-values[row], row))
         for k in range(1, 25):
             assert linear_elimination._largest(values, rows, k).tolist() == ordered[:k]
+
+
+@pytest.mark.parametrize("exclude", [[], [3, 8]])
+def test_of_few_arms_the_widest_with_hope_come_first_then_those_of_largest_bound(exclude):
+    """Twelve arms of other widths and means each; half of them are ruled out."""
+    features = np.vstack((np.linspace(-1.0, 1.0, 12), np.arange(12) * 5 % 12 / 12.0)).T
+    played = np.vstack((np.repeat([[1.0, 0.0]], 60, axis=0), np.repeat([[0.0, 1.0]], 20, axis=0)))
+    posterior = posterior_of(played, played[:, 0])
+    state = start(
+        ridge.prior(2, ridge=1.0), np.arange(12), lambda rows: features[rows], rules(radius=1.5, eta=1e-6)
+    )
+    expected, hopeful = brute_order(features, posterior, np.arange(12), 1.5, set(exclude))
+    assert 3 <= hopeful <= 9
+    for k in (1, 2, 7, 12):
+        options = {"k": k, "rng": np.random.default_rng(0), "exclude": np.array(exclude, dtype=np.int64)}
+        found = choose(state, posterior, lambda rows: features[rows], every_arm, **options)
+        assert found.arms.rows.tolist() == expected[:k]
+
+
+def test_a_quadratic_search_answers_with_what_its_index_finds():
+    """The widest arm; a sample of the lowest stage where nothing lives of what was found."""
+    features = np.linspace(0.6, 0.9, 40)[:, None]
+    prior = ridge.prior(1, ridge=1.0)
+    state = start(prior, np.arange(40), lambda rows: features[rows], rules(radius=1.0, eta=1e-6, few=0))
+    rng, index = np.random.default_rng(0), Scan(packed_squares(features))
+    assert QuadraticSearch(index, shortlist=1)(prior, state, rng).tolist() == [39]
+    assert QuadraticSearch(index, shortlist=3)(prior, state, rng).tolist() == [39, 38, 37]
+    gone = delete(state, np.array([39, 38]))
+    assert QuadraticSearch(index, shortlist=3)(prior, gone, rng).tolist() == [37]
+    assert len(QuadraticSearch(index, shortlist=2)(prior, gone, rng)) == 32
