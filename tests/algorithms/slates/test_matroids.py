@@ -8,7 +8,7 @@ from matroid_instances import MATROIDS, bases
 from slate_instances import METHODS, play, start
 
 from app.algorithms.slates import allocation, ask_tell, exhaustive, icb, saqm
-from app.algorithms.slates.allocation import UNIFORM, design_of, slates, xy_optimal
+from app.algorithms.slates.allocation import UNIFORM, design_of, g_optimal, slates, xy_optimal
 from app.algorithms.slates.certified_bounds import upper_bound
 from app.algorithms.slates.excess import Excess
 from app.algorithms.slates.least_squares import Fit, as_observations, fit
@@ -391,3 +391,16 @@ def test_weights_of_any_sign_have_a_lead(matroid):
         weights = np.random.default_rng(7).permutation(matroid.n) * 0.7 + shift
         values = np.sort(every @ weights)
         assert lead(matroid, weights, matroid.best(weights)) == pytest.approx(values[-1] - values[-2])
+
+
+@matroids
+def test_g_reaches_the_dimension_that_the_slates_span(matroid):
+    """The least G-criterion is that dimension, by Kiefer and Wolfowitz: n, or less under rules."""
+    n, hidden = matroid.n, unseen(matroid)
+    support = np.unique(slates(UNIFORM, matroid, 1, np.arange(12 * n)), axis=0)
+    weights, value = g_optimal(support, n, hidden)
+    x, dimension = vectors(support, n), np.linalg.matrix_rank(bases(matroid))
+    W = np.linalg.pinv((x * weights[:, None]).T @ x, hermitian=True)
+    assert weights.sum() == pytest.approx(1.0)
+    assert value == pytest.approx(((x @ W) * x).sum(axis=1).max())
+    assert dimension - 1e-9 <= value <= 1.02 * dimension
