@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 from scipy.special import zeta
 
+from app.algorithms.kcenter import tracking_weights
 from app.algorithms.kcenter.ns_tands import comparisons, exploration
 from app.algorithms.kcenter.tracking_weights import rate, weights
 
@@ -134,3 +135,83 @@ def test_comparisons_counts_those_on_the_path_of_greedy():
         assert comparisons(n, k, 0.0) >= sum((n - p - 1) * p for p in range(1, k))
     assert comparisons(30, 3, 0.1) == (30 * 29 // 2) ** 2
     assert comparisons(1, 1, 0.0) == 1
+
+
+# The solver: one step of Newton's method, written out pair by pair
+
+
+def barrier(matrix, a, b, sharpness):
+    """What a step is to decrease."""
+    total = sharpness * (sum(1 / one for one in a) + sum(1 / one for one in b))
+    return total - sum(math.log(matrix[j, i] - a[j] - b[i]) for j in range(len(a)) for i in range(len(b)))
+
+
+def inside(seed):
+    """Gaps, and a point at which every constraint holds."""
+    rng = np.random.default_rng(seed)
+    p, r = int(rng.integers(1, 5)), int(rng.integers(1, 6))
+    a, b = rng.uniform(0.1, 0.4, p), rng.uniform(0.1, 0.5, r)
+    return a[:, None] + b + rng.uniform(0.05, 2.0, (p, r)), a, b, float(10 ** rng.uniform(-1, 2))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_step_is_newtons(seed, monkeypatch):
+    matrix, a, b, sharpness = inside(seed)
+    p, r = matrix.shape
+    gradient = np.array([-sharpness / one**2 for one in (*a, *b)])
+    hessian = np.diag([2 * sharpness / one**3 for one in (*a, *b)])
+    for j in range(p):
+        for i in range(r):
+            slack, pair = matrix[j, i] - a[j] - b[i], np.zeros(p + r)
+            pair[[j, p + i]] = 1.0
+            gradient += pair / slack
+            hessian += np.outer(pair, pair) / slack**2
+    newton = -np.linalg.solve(hessian, gradient)
+    seen = []
+
+    def stays(*given):
+        seen.append(given)
+        return 0.0
+
+    monkeypatch.setattr(tracking_weights, "_step_length", stays)
+    left = tracking_weights._centered(matrix, a, b, sharpness)
+    ((_, point, step, of, decrease),) = seen
+    assert [part.tolist() for part in (*left, *point)] == [part.tolist() for part in (a, b, a, b)]
+    assert np.concatenate(step) == pytest.approx(newton)
+    assert (of, decrease) == (sharpness, pytest.approx(-gradient @ newton))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_step_is_halved_until_it_decreases_enough(seed):
+    """At least a quarter of what a straight line would; a point outside is never enough."""
+    matrix, a, b, sharpness = inside(seed)
+    rng = np.random.default_rng(seed)
+    before = barrier(matrix, a, b, sharpness)
+    assert tracking_weights._objective(matrix, a, b, sharpness) == pytest.approx(before)
+    for reach, decrease in ((0.01, 0.02), (0.3, 0.1), (5.0, 1e-3), (5.0, 3.0), (0.3, 1e9)):
+        step_a, step_b = reach * rng.standard_normal(len(a)), reach * rng.standard_normal(len(b))
+        expected = 0.0
+        for halvings in range(40):
+            length = 0.5**halvings
+            new_a, new_b = a + length * step_a, b + length * step_b
+            if min(*new_a, *new_b, *(matrix - new_a[:, None] - new_b).ravel()) <= 0:
+                continue
+            if barrier(matrix, new_a, new_b, sharpness) <= before - decrease * length / 4:
+                expected = length
+                break
+        found = tracking_weights._step_length(matrix, (a, b), (step_a, step_b), sharpness, decrease)
+        assert found == expected
+
+
+def test_a_point_at_an_edge_is_outside():
+    gap, half = np.array([[1.0]]), np.array([0.5])
+    assert np.isfinite(tracking_weights._objective(gap, half, half - 1e-9, 1.0))
+    for a, b in (
+        (half, half),
+        (half * 0, half),
+        (half, half * 0),
+        (half * 2, half),
+        (-half, half),
+        (half, -half),
+    ):
+        assert tracking_weights._objective(gap, a, b, 1.0) == np.inf
