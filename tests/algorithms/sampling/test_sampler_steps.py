@@ -215,7 +215,8 @@ def test_the_arguments_of_a_taylor_proxy_fit_and_are_finite(name):
         "gradients": np.ones((3, 2)), "hessians": np.ones((3, 2, 2)),
     }  # fmt: skip
     assert taylor_proxy(**given).means.shape == (3,)
-    for wrong in (np.full_like(given[name], np.nan), given[name][..., None]):
+    narrower = [given[name][0]] if given[name].ndim > 1 else []
+    for wrong in (np.full_like(given[name], np.nan), given[name][..., None], *narrower):
         with pytest.raises(Invalid):
             taylor_proxy(**given | {name: wrong})
     if name in {"reference", "gradients", "hessians"}:
