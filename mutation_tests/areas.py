@@ -30,6 +30,18 @@ class Area:
         found = {path.relative_to(root) for pattern in self.sources for path in root.glob(pattern)}
         return sorted(path for path in found if path.name != "__init__.py")
 
+    def test_files(self, root: Path = ROOT) -> list[str]:
+        """The files of ``tests``, those of a folder that are not named by themselves in its place.
+
+        Given a folder and files of it, pytest would run them in the order of their names.
+        """
+        found: dict[str, None] = {}
+        for test in self.tests:
+            inside = sorted((root / test).rglob("test_*.py"))
+            named = [str(path.relative_to(root)) for path in inside] or [test]
+            found |= dict.fromkeys(name for name in named if name not in found)
+        return list(found)
+
 
 AREAS = {
     "bounds": Area(

@@ -160,7 +160,7 @@ def command(area: Area) -> str:
     plugins = [word for name in area.plugins for word in ("-p", name)]
     conftest = [] if area.conftest else ["--noconftest"]
     options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *plugins, *conftest]
-    return shlex.join([sys.executable, "-m", "pytest", *options, *area.tests])
+    return shlex.join([sys.executable, "-m", "pytest", *options, *area.test_files()])
 
 
 def survives(mutant: Mutant, timeout_s: float) -> bool:
