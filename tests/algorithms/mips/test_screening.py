@@ -273,7 +273,7 @@ def test_bad_parameters_are_named():
 
 
 def test_the_least_and_the_most_that_are_allowed_are_allowed():
-    """One table of one bit, a budget of one arm, a tree of no depth and one of the most that nine arms allow."""
+    """One table of one bit, a budget of one arm, no depth and the most depth that nine arms allow."""
     vectors, query = gaussian(9, 3, 1)
     rng = np.random.default_rng(0)
     every = np.arange(9)

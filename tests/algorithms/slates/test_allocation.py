@@ -1,5 +1,7 @@
 """Designs: invertible by construction, near the optimum of G, and the same pull by pull."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -149,3 +151,12 @@ def test_bases_are_those_that_were_chosen():
     assert basis(5, 3).tolist() == [[0, 1, 2], [3, 1, 2], [4, 1, 2], [0, 4, 2], [0, 1, 4]]
     assert basis(3, 1).tolist() == [[0], [1], [2]]
     assert basis(3, 2).tolist() == [[0, 1], [2, 1], [0, 2]]
+
+
+@pytest.mark.parametrize("name", ["g", "xy"])
+def test_an_optimal_design_is_for_as_many_arms_as_its_limit_says(monkeypatch, name):
+    limited = dataclasses.replace(allocation._OPTIMAL[name], most_arms=6)
+    monkeypatch.setitem(allocation._OPTIMAL, name, limited)
+    assert len(design_of(name, UniformMatroid(6, 2), 5).support)
+    with pytest.raises(InvalidParameter, match=f"allocation {name} is for at most 6 arms"):
+        design_of(name, UniformMatroid(7, 2), 5)
