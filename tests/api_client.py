@@ -19,6 +19,7 @@ from app.storage import redis_keys
 PROBLEM = "application/problem+json"
 PROBLEM_FIELDS = {"type", "title", "status", "detail", "code", "errors"}
 ANSWER_S = 60.0
+ROW_LOGS = b":row-logs"
 
 Json = dict[str, Any]
 
@@ -134,7 +135,7 @@ class Api:
     async def stored(self) -> dict[bytes, Any]:
         """All that the store holds, to the byte, once rewards are applied and deletions are finished.
 
-        But for the lease of the worker, which is renewed all the time.
+        But for what is renewed all the time: the lease of the worker, and from when on rows are kept.
         """
 
         async def settled() -> bool:
@@ -142,12 +143,18 @@ class Api:
             return backlog == 0 and not await self.store.exists(redis_keys.DELETED)
 
         await until(settled, what="rewards are applied and deletions finished")
-        found = [name async for name in self.store.scan_iter(count=1_000)]
-        names = sorted(name for name in found if name != redis_keys.WORKERS.encode())
+        every = [name async for name in self.store.scan_iter(count=1_000)]
+        names = sorted(name for name in every if name != redis_keys.WORKERS.encode())
         async with self.store.pipeline(transaction=False) as pipeline:
             for name in names:
-                pipeline.dump(name)
-            return dict(zip(names, await pipeline.execute(), strict=True))
+                _ = pipeline.hgetall(name) if name.endswith(ROW_LOGS) else pipeline.dump(name)
+            found: dict[bytes, Any] = dict(zip(names, await pipeline.execute(), strict=True))
+        for name, fields in found.items():
+            if name.endswith(ROW_LOGS):
+                found[name] = {
+                    field: value for field, value in fields.items() if not field.endswith(b":from")
+                }
+        return found
 
 
 def assert_problem(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.algorithms.linear import linear_elimination, ridge, ridge_sums, sub_elim
-from app.algorithms.linear.elimination import add, delete, rules, start
+from app.algorithms.linear.elimination import WATCHED, add, delete, rules, start
 from app.algorithms.linear.most_uncertain_arm import (
     AlternatingSearch,
     QuadraticSearch,
@@ -621,3 +621,17 @@ def test_a_quadratic_search_answers_with_what_its_index_finds():
     gone = delete(state, np.array([39, 38]))
     assert QuadraticSearch(index, shortlist=3)(prior, gone, rng).tolist() == [37]
     assert len(QuadraticSearch(index, shortlist=2)(prior, gone, rng)) == 32
+
+
+def test_watched_proposes_at_most_as_many_arms_as_it_says_and_as_many_of_a_long_stage():
+    features = np.ones((2_000, DIM)) * np.linspace(0.9, 1.0, 2_000)[:, np.newaxis]
+    state = start(
+        posterior_of(features[:5], np.ones(5)),
+        np.arange(2_000),
+        lambda rows: features[rows],
+        rules(radius=1.0, eta=0.02),
+    )
+    find, rng = Watched(StageSample(7)), np.random.default_rng(3)
+    proposed = find(posterior_of(features[:5], np.ones(5)), state, rng)
+    assert len(state.watched) == WATCHED
+    assert len(proposed) == find.most == WATCHED + 7

@@ -113,6 +113,13 @@ def test_rounding_keeps_the_total_and_every_slate(shares, times):
     assert ((counts - 1) / weights).max() <= (counts / weights).min() * (1 + 1e-12)
 
 
+def test_the_orders_of_a_seed_stay_what_they_were():
+    """A stored campaign is continued by later versions: they must show what this one would have shown."""
+    assert allocation.shuffles(7, np.array([0, 1]), 6).tolist() == [[1, 3, 5, 0, 2, 4], [4, 0, 1, 2, 5, 3]]
+    wide = allocation.shuffles(2**70 + 12_345, np.array([0, 1, 2, 1_000]), 6)
+    assert wide.tolist() == [[0, 5, 1, 4, 3, 2], [3, 2, 1, 0, 5, 4], [1, 0, 3, 4, 2, 5], [2, 4, 3, 5, 0, 1]]
+
+
 def test_shuffles_are_uniform():
     """Each of the 24 orders of 4 arms has 1/24: chi-square with 23 degrees, false alarm 1e-6 at 75."""
     order = allocation.shuffles(9, np.arange(24_000), 4)
