@@ -167,3 +167,16 @@ def test_an_optimal_design_is_for_as_many_arms_as_its_limit_says(monkeypatch, na
     assert len(design_of(name, UniformMatroid(6, 2), 5).support)
     with pytest.raises(InvalidParameter, match=f"allocation {name} is for at most 6 arms"):
         design_of(name, UniformMatroid(7, 2), 5)
+
+
+@pytest.mark.parametrize("name", ["g", "xy"])
+def test_an_optimal_design_is_over_the_first_twelve_slates_an_arm(name):
+    matroid = UniformMatroid(11, 5)
+    first = {tuple(row) for row in slates(UNIFORM, matroid, 5, np.arange(12 * 11)).tolist()}
+    assert {tuple(row) for row in design_of(name, matroid, 5).support.tolist()} == first
+
+
+def test_the_limits_of_optimal_designs_are_those_that_are_documented():
+    text = design_of.__wrapped__.__doc__
+    assert "more than 200 arms for g, 50 for xy" in text
+    assert {name: row.most_arms for name, row in allocation._OPTIMAL.items()} == {"g": 200, "xy": 50}
