@@ -58,5 +58,5 @@ def test_bad_arguments_are_named(name, bad):
     given = {"scores": SCORES, "k": 1, "temperature": 1.0, "rng": np.random.default_rng(0), name: bad}
     scores = given.pop("scores")
     with pytest.raises(Invalid) as raised:
-        choose_within(scores, lambda _: np.ones(len(scores), dtype=bool), **given)
+        choose_within(scores, lambda _: np.zeros(len(scores), dtype=bool), **given)
     assert raised.value.errors[0][0] == (name,)
