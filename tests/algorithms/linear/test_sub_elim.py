@@ -635,3 +635,29 @@ def test_watched_proposes_at_most_as_many_arms_as_it_says_and_as_many_of_a_long_
     proposed = find(posterior_of(features[:5], np.ones(5)), state, rng)
     assert len(state.watched) == WATCHED
     assert len(proposed) == find.most == WATCHED + 7
+
+
+def test_after_a_pass_the_next_stage_is_looked_at_too():
+    """The first stage is known well and left; of the second most arms are ruled out, and none is a null."""
+    rng = np.random.default_rng(8)
+    first = np.zeros((50, DIM))
+    first[:, 0] = rng.uniform(0.95, 1.0, 50)
+    second = np.zeros((400, DIM))
+    second[:, 1] = rng.uniform(-0.3, 0.3, 400)
+    second[:360, 1] = -0.3
+    second[:, 2] = np.sqrt(0.45**2 - second[:, 1] ** 2)
+    second[:360, 2] *= 0.2
+    features = np.concatenate((first, second))
+    state = start(
+        ridge.prior(DIM, ridge=1.0), np.arange(450), lambda rows: features[rows], rules(radius=1.0, eta=1e-6)
+    )
+    played = np.concatenate(
+        (np.repeat(np.eye(DIM)[:1], 4_000, axis=0), np.repeat(np.eye(DIM)[1:2], 60, axis=0))
+    )
+    posterior = posterior_of(played, played @ np.array([0.1, 2.0, 0.0, 0.0]))
+    options = {"k": 1, "rng": np.random.default_rng(0), "check_rate": 1.0}
+    after, _ = play(state, posterior, lambda rows: features[rows], Watched(), **options)
+    survivors = brute_survivors(features, posterior, np.arange(450), 1.0, -np.inf)
+    assert [count for _, count in state.sizes()] == [50, 400]
+    assert 0 < len(survivors) < 100
+    assert after.living.rows().tolist() == survivors
