@@ -147,7 +147,7 @@ class Api:
         names = sorted(name for name in every if name != redis_keys.WORKERS.encode())
         async with self.store.pipeline(transaction=False) as pipeline:
             for name in names:
-                _ = pipeline.hgetall(name) if name.endswith(ROW_LOGS) else pipeline.dump(name)
+                (pipeline.hgetall if name.endswith(ROW_LOGS) else pipeline.dump)(name)
             found: dict[bytes, Any] = dict(zip(names, await pipeline.execute(), strict=True))
         for name, fields in found.items():
             if name.endswith(ROW_LOGS):

@@ -14,12 +14,15 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from waiting import wait_until
+
+from app.cli import main
 
 ROOT = Path(__file__).parents[1]
 
@@ -133,14 +136,10 @@ def _become(request: Mapping[str, Any]) -> None:
             os.dup2(opened, number)
             os.close(opened)
         sys.argv = ["shortlist", *request["start"]]
-        from app.cli import main  # noqa: PLC0415
-
         status = main()
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
-        import traceback  # noqa: PLC0415
-
         traceback.print_exc()
     finally:
         sys.stdout.flush()

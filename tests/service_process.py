@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from fork_server import ForkedProcess, fork_server
+from fork_server import ROOT, ForkedProcess, fork_server
 from waiting import wait_until
 
-ROOT = Path(__file__).parents[1]
 SHORTLIST = (sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())")
 
 
