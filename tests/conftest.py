@@ -4,11 +4,19 @@ import gc
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from store_clients import connect, flush
 from store_server import store_server
 from threadpoolctl import threadpool_limits
 
 from app.storage.redis_store import RedisStore
+
+# Hypothesis draws the same each time, however slow the machine is; `pytest --hypothesis-profile=other` draws
+# others. Examples may share a fixture: tests that do so empty it themselves.
+SUPPRESSED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+settings.register_profile("same", deadline=None, suppress_health_check=SUPPRESSED, derandomize=True)
+settings.register_profile("other", deadline=None, suppress_health_check=SUPPRESSED)
+settings.load_profile("same")
 
 
 def pytest_collection_finish() -> None:

@@ -103,7 +103,7 @@ def test_the_root_mean_square_is_bounded(factor, holds):
     assert (found <= 1.0) == holds
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     values=st.lists(st.floats(-4.0, 4.0), min_size=1, max_size=9).map(np.array),
     t=st.integers(1, 9),
@@ -125,7 +125,6 @@ def test_nothing_is_left_to_chance_at_the_end(name):
     assert BOUNDS[name](3, 3, values=values, deviation=np.ones(2), level=9.0).tolist() == [0.0, 0.0]
 
 
-@settings(deadline=None)
 @given(u=st.floats(0.0, 1e12), population=st.integers(1, 10**7))
 @example(u=1e300, population=5)
 @example(u=math.inf, population=5)

@@ -497,9 +497,6 @@ def play(store_url: str, folder: Path, *, runs: int, steps: int) -> None:
     chosen = settings(
         max_examples=runs,
         stateful_step_count=steps,
-        derandomize=True,
-        database=None,
-        deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate],

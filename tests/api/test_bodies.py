@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -73,9 +72,7 @@ async def test_a_body_that_is_no_object_is_refused(world: tuple[Api, str], endpo
     api, _ = world
     before = await api.stored()
     for name, body in BROKEN.items():
-        started = time.monotonic()
         document = await api.refused(endpoint.method, endpoint.path, content=body, canary=CANARY)
-        assert time.monotonic() - started < 5, name
         assert [error["loc"][0] for error in document["errors"]] == ["body"] * len(document["errors"]), name
         assert document["errors"], name
     assert await api.stored() == before

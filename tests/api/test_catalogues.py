@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from api_client import Api, Json, running
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.indexes.live import IndexStatus
@@ -279,12 +279,7 @@ STEP = st.one_of(
 numbers = itertools.count()
 
 
-@settings(
-    max_examples=30,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=30)
 @given(steps=st.lists(STEP, max_size=25))
 async def test_a_catalogue_is_a_dictionary(store_url: str, tmp_path: Path, steps: list[Any]):
     """Side by side with a dict, over HTTP, through restarts; a choice of all arms agrees as well."""

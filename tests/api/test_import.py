@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from api_client import Api, Json, assert_problem
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.api import imports
@@ -225,12 +225,7 @@ ROWS = st.lists(
 )
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=40)
 @given(rows=ROWS, cuts=st.lists(st.integers(0, 10_000), max_size=12), bad=st.none() | st.integers(0, 30))
 async def test_an_import_is_its_lines_one_after_the_other(
     empty: Api, monkeypatch: pytest.MonkeyPatch, rows: list[Any], cuts: list[int], bad: int | None

@@ -80,9 +80,6 @@ def test_every_answer_is_as_documented(schema: Any, endpoint: Endpoint):
 
     @settings(
         max_examples=EXAMPLES,
-        deadline=None,
-        derandomize=True,
-        database=None,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
@@ -160,7 +157,7 @@ def test_any_bytes_get_an_answer(service: Service, document: dict[str, Any], end
     """Raw bytes as the body, as the query and as a name, over a real connection."""
     allowed = set(document["paths"][endpoint.template][endpoint.method.lower()]["responses"]) - {"503"}
 
-    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=60)
     @given(body=BODIES, query=st.text("abc=&%+;[]\"'<> 0é", max_size=20), kind=st.sampled_from(["json", "x"]))
     def fuzz(body: bytes, query: str, kind: str) -> None:
         headers = {"content-type": f"application/{kind}"}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from api_client import Api, Json
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.anyio
@@ -216,12 +216,7 @@ async def sendings(api: Api, arms: list[list[float]], items: list[Any]) -> list[
     return sends
 
 
-@settings(
-    max_examples=100,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=100)
 @given(
     ridge=st.sampled_from([1e-3, 1.0, 50.0]),
     arms=st.lists(ROWS, min_size=1, max_size=6),

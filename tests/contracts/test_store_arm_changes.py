@@ -4,7 +4,7 @@ import asyncio
 import itertools
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.storage import redis_keys
@@ -70,12 +70,7 @@ UIDS = itertools.count()
 STEP = st.tuples(st.booleans(), st.lists(st.sampled_from("abcdefghij"), min_size=1, max_size=4, unique=True))
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=40)
 @given(steps=st.lists(STEP, max_size=25), looks=st.sets(st.integers(0, 25)), kept=st.integers(2, 12))
 async def test_a_follower_has_what_the_store_has(store: Store, monkeypatch, steps, looks, kept):
     """It looks now and then, reads what changed, or everything when that is not known."""

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_store_arms import KEEP_MS, arms_of, vector
 
@@ -59,12 +59,7 @@ UPSERT = st.tuples(
 DELETE = st.tuples(st.just("delete"), st.lists(IDS, max_size=4))
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=60)
 @given(steps=st.lists(st.tuples(UPSERT | DELETE, st.booleans()), max_size=25))
 async def test_a_catalogue_is_a_dictionary(store: Store, steps):
     """Against a model; a step may be made twice, as after a lost reply, and the second changes nothing."""

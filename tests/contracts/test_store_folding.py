@@ -4,7 +4,7 @@ import asyncio
 import itertools
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_names import learner_in
 from store_clients import connect
@@ -235,12 +235,7 @@ STEP = st.one_of(
 )
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=60)
 @given(steps=st.lists(st.tuples(STEP, st.integers(1, 3)), max_size=30))
 async def test_every_entry_is_folded_exactly_once(store: Store, steps):
     """A call may be made up to three times, as after lost replies; states are those of calls made once."""

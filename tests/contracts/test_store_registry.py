@@ -5,7 +5,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_store_folding import checkpoints
 
@@ -248,12 +248,7 @@ STEPS = st.lists(
 )
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=25)
 @given(steps=STEPS)
 async def test_the_registry_is_two_dictionaries(store: Store, steps):
     """Against a model; a step may be made twice, as after a lost reply, and the second changes nothing."""

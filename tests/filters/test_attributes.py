@@ -110,7 +110,7 @@ WANTED = [
 
 
 @given(st.lists(DOCUMENTS, max_size=12), st.lists(st.integers(0, 5), max_size=4), FILTERS, st.integers(0, 13))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_a_filter_lets_in_what_the_definition_says(documents, batches, document, first):
     wanted = parse(document)
     view = table_of(documents, batches).view()
@@ -121,7 +121,7 @@ def test_a_filter_lets_in_what_the_definition_says(documents, batches, document,
 
 
 @given(st.lists(DOCUMENTS, max_size=12), st.lists(st.integers(0, 5), max_size=4), FIELDS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_values_are_those_of_the_document_and_keep_their_type(documents, batches, field):
     rows = np.array([*range(len(documents)), len(documents), 0, -1, 10**6])
     found = table_of(documents, batches).view().values_of(field, rows)
@@ -296,7 +296,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestMachine.settings = settings(max_examples=60, stateful_step_count=25)
 
 
 def test_views_can_be_asked_while_the_table_is_appended_to():

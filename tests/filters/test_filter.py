@@ -125,13 +125,13 @@ def test_an_arm_without_tags_lacks_the_field():
     ],
 )
 @given(DOCUMENTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_negations_are_exact(positive, negative, document):
     assert parse(positive).matches(*document) is not parse(negative).matches(*document)
 
 
 @given(FILTERS, FILTERS, DOCUMENTS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_both_and_and_or_and_not_are_those_of_logic(one, other, document):
     a, b = parse(one), parse(other)
     first, second = a.matches(*document), b.matches(*document)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-import time
 
 import numpy as np
 import pytest
@@ -164,16 +163,3 @@ def test_what_an_interrupted_write_left_is_swept(path, features):
     left.write_bytes(b"half")
     LiveIndex(DIM, OPTIONS, cache=path)
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_loading_is_much_faster_than_building(tmp_path):
-    features = np.random.default_rng(0).standard_normal((6_000, 16))
-    path = tmp_path / "catalogue.index"
-    options = IndexOptions(kind="hnsw", ef_search=64)
-    index = filled(features, options, cache=path)
-    maintain(index)
-    again = filled(features, options, cache=path)
-    started = time.perf_counter()
-    maintain(again)
-    assert time.perf_counter() - started < 60
-    assert again.status().build_s < index.status().build_s / 3

@@ -222,7 +222,7 @@ async def test_the_store_is_slow_and_then_hangs(tmp_path: Path):
             proxy.hang = True
 
             async def told() -> bool:
-                answer = await http.post("/v1/bandits/b/choose", json=choose, timeout=3.0)
+                answer = await http.post("/v1/bandits/b/choose", json=choose)
                 return bool(answer.json().get("stale_s"))
 
             await until(told, what="choices say that they are old")

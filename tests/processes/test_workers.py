@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import signal
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,10 +79,8 @@ async def test_rewards_wait_for_a_worker_and_are_applied_by_it(tmp_path: Path, u
                 return bool(choice["learner_version"] == 6)
 
             await until(chosen_from, what="the cached learner is read again")
-            started = time.monotonic()
             process.send(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait) == 0
-            assert time.monotonic() - started < 5
             assert [r for r in process.records() if r["level"] in {"ERROR", "WARNING"}] == []
 
 

@@ -53,7 +53,7 @@ changes = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(seed=st.integers(0, 2**32), arms=st.integers(0, 25), script=changes)
 def test_after_each_change_it_is_the_state_made_anew(seed, arms, script):
     """New arms, replaced features, deletions, the arm that set r: at one posterior no difference."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lossy_store import LossyStore
 from waiting import until
@@ -99,12 +99,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=40)
 @given(operations=OPERATIONS, kept=st.integers(2, 8))
 async def test_whoever_writes_both_end_with_what_is_stored(
     pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch, operations: Any, kept: int
@@ -435,12 +430,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(
-    max_examples=30,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=30)
 @given(steps=CHANGES)
 async def test_whoever_changes_a_bandit_every_change_is_made_once(pair: tuple[World, World], steps: Any):
     """Each process changes what the store has, though it knows something older; replies may be lost."""

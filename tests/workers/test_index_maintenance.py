@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,20 +84,18 @@ async def test_one_failure_rests_and_the_others_go_on(
 
 
 async def test_a_stop_does_not_wait_for_long_work():
-    """The thread goes on alone until it notices; the loop is free at once, and so is the process."""
+    """The thread goes on alone until it notices; the loop is free before that, and so is the process."""
     release = threading.Event()
-    long = catalogue("long", lambda: release.wait(20))
+    long = catalogue("long", release.wait)
     task = asyncio.create_task(index_maintenance.run([long], lambda _: None))
 
     async def begun() -> bool:
         return bool(long.index.begun)
 
     await until(begun, what="the work has begun")
-    started = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - started < 1
     assert long.index.due.cancelled, "the work is told that nobody waits"
     assert long.index.finished
     release.set()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lossy_store import LossyStore
 from store_clients import connect, flush
@@ -45,9 +45,6 @@ TTL_MS = 600_000
 DIM = 3
 SETTINGS = settings(
     max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 # (learner, features, value, first) or a learner to forget

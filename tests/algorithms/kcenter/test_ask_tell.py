@@ -183,7 +183,7 @@ def actions():
 
 
 @everywhere
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(steps=actions(), is_estimated=st.booleans(), seed=st.integers(0, 1000))
 def test_a_campaign_continues_to_the_bit_after_a_round_trip(start, steps, is_estimated, seed):
     """One campaign lives in memory, its twin is written to JSON and read again at every step."""
@@ -210,7 +210,7 @@ def test_a_campaign_continues_to_the_bit_after_a_round_trip(start, steps, is_est
 
 
 @everywhere
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), parts=st.integers(1, 8))
 def test_the_order_and_the_grouping_of_answers_do_not_matter(start, seed, parts):
     rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ from app.errors import InvalidParameter, InvalidShape, NonFinite
 from tests.algorithms.kcenter.brute_force import squared
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.integers(1, 600),
     dim=st.integers(1, 40),

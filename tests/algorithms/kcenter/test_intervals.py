@@ -23,7 +23,7 @@ def bounds(mean, t, j=None, share=1e-4):
     return float(found[0][0]), float(found[1][0])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     mean=st.one_of(st.floats(0.0, 1.0), st.sampled_from([0.0, 1.0, 1e-12, 1 - 1e-12, 0.5])),
     t=st.integers(1, 20_000),

@@ -16,7 +16,7 @@ def run(points, k, first=0):
     return naive_greedy(points, k=k, first=first, rng=np.random.default_rng(0))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32),
     n=st.integers(1, 12),

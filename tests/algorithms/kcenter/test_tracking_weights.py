@@ -60,7 +60,7 @@ def test_no_general_solver_finds_better_proportions(seed):
     assert rate(matrix, w, u) >= reference(matrix) * (1 - 2e-4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32),
     p=st.integers(1, 9),

@@ -275,7 +275,7 @@ def test_a_posterior_of_another_bandit_is_refused():
     shifted=st.booleans(),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_predictions_by_query_and_by_phi_are_one(dim, m, p, shifted, seed):
     rng = np.random.default_rng(seed)
     directions = some_directions(p, dim, seed) if p <= dim else None

@@ -136,7 +136,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32),
     radius=st.sampled_from([0.05, 0.5, 1.0, 4.0, 40.0]),
@@ -161,7 +161,7 @@ def test_the_invariants_hold_after_every_step(seed, radius, arms, script):
         assert world.living()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32), radius=st.sampled_from([0.1, 1.0, 4.0]), script=steps)
 def test_adds_and_deletes_at_one_posterior_end_where_a_rebuild_does(seed, radius, script):
     """Readmission follows every deletion of the arm that set r, so not even the old r's arms are missing."""

@@ -26,7 +26,7 @@ def entries(heap):
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     batches=pushes,
     thresholds=st.lists(st.floats(-6, 8), max_size=9),
@@ -57,7 +57,7 @@ def test_pushing_and_eliminating_is_that_of_a_sorted_list(batches, thresholds, d
         used += len(more)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches=pushes, data=st.data())
 def test_lazy_deletion_and_draws(batches, data):
     heap, used = HeapArms(0), 0
@@ -81,7 +81,7 @@ def test_a_push_into_a_large_set_does_not_copy_it():
     assert len(after) == 10_001
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     steps=st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 70), max_size=20)), max_size=10),
     asked=st.lists(st.integers(0, 200), max_size=30),

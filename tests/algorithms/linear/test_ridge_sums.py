@@ -13,7 +13,7 @@ from app.errors import InvalidShape
 from tests.algorithms.linear.folds import fold
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), dim=st.integers(1, 6), rows=st.integers(0, 40))
 def test_the_sums_are_the_same_to_the_bit_however_the_log_is_cut(data, dim, rows):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -27,7 +27,7 @@ def test_the_sums_are_the_same_to_the_bit_however_the_log_is_cut(data, dim, rows
     assert whole.observations == cut.observations == np.count_nonzero(first)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     dim=st.integers(1, 6),

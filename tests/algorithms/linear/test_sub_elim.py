@@ -152,7 +152,7 @@ def brute_order(features, posterior, rows, radius, exclude):
     return [row for _, _, row in sorted(keys)], int(hopeful.sum())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32),
     k=st.integers(1, 30),
@@ -250,7 +250,7 @@ def test_passes_end_when_the_threshold_is_contradicted():
     assert arms.rows.tolist() == [0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 2**32),
     arms=st.integers(1, 25),
@@ -346,7 +346,7 @@ def test_new_arms_are_played_before_narrower_ones():
         ]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 2**32),
     arms=st.integers(0, 20),

@@ -67,7 +67,7 @@ def test_no_exploration_is_the_estimate():
     np.testing.assert_array_equal(found, posterior.theta)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(seed=st.integers(0, 2**32), arms=st.integers(0, 12), k=st.integers(1, 14), data=st.data())
 def test_both_policies_choose_the_best_eligible_arms_for_the_draw(seed, arms, k, data):
     rng = np.random.default_rng(seed)

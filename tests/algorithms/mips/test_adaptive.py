@@ -31,7 +31,6 @@ def holds(arms, query, row, solver):
     return products[row] >= solver.c * solver.r - solver.epsilon
 
 
-@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     c=st.floats(0.05, 1.0),
@@ -77,7 +76,7 @@ def test_an_adversary_breaks_one_solver_and_not_as_many_as_the_net_needs():
     assert min(broken) > 250
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32), operations=st.lists(st.sampled_from(["add", "delete", "query"]), max_size=40)
 )
@@ -115,7 +114,6 @@ def test_a_query_outside_of_the_ball_is_refused():
         AdaptiveSolver([Scan(np.eye(2))], 0.5, 0.5, 0.1).query(np.array([1.0, 1.0]))
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32), eta=st.floats(0.01, 1.0), count=st.integers(1, 40))
 def test_the_ladder_is_as_many_solvers_as_it_has_rungs(seed, eta, count):
     """Asked rung by rung, as Algorithm 4 does, the largest that is not null is the one read off."""
@@ -137,7 +135,6 @@ def test_the_ladder_is_as_many_solvers_as_it_has_rungs(seed, eta, count):
     assert (len(found.rows) == 0) == (top == 0)
 
 
-@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**32), eta=st.floats(1e-4, 1.0), count=st.integers(1, 60), dim=st.integers(1, 12),
     scale=st.floats(-30, 30),

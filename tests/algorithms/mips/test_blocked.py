@@ -24,7 +24,7 @@ def made(n, dim, dtype, offset, seed=3):
     return vectors, rng.standard_normal(dim)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.integers(1, 300),
     dim=st.sampled_from([1, 2, 63, 64, 65, 500, 3000]),

@@ -30,7 +30,7 @@ from tests.algorithms.mips.finite_arms import (
 SEARCHES = {"bounded_me": bounded_me, "racing": racing}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     n=st.integers(1, 120),
     dim=st.sampled_from([1, 3, 16, 100, 700]),
@@ -110,7 +110,6 @@ def test_one_sample_reads_less_than_the_printed_rounds():
     delta=st.floats(1e-6, 0.9),
     costs=st.builds(ReadCosts, picked=st.floats(1.0, 5.0), whole=st.floats(1.0, 5.0)),
 )
-@settings(deadline=None)
 def test_one_sample_spends_no_more_than_it_has(*, n, k, dim, epsilon, delta, costs):
     """The lemma of a round: K best arms estimated epsilon / 2 too low, or f + 1 others too high."""
     steps = bounded.sample_once(n, dim, k=k, epsilon=epsilon, delta=delta, spread=1.0, costs=costs)
@@ -132,7 +131,6 @@ def test_one_sample_spends_no_more_than_it_has(*, n, k, dim, epsilon, delta, cos
     epsilon=st.floats(1e-3, 10.0),
     delta=st.floats(1e-6, 0.9),
 )
-@settings(deadline=None)
 def test_the_schedule_spends_what_it_has(n, k, dim, epsilon, delta):
     """Each round's sample is large enough for its share, and the shares sum to epsilon and delta."""
     left, share, rest, spent_epsilon, spent_delta, before = n, epsilon / 4, delta / 2, 0.0, 0.0, 0

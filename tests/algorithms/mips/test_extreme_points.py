@@ -30,7 +30,6 @@ def chain(points):
     return sorted(set(half(order) + half(order[::-1])))
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32), n=st.integers(3, 60))
 def test_in_the_plane_they_are_the_corners_of_a_polygon(seed, n):
     rng = np.random.default_rng(seed)
@@ -55,7 +54,6 @@ def test_no_other_point_is_extreme(dim):
     assert found == [row for row in range(40) if not is_mean_of_others(points, row)]
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32), n=st.integers(1, 80), dim=st.integers(1, 5), flat=st.integers(0, 5))
 def test_the_best_arm_is_one_of_them(seed, n, dim, flat):
     """Also where arms lie in a flat of fewer dimensions, are equal, or are few."""
@@ -69,7 +67,7 @@ def test_the_best_arm_is_one_of_them(seed, n, dim, flat):
         assert products[corners].max() == pytest.approx(products.max(), rel=1e-9, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32), n=st.integers(7, 60), dim=st.integers(2, 5))
 def test_what_is_surely_extreme_is_extreme(seed, n, dim):
     arms = np.random.default_rng(seed).standard_normal((n, dim))

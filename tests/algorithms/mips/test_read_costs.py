@@ -99,7 +99,7 @@ def test_the_dearer_finishing_is_the_fewer_arms_are_kept():
     assert kept[0] > kept[1] > kept[2]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(costs=COSTS, search=st.sampled_from(["bounded_me", "racing"]))
 def test_whatever_reads_cost_the_promise_is_the_same(costs, search):
     """The order of the coordinates is the same in all examples, and one in which the promise holds."""

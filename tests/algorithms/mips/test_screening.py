@@ -43,7 +43,7 @@ def by_a_heap(vectors, query, budget):
     return found
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     **SIZES,
     dtype=st.sampled_from([np.float32, np.float64]),
@@ -59,7 +59,6 @@ def test_greedy_takes_the_arms_that_the_printed_heap_takes(n, dim, seed, dtype, 
         assert index.candidates(query, budget).rows.tolist() == expected
 
 
-@settings(deadline=None)
 @given(**SIZES)
 def test_greedy_with_ties_and_zeros_takes_the_largest_products(n, dim, seed):
     """Whole numbers from -2 to 2 in arms and query: nearly all products are tied, and many are 0."""
@@ -95,7 +94,6 @@ def test_greedy_says_how_many_products_it_computed_when_it_gave_up_on_the_lists(
     assert vectors.size <= found.multiplications <= 3 * vectors.size
 
 
-@settings(deadline=None)
 @given(**SIZES)
 def test_one_more_coordinate_makes_products_distances(n, dim, seed):
     vectors, query = gaussian(n, dim, seed)
@@ -123,7 +121,7 @@ def everything(vectors):
     yield LshMips.build(vectors, bits=1, tables=200, rng=rng).candidates
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(**SIZES, k=st.integers(1, 8), dtype=st.sampled_from([np.float32, np.float64]))
 def test_with_the_full_budget_each_is_brute_force(n, dim, seed, k, dtype):
     """All cosines are above 0, so 200 tables of one bit miss an arm with probability 2^-200 at most."""
@@ -148,7 +146,7 @@ def plain_tree(along, rows, level=0):
     return median, plain_tree(along, order[:half], level + 1), plain_tree(along, order[half:], level + 1)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(n=st.integers(1, 60), seed=st.integers(0, 2**32), depth=st.integers(0, 5))
 def test_a_query_gets_the_leaf_that_a_plain_tree_leads_to(n, seed, depth):
     vectors, query = gaussian(n, 6, seed)

@@ -59,7 +59,7 @@ def test_ordered_lists_follow_plackett_and_luce_and_say_so():
     assert chi_square([counts[order] for order in lists], np.array(list(map(plackett_luce, lists)))) > ALARM
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=8), st.integers(1, 10), st.integers(0, 99))
 def test_probabilities_stay_probabilities(weights, k, seed):
     rows, logs = top_k(np.array(weights), k, rng=np.random.default_rng(seed))
@@ -92,7 +92,7 @@ def test_the_sums_are_those_of_the_matrix_and_counted():
     assert (found.reads, found.exhaustive_reads, found.raced) == (7000, 7000, 0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 300), st.lists(st.integers(0, 300), max_size=6), st.integers(0, 99))
 def test_a_random_order_is_a_permutation_however_it_is_taken(size, stops, seed):
     order, taken, start = RandomOrder(size, np.random.default_rng(seed)), [], 0

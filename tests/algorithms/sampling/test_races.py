@@ -42,7 +42,7 @@ class Counted:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 6), st.integers(1, 400), st.floats(1e-4, 10.0), st.integers(0, 999))
 def test_reads_are_counted_and_no_factor_is_read_twice(method, arms, size, scale, seed):
     logs = np.random.default_rng(seed).standard_normal((arms, size)) * scale

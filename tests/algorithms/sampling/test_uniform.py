@@ -38,7 +38,7 @@ def test_draws_are_of_the_whole_pool_and_what_was_drawn_before_is_passed_over():
     assert set(rng.ranges) == {(0, 7)}
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(1, 50), st.integers(0, 99))
 def test_what_is_drawn_is_accepted_and_distinct(mask, k, seed):
     mask = np.array(mask)

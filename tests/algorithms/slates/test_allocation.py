@@ -22,7 +22,7 @@ def vectors(rows, n):
 @given(
     st.integers(2, 30).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n - 1))), st.integers(0, 2**64)
 )
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_the_first_n_slates_are_a_basis(size, seed):
     n, k = size
     assert np.linalg.matrix_rank(vectors(basis(n, k), n)) == n
@@ -101,7 +101,7 @@ def test_g_is_refused_for_many_arms():
 
 
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=30), st.integers(1, 20))
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 def test_rounding_keeps_the_total_and_every_slate(shares, times):
     weights = np.array(shares) / sum(shares)
     total = times * len(weights)

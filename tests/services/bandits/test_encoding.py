@@ -226,7 +226,7 @@ VALUES = {
 
 
 @given(st.fixed_dictionaries({}, optional=VALUES))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_context_is_encoded_the_same_each_time_and_field_by_field(context: dict[str, object]):
     found = NAMED.encode(context)
     assert found.shape == (NAMED.dim,)
@@ -252,7 +252,7 @@ anything = st.recursive(
     | st.dictionaries(st.sampled_from(["device", "hour", "age", "query", "other"]), anything)
     | st.lists(anything, min_size=3, max_size=3)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_anything_is_encoded_or_refused_by_name(context: object):
     for encoding in (NAMED, PLAIN):
         refused: list[tuple[str | int, ...]] = []

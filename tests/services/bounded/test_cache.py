@@ -72,7 +72,7 @@ class CacheAndModel(RuleBasedStateMachine):
         assert self.cache.bytes <= CAPACITY or len(self.cache) == 1
 
 
-CacheAndModel.TestCase.settings = settings(max_examples=40, deadline=None, derandomize=True)
+CacheAndModel.TestCase.settings = settings(max_examples=40)
 TestCacheAndModel = CacheAndModel.TestCase
 
 
@@ -105,11 +105,7 @@ def test_the_comparison_sees_a_broken_cache(broken: type[BoundedCache[str, int]]
         cache_type = broken
 
     Broken.TestCase.settings = settings(
-        max_examples=1_000,
-        deadline=None,
-        derandomize=True,
-        phases=[Phase.generate],
-        report_multiple_bugs=False,
+        max_examples=1_000, phases=[Phase.generate], report_multiple_bugs=False
     )
     with pytest.raises(AssertionError):
         Broken.TestCase("runTest").runTest()

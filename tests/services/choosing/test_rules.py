@@ -33,7 +33,7 @@ def values(document: Mapping[str, Any], field: str) -> set[tuple[type, Any]]:
 
 
 @given(CHANGES, LIMITS, st.integers(1, 8), st.booleans(), st.integers(0, 2**20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_limits_hold_in_the_order_of_the_scores(changes, limits, k, filtered, seed):
     rng = np.random.default_rng(seed)
     index, model = LiveIndex(DIM), dict[str, tuple[np.ndarray, dict[str, Any]]]()

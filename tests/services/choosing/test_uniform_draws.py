@@ -40,7 +40,7 @@ def view_of(index: LiveIndex, *, filtered: bool):
     return FilteredSnapshot(snapshot.view, None, 1.0, deque(), snapshot.attributes, snapshot, eligible, None)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(
     arms=st.integers(0, 30), dead=st.integers(0, 60), stocked=st.none() | st.integers(0, 30),
     excluded=st.integers(0, 12), k=st.integers(1, 20), seeded=st.booleans(), seed=st.integers(0, 2**20),
