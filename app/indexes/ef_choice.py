@@ -12,10 +12,13 @@ Notation
 
 The rule
     1. Among all ef that are FAIR and have a speedup of at least 1.25: the smallest GOOD one if its speedup is
-       at least 2, else the one of largest speedup.
+       at least 4, else the one of largest speedup.
     2. If there is none: the largest ef that reaches the FLOOR and has a speedup of at least 8.
     3. If there is none either: no graph.
-    Where the owner asked for a graph, no speedup is demanded of an ef to serve (but still 2 of a GOOD one).
+    Where the owner asked for a graph, no speedup is demanded of an ef to serve (but still 4 of a GOOD one).
+
+GOOD finds three more of a hundred best arms than FAIR, and the arms found instead score about .001 less. At
+100,000 arms that costs a third of a choice, so FAIR serves; in larger catalogues both are far below a scan.
 
 Times enter as ratios only, so the rule decides alike on a slow machine and on a fast one.
 """
@@ -33,7 +36,7 @@ FAIR = (0.95, 0.998)
 FLOOR = (0.80, 0.99)
 
 LEAST_SPEEDUP = 1.25
-GOOD_SPEEDUP = 2.0
+GOOD_SPEEDUP = 4.0
 FAR_SPEEDUP = 8.0
 
 
