@@ -18,7 +18,7 @@ OBSERVATIONS = 3
 BATCH = 1_000
 INDEX_S = 300.0
 POLL_S = 0.2
-QUIET_POLLS = 5
+QUIET_POLLS = 35  # an index at rest for five seconds is made anew if arms are beside it
 MOST_FRESH = 0.02  # arms beside the index that are too few to be folded into it
 
 
@@ -76,7 +76,7 @@ def _import(client: Client, arms: int, dim: int, rng: np.random.Generator) -> No
 
 
 def _await_index(client: Client, arms: int) -> None:
-    """Wait until the index covers nearly all arms and, for a second, no work on it begins."""
+    """Wait until the index covers nearly all arms and, for seven seconds, no work on it begins."""
     deadline = time.monotonic() + INDEX_S
     quiet = 0
     while quiet < QUIET_POLLS:

@@ -103,6 +103,8 @@ class World:
         assert state.few.tolist() == (sorted(entries) if len(entries) <= state.rules.few else [])
         assert state.present == len(self.present)
         assert state.living.count == len(entries) == sum(size for _, size in state.sizes())
+        held = sum(len(run.rows) for heap in state.stages for run in (heap.settled, heap.pushed))
+        assert 0 <= held - len(entries) <= state.buried  # entries of deleted arms
         for row, entry in entries.items():
             stage, bound = entry
             if self.placed.get(row) != entry:  # placed in this very step
