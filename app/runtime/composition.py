@@ -20,6 +20,7 @@ from app.services.campaigns.slates import SlateCampaigns, Slates
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.catalogues import Catalogues
 from app.services.catalogues.filtered_views import FilteredViews
+from app.services.choosing.choice import known_entry_of
 from app.services.choosing.choosing import Choosing
 from app.services.choosing.covers import Covers
 from app.services.choosing.elimination_cache import EliminationCache
@@ -153,7 +154,9 @@ class Service:
         workers = self._worker or remote
         self.rewards = Rewards(store, self.bandits, entries, workers, received=self._received)
         self.learner_copies = LearnerCopies(store, workers)
-        self.forgetting = Forgetting(store, workers, [self.elimination], token_ttl_ms=token_ttl_ms)
+        self.forgetting = Forgetting(
+            store, workers, [self.elimination], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of
+        )
         self.centers = self._closed_at_stop(CatalogueCenters(self.filtered))
         self.reports = Reports(self.bandits, self.decision_log)
         self.exports = self._closed_at_stop(Exports(self.decision_log))

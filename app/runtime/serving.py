@@ -27,6 +27,7 @@ from app.errors import StartupError
 from app.observability.logs import set_up_logging
 from app.runtime.application import create_app
 from app.runtime.http_protocol import ShortlistProtocol
+from app.services.choosing.choice import known_entry_of
 from app.services.health.expected_store import ExpectedStore
 from app.services.learning.forgetting import Forgetting
 from app.settings import Settings
@@ -149,7 +150,9 @@ async def _work(settings: Settings, store: RedisStore) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
-    forgetting = Forgetting(store, worker, memories=(), token_ttl_ms=settings.token_ttl_s * 1_000)
+    forgetting = Forgetting(
+        store, worker, memories=(), token_ttl_ms=settings.token_ttl_s * 1_000, event_knew=known_entry_of
+    )
     chores = Chores(store, forgetting, wake=worker.wake)
     retention = LogRetention(store, most_bytes=settings.max_log_mb << 20)
     await leases.renew()

@@ -80,6 +80,7 @@ SCRIPTS = {
     "due": ("due",),
     "erase_catalogue": ("erase_catalogue",),
     "erase_decisions": ("ledger", "waiting", "erase_decisions"),
+    "erase_events": ("erase_events",),
     "erase_log": ("erase_log",),
     "erase_rows": ("ledger", "rows", "erase_rows"),
     "erased": ("erased",),

@@ -7,6 +7,7 @@ import re
 
 from app.storage import redis_keys as keys
 from app.storage.learner_id import LearnerId
+from app.storage.protocol import Knew, entry_order
 from app.storage.redis_client import Argument
 from app.storage.redis_decision_rows import erase_all_rows, erase_rows
 from app.storage.redis_part import RedisPart, check_positive
@@ -35,14 +36,16 @@ class RedisLearnerTraces(RedisPart):
         entry_id: bytes | None = await self._redis.script("expire", self._forget_keys(learner), arguments)
         return entry_id.decode() if entry_id else None
 
-    async def erase(self, learner: LearnerId, entry_id: str) -> bool:
-        """One round trip per thousand entries of the partition's log, waiting decisions, or events."""
-        partition = self._partition(learner)
+    async def erase(
+        self, learner: LearnerId, entry_id: str, *, decision_knew: Knew, event_knew: Knew
+    ) -> bool:
+        """A few round trips per thousand entries of the partition's log, waiting decisions, or events."""
+        partition, number = self._partition(learner), entry_order(entry_id)[1]
         if not await self._erase_entries(partition, learner, entry_id):
             return False
         await self._erase_dead_letters(partition, learner, entry_id)
-        await self._erase_decisions(partition, f"{learner.member}/*")
-        await self._erase_events(partition, learner)
+        await self._erase_decisions_before(partition, learner, number, decision_knew)
+        await self._erase_events_before(partition, learner, number, event_knew)
         await erase_rows(self._redis, partition, learner, entry_id)
         await self._redis.script("erased", [keys.erase(partition)], [learner.member, entry_id])
         return True
@@ -116,13 +119,28 @@ class RedisLearnerTraces(RedisPart):
         async for members in self._redis.scan_members("ZSCAN", index, f"{uid}:*"):
             await self._redis.command("ZREM", index, *members)
 
-    async def _erase_events(self, partition: int, learner: LearnerId) -> None:
-        key = keys.events(partition, learner)
-        while events := await self._redis.command("ZRANGE", key, 0, _STEP):
-            await self._redis.command(
-                "UNLINK", *(keys.event(partition, learner, event.decode()) for event in events)
-            )
-            await self._redis.command("ZREM", key, *events)
+    async def _erase_decisions_before(
+        self, partition: int, learner: LearnerId, number: int, knew: Knew
+    ) -> None:
+        """Those that wait, and did not know the entry of this number."""
+        key = keys.decisions(partition)
+        async for members in self._redis.scan_members("HSCAN", key, f"{learner.member}/*"):
+            records = await self._redis.command("HMGET", key, *members)
+            older = [m for m, found in zip(members, records, strict=True) if _is_older(found, number, knew)]
+            if older:
+                names = [key, keys.due(partition), keys.ledger(partition)]
+                await self._redis.script("erase_decisions", names, older)
+
+    async def _erase_events_before(self, partition: int, learner: LearnerId, number: int, knew: Knew) -> None:
+        """Choices that were made for events, and did not know the entry of this number."""
+        async for events in self._redis.scan_members("ZSCAN", keys.events(partition, learner), "*"):
+            names = [keys.event(partition, learner, event.decode()) for event in events]
+            values = await self._redis.command("MGET", *names)
+            older = [place for place, found in enumerate(values) if _is_older(found, number, knew)]
+            if older:
+                arguments = [each for place in older for each in (events[place], values[place] or b"")]
+                own = [keys.events(partition, learner), *(names[place] for place in older)]
+                await self._redis.script("erase_events", own, arguments)
 
     async def _erase_keys(self, uid: str) -> None:
         """Every key that is named after the bandit or one of its learners."""
@@ -130,3 +148,11 @@ class RedisLearnerTraces(RedisPart):
         async for found in self._redis.scan_keys(keys.bandit_pattern(uid)):
             theirs = [key for key in found if is_theirs.fullmatch(key.decode())]
             await asyncio.gather(*(self._redis.command("UNLINK", key) for key in theirs))
+
+
+def _is_older(kept: bytes | None, number: int, knew: Knew) -> bool:
+    """Whether what is kept of a decision goes with all that is older than the entry of this number."""
+    if kept is None:
+        return True
+    known = knew(kept)
+    return known is None or known < number

@@ -30,6 +30,10 @@ DAY_MS = 86_400_000
 KNOWN = 2**40  # later than anything that is forgotten here
 
 
+def unsaid(_kept: bytes) -> int | None:
+    return None
+
+
 def row(n: int, learner: LearnerId = ANN, *, known: int = KNOWN, record: bytes = b"record") -> RowWrite:
     """The n-th decision, made at ``1000 + n``."""
     return RowWrite(DecisionId(learner, f"decision-{n:07}"), 1_000 + n, known, record, DAY_MS)
@@ -140,7 +144,7 @@ async def test_no_row_is_kept_of_a_learner_that_was_forgotten_and_later_ones_sta
         waiting.decision, b"w", due_ms=1, expires_ms=FAR_MS, known_entry=number - 1, row=waiting
     )
     assert await store.apply(0, expected=await store.watermark(0), watermark=entry, states={})
-    assert await store.erase(ANN, entry)
+    assert await store.erase(ANN, entry, decision_knew=unsaid, event_knew=unsaid)
     await store.write_rows(0, [row(3, known=0)])
     assert (await contents(store)).keys() == {position(row(1)), position(later)}
     await store.trim_rows(0, UID, before_ms=FAR_MS, count=10)

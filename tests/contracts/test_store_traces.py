@@ -1,5 +1,7 @@
 """Contract of a store: what is kept of learners besides their states, and that all of it goes."""
 
+import asyncio
+
 import pytest
 from learner_names import UID, learner_in
 from store_clients import connect, traces
@@ -23,6 +25,16 @@ async def forget(store: Store, learner: LearnerId = ANN, now_ms: int = 1_000) ->
 
 async def expire(store: Store, now_ms: int, learner: LearnerId = ANN) -> str | None:
     return await store.expire(learner, payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
+
+
+def told(kept: bytes) -> int | None:
+    """A record may end with the number of the entry that was known."""
+    number = kept.partition(b":")[2]
+    return int(number) if number else None
+
+
+async def erase(store: Store, entry_id: str) -> bool:
+    return await store.erase(ANN, entry_id, decision_knew=told, event_knew=told)
 
 
 async def take(store: Store, learner: LearnerId = ANN) -> int:
@@ -112,10 +124,64 @@ async def test_erasing_waits_until_forgetting_is_folded(store: Store, store_serv
     await live(store, ANN)
     entry_id = await forget(store)
     before = await kept(store, store_server, ANN)
-    assert await store.erase(ANN, entry_id) is False
+    assert await erase(store, entry_id) is False
     assert await kept(store, store_server, ANN) == before
     await fold(store)
-    assert await store.erase(ANN, entry_id) is True
+    assert await erase(store, entry_id) is True
+
+
+async def test_what_was_decided_since_a_learner_was_forgotten_is_kept(store: Store):
+    """Another process may erase late, or for the second time; by then the learner may have come back."""
+    future = {"due_ms": FUTURE_MS, "expires_ms": FUTURE_MS}
+    await store.put_event(ANN, "e1", b"old:0", ttl_ms=TTL_MS)
+    await store.put_event(ANN, "e2", b"old:0", ttl_ms=TTL_MS)
+    await store.log_decision(DecisionId(ANN, "old"), b"record:0", **future)
+    entry_id = await forget(store)
+    number = int(entry_id.partition("-")[2])
+    await store.log_decision(DecisionId(ANN, "new"), b"record:%d" % number, **future)
+    await store.put_event(ANN, "e3", b"new:%d" % number, ttl_ms=TTL_MS)
+    await fold(store)
+    assert await erase(store, entry_id)
+    assert [await store.get_event(ANN, event) for event in ("e1", "e2")] == [None, None]
+    await store.put_event(ANN, "e1", b"new:%d" % number, ttl_ms=TTL_MS)
+    for _ in range(2):
+        assert [await store.get_event(ANN, event) for event in ("e1", "e3")] == [b"new:%d" % number] * 2
+        assert [decision.id for decision, _ in (await store.due(0, FUTURE_MS, 10)).decisions] == ["new"]
+        assert await erase(store, entry_id)
+    entry_id = await forget(store, now_ms=2_000)
+    await fold(store)
+    assert await erase(store, entry_id)
+    assert [await store.get_event(ANN, event) for event in ("e1", "e3")] == [None, None]
+    assert not (await store.due(0, FUTURE_MS, 10)).decisions
+
+
+async def test_a_choice_that_took_the_place_of_one_that_is_erased_is_kept(store: Store):
+    """It came while another process, which had read the old one, was about to erase it."""
+    await store.put_event(ANN, "e", b"old:0", ttl_ms=TTL_MS)
+    entry_id = await forget(store)
+    await fold(store)
+
+    def late(kept: bytes) -> int | None:
+        assert kept == b"old:0"
+        replaced.append(asyncio.ensure_future(replace_it()))
+        return told(kept)
+
+    async def replace_it() -> None:
+        assert await erase(store, entry_id)
+        await store.put_event(ANN, "e", b"new:9", ttl_ms=TTL_MS)
+
+    replaced: list[asyncio.Future[None]] = []
+    script = store._redis.script  # type: ignore[attr-defined]
+
+    async def after_it(name: str, *arguments: object, **options: object) -> object:
+        if name == "erase_events" and not replaced[0].done():
+            store._redis.script = script  # type: ignore[attr-defined]
+            await replaced[0]
+        return await script(name, *arguments, **options)
+
+    store._redis.script = after_it  # type: ignore[attr-defined]
+    assert await store.erase(ANN, entry_id, decision_knew=told, event_knew=late)
+    assert await store.get_event(ANN, "e") == b"new:9"
 
 
 async def test_all_that_is_kept_of_a_learner_is_erased_and_nothing_of_others(store: Store, store_server: str):
@@ -131,7 +197,7 @@ async def test_all_that_is_kept_of_a_learner_is_erased_and_nothing_of_others(sto
     await fold(store)
     watermark = await store.watermark(0)
     assert await store.apply(0, expected=watermark, watermark=watermark, states={ANN: None})
-    assert await store.erase(ANN, entry_id)
+    assert await erase(store, entry_id)
     assert await kept(store, store_server, ANN) == EXPIRES
     assert [await kept(store, store_server, learner) for learner in (BOB, STRANGER)] == others
     assert not (await store.due(0, FUTURE_MS, 10)).erase

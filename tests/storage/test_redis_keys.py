@@ -29,6 +29,10 @@ ANN, BOB = (learner_in(0, 16, stem) for stem in ("ann", "bob"))
 TTL_MS = 600_000
 
 
+def unsaid(_kept: bytes) -> int | None:
+    return None
+
+
 def table():
     """Rows of the table in the module's docstring: (pattern, type, lifetime)."""
     rows = []
@@ -104,10 +108,11 @@ async def decide(store):
     for learner, expires in ((ANN, 2**40), (BOB, 1)):
         await store.touch(learner, expires_ms=expires)
     await store.expire(BOB, payload=b"", now_ms=2, ttl_ms=TTL_MS)
-    await store.put_event(ANN, "e", b"choice", ttl_ms=TTL_MS)
+    for learner in (ANN, gone[0]):
+        await store.put_event(learner, "e", b"choice", ttl_ms=TTL_MS)
     await store.write_rows(0, [RowWrite(DecisionId(ANN, "four"), 3, 2**40, b"record", TTL_MS)])
     assert await store.apply(0, expected=await store.watermark(0), watermark=erased[1], states={})
-    assert await store.erase(gone[0], erased[0])
+    assert await store.erase(gone[0], erased[0], decision_knew=unsaid, event_knew=unsaid)
 
 
 @pytest.mark.anyio

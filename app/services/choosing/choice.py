@@ -107,3 +107,11 @@ def choice_of(data: bytes) -> Choice:
         arms[place] = msgspec.structs.replace(arms[place], pinned=True)
     rest = record.policy, record.learner_version, record.catalogue_version, record.exact, record.stale_s
     return Choice(text_of(token), arms, *rest, record.eligible, decision.bandit_version, record.group)
+
+
+def known_entry_of(data: bytes) -> int | None:
+    """``Decision.known_entry`` of the choice in a record; None if it says none, or cannot be read."""
+    try:
+        return decision_of(raw_of(choice_of(data).decision)).known_entry
+    except (ValueError, zlib.error, msgspec.MsgspecError):
+        return None

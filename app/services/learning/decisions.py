@@ -170,6 +170,14 @@ async def hidden_of(store: WaitingDecisions, deferred: Mapping[int, Decision]) -
     return hidden
 
 
+def known_entry_of(data: bytes) -> int | None:
+    """``LoggedDecision.known_entry`` of a record; None if it says none, or cannot be read."""
+    try:
+        return unpack(data, LoggedDecision).known_entry
+    except msgspec.DecodeError:
+        return None
+
+
 def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]]) -> list[DefaultWrite]:
     """The defaults of waiting decisions, one for each arm. A decision that cannot be read has none."""
     writes, now_ms = [], time.time_ns() // 1_000_000

@@ -45,9 +45,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from app.services.formats.records import RewardPayload, pack
-from app.services.learning.decisions import DEDUPE_MARGIN_MS
+from app.services.learning.decisions import DEDUPE_MARGIN_MS, known_entry_of
 from app.services.learning.workers import Workers
-from app.storage.protocol import LearnerId, LearnerTraces, Partitioned
+from app.storage.protocol import Knew, LearnerId, LearnerTraces, Partitioned
 
 FORGET = pack(RewardPayload(b""))
 
@@ -72,15 +72,23 @@ class Forgetting:
     ``workers``       the processes that fold the reward log
     ``memories``      in this process
     ``token_ttl_ms``  how long a decision can be rewarded
+    ``event_knew``    what is known of the choice for an event, from its record in the store
     """
 
     def __init__(
-        self, store: ForgettingStore, workers: Workers, memories: Sequence[Memory], *, token_ttl_ms: int
+        self,
+        store: ForgettingStore,
+        workers: Workers,
+        memories: Sequence[Memory],
+        *,
+        token_ttl_ms: int,
+        event_knew: Knew,
     ) -> None:
         self._store = store
         self._workers = workers
         self._memories = memories
         self._ttl_ms = token_ttl_ms + DEDUPE_MARGIN_MS
+        self._event_knew = event_knew
 
     async def forget(self, learner: LearnerId) -> None:
         """Forget a learner, and refuse every reward for a decision it has made so far.
@@ -110,8 +118,13 @@ class Forgetting:
         return True
 
     async def erase(self, learner: LearnerId, entry_id: str) -> bool:
-        """Erase what the entry ``entry_id`` has forgotten; False while that entry is not folded."""
-        return await self._store.erase(learner, entry_id)
+        """Erase what the entry ``entry_id`` has forgotten; False while that entry is not folded.
+
+        What was decided since stays: whoever comes back is not forgotten a second time.
+        """
+        return await self._store.erase(
+            learner, entry_id, decision_knew=known_entry_of, event_knew=self._event_knew
+        )
 
     async def erase_bandit(self, uid: str) -> None:
         """Erase the remains of all learners of a deleted bandit."""

@@ -39,7 +39,7 @@ from app.storage.protocol.decision_rows import DecisionRows, LoggedReward, RowWr
 from app.storage.protocol.due_work import Due, DueWork
 from app.storage.protocol.holdings import KINDS, Holdings, Kind
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
-from app.storage.protocol.learner_traces import LearnerTraces
+from app.storage.protocol.learner_traces import Knew, LearnerTraces
 from app.storage.protocol.leases import WorkerLeases
 from app.storage.protocol.registry import BanditChange, Registry, RegistryStore
 from app.storage.protocol.reward_log import (
@@ -75,6 +75,7 @@ __all__ = [
     "Events",
     "Holdings",
     "Kind",
+    "Knew",
     "Lag",
     "LearnerChanges",
     "LearnerId",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from app.storage.learner_id import LearnerId
+
+Knew = Callable[[bytes], int | None]
+"""From the record of a decision: number of the newest entry of the log that was known then, None: unsaid."""
 
 
 class LearnerTraces(Protocol):
@@ -27,11 +31,15 @@ class LearnerTraces(Protocol):
         """As ``append_forget`` if the learner is idle since before ``now_ms``, else None without effect."""
         ...
 
-    async def erase(self, learner: LearnerId, entry_id: str) -> bool:
-        """Remove log entries up to ``entry_id``, dead letters, waiting decisions and choices for events.
+    async def erase(
+        self, learner: LearnerId, entry_id: str, *, decision_knew: Knew, event_knew: Knew
+    ) -> bool:
+        """Remove log entries up to ``entry_id``, dead letters, rows, decisions that wait, choices for events.
 
-        ``entry_id`` is that of the entry that forgot the learner. In steps. False, and nothing is done, while
-        that entry is not folded.
+        ``entry_id`` is that of the entry that forgot the learner. What was decided knowing of it stays: the
+        learner may have come back before all is erased, and several processes may erase at the same time.
+        ``decision_knew`` reads the record of a decision that waits, ``event_knew`` that of a choice for an
+        event. In steps. False, and nothing is done, while that entry is not folded.
         """
         ...
 

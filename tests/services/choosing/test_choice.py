@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.services.choosing.choice import Choice, ChosenArm, choice_of, record_of
+from app.services.choosing.choice import Choice, ChosenArm, choice_of, known_entry_of, record_of
 from app.services.learning.tokens import Decision, TokenSigner
 
 SCORES = (-0.0, 5e-324, 1.7976931348623157e308, -1 / 3, 1e-17)
@@ -70,3 +70,19 @@ def test_a_record_is_a_third_to_a_half_of_what_it_was(signer, k, most):
 def test_records_of_version_0_1_0_are_read(signer, drawn):
     made = choice(signer, 40, drawn=drawn)
     assert choice_of(msgspec.msgpack.encode(made)) == made
+
+
+@pytest.mark.parametrize("k", [1, 40])
+@pytest.mark.parametrize("known", [None, 0, 7, 2**40])
+def test_a_record_says_what_was_known_of_the_log(signer, k, known):
+    made = choice(signer, k)
+    decision = Decision("0123456789abcdef", "ann", "d", 1, 2, ["a"] * k, [1] * k, known_entry=known)
+    made = msgspec.structs.replace(made, decision=signer.sign(decision))
+    assert known_entry_of(record_of(made)) == known
+    assert known_entry_of(msgspec.msgpack.encode(made)) == known
+
+
+@pytest.mark.parametrize("end", [0, 1, 2, 30, 60, 100, -1])
+def test_of_a_damaged_record_nothing_is_said(signer, end):
+    assert known_entry_of(record_of(choice(signer, 40))[:end]) is None
+    assert known_entry_of(bytes(end % 256)) is None

@@ -11,7 +11,15 @@ from waiting import until
 from world import World
 
 from app.services.bandits.bandits import Bandit
-from app.services.formats.records import BanditRecord, BanditVersion, ExploreRule, LogRule, RewardRule
+from app.services.formats.records import (
+    BanditRecord,
+    BanditVersion,
+    ExploreRule,
+    LoggedDecision,
+    LogRule,
+    RewardRule,
+    unpack,
+)
 from app.services.learning import forgetting as module
 from app.storage import redis_keys
 from app.storage.learner_id import LearnerId
@@ -107,6 +115,34 @@ async def test_a_key_that_is_deleted_is_shown_its_centres_again(world: World):
     await world.observe(bandit, "o1")
     await world.service.forgetting.forget(bandit.learner_for("ann"))
     assert await shown(world, bandit, 2) == first
+
+
+async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """The chores of another process read the list of the forgotten before this one had erased everything."""
+    await quiet(world)
+    bandit = await world.bandit(reward=WAITS)
+    learner, forgetting = bandit.learner_for("ann"), world.service.forgetting
+    partition, entries = learner.partition(world.store.partitions), list[str]()
+    erase = forgetting.erase
+
+    async def noted(learner: LearnerId, entry_id: str) -> bool:
+        entries.append(entry_id)
+        return await erase(learner, entry_id)
+
+    monkeypatch.setattr(forgetting, "erase", noted)
+    old = await world.choose(bandit, event_id="e")
+    await forgetting.forget(learner)
+    new = await world.choose(bandit, event_id="e")
+    assert new.decision != old.decision
+    assert await erase(learner, entries[0])
+    assert await world.choose(bandit, event_id="e") == new
+    (waiting,) = (await world.store.due(partition, later_ms(), 10)).decisions
+    assert unpack(waiting[1], LoggedDecision).known_entry == int(entries[0].partition("-")[2])
+    await forgetting.forget(learner)
+    assert not (await world.store.due(partition, later_ms(), 10)).decisions
+    assert (await world.choose(bandit, event_id="e")).decision != new.decision
 
 
 async def test_a_learner_that_is_not_idle_keeps_everything(world: World):
