@@ -369,7 +369,8 @@ class WholeService(RuleBasedStateMachine):
             item = {"decision": decision.token, "value": value, "arm": arm, "reward_id": reward_id}
             items.append({name: part for name, part in item.items() if part is not None})
             outcomes.append(decision.reward(value, arm, reward_id))
-            taught.append(decision.bandit.learner(decision.key))
+            if outcomes[-1] in {"accepted", "duplicate"}:  # others wait for nothing
+                taught.append(decision.bandit.learner(decision.key))
         for token in (f"{rewarded[0][0].token}A", f"A{rewarded[0][0].token[1:]}"[:-1], "garbage"):
             items.append({"decision": token, "value": 1.0})
             outcomes.append("invalid_token")
