@@ -68,6 +68,17 @@ class Clock:
             file.write(offset_s.to_bytes(8, "little", signed=True))
 
 
+class Clocks:
+    """One of the store, one of all services and workers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.services = Clock(folder / "store"), Clock(folder / "services")
+
+    def jump_to(self, offset_s: int) -> None:
+        self.store.jump_to(offset_s)
+        self.services.jump_to(offset_s)
+
+
 def _library(folder: Path) -> Path:
     compiler = shutil.which("cc")
     if compiler is None:

@@ -4,6 +4,7 @@ import gc
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from clock_shim import Clocks
 from hypothesis import HealthCheck, settings
 from store_clients import connect, flush
 from store_server import store_server
@@ -35,6 +36,18 @@ def one_core_for_each_product() -> Iterator[None]:
     """As the service does: BLAS threads of several processes on few cores wait for each other."""
     with threadpool_limits(1):
         yield
+
+
+@pytest.fixture(scope="session")
+def clocks_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Clocks:
+    return Clocks(tmp_path_factory.mktemp("clocks"))
+
+
+@pytest.fixture
+def clocks(clocks_of_the_run: Clocks) -> Iterator[Clocks]:
+    """Clocks that show the true time. All tests have the same: their processes are forked from one."""
+    yield clocks_of_the_run
+    clocks_of_the_run.jump_to(0)
 
 
 @pytest.fixture(scope="session")

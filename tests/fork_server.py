@@ -2,7 +2,8 @@
 
 Loading the code is most of what a start costs, and tests start some hundred processes. What they do
 afterwards is the same: ``app.cli.main`` with the arguments, in an environment, a folder and a session of
-their own.
+their own. What the loader of programs or Python reads from the environment, it reads when a program starts:
+the server has these variables from its own start, and what it forks has them too.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ class ForkedProcess:
 class ForkServer:
     """The process that forks; threads of a test may share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, variables: Mapping[str, str]) -> None:
         self._lock = Lock()
         self._process = subprocess.Popen(
             [sys.executable, __file__],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -95,9 +96,9 @@ class ForkServer:
 
 
 @functools.cache
-def fork_server() -> ForkServer:
-    """The one of this test process, started when it is first asked for."""
-    server = ForkServer()
+def fork_server(**variables: str) -> ForkServer:
+    """The one of this test process with these variables, started when it is first asked for."""
+    server = ForkServer(variables)
     atexit.register(server.close)
     return server
 

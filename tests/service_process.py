@@ -28,24 +28,11 @@ def environment(**settings: str) -> dict[str, str]:
 
 def _start(
     arguments: Sequence[str], *, cwd: Path, output: Path, errors: Path, settings: dict[str, str]
-) -> ForkedProcess | subprocess.Popen[bytes]:
-    """Start a process: forked from one that has loaded the code, for that is most of what a start costs.
-
-    What the loader of programs or Python itself should see in the environment needs a start from nothing.
-    """
+) -> ForkedProcess:
+    """Start a process: forked from one that has loaded the code, for that is most of what a start costs."""
+    others = {name: value for name, value in settings.items() if not name.startswith("SHORTLIST_")}
     env = environment(**settings)
-    if all(name.startswith("SHORTLIST_") for name in settings):
-        return fork_server().start(arguments, cwd=cwd, env=env, output=output, errors=errors)
-    with output.open("ab") as stdout, errors.open("ab") as stderr:
-        return subprocess.Popen(
-            [*SHORTLIST, *arguments],
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
+    return fork_server(**others).start(arguments, cwd=cwd, env=env, output=output, errors=errors)
 
 
 class ShortlistProcess:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 import redis
-from clock_shim import Clock
+from clock_shim import Clocks
 from town import Town, town
 from waiting import until
 
@@ -19,22 +19,6 @@ pytestmark = [
 
 LIFE_S = 3_600
 OBSERVATION_S = 7_200
-
-
-class Clocks:
-    """One of the store, one of all services and workers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.store, self.services = Clock(folder / "clock1"), Clock(folder / "clock2")
-
-    def jump_to(self, offset_s: int) -> None:
-        self.store.jump_to(offset_s)
-        self.services.jump_to(offset_s)
-
-
-@pytest.fixture
-def clocks(tmp_path: Path) -> Clocks:
-    return Clocks(tmp_path)
 
 
 @pytest.fixture

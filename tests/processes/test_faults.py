@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import pytest
 import redis
-from clock_shim import Clock
+from clock_shim import Clocks
 from dropping_proxy import DroppingProxy
 from service_process import run, serving
 from store_server import ON_CLUSTER
@@ -232,9 +232,9 @@ async def test_the_store_is_slow_and_then_hangs(tmp_path: Path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a library put before the system's: Linux only")
-async def test_clocks_jump(tmp_path: Path):
+async def test_clocks_jump(tmp_path: Path, clocks: Clocks):
     """The store's clock, and that of services and workers, jump by hours, ahead and back, each by itself."""
-    stores, services = Clock(tmp_path / "clock1"), Clock(tmp_path / "clock2")
+    stores, services = clocks.store, clocks.services
     with town(tmp_path, workers=2, preload=stores.settings, **services.settings) as made:
         traffic = Traffic()
         async with made.replicas[0].client() as http:

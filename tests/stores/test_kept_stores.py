@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import redis
-from clock_shim import Clock
+from clock_shim import Clocks
 from kept_store import Caller, differences, dump, load, settle
 from service_process import run, serving
 
@@ -84,10 +84,10 @@ def test_it_is_continued_at_any_time(kept: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a library put before the system's: Linux only")
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the clock needs a C compiler")
-def test_it_is_continued_at_its_time(kept: Path, tmp_path: Path) -> None:
+def test_it_is_continued_at_its_time(kept: Path, tmp_path: Path, clocks: Clocks) -> None:
     """With the clock of the day it was made on: decisions of then are rewarded, activated and waited for."""
     answers = json.loads((kept / "answers.json").read_text("utf-8"))
-    clock, offset_s = Clock(tmp_path / "clock"), answers["made_s"] - int(time.time())
+    clock, offset_s = clocks.services, answers["made_s"] - int(time.time())
     clock.jump_to(offset_s)
     with opened(kept, tmp_path, **clock.settings) as (call, store):
         call.names.update(answers["names"])
