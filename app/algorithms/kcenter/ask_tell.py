@@ -70,9 +70,8 @@ class Answer:
 def settled(state: State) -> State:
     """Return the state with every centre that its answers make certain; ``tell`` returns such states."""
     while not state.done:
-        others = np.delete(np.arange(state.settings.n), state.centers)
-        if len(others) == 1:
-            center: int | None = int(others[0])
+        if state.settings.n - len(state.centers) == 1:
+            center: int | None = (set(range(state.settings.n)) - set(state.centers)).pop()
         elif noise.is_calibrated(state):
             center = _METHODS[state.settings.method][1](state)
         else:
@@ -90,7 +89,8 @@ def ask(state: State, count: int, *, rng: np.random.Generator) -> tuple[State, t
     Raises: InvalidParameter (count not in 1..10,000, more than 10,000,000 queries in all).
     """
     checks.in_range("count", count, least=1, most=MOST_ASKED)
-    state = settled(state)
+    if not state.observed:  # every other state comes from ``tell``
+        state = settled(state)
     if state.done:
         return state, ()
     if state.issued + count > MOST_QUERIES:
@@ -121,9 +121,11 @@ def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
         raise InvalidParameter("results must name queries that were asked", loc=("results",))
     if state.settings.noise == "bernoulli":
         _refuse_outside(values)
-    _, firsts = np.unique(numbers, return_index=True)
-    fresh = np.sort(firsts[np.isin(numbers[firsts], state.open[0])])
-    places = np.searchsorted(state.open[0], numbers[fresh])
+    waiting = state.open[0]
+    distinct, firsts = np.unique(numbers, return_index=True)
+    places = np.searchsorted(waiting, distinct)
+    fresh = np.sort(firsts[np.append(waiting, -1)[places] == distinct])
+    places = np.searchsorted(waiting, numbers[fresh])
     if not len(places):
         return state
     _, points, rows = state.open[:, places]

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.special import xlog1py, xlogy
 
 from app.algorithms import checks
-from app.algorithms.types import Vector
+from app.algorithms.types import Matrix, Vector
 from app.errors import InvalidParameter
 
 Counts = NDArray[np.int64]
@@ -94,11 +94,13 @@ def kl(mean: Vector, t: Counts, j: Counts, share: float) -> Bounds:
     """
     # DEVIATION (Eq. 14): the look j replaces t inside the logarithm, bounds are evaluated at looks only.
     allowed = level(j, share) / t
-    return 1.0 - _kl_upper(1.0 - mean, allowed), _kl_upper(mean, allowed)
+    # Both sides at once: of few pairs, what costs is the number of calls.
+    mirrored, upper = _kl_upper(np.stack((1.0 - mean, mean)), allowed)
+    return 1.0 - mirrored, upper
 
 
-def _kl_upper(mean: Vector, allowed: Vector) -> Vector:
-    """Return the largest q with kl(mean, q) <= allowed, or slightly more.
+def _kl_upper(mean: Matrix, allowed: Vector) -> Matrix:
+    """Return the largest q with kl(mean, q) <= allowed, or slightly more: (2, r), (r,) -> (2, r).
 
     kl(mean, .) is convex, so Newton's method that starts outside the interval stays outside. It starts at the
     smaller of two upper bounds: Pinsker's, and that of kl(p, q) >= p log p + (1-p) log(1-p) - (1-p) log(1-q).
@@ -111,7 +113,7 @@ def _kl_upper(mean: Vector, allowed: Vector) -> Vector:
     for _ in range(_NEWTON_STEPS):
         excess = -entropy - xlogy(mean, found) - xlog1py(rest, -found) - allowed
         found -= np.maximum(excess, 0.0) * found * (1.0 - found) / np.maximum(found - mean, tiny)
-    bound: Vector = np.minimum(found * (1.0 + 2.0**-40), 1.0)
+    bound: Matrix = np.minimum(found * (1.0 + 2.0**-40), 1.0)
     return bound
 
 
