@@ -90,6 +90,7 @@ class RandomOrder:
         self._size, self._rng = size, rng
         self._order = np.empty(0, dtype=np.int64)
         self._seen: NDArray[np.bool_] = np.zeros(size, dtype=np.bool_)
+        self._first = np.empty(size, dtype=np.int64)  # written where it is read: O(t) of it is touched
 
     def take(self, start: int, stop: int) -> Rows:
         """Return places [start, stop) of the order."""
@@ -107,8 +108,9 @@ class RandomOrder:
         while len(self._order) < stop:
             drawn = self._rng.integers(self._size, size=2 * (stop - len(self._order)))
             drawn = drawn[~self._seen[drawn]]
-            _, first = np.unique(drawn, return_index=True)
-            new = drawn[np.sort(first)][: stop - len(self._order)]
+            places = np.arange(len(drawn))
+            self._first[drawn[::-1]] = places[::-1]  # of the places of one index, the last one written stays
+            new = drawn[self._first[drawn] == places][: stop - len(self._order)]
             self._seen[new] = True
             self._order = np.concatenate((self._order, new))
 
