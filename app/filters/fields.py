@@ -59,7 +59,7 @@ def _collect(prefix: str, document: Mapping[str, Any], found: dict[str, list[Val
             continue
         values = found.setdefault(name, [])
         for member in content if isinstance(content, list | tuple) else (content,):
-            if isinstance(member, Mapping):
-                _collect(name + ".", member, found)
-            elif kind_of(member) is not None:
+            if kind_of(member) is not None:
                 values.append(member)
+            elif isinstance(member, Mapping):
+                _collect(name + ".", member, found)
