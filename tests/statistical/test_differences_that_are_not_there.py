@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -73,11 +74,12 @@ def experiments(rewards: Rewards, seed: int) -> list[Paths]:
 
 def always_valid(paths: Paths) -> np.ndarray:
     """Half the width of the difference's interval at every look: infinite while a group is empty."""
-    halves = [
-        bounded.radius(np.maximum(paths.counts[group], 1.0), paths.spreads[group], alpha=ALPHA / 2)
-        for group in (0, 1)
-    ]
-    return np.where((paths.counts > 0).all(axis=0), halves[0] + halves[1], np.inf)
+    halves = []
+    for counts, spreads in zip(paths.counts, paths.spreads, strict=True):
+        own = np.flatnonzero(np.diff(counts, prepend=0))  # the looks with a new decision of this group
+        found = bounded.radius(counts[own], spreads[own], alpha=ALPHA / 2)
+        halves.append(np.append(np.inf, found)[counts])
+    return halves[0] + halves[1]
 
 
 def variance_of_difference(paths: Paths) -> np.ndarray:
@@ -92,9 +94,18 @@ def of_one_look(paths: Paths) -> np.ndarray:
     return np.where((paths.counts >= LEAST).all(axis=0), half, np.inf)
 
 
+@cache
+def asymptotic_radii_of_variance_1() -> np.ndarray:
+    return np.array([asymptotic.radius(t, 1.0, alpha=ALPHA) for t in range(1, DECISIONS + 1)])
+
+
 def for_many(paths: Paths) -> np.ndarray:
+    """The radius grows as the root of the variance, so that of 1 does for all; some are checked."""
     variances = variance_of_difference(paths)
-    half = [asymptotic.radius(t + 1, variance, alpha=ALPHA) for t, variance in enumerate(variances.tolist())]
+    half = np.sqrt(variances) * asymptotic_radii_of_variance_1()
+    for look in range(LEAST, DECISIONS, DECISIONS // 8):
+        own = asymptotic.radius(look + 1, float(variances[look]), alpha=ALPHA)
+        assert half[look] == pytest.approx(own, rel=1e-12)
     return np.where((paths.counts >= LEAST).all(axis=0), half, np.inf)
 
 

@@ -6,7 +6,7 @@ probability stays below 1e-6. Each promise has a broken variant that the test mu
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -36,13 +36,20 @@ def allowed(runs, rate):
 
 def coins(seed, *, n=160, dim=4608, gap=1.02 * EPSILON, good=K):
     """Rewards 0 or 1, as far from their means as can be; ``good`` arms are better than all others by gap."""
+    bits = packed_coins(seed, n, dim, gap, good)
+    return np.unpackbits(bits, axis=1, count=dim).astype(np.float32), np.ones(dim)
+
+
+@cache
+def packed_coins(seed, n, dim, gap, good):
+    """Eight rewards a byte: the tests play with the same arms, and to draw them takes long."""
     rng = np.random.default_rng((2, seed))  # another stream than that of the layout
     shares = np.full(n, 0.5 - gap / 2)
     shares[:good] += gap
-    vectors = np.zeros((n, dim), dtype=np.float32)
+    heads = np.zeros((n, dim), dtype=np.bool_)
     for row, share in enumerate(shares):
-        vectors[row, rng.choice(dim, size=round(share * dim), replace=False)] = 1.0
-    return vectors[rng.permutation(n)], np.ones(dim)
+        heads[row, rng.choice(dim, size=round(share * dim), replace=False)] = True
+    return np.packbits(heads[rng.permutation(n)], axis=1)
 
 
 def failures(search, layout, *, runs=RUNS, objective="inner_product"):
