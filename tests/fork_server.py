@@ -42,8 +42,8 @@ class ForkedProcess:
             self.returncode = self._server.ask(poll=self.pid)
         return self.returncode
 
-    def wait(self) -> int:
-        """Wait for the end."""
+    def wait(self, _timeout_s: float | None = None) -> int:
+        """Wait for the end, as long as tests wait for anything."""
         wait_until(lambda: self.poll() is not None, what=f"process {self.pid} ends")
         assert self.returncode is not None
         return self.returncode
