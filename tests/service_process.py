@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +15,6 @@ from typing import Any
 import httpx
 from fork_server import ROOT, ForkedProcess, fork_server
 from waiting import wait_until
-
-SHORTLIST = (sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())")
 
 
 def environment(**settings: str) -> dict[str, str]:

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from service_process import SHORTLIST, environment
+from fork_server import fork_server
+from service_process import environment
 
 from app.observability.logs import TextFormatter, set_up_logging
 
@@ -139,8 +140,9 @@ def test_where_there_is_a_terminal(settings: dict[str, str], is_json: bool, is_c
 
 def test_a_service_that_is_started_on_a_terminal_says_where_it_is_in_words(tmp_path: Path):
     with terminal() as (ours, theirs):
-        command = [*SHORTLIST, "serve", "--port", "0", "--workers", "2", "--data-dir", str(tmp_path / "data")]
-        process = subprocess.Popen(command, env=uncolored(NO_COLOR="1"), stderr=theirs, cwd=tmp_path)
+        words = ["serve", "--port", "0", "--workers", "2", "--data-dir", str(tmp_path / "data")]
+        place = {"output": Path(os.devnull), "errors": Path(os.ttyname(theirs))}
+        process = fork_server().start(words, env=uncolored(NO_COLOR="1"), cwd=tmp_path, **place)
         try:
             said = ""
             while "is ready on http" not in said:
