@@ -6,6 +6,7 @@ Nothing here is drawn, so nothing here can be a false alarm.
 from __future__ import annotations
 
 import math
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -58,10 +59,13 @@ def two_valued(size, share, offset=0.0):
 def hypergeometric(values, t):
     """Means, deviations and probabilities of a sample of ``t`` from two values that differ by 1."""
     low, ones = values.min(), int((values > values.min()).sum())
-    counts = np.arange(t + 1)
-    weights = stats.hypergeom.pmf(counts, len(values), ones, t)
-    share = counts / t
-    return low + share, np.sqrt(share * (1.0 - share)), weights
+    share = np.arange(t + 1) / t
+    return low + share, np.sqrt(share * (1.0 - share)), hypergeometric_weights(len(values), ones, t)
+
+
+@cache
+def hypergeometric_weights(size, ones, t):
+    return stats.hypergeom.pmf(np.arange(t + 1), size, ones, t)
 
 
 def worst(bound, factor=1.0):

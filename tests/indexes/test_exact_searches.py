@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -102,20 +104,28 @@ def test_norm_blocks_and_a_scan_of_the_fresh_rows_are_brute_force(problem):
     assert found.exact
 
 
-def test_norm_blocks_read_little_when_norms_differ(monkeypatch):
-    """And the broken variant, which stops at a third of the bound, returns wrong arms."""
+@cache
+def arms_of_several_norms():
+    """Features, queries, and the rows that brute force finds, which takes long."""
     rng = np.random.default_rng(2)
     directions = rng.standard_normal((20_000, 16))
     directions /= np.linalg.norm(directions, axis=1)[:, None]
-    view = filled(directions * np.exp(rng.normal(0.0, 1.0, (20_000, 1)))).snapshot().view
+    features = directions * np.exp(rng.normal(0.0, 1.0, (20_000, 1)))
+    queries, view = rng.standard_normal((50, 16)), filled(features).snapshot().view
+    return features, queries, [expected(view, query, 3, np.empty(0, np.int64))[0] for query in queries]
+
+
+def test_norm_blocks_read_little_when_norms_differ(monkeypatch):
+    """And the broken variant, which stops at a third of the bound, returns wrong arms."""
+    features, queries, wanted = arms_of_several_norms()
+    view = filled(features).snapshot().view
     monkeypatch.setattr(norm_pruned, "_FIRST_BLOCK", 32)
     blocks = NormBlocks(view)
     read = []
     monkeypatch.setattr(norm_pruned.np, "dot", counted(np.dot, read))
-    queries = rng.standard_normal((50, 16))
     right = [blocks.search(view, query, 3).rows.tolist() for query in queries]
     assert sum(read) < 50 * 20_000 / 4
-    assert right == [expected(view, query, 3, np.empty(0, np.int64))[0] for query in queries]
+    assert right == wanted
     monkeypatch.setattr(norm_pruned, "_ROUND_UP", 1 / 3)
     assert [blocks.search(view, query, 3).rows.tolist() for query in queries] != right
 
