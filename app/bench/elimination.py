@@ -58,6 +58,7 @@ MANY_NUMBERS = 32_000_000  # in the features: fewer probes
 LONG_US = 20_000.0
 MOST_INDEXED = 100_000
 MOST_QUADRATIC_DIM = 16
+SHORTLIST = 30
 BLOCK = 8_192
 
 T = TypeVar("T")
@@ -107,7 +108,8 @@ def finders(features: Float32, *, indexed: bool) -> dict[str, Finder]:
         plain = index_of(features.astype(np.float64))
         found["alternating"] = AlternatingSearch(plain, plain.features_of)
         if features.shape[1] <= MOST_QUADRATIC_DIM:
-            found["quadratic"] = QuadraticSearch(index_of(packed_squares(features.astype(np.float64))))
+            squares = packed_squares(features.astype(np.float64))
+            found["quadratic"] = QuadraticSearch(index_of(squares), SHORTLIST)
     return found
 
 

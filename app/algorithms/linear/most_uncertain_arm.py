@@ -136,7 +136,7 @@ class QuadraticSearch:
     """
 
     solver: MipsSolver
-    shortlist: int = 30
+    shortlist: int
 
     def __call__(self, posterior: Posterior, state: Elimination, rng: np.random.Generator) -> Rows:
         query = packed(posterior.root @ posterior.root.T)

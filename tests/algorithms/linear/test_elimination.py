@@ -257,7 +257,17 @@ def test_a_state_is_a_value_and_small():
     advance(state, ridge.prior(DIM, ridge=1.0), lambda rows: features[rows])
     assert state.sizes() == sizes
     assert state.living.count == arms
+    runs = [run for heap in state.stages for run in (heap.settled, heap.pushed)]
+    arrays = [*(run.rows for run in runs), *(run.bounds for run in runs), state.living.bits]
+    arrays += [state.watched, state.watched_spans]
+    assert len(state.watched) == len(state.watched_spans) > 0
+    assert state.nbytes == sum(array.nbytes for array in arrays)
     assert state.nbytes <= arms / 8 + 16 * arms + 24 * 128 + 8
+
+
+def test_a_state_without_arms_watches_none():
+    state = start(ridge.prior(DIM, ridge=1.0), np.arange(0), np.zeros, rules(radius=1.0, eta=0.01))
+    assert (len(state.watched), len(state.watched_spans), state.sizes(), state.setter < 0) == (0, 0, [], True)
 
 
 def test_a_state_shrinks_with_its_arms():

@@ -199,8 +199,9 @@ def test_bad_input_is_named():
             ridge.posterior(sums, ridge=strength)
     with pytest.raises(InvalidParameter, match="dim"):
         ridge_sums.empty(0)
-    with pytest.raises(InvalidShape, match="features"):
-        ridge.widths(ridge.prior(2, ridge=1.0), np.ones((1, 3)))
+    for count in (1, 2):
+        with pytest.raises(InvalidShape, match="features"):
+            ridge.widths(ridge.prior(2, ridge=1.0), np.ones((count, 3)))
 
 
 def test_widths_of_many_arms_under_a_prior_are_their_norms():
