@@ -16,7 +16,6 @@ pytestmark = pytest.mark.anyio
 
 ARMS = {"arms": [{"id": f"a{i}", "features": [1.0, i / 10]} for i in range(6)]}
 PATH = "/v1/bandits/b"
-FOLLOWED_S = 1.0
 
 
 @pytest.fixture
