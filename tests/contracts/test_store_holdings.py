@@ -118,6 +118,13 @@ async def pass_time(url: str, periods: int) -> None:
                 await client.hset(key, mapping=new)  # type: ignore[misc]
 
 
+async def period_of(url: str) -> int:
+    """The period of the ledger that the server is in."""
+    async with connect(url) as client:
+        seconds, _ = await client.time()
+    return int(seconds) * 1_000 // PERIOD_MS
+
+
 def earlier(field: bytes, value: bytes, periods: int) -> tuple[bytes, bytes]:
     if b"-until:" in field:
         return field, value
@@ -171,16 +178,18 @@ async def test_there_is_room_again_when_what_was_held_has_expired(url: str, kind
 
 async def test_what_expires_at_several_times_is_released_at_each(url: str) -> None:
     async with bounded(url) as store:
-        seen = []
-        for n, periods in enumerate((1, 3, 3, 7)):
-            await store.put_event(ANN, f"e{n}", b"choice", ttl_ms=periods * PERIOD_MS)
-            seen.append((await store.holdings())["events"])
-        each = seen[0]
-        assert seen == [each, 2 * each, 3 * each, 4 * each]
-        left = []
-        for _ in range(9):
-            await pass_time(url, 1)
-            left.append((await store.holdings())["events"] // each)
+        period, seen, left = -1, list[int](), list[int]()
+        while period != await period_of(url):  # again, if a period of the server's clock ended meanwhile
+            async with connect(url) as client:
+                await flush(client)
+            period, seen, left = await period_of(url), [], []
+            for n, periods in enumerate((1, 3, 3, 7)):
+                await store.put_event(ANN, f"e{n}", b"choice", ttl_ms=periods * PERIOD_MS)
+                seen.append((await store.holdings())["events"])
+            for _ in range(9):
+                await pass_time(url, 1)
+                left.append((await store.holdings())["events"] // seen[0])
+        assert seen == [seen[0], 2 * seen[0], 3 * seen[0], 4 * seen[0]]
         assert left[1:] == [3, 3, 1, 1, 1, 1, 0, 0]
 
 
