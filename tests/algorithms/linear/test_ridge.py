@@ -251,3 +251,14 @@ def test_large_matrices_are_not_factored_with_the_lock_of_the_interpreter(monkey
     np.testing.assert_allclose(precision @ found.theta, features.sum(axis=0), atol=1e-9)
     assert sum(sizes) == dim
     assert max(sizes) <= 256
+
+
+@pytest.mark.parametrize("dim", [1, 5, 64, 150])
+def test_what_stands_above_the_diagonal_does_not_matter(dim):
+    rows = np.random.default_rng(dim).standard_normal((2 * dim, dim))
+    matrix = np.eye(dim) + rows.T @ rows
+    for given in (np.tril(matrix), matrix):
+        factor, inverse = ridge._factored(given)
+        np.testing.assert_allclose(factor, np.linalg.cholesky(matrix), rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(inverse @ np.tril(factor), np.eye(dim), atol=1e-9)
+        assert not np.triu(inverse, 1).any()
