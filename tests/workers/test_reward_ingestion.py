@@ -342,6 +342,9 @@ async def test_many_workers_on_one_log(one: RedisStore, monkeypatch: pytest.Monk
     await append(one, log)
 
     async def done() -> bool:
+        for each, seen in zip(crew, told, strict=True):
+            if seen.entries > 100:  # one that is always the first leaves the rest to the others
+                each.stop()
         return await one.backlog(0) == 0
 
     await until(done, what="the log is applied")
