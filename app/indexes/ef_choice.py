@@ -18,7 +18,7 @@ The rule
     Where the owner asked for a graph, no speedup is demanded of an ef to serve (but still 4 of a GOOD one).
 
 GOOD finds three more of a hundred best arms than FAIR, and the arms found instead score about .001 less. At
-100,000 arms that costs a third of a choice, so FAIR serves; in larger catalogues both are far below a scan.
+100,000 arms that costs a fifth of a choice, so FAIR serves; in larger catalogues both are far below a scan.
 
 Times enter as ratios only, so the rule decides alike on a slow machine and on a fast one.
 """

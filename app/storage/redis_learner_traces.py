@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 
 from app.storage import redis_keys as keys
 from app.storage.learner_id import LearnerId
@@ -14,6 +15,8 @@ from app.storage.redis_part import RedisPart, check_positive
 from app.storage.redis_registry import drop_states
 
 _STEP = 1_000
+
+Goes = Callable[[bytes | None], bool]
 
 
 class RedisLearnerTraces(RedisPart):
@@ -44,8 +47,9 @@ class RedisLearnerTraces(RedisPart):
         if not await self._erase_entries(partition, learner, entry_id):
             return False
         await self._erase_dead_letters(partition, learner, entry_id)
-        await self._erase_decisions_before(partition, learner, number, decision_knew)
-        await self._erase_events_before(partition, learner, number, event_knew)
+        older_decision, older_event = (_older_than(number, knew) for knew in (decision_knew, event_knew))
+        await self._erase_decisions(partition, f"{learner.member}/*", older_decision)
+        await self._erase_events(partition, learner, older_event)
         await erase_rows(self._redis, partition, learner, entry_id)
         await self._redis.script("erased", [keys.erase(partition)], [learner.member, entry_id])
         return True
@@ -96,11 +100,16 @@ class RedisLearnerTraces(RedisPart):
         if theirs:
             await self._redis.command("XDEL", keys.dead(partition), *theirs)
 
-    async def _erase_decisions(self, partition: int, pattern: str) -> None:
-        """Those whose members match."""
-        async for members in self._redis.scan_members("HSCAN", keys.decisions(partition), pattern):
-            names = [keys.decisions(partition), keys.due(partition), keys.ledger(partition)]
-            await self._redis.script("erase_decisions", names, members)
+    async def _erase_decisions(self, partition: int, pattern: str, goes: Goes | None = None) -> None:
+        """Those that wait and whose members match: all, or those whose records ``goes`` names."""
+        names = [keys.decisions(partition), keys.due(partition), keys.ledger(partition)]
+        async for members in self._redis.scan_members("HSCAN", names[0], pattern):
+            gone = members
+            if goes is not None:
+                records = await self._redis.command("HMGET", names[0], *members)
+                gone = [member for member, kept in zip(members, records, strict=True) if goes(kept)]
+            if gone:
+                await self._redis.script("erase_decisions", names, gone)
 
     async def _erase_members(self, partition: int, pattern: str) -> None:
         """Learners that are idle one day, and those that are yet to be erased, whose members match."""
@@ -119,27 +128,15 @@ class RedisLearnerTraces(RedisPart):
         async for members in self._redis.scan_members("ZSCAN", index, f"{uid}:*"):
             await self._redis.command("ZREM", index, *members)
 
-    async def _erase_decisions_before(
-        self, partition: int, learner: LearnerId, number: int, knew: Knew
-    ) -> None:
-        """Those that wait, and did not know the entry of this number."""
-        key = keys.decisions(partition)
-        async for members in self._redis.scan_members("HSCAN", key, f"{learner.member}/*"):
-            records = await self._redis.command("HMGET", key, *members)
-            older = [m for m, found in zip(members, records, strict=True) if _is_older(found, number, knew)]
-            if older:
-                names = [key, keys.due(partition), keys.ledger(partition)]
-                await self._redis.script("erase_decisions", names, older)
-
-    async def _erase_events_before(self, partition: int, learner: LearnerId, number: int, knew: Knew) -> None:
-        """Choices that were made for events, and did not know the entry of this number."""
+    async def _erase_events(self, partition: int, learner: LearnerId, goes: Goes) -> None:
+        """Those choices for events that ``goes`` names."""
         async for events in self._redis.scan_members("ZSCAN", keys.events(partition, learner), "*"):
             names = [keys.event(partition, learner, event.decode()) for event in events]
             values = await self._redis.command("MGET", *names)
-            older = [place for place, found in enumerate(values) if _is_older(found, number, knew)]
-            if older:
-                arguments = [each for place in older for each in (events[place], values[place] or b"")]
-                own = [keys.events(partition, learner), *(names[place] for place in older)]
+            gone = [place for place, kept in enumerate(values) if goes(kept)]
+            if gone:
+                arguments = [each for place in gone for each in (events[place], values[place] or b"")]
+                own = [keys.events(partition, learner), *(names[place] for place in gone)]
                 await self._redis.script("erase_events", own, arguments)
 
     async def _erase_keys(self, uid: str) -> None:
@@ -150,9 +147,11 @@ class RedisLearnerTraces(RedisPart):
             await asyncio.gather(*(self._redis.command("UNLINK", key) for key in theirs))
 
 
-def _is_older(kept: bytes | None, number: int, knew: Knew) -> bool:
-    """Whether what is kept of a decision goes with all that is older than the entry of this number."""
-    if kept is None:
-        return True
-    known = knew(kept)
-    return known is None or known < number
+def _older_than(number: int, knew: Knew) -> Goes:
+    """Whether what is kept of a decision, None if nothing is, did not know the log's entry of this number."""
+
+    def is_older(kept: bytes | None) -> bool:
+        known = None if kept is None else knew(kept)
+        return known is None or known < number
+
+    return is_older

@@ -124,8 +124,9 @@ def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
     waiting = state.open[0]
     distinct, firsts = np.unique(numbers, return_index=True)
     places = np.searchsorted(waiting, distinct)
-    fresh = np.sort(firsts[np.append(waiting, -1)[places] == distinct])
-    places = np.searchsorted(waiting, numbers[fresh])
+    is_open = np.append(waiting, -1)[places] == distinct
+    order = firsts[is_open].argsort()
+    fresh, places = firsts[is_open][order], places[is_open][order]
     if not len(places):
         return state
     _, points, rows = state.open[:, places]
