@@ -7,7 +7,7 @@ import pytest
 from clock_shim import Clocks
 from hypothesis import HealthCheck, settings
 from store_clients import connect, flush
-from store_server import store_server
+from store_server import patient_store, store_server
 from threadpoolctl import threadpool_limits
 
 from app.storage.redis_store import RedisStore
@@ -69,7 +69,7 @@ async def store(store_url: str) -> AsyncIterator[RedisStore]:
     """An open, empty store (``@pytest.mark.anyio``)."""
     async with connect(store_url) as client:
         await flush(client)
-    store = RedisStore(store_url)
+    store = patient_store(store_url)
     try:
         await store.open()
         yield store

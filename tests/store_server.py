@@ -7,13 +7,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis_cluster import RedisCluster
 
 from app.storage.embedded_server import EmbeddedServer
+from app.storage.redis_store import RedisStore
 
 ON_CLUSTER = os.environ.get("SHORTLIST_TEST_STORE") == "cluster"
+PATIENCE_S = 120.0
 
 
 @contextmanager
@@ -27,3 +30,8 @@ def store_server(folder: Path, *, binary: Path | None = None) -> Iterator[str]:
         pytest.skip("redis-server is not installed")
     with RedisCluster(folder) as cluster:
         yield cluster.url
+
+
+def patient_store(url: str, **options: Any) -> RedisStore:
+    """A store that waits as long as a busy machine takes. Not open yet; ``options`` as for ``RedisStore``."""
+    return RedisStore(url, pool_timeout_s=PATIENCE_S, socket_timeout_s=PATIENCE_S, **options)

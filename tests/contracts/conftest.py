@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from redis_cluster import RedisCluster
 from store_clients import connect, flush
+from store_server import patient_store
 
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.protocol import Store
-from app.storage.redis_store import RedisStore
 from app.storage.server_binary import wheel_binary
 
 
@@ -55,7 +55,7 @@ def _server(name: str, folders: pytest.TempPathFactory) -> Iterator[str]:
 async def store(store_server: str) -> AsyncIterator[Store]:
     async with connect(store_server) as client:
         await flush(client)
-    store = RedisStore(store_server, partitions=4)
+    store = patient_store(store_server, partitions=4)
     try:
         await store.open()
         yield store

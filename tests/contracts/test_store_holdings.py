@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from learner_names import learner_in
 from store_clients import connect, flush
+from store_server import patient_store
 
 from app.errors import QuotaReached, StoreFull
 from app.storage import redis_keys
@@ -34,7 +35,7 @@ EXPIRING: tuple[Kind, ...] = ("events", "turns", "activations", "dedupe")
 @asynccontextmanager
 async def bounded(url: str, **bounds: int) -> AsyncIterator[RedisStore]:
     """One process of several on the same store."""
-    store = RedisStore(url, partitions=PARTITIONS, bounds=bounds)  # type: ignore[arg-type]  # kinds by name
+    store = patient_store(url, partitions=PARTITIONS, bounds=bounds)
     try:
         await store.open()
         yield store

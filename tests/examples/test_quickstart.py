@@ -26,7 +26,7 @@ def session() -> str:
     with temporary_service() as server:
         run = subprocess.run(
             ["bash", "-euv", str(SCRIPT)],
-            env=os.environ | {"URL": server.url},
+            env={"PATH": os.environ["PATH"], "URL": server.url},  # functions in it would be printed too
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

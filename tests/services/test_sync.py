@@ -55,6 +55,18 @@ async def pair(store: RedisStore, tmp_path: Path) -> AsyncIterator[tuple[World, 
         yield one, two
 
 
+@pytest.fixture
+async def teacher_and_pupil(store: RedisStore, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
+    """As ``pair``, but the second applies no rewards: whatever it knows, the first has learned."""
+    async with (
+        another(store, tmp_path / "one") as one,
+        another(store, tmp_path / "two", worker=False) as two,
+    ):
+        await one.catalogue()
+        await two.service.sync.poll()
+        yield one, two
+
+
 def held(catalogue: Catalogue) -> dict[str, tuple[int, list[float]]]:
     view = catalogue.index.snapshot().view
     rows = view.live_rows.tolist()
@@ -146,8 +158,10 @@ async def test_who_is_ahead_of_a_store_that_has_lost_writes_goes_back_with_it(
         assert set(held(catalogue)) == {"a0", "a1", "a2", "a3"}
 
 
-async def test_a_learner_taught_by_another_process_is_chosen_from(pair: tuple[World, World]):
-    one, two = pair
+async def test_a_learner_taught_by_another_process_is_chosen_from(
+    teacher_and_pupil: tuple[World, World],
+):
+    one, two = teacher_and_pupil
     bandit = await one.bandit()
     await two.service.sync.poll()
     there = await two.service.bandits.get("b")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from store_clients import connect
+from store_server import patient_store
 from test_reward_ingestion import TTL_MS, UID, worker
 
 from app.algorithms.linear import ridge_sums
@@ -43,7 +44,7 @@ MIB = 1 << 20
 async def own(tmp_path: Path) -> AsyncIterator[RedisStore]:
     """A store with one partition on a server that nobody else uses."""
     with EmbeddedServer(tmp_path) as server:
-        store = RedisStore(server.url, partitions=1)
+        store = patient_store(server.url, partitions=1)
         store.url = server.url  # type: ignore[attr-defined]
         await store.open()
         yield store

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lossy_store import LossyStore
 from store_clients import connect, flush
+from store_server import patient_store
 from waiting import until
 
 from app.algorithms.linear import ridge_sums
@@ -127,7 +128,7 @@ async def one(store: RedisStore, store_url: str) -> AsyncIterator[RedisStore]:
     """A store with one partition."""
     async with connect(store_url) as client:
         await flush(client)
-    single = RedisStore(store_url, partitions=1)
+    single = patient_store(store_url, partitions=1)
     await single.open()
     yield single
     await single.close()
