@@ -47,24 +47,28 @@ async def another(store: RedisStore, folder: Path, **options: Any) -> AsyncItera
         await service.stop()
 
 
-@pytest.fixture
-async def pair(store: RedisStore, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
-    async with another(store, tmp_path / "one") as one, another(store, tmp_path / "two") as two:
+@contextlib.asynccontextmanager
+async def two_services(
+    store: RedisStore, folder: Path, **of_second: Any
+) -> AsyncIterator[tuple[World, World]]:
+    """Two services that know the catalogue of the first; ``of_second``: settings of the second."""
+    async with another(store, folder / "one") as one, another(store, folder / "two", **of_second) as two:
         await one.catalogue()
         await two.service.sync.poll()
         yield one, two
+
+
+@pytest.fixture
+async def pair(store: RedisStore, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
+    async with two_services(store, tmp_path) as worlds:
+        yield worlds
 
 
 @pytest.fixture
 async def teacher_and_pupil(store: RedisStore, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
     """As ``pair``, but the second applies no rewards: whatever it knows, the first has learned."""
-    async with (
-        another(store, tmp_path / "one") as one,
-        another(store, tmp_path / "two", worker=False) as two,
-    ):
-        await one.catalogue()
-        await two.service.sync.poll()
-        yield one, two
+    async with two_services(store, tmp_path, worker=False) as worlds:
+        yield worlds
 
 
 def held(catalogue: Catalogue) -> dict[str, tuple[int, list[float]]]:
