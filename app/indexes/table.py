@@ -38,7 +38,7 @@ _CHUNK = 8_192
 _SMALL_BYTES = 1 << 24  # arrays that are copied in a few milliseconds: at once, when they are full
 _FREE = 12  # larger arrays are begun when less than one of this many parts is free,
 _AHEAD = 16  # and so many rows are copied for each that comes: more than _FREE, so that it is done in time
-_SPARE = 1.25  # of a table that is made at once: room that takes no memory before it is used
+_SPARE = 1.25  # of rows that come at once: room that takes no memory before it is used
 _ID_BYTES = 200
 _CACHE_LINE = 64
 _MOST_PAIRS = 1 << 16  # compared one by one
@@ -193,7 +193,7 @@ class ArmTable:
         """
         table = cls(view.dim)
         kept = view.live_rows
-        table._reserve(int(_SPARE * len(kept)))
+        table._reserve(len(kept))
         for start in range(0, len(kept), _CHUNK):
             check()
             rows = kept[start : start + _CHUNK]
@@ -350,7 +350,7 @@ def _grown(array: Any, least: int, *, used: int) -> Any:
 
 def _capacity(least: int, *, used: int) -> int:
     """Rows to make room for, when ``least`` are needed and ``used`` are there."""
-    return max(least, int(used * _GROWTH) if used else _FIRST_CAPACITY)
+    return max(int(least * _SPARE), int(used * _GROWTH), _FIRST_CAPACITY)
 
 
 def places_of(rows: Rows, size: int) -> NDArray[np.int32]:
