@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from app.errors import InvalidParameter, InvalidShape, NonFinite
 
+# Of a promise that may fail with probability delta. Its shares among billions of events are numbers still.
+LEAST_DELTA = 1e-100
+
 
 def shape(name: str, array: NDArray[np.generic], expected: Sequence[int | None]) -> None:
     """Raise InvalidShape unless ``array`` has the ``expected`` shape, in which None is any length."""
@@ -53,3 +56,8 @@ def in_range(
             if bound is not None
         ]
         raise InvalidParameter(f"{name} must be {' and '.join(bounds) or 'finite'}", loc=(name,))
+
+
+def delta(value: float) -> None:
+    """Raise InvalidParameter unless LEAST_DELTA <= value < 1, as the probability that a promise fails."""
+    in_range("delta", value, least=LEAST_DELTA, below=1.0)

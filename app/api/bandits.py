@@ -19,7 +19,7 @@ from pydantic import (
 
 from app.api.contexts import ContextRuleBody, rule
 from app.api.etags import check, if_match
-from app.api.fields import Identifier, Page, PageLimit, Temperature, Value
+from app.api.fields import Delta, Identifier, Page, PageLimit, Temperature, Value
 from app.api.filters import FilterBody, wanted
 from app.api.limits import (
     MAX_DIM,
@@ -149,7 +149,7 @@ class BanditBody(StrictModel):
     scope: Literal["global", "per_key"] = "global"
     ridge: Annotated[float, Field(ge=1e-9, le=1e9)] = 1.0
     exploration: Exploration = 1.0
-    delta: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    delta: Delta = 0.05
     horizon: Annotated[int, Field(ge=1, le=10**12)] = 20_000
     shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
     eta: Annotated[float, Field(gt=0, lt=1)] | None = None

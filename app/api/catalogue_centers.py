@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from app.api.fields import Identifier, Seed
+from app.api.fields import Delta, Identifier, Seed
 from app.api.filters import FilterBody, wanted
 from app.api.limits import MAX_K
 from app.api.services import CataloguesDep, CentersDep
@@ -21,7 +21,7 @@ class CentersBody(StrictModel):
 
     k: Annotated[int, Field(ge=1, le=MAX_K)]
     method: MethodName = "ds_ucb"
-    delta: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    delta: Delta = 0.1
     ci: Literal["kl", "lil", "experiment"] = "kl"
     c_alpha: Annotated[float, Field(gt=0, le=1e3)] = 0.1
     mix: Annotated[float, Field(ge=0, le=1)] = 0.99

@@ -9,7 +9,7 @@ from fastapi import Query, Response
 from pydantic import BaseModel, Field, model_validator
 
 from app.api.catalogue_centers import CenterGuaranteeView
-from app.api.fields import Identifier, Page, PageLimit, Seed, Value
+from app.api.fields import Delta, Identifier, Page, PageLimit, Seed, Value
 from app.api.large_json import Items, Whole
 from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
 from app.api.services import CenterCampaignsDep
@@ -33,7 +33,7 @@ class CenterCampaignBody(StrictModel):
     method: Literal["ns_ts", "ns_ucb", "ns_tands"] = "ns_ts"
     noise: Literal["gaussian", "bernoulli"] = "gaussian"
     noise_std: Annotated[float, Field(ge=1e-9, le=1e9)] | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    delta: Delta = 0.1
     epsilon: Annotated[float, Field(ge=0, le=1e9)] | None = None
     mix: Annotated[float, Field(ge=0, le=1)] = 0.9
     threshold: Literal["proven", "heuristic"] = "proven"

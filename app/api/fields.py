@@ -7,13 +7,14 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
-from app.api.limits import MAX_FEATURE, MAX_PAGE, MAX_TOKEN_CHARS, MAX_VALUE
+from app.api.limits import MAX_FEATURE, MAX_PAGE, MAX_TOKEN_CHARS, MAX_VALUE, MIN_DELTA
 
 IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 Identifier = Annotated[str, StringConstraints(pattern=f"^{IDENTIFIER}$")]
 Feature = Annotated[float, Field(ge=-MAX_FEATURE, le=MAX_FEATURE)]
 Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
 Temperature = Annotated[float, Field(ge=1e-9, le=1e9)]
+Delta = Annotated[float, Field(ge=MIN_DELTA, lt=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Token = Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_CHARS)]
 

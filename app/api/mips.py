@@ -16,7 +16,7 @@ from fastapi import Query, Request
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from app.api.fields import Feature, Identifier, Seed
+from app.api.fields import Delta, Feature, Identifier, Seed
 from app.api.filters import FilterBody, wanted
 from app.api.large_json import Pieces, Whole
 from app.api.limits import (
@@ -67,7 +67,6 @@ _REALS = _text(f"{_NUMBER}(,{_NUMBER})*", "must be numbers between commas")
 Term = Annotated[float, Field(ge=-MAX_TERM, le=MAX_TERM)]
 Count = Annotated[int, Field(ge=1, le=MAX_K)]
 Epsilon = Annotated[float, Field(gt=0, le=MAX_TERM)]
-Delta = Annotated[float, Field(gt=0, lt=1)]
 Objective = Literal["inner_product", "nearest"]
 ValueRange = Annotated[list[Term], AfterValidator(_ordered)]
 
@@ -209,7 +208,7 @@ async def search_vectors(
     k: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_K)], Query()] = 1,
     method: Annotated[MethodName, Query()] = "bounded_me",
     epsilon: Annotated[Annotated[float, _REAL, Field(gt=0, le=MAX_TERM)], Query()] = 0.1,
-    delta: Annotated[Annotated[float, _REAL, Field(gt=0, lt=1)], Query()] = 0.05,
+    delta: Annotated[Annotated[Delta, _REAL], Query()] = 0.05,
     objective: Annotated[Objective, Query()] = "inner_product",
     value_range: Annotated[Annotated[str, _REALS] | None, Query()] = None,
     seed: Annotated[Annotated[int, _WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from app.api.fields import Feature, Identifier, Seed, Temperature
+from app.api.fields import Delta, Feature, Identifier, Seed, Temperature
 from app.api.filters import FilterBody, wanted
 from app.api.large_json import Pieces, Whole
 from app.api.limits import (
@@ -57,7 +57,7 @@ class _HowBody(StrictModel):
     """``variance`` is used by the races, ``setting`` by lil_ucb, ``delta`` by all but exact."""
 
     method: MethodName = "racing_normal"
-    delta: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    delta: Delta = 0.05
     draws: Annotated[int, Field(ge=1, le=MAX_DRAWS)] = 1
     variance: Literal["pairwise", "marginal"] = "pairwise"
     setting: Literal["safe", "heuristic"] = "safe"

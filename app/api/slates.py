@@ -9,7 +9,7 @@ from fastapi import Query, Response
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, field_validator, model_validator
 
 from app.api.arms import storable
-from app.api.fields import Identifier, Page, PageLimit, Seed, Value
+from app.api.fields import Delta, Identifier, Page, PageLimit, Seed, Value
 from app.api.filters import AtMostBody
 from app.api.large_json import Items, Whole
 from app.api.limits import MAX_ASKED, MAX_IDS_BYTES, MAX_SLATE_ARMS, MAX_VALUE, MAX_VECTOR_BYTES
@@ -54,7 +54,7 @@ class SlateBody(StrictModel):
     k: Annotated[int, Field(ge=1, le=MAX_SLATE_ARMS)]
     method: Literal["saqm", "sa_foa", "icb", "exhaustive"] = "sa_foa"
     epsilon: Scale = 0.5
-    delta: Annotated[float, Field(ge=1e-12, lt=1)] = 0.05
+    delta: Delta = 0.05
     noise_range: Scale | None = None
     noise_std: Scale | None = None
     independent_noise: bool = False

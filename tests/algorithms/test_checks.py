@@ -66,3 +66,12 @@ def test_an_exact_answer_is_off_by_nothing_and_never_fails():
     found = exactly("why")
     assert (found.kind, found.epsilon, found.delta, found.assumes) == ("exact", 0.0, 0.0, None)
     assert found.reason == "why"
+
+
+@pytest.mark.parametrize("bad", [0.0, 5e-324, 0.999e-100, 1.0, -0.05, math.nan])
+def test_the_probability_of_failure_is_not_too_small_to_be_shared(bad):
+    for value in (1e-100, 0.05, 1.0 - 2.0**-53):
+        checks.delta(value)
+    with pytest.raises(InvalidParameter) as raised:
+        checks.delta(bad)
+    assert list(raised.value.errors) == [(("delta",), "delta must be < 1 and >= 1e-100")]

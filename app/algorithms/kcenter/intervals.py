@@ -59,7 +59,7 @@ def interval(kind: Kind, *, delta: float, n: int, k: int, epsilon: float, c_alph
     factor C_alpha of Equation 22, for ``kind`` "experiment" alone.
     Raises: InvalidParameter (kind, delta not in (0, 1), c_alpha <= 0).
     """
-    checks.in_range("delta", delta, above=0.0, below=1.0)
+    checks.delta(delta)
     checks.in_range("c_alpha", c_alpha, above=0.0)
     share = delta / sides(n, k, epsilon)
     if kind == "kl":

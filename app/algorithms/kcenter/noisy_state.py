@@ -102,7 +102,7 @@ def begin(settings: Settings, first: int | None, rng: np.random.Generator) -> St
     n, k = settings.n, settings.k
     checks.in_range("n", n, least=1)
     check_count(k, n)
-    checks.in_range("delta", settings.delta, above=0.0, below=1.0)
+    checks.delta(settings.delta)
     if settings.epsilon is not None:
         checks.in_range("epsilon", settings.epsilon, least=0.0)
     checks.in_range("mix", settings.mix, least=0.0, most=1.0)

@@ -85,7 +85,7 @@ def check_arguments(k: int, epsilon: float, delta: float) -> None:
     """Raise InvalidParameter unless k >= 1, epsilon > 0 and 0 < delta < 1."""
     checks.in_range("k", k, least=1)
     checks.in_range("epsilon", epsilon, above=0.0)
-    checks.in_range("delta", delta, above=0.0, below=1.0)
+    checks.delta(delta)
 
 
 def saves(steps: Sequence[Round], rewards: Rewards) -> bool:

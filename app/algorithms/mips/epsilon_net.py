@@ -53,6 +53,6 @@ def log_points(dim: int, epsilon: float) -> float:
 
 def solvers_needed(dim: int, *, epsilon: float, delta: float) -> int:
     """Return kappa, the least number with N 0.1^kappa <= delta. Raises: InvalidParameter."""
-    checks.in_range("delta", delta, above=0.0, below=1.0)
+    checks.delta(delta)
     # DEVIATION (Alg. 1, line 3): the net is counted; the print's d log(K d / (epsilon delta)) is larger.
     return math.ceil((log_points(dim, epsilon) - math.log(delta)) / -math.log(FAILURE))

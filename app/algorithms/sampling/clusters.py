@@ -64,7 +64,7 @@ def racing_clusters(
     """
     if not clusters:
         raise InvalidParameter("clusters must not be empty", loc=("clusters",))
-    checks.in_range("delta", delta, above=0.0, below=1.0)
+    checks.delta(delta)
     checks.in_range("first", first, least=2)
     prior = np.zeros(len(clusters)) if log_prior is None else log_prior
     checks.shape("log_prior", prior, (len(clusters),))

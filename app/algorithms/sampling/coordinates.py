@@ -60,7 +60,7 @@ def race_coordinates(
     Shapes: rewards of n arms -> rows (1,): a place among the arms. Cost: at most n N reads.
     Raises: InvalidParameter (delta not in (0, 1), variance).
     """
-    checks.in_range("delta", delta, above=0.0, below=1.0)
+    checks.delta(delta)
     partial, offsets = PartialSums(rewards), rng.gumbel(size=rewards.size)
     widths = (
         _Normal(partial, rewards, delta, variance)

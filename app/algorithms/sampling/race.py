@@ -179,5 +179,5 @@ def draw_by_race(
 
 
 def check_race(delta: float, first: int) -> None:
-    checks.in_range("delta", delta, above=0.0, below=1.0)
+    checks.delta(delta)
     checks.in_range("first", first, least=1)

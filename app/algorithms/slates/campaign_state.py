@@ -136,7 +136,7 @@ def begin(method: Method, **options: Unpack[Options]) -> State:
         text = "k must be less than the number of arms: with one slate only, no design tells arms apart"
         raise InvalidParameter(text, loc=("k",))
     checks.in_range("epsilon", settings.epsilon, above=0.0)
-    checks.in_range("delta", settings.delta, above=0.0, below=1.0)
+    checks.delta(settings.delta)
     checks.in_range("noise_std", settings.noise_std, above=0.0)
     checks.in_range("seed", settings.seed, least=0)
     if settings.reach is not None:

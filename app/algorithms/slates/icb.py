@@ -84,7 +84,7 @@ def identify(
     Raises: InvalidParameter (epsilon or noise_std not positive, delta not in (0, 1)).
     """
     checks.in_range("epsilon", epsilon, above=0.0)
-    checks.in_range("delta", delta, above=0.0, below=1.0)
+    checks.delta(delta)
     checks.in_range("noise_std", noise_std, above=0.0)
     A, b, observed, until = np.zeros((matroid.n, matroid.n)), np.zeros(matroid.n), 0, first_look(matroid.n)
     found = Found(matroid.best(b), 0, math.inf, done=False)
