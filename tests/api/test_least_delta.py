@@ -1,5 +1,6 @@
 """The least delta that a promise may have, and less: answered or refused by name, whatever the method."""
 
+import numpy as np
 import pytest
 from api_client import Api, Json
 from endpoints import WRITES, Endpoint, build_world, with_token
@@ -77,3 +78,30 @@ async def test_a_slate_campaign_goes_on_with_it(api: Api, method: Json):
         asked = (await api.ok("POST", "/v1/slates/s/ask", {"count": 5}))["pulls"]
         results = [{"pull": one["pull"], "total": 1.0 + ("a" in one["slate"])} for one in asked]
         await api.ok("POST", "/v1/slates/s/tell", {"results": results})
+
+
+@pytest.mark.parametrize("method", DRAWS)
+async def test_many_factors_and_arms_share_it(api: Api, method: Json):
+    rng = np.random.default_rng(5)
+    asked = {**method, "delta": MIN_DELTA, "seed": 1}
+    factors = rng.normal(size=(30, 2_000)).tolist()
+    assert len((await api.ok("POST", "/v1/sample", {"log_factors": factors, **asked}))["draws"]) == 1
+    await api.catalogue("many", {f"a{i}": row for i, row in enumerate(rng.normal(size=(30, 900)))})
+    body = {"query": rng.normal(size=900).tolist(), **asked}
+    assert len((await api.ok("POST", "/v1/catalogues/many/sample", body))["draws"]) == 1
+
+
+@pytest.mark.parametrize("method", SEARCHES)
+async def test_many_arms_share_it(api: Api, method: Json):
+    rng = np.random.default_rng(6)
+    await api.catalogue("many", {f"a{i}": row for i, row in enumerate(rng.normal(size=(200, 900)))})
+    body = {"query": rng.normal(size=900).tolist(), "epsilon": 1e-3, "delta": MIN_DELTA, "seed": 1, **method}
+    assert len((await api.ok("POST", "/v1/catalogues/many/mips", body))["arms"]) == 1
+
+
+@pytest.mark.parametrize("method", CENTERS)
+async def test_many_pairs_share_it(api: Api, method: Json):
+    rng = np.random.default_rng(7)
+    await api.catalogue("many", {f"a{i}": row for i, row in enumerate(rng.normal(size=(60, 900)))})
+    body = {"k": 4, "delta": MIN_DELTA, "seed": 1, **method}
+    assert len((await api.ok("POST", "/v1/catalogues/many/centers", body))["centers"]) == 4

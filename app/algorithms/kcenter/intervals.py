@@ -57,7 +57,7 @@ def interval(kind: Kind, *, delta: float, n: int, k: int, epsilon: float, c_alph
 
     ``delta`` is shared by all pairs of ``n`` points and ``k`` centres, see ``sides``. ``c_alpha`` is the
     factor C_alpha of Equation 22, for ``kind`` "experiment" alone.
-    Raises: InvalidParameter (kind, delta not in (0, 1), c_alpha <= 0).
+    Raises: InvalidParameter (kind, delta not in [1e-100, 1), c_alpha <= 0).
     """
     checks.delta(delta)
     checks.in_range("c_alpha", c_alpha, above=0.0)

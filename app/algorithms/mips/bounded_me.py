@@ -59,7 +59,7 @@ def bounded_me(rewards: Rewards, *, k: int, epsilon: float, delta: float, plan: 
 
     ``rewards``: a query and its arms, see ``Rewards``. ``plan``: see the module.
     Shapes: rewards of n arms -> rows, values (min(k, n),). Cost: at most n N reads, ``Answer.reads``.
-    Raises: InvalidParameter (k < 1, epsilon <= 0, delta not in (0, 1), plan).
+    Raises: InvalidParameter (k < 1, epsilon <= 0, delta not in [1e-100, 1), plan).
     """
     check_arguments(k, epsilon, delta)
     if plan not in {"sampled", "printed"}:
@@ -82,7 +82,7 @@ def follow(steps: Sequence[Round], rewards: Rewards, k: int, guarantee: Guarante
 
 
 def check_arguments(k: int, epsilon: float, delta: float) -> None:
-    """Raise InvalidParameter unless k >= 1, epsilon > 0 and 0 < delta < 1."""
+    """Raise InvalidParameter unless k >= 1, epsilon > 0 and LEAST_DELTA <= delta < 1."""
     checks.in_range("k", k, least=1)
     checks.in_range("epsilon", epsilon, above=0.0)
     checks.delta(delta)

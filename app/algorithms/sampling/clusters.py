@@ -60,7 +60,7 @@ def racing_clusters(
 
     ``first`` is the size of the first batch; clusters that are no larger are read to the end.
     Shapes: log_prior (D,) -> rows (1,). Cost: at most sum N_i reads.
-    Raises: InvalidShape, NonFinite, InvalidParameter (no clusters, delta not in (0, 1), first < 2).
+    Raises: InvalidShape, NonFinite, InvalidParameter (no clusters, delta not in [1e-100, 1), first < 2).
     """
     if not clusters:
         raise InvalidParameter("clusters must not be empty", loc=("clusters",))

@@ -58,7 +58,7 @@ def race_coordinates(
     ``method`` racing_normal promises that for Gaussian means, racing_ebs always. ``variance`` is used by
     racing_normal; the widths of racing_ebs are marginal, those of ``mips.racing``.
     Shapes: rewards of n arms -> rows (1,): a place among the arms. Cost: at most n N reads.
-    Raises: InvalidParameter (delta not in (0, 1), variance).
+    Raises: InvalidParameter (delta not in [1e-100, 1), variance).
     """
     checks.delta(delta)
     partial, offsets = PartialSums(rewards), rng.gumbel(size=rewards.size)

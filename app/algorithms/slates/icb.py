@@ -81,7 +81,7 @@ def identify(
     ``matroid``: its linear oracle. ``totals``: measures slates (m, k), each shown once -> (m,).
     ``noise_std``: sigma, the sub-Gaussian parameter of the noise of a total. ``most``: no more totals.
     Cost: O(n^3) a look, O(n log n) and a call of the oracle a total.
-    Raises: InvalidParameter (epsilon or noise_std not positive, delta not in (0, 1)).
+    Raises: InvalidParameter (epsilon or noise_std not positive, delta not in [1e-100, 1)).
     """
     checks.in_range("epsilon", epsilon, above=0.0)
     checks.delta(delta)
