@@ -90,12 +90,13 @@ class NormBlocks:
         working = scaled.astype(dtype, copy=False)
         error = error_bound(view.dim, self._largest, query_norm, dtype)
         masked = self._masked_places(view, exclude)
-        approximate = np.zeros(len(self._rows), dtype=dtype)  # BLAS may look at what is there
+        approximate = np.zeros(len(self._rows), dtype=dtype)
         kth, done = -np.inf, 0
         for start, stop, norm, block in self._blocks:
             if norm * query_norm * _ROUND_UP < kth - error:
                 break
-            np.dot(block, working, out=approximate[start:stop])
+            with np.errstate(invalid="ignore"):  # of numbers beside the rows, that BLAS may compute and drop
+                np.dot(block, working, out=approximate[start:stop])
             if len(masked):
                 hidden = masked[masked.searchsorted(start) : masked.searchsorted(stop)]
                 approximate[hidden] = -np.inf
