@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from app.errors import InvalidParameter, InvalidShape, NonFinite
 
 # Of a promise that may fail with probability delta. Its shares among billions of events are numbers still.
-LEAST_DELTA = 1e-100
+MIN_DELTA = 1e-100
 
 
 def shape(name: str, array: NDArray[np.generic], expected: Sequence[int | None]) -> None:
@@ -59,5 +59,5 @@ def in_range(
 
 
 def delta(value: float) -> None:
-    """Raise InvalidParameter unless LEAST_DELTA <= value < 1, as the probability that a promise fails."""
-    in_range("delta", value, least=LEAST_DELTA, below=1.0)
+    """Raise InvalidParameter unless MIN_DELTA <= value < 1, as the probability that a promise fails."""
+    in_range("delta", value, least=MIN_DELTA, below=1.0)

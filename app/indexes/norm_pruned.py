@@ -90,17 +90,18 @@ class NormBlocks:
         working = scaled.astype(dtype, copy=False)
         error = error_bound(view.dim, self._largest, query_norm, dtype)
         masked = self._masked_places(view, exclude)
-        approximate = np.zeros(len(self._rows), dtype=dtype)
+        approximate = np.empty(len(self._rows), dtype=dtype)
         kth, done = -np.inf, 0
-        for start, stop, norm, block in self._blocks:
-            if norm * query_norm * _ROUND_UP < kth - error:
-                break
-            with np.errstate(invalid="ignore"):  # of numbers beside the rows, that BLAS may compute and drop
+        # BLAS may compute with what memory held before, and drop it: no reason to warn.
+        with np.errstate(invalid="ignore"):
+            for start, stop, norm, block in self._blocks:
+                if norm * query_norm * _ROUND_UP < kth - error:
+                    break
                 np.dot(block, working, out=approximate[start:stop])
-            if len(masked):
-                hidden = masked[masked.searchsorted(start) : masked.searchsorted(stop)]
-                approximate[hidden] = -np.inf
-            kth, done = max(kth, kth_largest_or_less(approximate[:stop], k)), stop
+                if len(masked):
+                    hidden = masked[masked.searchsorted(start) : masked.searchsorted(stop)]
+                    approximate[hidden] = -np.inf
+                kth, done = max(kth, kth_largest_or_less(approximate[:stop], k)), stop
         places = candidates(approximate[:done], error, k)
         return ranked(self._rows[places], k, view.features, query)
 

@@ -36,7 +36,7 @@ CASES = [
 
 
 def test_routes_and_algorithms_have_the_same_least_delta() -> None:
-    assert MIN_DELTA == checks.LEAST_DELTA
+    assert MIN_DELTA == checks.MIN_DELTA
     assert {endpoint.template for endpoint in ENDPOINTS} >= set(METHODS)
 
 

@@ -82,7 +82,7 @@ def follow(steps: Sequence[Round], rewards: Rewards, k: int, guarantee: Guarante
 
 
 def check_arguments(k: int, epsilon: float, delta: float) -> None:
-    """Raise InvalidParameter unless k >= 1, epsilon > 0 and LEAST_DELTA <= delta < 1."""
+    """Raise InvalidParameter unless k >= 1, epsilon > 0 and MIN_DELTA <= delta < 1."""
     checks.in_range("k", k, least=1)
     checks.in_range("epsilon", epsilon, above=0.0)
     checks.delta(delta)

@@ -42,7 +42,7 @@ def b_normal(delta: float, share: float, *, two_sided: bool = False) -> float:
     ``share`` is pi_1; 1 or more means that everything is read by the first check, and B = 0.
     Raises: InvalidParameter (delta not in (0, 1), share <= 0).
     """
-    checks.in_range("delta", delta, above=0.0, below=1.0)  # a share of a draw's
+    checks.in_range("delta", delta, above=0.0, below=1.0)  # a share: it may be below checks.MIN_DELTA
     checks.in_range("share", share, above=0.0)
     if share >= 1.0 or crossing(0.0, share, two_sided=two_sided) <= delta:
         return 0.0
