@@ -1,7 +1,7 @@
 """The pooled prior: a new key starts from the observations of all other keys, weighed as if they were few.
 
 Notation
-    G_k, M_k, n_k   gram, moment and observations of key k
+    G_k, M_k, n_k   gram, moment and number of observations of key k; discounted, each counts by its weight
     G, M, n         the same, summed over all keys but k
     m               strength: how many observations the others count as
     a               min(1, m / n)
@@ -32,7 +32,7 @@ def with_pooled_prior(own: RidgeSums, others: RidgeSums, *, strength: float) -> 
     Cost: O(d^2). Raises: InvalidShape, InvalidParameter (strength <= 0).
     """
     checks.in_range("strength", strength, above=0.0)
-    if others.observations <= 0:
+    if min(others.observations, others.weight) <= 0:
         return own
-    prior = scaled(others, min(1.0, strength / others.observations))
+    prior = scaled(others, min(1.0, strength / others.weight))
     return replace(plus(prior, own), observations=own.observations)

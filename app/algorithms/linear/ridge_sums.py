@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -34,12 +34,14 @@ class RidgeSums:
 
     The sum is ``total - error``. ``error`` is the rounding error of the last addition, at most half a unit in
     the last place; it is part of the state, because the next addition corrects for it. ``observations``
-    counts decisions, not rewards: the rows that were ``first``. Shapes: (d (d + 3) / 2,) both.
+    counts decisions, not rewards: the rows that were ``first``. ``weight`` is the sum of their weights, which
+    is their number unless they are discounted. Shapes: (d (d + 3) / 2,) both.
     """
 
     total: Vector
     error: Vector
     observations: int
+    weight: float
 
     @property
     def dim(self) -> int:
@@ -72,7 +74,7 @@ def empty(dim: int) -> RidgeSums:
     if dim < 1:
         raise InvalidParameter("dim must be at least 1", loc=("dim",))
     size = dim * (dim + 3) // 2
-    return RidgeSums(np.zeros(size), np.zeros(size), 0)
+    return RidgeSums(np.zeros(size), np.zeros(size), 0, 0.0)
 
 
 def add(
@@ -80,7 +82,7 @@ def add(
     features: Matrix,
     values: Vector,
     first: NDArray[np.bool_],
-    factors: Vector | None = None,
+    discounts: tuple[Vector, Vector] | None = None,
 ) -> RidgeSums:
     """Return the sums after more rewards, one row after the other.
 
@@ -88,19 +90,26 @@ def add(
     moment and nothing else. Every entry is a compensated sum (Kahan) in row order, so the result is the
     same to the bit however a log is cut into batches, and its error does not grow with the number of rows.
 
-    ``factors``: the sums are multiplied by the n-th before row n is added; None: all are 1.
-    Shapes: features (n, d), values (n,), first (n,), factors (n,).
-    Cost: n d (d + 3) / 2 multiply-adds, five array operations a row, or seven with factors.
+    ``discounts``: factors and weights. The sums are multiplied by the n-th factor before row n is added, and
+    that counts by its weight. None: all are 1.
+    Shapes: features (n, d), values (n,), first (n,), factors and weights (n,).
+    Cost: n d (d + 3) / 2 multiply-adds, five array operations a row, or seven with discounts.
     Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
     """
-    if factors is None:
+    if discounts is None:
         return add_each([sums], np.zeros(len(values), dtype=np.int64), features, values, first)[0]
     count = len(features)
     checks.shape("features", features, (None, sums.dim))
     checks.shape("values", values, (count,))
     checks.shape("first", first, (count,))
+    factors, weights = discounts
     checks.shape("factors", factors, (count,))
-    return _add_by_parts(sums, features, values, first, factors)
+    checks.shape("weights", weights, (count,))
+    roots, weight = np.sqrt(weights), sums.weight
+    for factor, more in zip(factors.tolist(), (weights * first).tolist(), strict=True):
+        weight = weight * factor + more
+    added = _add_by_parts(sums, roots[:, None] * features, roots * values, first, factors)
+    return replace(added, weight=weight)
 
 
 def add_each(
@@ -148,7 +157,7 @@ def add_each(
         checks.finite("features and values", total)
     counted = np.bincount(owners, weights=first, minlength=len(sums)).astype(int).tolist()
     return [
-        RidgeSums(total[at].copy(), error[at].copy(), before.observations + more)
+        RidgeSums(total[at].copy(), error[at].copy(), before.observations + more, before.weight + more)
         for at, before, more in zip(place.tolist(), sums, counted, strict=True)
     ]
 
@@ -183,7 +192,8 @@ def _add_by_parts(
         checks.finite("features", features)
         checks.finite("values", values)
         checks.finite("features and values", total)
-    return RidgeSums(total, error, before.observations + int(np.count_nonzero(first)))
+    counted = int(np.count_nonzero(first))
+    return RidgeSums(total, error, before.observations + counted, before.weight + counted)
 
 
 def _add_rows(total: Vector, error: Vector, terms: Matrix, factors: Sequence[float]) -> None:

@@ -34,7 +34,7 @@ def weight(elapsed_ms: int, half_life_s: float) -> float:
 
 
 def scaled(sums: RidgeSums, factor: float) -> RidgeSums:
-    """Return c a for c = ``factor``; the number of observations stays.
+    """Return c a for c = ``factor``; the number of observations stays, their weight does not.
 
     The rounding of one scaling is half a unit in the last place. Cost: d (d + 3) multiplications.
     Raises: InvalidParameter (factor < 0, not finite).
@@ -42,7 +42,7 @@ def scaled(sums: RidgeSums, factor: float) -> RidgeSums:
     checks.in_range("factor", factor, least=0.0)
     if factor == 1.0:
         return sums
-    return RidgeSums(sums.total * factor, sums.error * factor, sums.observations)
+    return RidgeSums(sums.total * factor, sums.error * factor, sums.observations, sums.weight * factor)
 
 
 def plus(a: RidgeSums, b: RidgeSums) -> RidgeSums:
@@ -63,7 +63,8 @@ def _combined(a: RidgeSums, b: RidgeSums, sign: float) -> RidgeSums:
     checks.shape("sums", b.total, a.total.shape)
     high, low = _two_sum(a.total, sign * b.total)
     total, rest = _two_sum(high, low - a.error - sign * b.error)
-    return RidgeSums(total, -rest, a.observations + int(sign) * b.observations)
+    count, weight = a.observations + int(sign) * b.observations, a.weight + sign * b.weight
+    return RidgeSums(total, -rest, count, weight)
 
 
 def _two_sum(a: Vector, b: Vector) -> tuple[Vector, Vector]:

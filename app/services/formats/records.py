@@ -19,9 +19,10 @@ from app.algorithms.linear.ridge_sums import RidgeSums
 from app.algorithms.types import Vector
 
 UID_LENGTH = 16
-STATE_FORMAT, DISCOUNTED_STATE_FORMAT = 1, 2
+STATE_FORMAT, UNWEIGHED_STATE_FORMAT, DISCOUNTED_STATE_FORMAT = 1, 2, 3
 _STATE_HEADER = struct.Struct("<BxHxxxxQQ")  # format, dim, version, observations
-_DISCOUNT_HEADER = struct.Struct("<Qd")  # follows in a discounted state: time_ms, half_life_s
+_UNWEIGHED_HEADER = struct.Struct("<Qd")  # follows in a discounted state: time_ms, half_life_s
+_DISCOUNT_HEADER = struct.Struct("<Qdd")  # the same, and the weight of the observations
 _MSGPACK_MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # first bytes
 POOLED = "_pool"  # name of the learner that sums all learners of a bandit in one partition
 
@@ -307,24 +308,31 @@ def state_bytes(dim: int, *, discounted: bool) -> int:
 def state_to_bytes(state: LearnerState) -> bytes:
     """Header, then the lower triangles of gram and of its errors, the moment and its errors.
 
-    Size: 24 + 8 d (d + 3) bytes, 16 more when discounted.
+    Size: 24 + 8 d (d + 3) bytes, 24 more when discounted.
     """
     sums, dim = state.sums, state.sums.dim
     kind = DISCOUNTED_STATE_FORMAT if state.half_life_s else STATE_FORMAT
     header = _STATE_HEADER.pack(kind, dim, state.version, sums.observations)
     if state.half_life_s:
-        header += _DISCOUNT_HEADER.pack(state.time_ms, state.half_life_s)
+        header += _DISCOUNT_HEADER.pack(state.time_ms, state.half_life_s, sums.weight)
     numbers = (sums.total[:-dim], sums.error[:-dim], sums.total[-dim:], sums.error[-dim:])
     return header + b"".join(map(vector_to_bytes, numbers))
 
 
 def bytes_to_state(data: bytes) -> LearnerState:
-    """Inverse of ``state_to_bytes``, bit for bit."""
+    """Inverse of ``state_to_bytes``, bit for bit.
+
+    Until 0.1.0 a discounted state had no weight. It is taken for the number of observations, the most that it
+    can be; what is too much of it fades with the sums.
+    """
     kind, dim, version, observations = _STATE_HEADER.unpack_from(data)
-    offset, discount = _STATE_HEADER.size, (0, 0.0)
+    offset, time_ms, half_life_s, weight = _STATE_HEADER.size, 0, 0.0, float(observations)
     if kind == DISCOUNTED_STATE_FORMAT:
-        discount = _DISCOUNT_HEADER.unpack_from(data, offset)
+        time_ms, half_life_s, weight = _DISCOUNT_HEADER.unpack_from(data, offset)
         offset += _DISCOUNT_HEADER.size
+    elif kind == UNWEIGHED_STATE_FORMAT:
+        time_ms, half_life_s = _UNWEIGHED_HEADER.unpack_from(data, offset)
+        offset += _UNWEIGHED_HEADER.size
     elif kind != STATE_FORMAT:
         raise ValueError(f"learner state of unknown format {kind}")
     numbers = np.frombuffer(data, dtype="<f8", offset=offset)
@@ -333,4 +341,4 @@ def bytes_to_state(data: bytes) -> LearnerState:
     half = dim * (dim + 1) // 2
     total = np.concatenate((numbers[:half], numbers[-2 * dim : -dim]), dtype=np.float64)
     error = np.concatenate((numbers[half : 2 * half], numbers[-dim:]), dtype=np.float64)
-    return LearnerState(version, RidgeSums(total, error, observations), *discount)
+    return LearnerState(version, RidgeSums(total, error, observations, weight), time_ms, half_life_s)

@@ -7,7 +7,6 @@ start gives the stored states again.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
@@ -258,16 +257,15 @@ def _added(
 def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
     """The newest decision sets the time of the state, and what is older weighs less."""
     features, values, first, places = _rows(items)
-    factors, roots = np.ones(len(places)), np.ones(len(items))
+    factors, weights = np.ones(len(places)), np.ones(len(items))
     time_ms, half_life_s = state.time_ms, state.half_life_s
     for place, row in enumerate(np.unique(places, return_index=True)[1].tolist()):
         terms = items[place][1].terms or NO_TERMS
         before_ms, half_life_s = time_ms, terms.half_life_s
         time_ms = max(time_ms, terms.decided_ms)
         factors[row] = weight(time_ms - before_ms, half_life_s)
-        roots[place] = math.sqrt(weight(time_ms - terms.decided_ms, half_life_s))
-    root = roots[places]
-    sums = ridge_sums.add(state.sums, root[:, None] * features, root * values, first, factors)
+        weights[place] = weight(time_ms - terms.decided_ms, half_life_s)
+    sums = ridge_sums.add(state.sums, features, values, first, (factors, weights[places]))
     return LearnerState(state.version + len(items), sums, time_ms, half_life_s)
 
 

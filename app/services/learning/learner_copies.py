@@ -82,6 +82,7 @@ class LearnerCopies:
         Unavailable (not folded yet: safe to try again).
         """
         state = await asyncio.to_thread(_checked, data, bandit)
+        data = await asyncio.to_thread(state_to_bytes, state)  # as today, whichever version it was read of
         async with self._giving:
             if await self._stands(learner, data):
                 return False
@@ -142,7 +143,8 @@ def _checked(data: bytes, bandit: Bandit) -> LearnerState:
         raise Invalid("must be discounted by the half-life of the bandit", loc=where)
     numbers = np.abs(np.concatenate((state.sums.total, state.sums.error)))
     counts = (state.version, state.sums.observations, state.time_ms)
-    if not (numbers <= LARGEST_SUM).all() or state.version < 1 or max(counts) >= 2**53:
+    weighs = 0 <= state.sums.weight <= state.sums.observations
+    if not (numbers <= LARGEST_SUM).all() or not weighs or state.version < 1 or max(counts) >= 2**53:
         raise Invalid("must hold finite sums of at least one reward", loc=where)
     try:
         ridge.posterior(state.sums, ridge=SMALLEST_RIDGE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from app.services.formats.records import POOLED, UID_LENGTH, LearnerState, bytes_to_state, state_to_bytes
@@ -64,7 +64,7 @@ async def _compare(store: ReplayStore, partition: int, bandits: Mapping[str, str
         replayed.update(fold(replayed, own, lambda entry, reason: None))  # noqa: ARG005
     for learner in sorted({*stored, *(identity for identity, state in replayed.items() if state)}):
         state, data = replayed.get(learner), stored.get(learner)
-        if data == (state_to_bytes(state) if state else None):
+        if _is_equal(data, state):
             found.equal += 1
         elif (not whole or learner.name == POOLED) and _version(data) > (state.version if state else 0):
             found.older += 1
@@ -79,6 +79,17 @@ def _encoded(identity: LearnerId, stored: StoredLearner) -> bytes | None:
     except Exception:
         return b"unreadable"
     return None if state is None else state_to_bytes(state)
+
+
+def _is_equal(data: bytes | None, state: LearnerState | None) -> bool:
+    """Whether the state is stored. One that began without a weight (``bytes_to_state``) may weigh more."""
+    if data is None or state is None:
+        return data is None and state is None
+    try:
+        weight = max(state.sums.weight, bytes_to_state(data).sums.weight)
+    except (ValueError, struct.error):
+        return False
+    return data == state_to_bytes(replace(state, sums=replace(state.sums, weight=weight)))
 
 
 def _version(data: bytes | None) -> int:

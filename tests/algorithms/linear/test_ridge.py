@@ -173,7 +173,7 @@ def test_inputs_are_unchanged_and_results_are_new():
 
 
 def test_sums_that_are_no_gram_matrix_are_refused():
-    broken = ridge_sums.RidgeSums(np.array([1.0, 0.0, -9.0, 0.0, 0.0]), np.zeros(5), 1)
+    broken = ridge_sums.RidgeSums(np.array([1.0, 0.0, -9.0, 0.0, 0.0]), np.zeros(5), 1, 1.0)
     assert broken.gram.tolist() == [[1.0, 0.0], [0.0, -9.0]]
     with pytest.raises(InvalidParameter, match="positive definite"):
         ridge.posterior(broken, ridge=1.0)

@@ -24,7 +24,7 @@ def test_the_sums_are_the_same_to_the_bit_however_the_log_is_cut(data, dim, rows
     whole, cut = fold(features, values, first), fold(features, values, first, cuts)
     for name in ("total", "error"):
         assert getattr(whole, name).tobytes() == getattr(cut, name).tobytes(), name
-    assert whole.observations == cut.observations == np.count_nonzero(first)
+    assert whole.observations == cut.observations == whole.weight == cut.weight == np.count_nonzero(first)
 
 
 @settings(max_examples=60)
@@ -51,7 +51,7 @@ def test_learners_that_are_added_to_together_are_as_those_added_to_alone(*, seed
         alone = ridge_sums.add(sums, features[mine], values[mine], first[mine])
         assert together.total.tobytes() == alone.total.tobytes()
         assert together.error.tobytes() == alone.error.tobytes()
-        assert together.observations == alone.observations
+        assert (together.observations, together.weight) == (alone.observations, alone.weight)
 
 
 def test_sums_are_compensated_by_the_rule_of_kahan():
@@ -81,7 +81,7 @@ def test_a_further_reward_moves_only_the_moment():
     sums = fold(features, np.array([1.0, 5.0]), np.array([True, False]))
     assert sums.gram.tolist() == [[1.0, 2.0], [2.0, 4.0]]
     assert sums.moment.tolist() == [6.0, 12.0]
-    assert sums.observations == 1
+    assert sums.observations == sums.weight == 1
 
 
 @pytest.mark.parametrize("dim", [1, 5, 40, 200])
@@ -96,31 +96,37 @@ def test_large_and_small_learners_are_added_to_alike_to_the_bit(monkeypatch, dim
         monkeypatch.setattr(ridge_sums, "_PART_TERMS", terms)
         once = ridge_sums.add_each([ridge_sums.empty(dim)] * 4, *words)
         twice = ridge_sums.add_each(once, *words)
-        found.append([(s.total.tobytes(), s.error.tobytes(), s.observations) for s in twice])
+        found.append([(s.total.tobytes(), s.error.tobytes(), s.observations, s.weight) for s in twice])
     assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("dim", [1, 5, 40, 200])
-def test_factors_are_those_of_scaled_sums_to_the_bit(dim):
-    """However many rows are added at once; a factor of 1 changes nothing."""
+def test_discounts_are_those_of_scaled_sums_to_the_bit(dim):
+    """However many rows are added at once; a factor of 1 changes nothing. Rows count by their weights."""
     rng = np.random.default_rng(8)
     rows = 30
     features, values = rng.normal(size=(rows, dim)), rng.normal(size=rows)
     first, factors = rng.random(rows) < 0.7, np.where(rng.random(rows) < 0.4, 1.0, rng.random(rows))
-    at_once = ridge_sums.add(ridge_sums.empty(dim), features, values, first, factors)
-    one_by_one = ridge_sums.empty(dim)
+    weights = np.where(rng.random(rows) < 0.4, 1.0, rng.random(rows))
+    at_once = ridge_sums.add(ridge_sums.empty(dim), features, values, first, (factors, weights))
+    one_by_one, counted = ridge_sums.empty(dim), 0.0
+    roots = np.sqrt(weights)
+    features, values = roots[:, None] * features, roots * values
     for n in range(rows):
         row = slice(n, n + 1)
         one_by_one = ridge_sums.add(scaled(one_by_one, factors[n]), features[row], values[row], first[row])
+        counted = counted * factors[n] + weights[n] * first[n]
     assert at_once.total.tobytes() == one_by_one.total.tobytes()
     assert at_once.error.tobytes() == one_by_one.error.tobytes()
-    assert at_once.observations == one_by_one.observations
+    assert at_once.observations == one_by_one.observations == np.count_nonzero(first)
+    assert at_once.weight == counted
 
 
-def test_factors_must_be_as_many_as_the_rows():
+@pytest.mark.parametrize(("factors", "weights"), [(2, 3), (3, 2), (3, 4)])
+def test_discounts_must_be_as_many_as_the_rows(factors, weights):
     words = np.ones((3, 2)), np.ones(3), np.ones(3, dtype=bool)
     with pytest.raises(InvalidShape):
-        ridge_sums.add(ridge_sums.empty(2), *words, np.ones(2))
+        ridge_sums.add(ridge_sums.empty(2), *words, (np.ones(factors), np.ones(weights)))
 
 
 def test_the_dimension_is_read_off_the_length():
@@ -143,4 +149,4 @@ def test_sums_are_those_of_matrix_products(monkeypatch, dim, wide, terms, rows):
     assert found.lower_gram().tolist() == np.tril(counted.T @ counted).tolist()
     assert found.moment.tolist() == (features.T @ values).tolist()
     assert not found.error.any()
-    assert found.observations == len(counted)
+    assert found.observations == found.weight == len(counted)

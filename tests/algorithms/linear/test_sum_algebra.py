@@ -29,7 +29,7 @@ def value(sums):
 
 def assert_close(found, expected):
     np.testing.assert_allclose(value(found), value(expected), rtol=1e-13, atol=1e-13)
-    assert found.observations == expected.observations
+    assert (found.observations, found.weight) == (expected.observations, expected.weight)
 
 
 @settings(max_examples=30)
@@ -53,7 +53,9 @@ def test_what_is_left_of_a_large_learner_is_exact():
 def test_scaling_is_that_of_the_weighted_sums():
     X, r = some(3, 20)
     half = scaled(sums_of(X, r), 0.5)
-    assert_close(half, sums_of(np.sqrt(0.5) * X, np.sqrt(0.5) * r))
+    first, halves = np.ones(20, dtype=bool), np.full(20, 0.5)
+    assert_close(half, ridge_sums.add(ridge_sums.empty(DIM), X, r, first, (np.ones(20), halves)))
+    assert half.weight == 10.0
     assert scaled(half, 1.0) is half
     assert not scaled(half, 0.0).gram.any()
 
@@ -73,6 +75,23 @@ def test_a_pooled_prior_counts_as_few_observations_of_the_others():
     assert with_pooled_prior(own, ridge_sums.empty(DIM), strength=10.0) is own
     few = with_pooled_prior(own, own, strength=10.0)  # fewer than it may count as: as they are
     np.testing.assert_allclose(few.gram, 2 * own.gram, rtol=1e-13)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5, 2**-4.6, 2.0**-5])
+def test_others_that_were_discounted_count_by_their_weight(factor):
+    """As few observations as ever while they weigh more than that, and as what they weigh afterwards."""
+    own, others = ridge_sums.empty(DIM), scaled(sums_of(*some(5, 200)), factor)
+    found = with_pooled_prior(own, others, strength=10.0)
+    expected = sums_of(*some(5, 200)).gram * min(10.0 / 200, factor)
+    np.testing.assert_allclose(found.gram, expected, rtol=1e-12)
+
+
+def test_others_who_weigh_less_than_what_the_pool_lacks_are_no_prior():
+    """They are more, but older: the newest rewards of the key, not yet in the pool, outweigh them."""
+    own, older = sums_of(*some(8, 2)), scaled(sums_of(*some(9, 5)), 1e-3)
+    others = minus(older, own)
+    assert others.observations > 0 > others.weight
+    assert with_pooled_prior(own, others, strength=5.0) is own
 
 
 @pytest.mark.parametrize("strength", [1e-3, 1.0, 1e6])

@@ -71,6 +71,9 @@ class Told:
         self.observations += first
         self.version += 1
 
+    def weight(self):
+        return math.fsum(w for w, _, _, first in self.rows if first)
+
     def sums(self):
         dim = len(self.rows[0][1])
         gram = [
@@ -171,7 +174,7 @@ def stated(told: Told) -> LearnerState:
     """The state of what was told, with sums made from numpy's."""
     gram, moment = told.sums()
     numbers = np.array([*[gram[i][j] for i in range(len(gram)) for j in range(i + 1)], *moment])
-    sums = ridge_sums.RidgeSums(numbers, np.zeros(len(numbers)), told.observations)
+    sums = ridge_sums.RidgeSums(numbers, np.zeros(len(numbers)), told.observations, told.weight())
     return LearnerState(told.version, sums, told.time_ms, told.half_life_s)
 
 
@@ -190,6 +193,7 @@ def test_the_states_are_what_the_rules_say(seed):
             continue
         assert (state.version, state.sums.observations) == (told.version, told.observations)
         assert (state.time_ms, state.half_life_s) == (told.time_ms, told.half_life_s)
+        assert state.sums.weight == pytest.approx(told.weight(), rel=1e-9, abs=1e-9)
         gram, moment = told.sums()
         np.testing.assert_allclose(state.sums.gram, gram, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(state.sums.moment, moment, rtol=1e-9, atol=1e-9)

@@ -1,6 +1,7 @@
 """Learners read out whole, and given to others: bit for bit, once, and found again by a replay."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,6 +91,24 @@ async def test_learners_are_given_bit_for_bit(world: World, settings: dict[str, 
     assert found.different == []
 
 
+async def test_a_discounted_state_of_the_first_version_is_given_once_and_replayed(world: World):
+    """It has no weight: 16 bytes of its own header, not 24."""
+    settings: dict[str, object] = {"half_life_s": 60.0, "prior": "pooled"}
+    bandit = await taught(world, **settings)
+    states = await copied(world, bandit)
+    other = await world.bandit("other", "w", **settings)
+    for key, state in states.items():
+        older = b"\x02" + state[1:40] + state[48:]
+        learner = LearnerId(other.uid, key)
+        assert await world.service.learner_copies.give(other, learner, older) is True
+        assert await world.service.learner_copies.give(other, learner, older) is False
+        await world.observe(other, "later", key=key)
+    for key, state in (await copied(world, other)).items():
+        sums = bytes_to_state(state).sums
+        assert sums.weight == pytest.approx(sums.observations, rel=1e-2), key
+    assert (await compare(world.store)).different == []
+
+
 async def test_what_comes_after_is_learned_and_replayed(world: World):
     bandit = await taught(world, prior="pooled")
     states = await copied(world, bandit)
@@ -173,6 +192,23 @@ BAD = {
     "without a reward": state(version=0),
     "no sum of squares": state(number=-5.0),
 }
+
+
+@pytest.mark.parametrize("weight", [-0.5, 2.5, float("nan"), float("inf")])
+async def test_observations_weigh_at_most_as_many_as_they_are(world: World, weight: float):
+    bandit = await world.bandit(half_life_s=60.0)
+    learner = LearnerId(bandit.uid, "ann")
+    for of_two, accepted in ((weight, False), (0.0, True)):
+        sums = replace(ridge.empty(2), observations=2, weight=of_two)
+        giving = world.service.learner_copies.give(
+            bandit, learner, state_to_bytes(LearnerState(2, sums, 0, 60.0))
+        )
+        if accepted:
+            assert await giving is True
+            continue
+        with pytest.raises(Invalid) as refused:
+            await giving
+        assert refused.value.errors[0][0] == ("body", "state")
 
 
 @pytest.mark.parametrize("name", BAD)

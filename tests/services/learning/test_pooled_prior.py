@@ -9,13 +9,23 @@ import pytest
 from waiting import until
 from world import World
 
-from app.algorithms.linear import ridge_sums
+from app.algorithms.linear import ridge, ridge_sums
+from app.algorithms.linear.pooled_prior import with_pooled_prior
 from app.services.bandits.bandits import Bandit
-from app.services.formats.records import POOLED, LearnerState, state_to_bytes
+from app.services.formats.records import (
+    POOLED,
+    LearnerState,
+    RewardPayload,
+    RewardTerms,
+    pack,
+    state_to_bytes,
+    vector_to_bytes,
+)
 from app.services.learning import pooled_prior as module
 from app.services.learning.checkpoints import LearnerReader
+from app.services.learning.fold import fold
 from app.services.learning.pooled_prior import Pooled, PooledPriors
-from app.storage.protocol import LearnerId, StoredLearner
+from app.storage.protocol import LearnerId, LogEntry, StoredLearner
 
 pytestmark = pytest.mark.anyio
 
@@ -95,6 +105,22 @@ async def test_one_that_nobody_asked_for_a_while_is_read_before_it_serves(world:
     await world.service.forgetting.forget(bandit.learner_for("bob"))
     held.read_at -= module.MAX_AGE_S
     assert (await world.choose(bandit, "cid")).arms[0].score == 0
+
+
+@pytest.mark.parametrize("half_lives", [0.0, 4.6, 40.0])
+def test_the_pull_of_others_is_the_same_however_long_they_go_on(half_lives: float):
+    """Ten decisions in each half-life: a new key starts as after five rewards of 1, at once and later."""
+    name, times = LearnerId("uid", "bob"), [0] * 100
+    times += [100 * step for step in range(1, round(10 * half_lives) + 1)]
+    terms = [RewardTerms(0.0, at, 1.0, pooled=True) for at in times]
+    entries = [
+        LogEntry(f"1-{n}", name, True, pack(RewardPayload(vector_to_bytes(np.ones(1)), 1.0, one)))
+        for n, one in enumerate(terms, start=1)
+    ]
+    pool = fold({}, entries)[LearnerId("uid", POOLED)]
+    assert pool is not None
+    found = with_pooled_prior(ridge_sums.empty(1), pool.sums, strength=5.0)
+    assert ridge.posterior(found, ridge=1.0).theta == pytest.approx(5 / 6)
 
 
 async def test_a_report_has_the_pooled_prior_as_it_is(world: World):
