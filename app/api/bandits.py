@@ -138,7 +138,9 @@ class LogBody(StrictModel):
 
 
 class BanditBody(StrictModel):
-    """``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
+    """``exploration``: ``theory`` is the paper's radius. It is proved for features of norm at most 1 (with a
+    context those of arm and context together), for the plain prior and without a half-life.
+    ``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
     sub_ts searches; ``adaptive`` is the paper's ladder, its ratio ``eta`` (horizon^-1/2 if absent).
     ``context``: what every choice is told besides. ``interactions``: how many directions of the arms it acts
     on, all if absent.
