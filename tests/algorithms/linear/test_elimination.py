@@ -203,6 +203,30 @@ def test_without_readmission_only_arms_that_the_old_threshold_eliminated_are_mis
         assert bound < old_threshold
 
 
+def test_a_threshold_outlives_the_arm_that_set_it_only_until_that_is_deleted():
+    """An arm set r and was eliminated by its own next place: once deleted, it takes r with it."""
+
+    def posterior(of_first, of_second):
+        sums = ridge_sums.add(
+            ridge_sums.empty(2),
+            np.repeat(np.eye(2), 100, axis=0),
+            np.repeat([of_first, of_second], 100),
+            np.ones(200, dtype=bool),
+        )
+        return ridge.posterior(sums, ridge=1.0)
+
+    features = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.5]])
+    limits = rules(radius=0.5, eta=1e-6, few=8)
+    state = start(posterior(1.0, 1.5), np.array([0, 2]), lambda rows: features[rows], limits)
+    assert (state.setter, set(state.living.rows().tolist())) == (0, {0})
+    state = add(state, posterior(1.0, 0.93), np.array([1]), lambda rows: features[rows])
+    assert (state.setter, set(state.living.rows().tolist())) == (0, {0, 1})
+    state = advance(state, posterior(0.2, 0.93), lambda rows: features[rows])
+    assert (state.setter, state.stale, set(state.living.rows().tolist())) == (0, False, {1})
+    assert not delete(state, np.array([2])).stale, "an eliminated arm that did not set r"
+    assert delete(state, np.array([0])).stale
+
+
 def test_the_stage_as_printed_breaks_the_invariant():
     """ceil(-log2 w) puts 2^-s below the width, for every width that is not a power of two."""
     spans = np.random.default_rng(0).lognormal(0, 3, 1000)

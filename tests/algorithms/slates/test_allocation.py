@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from app.algorithms.slates import allocation, exhaustive
 from app.algorithms.slates.allocation import UNIFORM, basis, design_of, g_optimal, rounded, slates
-from app.algorithms.slates.matroids import UniformMatroid
+from app.algorithms.slates.certified_bounds import upper_bound
+from app.algorithms.slates.matroids import PartitionMatroid, UniformMatroid, unseen
 from app.errors import InvalidParameter
+from tests.algorithms.slates.matroid_instances import MATROIDS, bases
 
 
 def vectors(rows, n):
@@ -141,6 +143,37 @@ def test_the_criterion_of_g_bounds_every_slate_and_a_small_support_shows(monkeyp
         assert n - 1e-9 <= most <= design.criterion <= 1.3 * most
         assert (design.criterion > 2 * n) == (support == 2)
     design_of.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limits"), [((2, 8), (2, 3)), ((1, 8, 1), (1, 3, 1)), ((6, 2, 1), (2, 1, 1))]
+)
+def test_the_criterion_of_g_leaves_out_what_no_slate_sees(sizes, limits):
+    """Full groups are components. Between them A has no inverse: its pseudo-inverse is 0 there.
+
+    With 1 in place of 0 the bound is a seventh larger.
+    """
+    matroid = PartitionMatroid(tuple(np.repeat(np.arange(len(sizes)), sizes).tolist()), limits, sum(limits))
+    hidden = unseen(matroid)
+    assert hidden.shape[1] >= len(sizes) - 1
+    design = design_of("g", matroid, 4)
+    x = vectors(design.support, matroid.n)
+    shares = design.counts / design.counts.sum()
+    W = np.linalg.pinv((x * shares[:, None]).T @ x, hermitian=True, rcond=1e-9)
+    assert design.criterion == pytest.approx(upper_bound(W, matroid.k), rel=0.01)
+    assert upper_bound(W + hidden @ hidden.T, matroid.k) > 1.1 * design.criterion
+
+
+@pytest.mark.parametrize("name", MATROIDS)
+def test_the_criterion_of_g_bounds_every_slate_of_a_matroid(name):
+    matroid = MATROIDS[name]
+    design = design_of("g", matroid, 4)
+    x = vectors(design.support, matroid.n)
+    shares = design.counts / design.counts.sum()
+    W = np.linalg.pinv((x * shares[:, None]).T @ x, hermitian=True, rcond=1e-9)
+    every = bases(matroid)
+    most = ((every @ W) * every).sum(axis=1).max()
+    assert matroid.n - unseen(matroid).shape[1] - 1e-9 <= most <= design.criterion * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", ["g", "xy"])

@@ -5,9 +5,13 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from world import World, bandit_record
 
+from app.algorithms.linear import bilinear
 from app.errors import Invalid
+from app.indexes.snapshot import Snapshot
+from app.services.bandits import context as module
 from app.services.bandits.context import directions_of
 from app.services.catalogues.catalogues import Arm
 from app.services.formats.records import (
@@ -106,6 +110,44 @@ async def test_directions_are_those_of_all_arms_and_stay(world: World):
     assert same.context is not None
     assert same.context.directions is found
     assert directions_of(catalogue.index.snapshot(), 2).tobytes() != found.tobytes()
+
+
+async def snapshot_of(world: World, rows: NDArray[np.float64]) -> Snapshot:
+    await world.catalogue("d", dim=rows.shape[1], arms=0)
+    catalogue = await world.service.catalogues.get("d")
+    await world.service.catalogues.upsert(
+        catalogue, [Arm(f"r{n}", row) for n, row in enumerate(rows.tolist())]
+    )
+    return catalogue.index.snapshot()
+
+
+@pytest.mark.parametrize("numbers", [1, 40, 1 << 18])
+async def test_what_all_arms_have_in_common_is_their_first_direction(
+    world: World, monkeypatch: pytest.MonkeyPatch, numbers: int
+):
+    """Directions are about zero, however many arms are read at a time. About the mean it would be lost."""
+    monkeypatch.setattr(module, "BLOCK_NUMBERS", numbers)
+    offset = np.array([3.0, -4.0, 12.0, 0.0])
+    rows = offset + np.random.default_rng(5).normal(size=(60, 4)) * [0.1, 0.2, 0.1, 1.0]
+    found = directions_of(await snapshot_of(world, rows), 2)
+    right = np.linalg.svd(rows.astype(np.float32).astype(np.float64))[2][:2]
+    np.testing.assert_allclose(np.abs(np.sum(found * right, axis=1)), 1.0, atol=1e-9)
+    assert found[0] @ offset > 0.999 * np.linalg.norm(offset)
+
+
+async def test_directions_of_very_many_arms_are_those_of_an_even_sample(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """Of as many as cost no more than ``MOST_PRODUCTS``."""
+    rows = np.random.default_rng(6).normal(size=(50, 3))
+    arms = await snapshot_of(world, rows)
+    kept = arms.features_of(arms.eligible()).astype(np.float64)
+    for most, step in ((50 * 9, 1), (50 * 9 - 1, 2), (9 * 17, 3)):
+        monkeypatch.setattr(module, "MOST_PRODUCTS", most)
+        some = kept[::step]
+        assert some.size * 3 <= most
+        expected = bilinear.directions(some.T @ some, 3)
+        np.testing.assert_allclose(directions_of(arms, 3), expected, atol=1e-9)
 
 
 async def test_a_bandit_is_found_again_also_when_its_catalogue_is_empty_now(world: World):
