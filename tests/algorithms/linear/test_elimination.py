@@ -104,7 +104,11 @@ class World:
         assert state.present == len(self.present)
         assert state.living.count == len(entries) == sum(size for _, size in state.sizes())
         held = sum(len(run.rows) for heap in state.stages for run in (heap.settled, heap.pushed))
-        assert 0 <= held - len(entries) <= state.buried  # entries of deleted arms
+        buried = held - len(entries)  # entries of deleted arms
+        assert 0 <= buried <= state.buried
+        assert buried**2 <= len(entries)
+        assert not entries or self.living() & set(state.stages[0].rows.tolist())
+        assert len(set(state.watched.tolist())) == len(state.watched)
         for row, entry in entries.items():
             stage, bound = entry
             if self.placed.get(row) != entry:  # placed in this very step
@@ -392,6 +396,30 @@ def test_arms_that_come_when_r_cannot_be_trusted_all_live():
     assert stale.stale
     after = add(stale, posterior, np.array([20]), lambda rows: np.array([[0.1, 4.0]]))
     assert 20 in after.watched
+    assert after.stale
+
+
+def test_what_is_deleted_of_a_state_that_cannot_be_trusted_makes_it_no_better():
+    _, state = known_well()
+    stale = delete(state, np.array([state.setter]))
+    assert delete(stale, np.setdiff1d(stale.living.rows(), [state.setter])[:1]).stale
+
+
+def test_a_pass_does_not_place_what_was_deleted():
+    """The best arm is deleted before it sets r: the next pass over its stage must not let it do so."""
+    features = np.vstack((np.full(20, 0.6), np.linspace(0.7, 0.5, 20))).T
+    prior = ridge.prior(2, ridge=1.0)
+    limits = rules(radius=1.0, eta=1e-6, few=0)
+    state = start(prior, np.arange(20), lambda rows: features[rows], limits)
+    best = 0 if state.setter != 0 else 1
+    state = delete(state, np.array([best]))
+    assert not state.stale
+    assert best in state.stages[0].rows, "its entry is still there"
+    everything = np.repeat(np.eye(2), 400, axis=0)
+    sums = ridge_sums.add(ridge_sums.empty(2), everything, everything @ [0.0, 1.0], np.ones(800, dtype=bool))
+    after = advance(state, ridge.posterior(sums, ridge=1.0), lambda rows: features[rows])
+    assert after.setter == 1 - best
+    assert best not in np.concatenate([heap.rows for heap in after.stages])
 
 
 def test_what_a_pass_reads():

@@ -584,6 +584,49 @@ def test_an_alternating_search_asks_for_both_signs_until_nothing_is_wider():
     assert rows.tolist() == [0], "the lowest stage"
 
 
+class Recorded:
+    """A solver that keeps what it is asked."""
+
+    def __init__(self, features):
+        self.scan, self.queries = Scan(features), []
+
+    def search(self, query, k):
+        self.queries.append(np.array(query))
+        return self.scan.search(query, k)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_alternating_search_climbs_from_the_widest_living_arm_to_its_direction(seed):
+    """From V^-2 g on it asks u and -u, and then u = V^-1 x of the widest living arm x that was found."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((200, DIM)) * [1.0, 2.0, 0.5, 1.0]
+    posterior = posterior_of(features[:30], 3 * features[:30, 0])
+    state = start(posterior, np.arange(200), lambda rows: features[rows], rules(radius=9.0, eta=1e-3, few=0))
+    gone = {*range(0, 200, 2), *ridge.widths(posterior, features).argsort()[-30:].tolist()}
+    state = delete(state, np.array(sorted(gone)))
+    living = set(state.living.rows().tolist())
+    solver = Recorded(features)
+    found = AlternatingSearch(solver, lambda rows: features[rows], rounds=3, shortlist=20)(
+        posterior, state, np.random.default_rng(seed)
+    )
+    inverse = posterior.root @ posterior.root.T
+    u, widest, expected, proposed = np.linalg.matrix_power(inverse, 2), -1.0, [], []
+    u = u @ np.random.default_rng(seed).standard_normal(DIM)
+    for _ in range(3):
+        u = u / np.linalg.norm(u)
+        expected += [u, -u]
+        hits = [row for query in (u, -u) for row in (-features @ query).argsort()[:20].tolist()]
+        some = [row for row in hits if row in living]
+        proposed += some
+        span, row = max((features[row] @ inverse @ features[row], row) for row in some)
+        if span <= widest:
+            break
+        widest, u = span, inverse @ features[row]
+    np.testing.assert_allclose(solver.queries, expected, rtol=1e-6, atol=1e-9)
+    assert len(expected) > 2, "it climbs at least once"
+    assert sorted(found.tolist()) == sorted(proposed)
+
+
 def test_the_k_largest_of_some_rows_come_in_order():
     """Of any number of rows: fewer than half of them are wanted, more, and more than there are."""
     values = np.arange(23) * 7 % 11 / 2.0

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from waiting import until
 from world import World
 
@@ -105,6 +106,58 @@ async def test_one_that_nobody_asked_for_a_while_is_read_before_it_serves(world:
     await world.service.forgetting.forget(bandit.learner_for("bob"))
     held.read_at -= module.MAX_AGE_S
     assert (await world.choose(bandit, "cid")).arms[0].score == 0
+
+
+class Parts:
+    """A store with a partition for each key, whose part of the pooled prior is what the key has taught."""
+
+    def __init__(self, parts: list[LearnerState]) -> None:
+        self._parts = parts
+        self.partitions = len(parts)
+
+    async def stored(self, partition: int, learners: list[LearnerId], known: object) -> list[StoredLearner]:
+        return [StoredLearner(state_to_bytes(self._parts[partition]))]
+
+
+def taught(rows: NDArray[np.float64], values: NDArray[np.float64], times: list[int]) -> LearnerState:
+    """A learner of a half-life of 3 s, whose arms were chosen at these milliseconds."""
+    entries = [
+        LogEntry(
+            f"1-{n}", LearnerId("uid", "x"), True, pack(RewardPayload(vector_to_bytes(row), value, terms))
+        )
+        for n, (row, value, terms) in enumerate(
+            zip(rows, values.tolist(), [RewardTerms(0.0, at, 3.0) for at in times], strict=True)
+        )
+    ]
+    state = fold({}, entries)[LearnerId("uid", "x")]
+    assert state is not None
+    return state
+
+
+@pytest.mark.parametrize("mine", range(3))
+async def test_others_count_as_they_do_when_the_newest_of_all_was_decided(world: World, mine: int):
+    """Keys in different partitions, whose newest decisions are of different times, summed by hand."""
+    rng = np.random.default_rng(mine)
+    times = [[0, 1_000, 2_000], [500, 10_000], [4_000, 5_000, 3_000, 4_500]]
+    rows = [rng.standard_normal((len(own), 2)) for own in times]
+    values = [rng.standard_normal(len(own)) for own in times]
+    states = [taught(*one) for one in zip(rows, values, times, strict=True)]
+    bandit = await world.bandit(prior="pooled", prior_strength=0.4, half_life_s=3.0)
+    store: Any = Parts(states)
+    priors = PooledPriors(LearnerReader(store, capacity_bytes=10**6), len(times), capacity_bytes=10**6)
+    found = await priors.with_prior(bandit, states[mine])
+
+    def summed(key: int, newest: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        weights = 0.5 ** ((newest - np.array(times[key])) / 3_000)
+        x = rows[key]
+        return (x.T * weights) @ x, (x.T * weights) @ values[key], float(weights.sum())
+
+    others = [summed(key, 10_000) for key in range(3) if key != mine]
+    share = min(1.0, 0.4 / sum(weight for *_, weight in others))
+    gram, moment, _ = summed(mine, max(times[mine]))
+    np.testing.assert_allclose(found.gram, gram + share * sum(one for one, _, _ in others), rtol=1e-12)
+    np.testing.assert_allclose(found.moment, moment + share * sum(one for _, one, _ in others), rtol=1e-12)
+    assert found.observations == len(times[mine])
 
 
 @pytest.mark.parametrize("half_lives", [0.0, 4.6, 40.0])
