@@ -101,11 +101,15 @@ def test_what_is_missing_or_unknown_is_zeros(context: dict[str, object]):
 
 def test_words_count_whatever_their_case_order_and_white_space():
     texts = ["red shoes", "Shoes  RED", "\tshoes\nred ", "red\u0020shoes"]
+    texts += [f"red{space}shoes" for space in "\t\n\v\f\r "]
     found = {NAMED.encode({"query": text}).tobytes() for text in texts}
     assert len(found) == 1
     # Only A to Z have a case, and other characters are parts of words: no table of Unicode is asked.
     assert NAMED.encode({"query": "ÄPFEL"}).tobytes() != NAMED.encode({"query": "äpfel"}).tobytes()
+    assert NAMED.encode({"query": "red\u00a0shoes"}).tobytes() not in found
     many = Encoding(ContextRule(fields=[ContextField("q", "hash", size=512)]))
+    halves = {many.encode({"q": half}).tobytes() for half in ("\ud800", "\udfff", "?", "\ufffd")}
+    assert len(halves) == 4, "half of a pair, as JSON may hold it, is a character too"
     one, both = many.encode({"q": "red"}), many.encode({"q": "red shoes"})
     assert np.abs(one).sum() == 1.0
     assert float(one @ both) == pytest.approx(math.sqrt(0.5))
@@ -155,11 +159,13 @@ def test_a_vector_takes_numbers_within_bounds(bad: object):
 def test_a_number_too_far_from_its_mean_is_refused():
     near = Encoding(ContextRule(fields=[ContextField("n", "number", mean=0.0, scale=1e-3)]))
     assert near.encode({"n": 999.0})[0] == pytest.approx(999e3)
-    assert set(errors_of(near, {"n": 1001.0})) == {("body", "context", "n")}
+    for far in (1001.0, -1001.0):
+        assert set(errors_of(near, {"n": far})) == {("body", "context", "n")}
 
 
 def test_a_text_is_not_longer_than_its_bound():
-    NAMED.encode({"query": "a" * 1_024})
+    for letter in ("a", "ä", "\N{GRINNING FACE}"):  # characters, not bytes
+        NAMED.encode({"query": letter * 1_024})
     assert set(errors_of(NAMED, {"query": "a" * 1_025})) == {("body", "context", "query")}
 
 
@@ -209,6 +215,13 @@ def test_a_rule_is_a_dim_or_fields_with_names_of_their_own():
     with pytest.raises(Invalid) as raised:
         completed(ContextRule(fields=twice))
     assert [loc for loc, _ in raised.value.errors] == [("body", "context", "fields", 2, "name")]
+
+
+def test_errors_are_few_however_many_fields_of_a_rule_are_wrong():
+    for count in (20, 21, 60):
+        with pytest.raises(Invalid) as raised:
+            completed(ContextRule(fields=[ContextField(f"f{n}", "hash") for n in range(count)]))
+        assert len(raised.value.errors) == 20
 
 
 def test_defaults_are_those_of_the_table():
