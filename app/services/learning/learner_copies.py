@@ -143,9 +143,10 @@ def _checked(data: bytes, bandit: Bandit) -> LearnerState:
         raise Invalid("must be discounted by the half-life of the bandit", loc=where)
     numbers = np.abs(np.concatenate((state.sums.total, state.sums.error)))
     counts = (state.version, state.sums.observations, state.time_ms)
-    weighs = 0 <= state.sums.weight <= state.sums.observations
-    if not (numbers <= LARGEST_SUM).all() or not weighs or state.version < 1 or max(counts) >= 2**53:
+    if not (numbers <= LARGEST_SUM).all() or state.version < 1 or max(counts) >= 2**53:
         raise Invalid("must hold finite sums of at least one reward", loc=where)
+    if not 0 <= state.sums.weight <= state.sums.observations:
+        raise Invalid("must hold observations that weigh at most 1 each", loc=where)
     try:
         ridge.posterior(state.sums, ridge=SMALLEST_RIDGE)
     except ShortlistError:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.algorithms.slates import allocation, exhaustive
-from app.algorithms.slates.allocation import UNIFORM, basis, design_of, g_optimal, rounded, slates
+from app.algorithms.slates.allocation import UNIFORM, basis, design_of, g_optimal, rounded, slates, xy_optimal
 from app.algorithms.slates.certified_bounds import upper_bound
 from app.algorithms.slates.matroids import PartitionMatroid, UniformMatroid, unseen
 from app.errors import InvalidParameter
@@ -120,6 +120,15 @@ def test_the_orders_of_a_seed_stay_what_they_were():
     assert allocation.shuffles(7, np.array([0, 1]), 6).tolist() == [[1, 3, 5, 0, 2, 4], [4, 0, 1, 2, 5, 3]]
     wide = allocation.shuffles(2**70 + 12_345, np.array([0, 1, 2, 1_000]), 6)
     assert wide.tolist() == [[0, 5, 1, 4, 3, 2], [3, 2, 1, 0, 5, 4], [1, 0, 3, 4, 2, 5], [2, 4, 3, 5, 0, 1]]
+
+
+def test_the_design_of_xy_stays_what_it_was():
+    """A stored campaign makes its design anew: the steps must end where those of this version do."""
+    matroid = UniformMatroid(9, 4)
+    support = np.unique(slates(UNIFORM, matroid, 1, np.arange(12 * 9)), axis=0)
+    weights, value = xy_optimal(support, 9, np.zeros((9, 0)))
+    assert value == pytest.approx(28.886570417, rel=1e-9)
+    assert weights[:3].tolist() == pytest.approx([0.00678215956, 0.00237939144, 0.0101039907], rel=1e-7)
 
 
 def test_shuffles_are_uniform():

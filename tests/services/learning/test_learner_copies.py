@@ -208,7 +208,9 @@ async def test_observations_weigh_at_most_as_many_as_they_are(world: World, weig
             continue
         with pytest.raises(Invalid) as refused:
             await giving
-        assert refused.value.errors[0][0] == ("body", "state")
+        assert refused.value.errors == [
+            (("body", "state"), "must hold observations that weigh at most 1 each")
+        ]
 
 
 @pytest.mark.parametrize("name", BAD)
