@@ -82,11 +82,14 @@ def test_g_is_invertible_in_every_period():
     design = design_of("g", UniformMatroid(n, k), 2)
     period = int(design.counts.sum())
     assert design.counts.min() >= 1
+    orders = set()
     for first in (0, period, 7 * period):
         shown = slates(design, UniformMatroid(n, k), 2, np.arange(first, first + period))
+        orders.add(shown.tobytes())
         found, counts = np.unique(shown, axis=0, return_counts=True)
         assert (found == design.support).all()
         assert (counts == design.counts).all()
+    assert len(orders) == 3, "each period has an order of its own"
     assert np.linalg.matrix_rank(vectors(design.support, n)) == n
 
 
