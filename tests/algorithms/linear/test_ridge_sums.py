@@ -108,8 +108,9 @@ def test_discounts_are_those_of_scaled_sums_to_the_bit(dim):
     features, values = rng.normal(size=(rows, dim)), rng.normal(size=rows)
     first, factors = rng.random(rows) < 0.7, np.where(rng.random(rows) < 0.4, 1.0, rng.random(rows))
     weights = np.where(rng.random(rows) < 0.4, 1.0, rng.random(rows))
-    at_once = ridge_sums.add(ridge_sums.empty(dim), features, values, first, (factors, weights))
-    one_by_one, counted = ridge_sums.empty(dim), 0.0
+    before = fold(features[:5], values[:5])
+    at_once = ridge_sums.add(before, features, values, first, (factors, weights))
+    one_by_one, counted = before, 5.0
     roots = np.sqrt(weights)
     features, values = roots[:, None] * features, roots * values
     for n in range(rows):
@@ -118,7 +119,7 @@ def test_discounts_are_those_of_scaled_sums_to_the_bit(dim):
         counted = counted * factors[n] + weights[n] * first[n]
     assert at_once.total.tobytes() == one_by_one.total.tobytes()
     assert at_once.error.tobytes() == one_by_one.error.tobytes()
-    assert at_once.observations == one_by_one.observations == np.count_nonzero(first)
+    assert at_once.observations == one_by_one.observations == 5 + np.count_nonzero(first)
     assert at_once.weight == counted
 
 
