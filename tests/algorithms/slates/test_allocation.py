@@ -188,6 +188,21 @@ def test_the_criterion_of_g_bounds_every_slate_of_a_matroid(name):
     assert matroid.n - unseen(matroid).shape[1] - 1e-9 <= most <= design.criterion * (1 + 1e-9)
 
 
+class AskedOnly:
+    """A matroid that answers only what its protocol asks."""
+
+    def __init__(self, matroid):
+        self.n, self.k, self.best, self.has = matroid.n, matroid.k, matroid.best, matroid.has
+
+
+@pytest.mark.parametrize("name", ["two of each", "one of each", "alone", "every group full"])
+def test_the_slates_of_a_matroid_do_not_depend_on_how_they_are_computed(name):
+    """By calls of its oracle, or for many orders of the arms at once."""
+    matroid, pulls = MATROIDS[name], np.arange(60)
+    shown = slates(UNIFORM, matroid, 7, pulls)
+    assert slates(UNIFORM, AskedOnly(matroid), 7, pulls).tolist() == shown.tolist()
+
+
 @pytest.mark.parametrize("name", ["g", "xy"])
 def test_a_design_is_rounded_over_the_first_slates_of_uniform(name):
     """12 slates an arm, a period of ten pulls for each that differs."""

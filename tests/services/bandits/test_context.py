@@ -139,10 +139,10 @@ async def test_directions_of_very_many_arms_are_those_of_an_even_sample(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     """Of as many as cost no more than ``MOST_PRODUCTS``."""
-    rows = np.random.default_rng(6).normal(size=(50, 3))
+    rows = np.random.default_rng(6).normal(size=(1_200, 3))
     arms = await snapshot_of(world, rows)
     kept = arms.features_of(arms.eligible()).astype(np.float64)
-    for most, step in ((50 * 9, 1), (50 * 9 - 1, 2), (9 * 17, 3)):
+    for most, step in ((1_200 * 9, 1), (1_200 * 9 - 1, 2), (9 * 400, 3)):
         monkeypatch.setattr(module, "MOST_PRODUCTS", most)
         some = kept[::step]
         assert some.size * 3 <= most
