@@ -23,6 +23,7 @@ from app.services.bandits.encoding import (  # noqa: F401 - likewise
     MAX_CONTEXT_NUMBER,
     MAX_FIELD_NUMBER,
     MAX_TEXT_CHARS,
+    MAX_TEXTS_CHARS,
 )
 from app.services.bandits.versions import MAX_VERSIONS  # noqa: F401 - likewise
 from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - likewise
