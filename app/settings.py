@@ -104,6 +104,9 @@ class Settings(BaseSettings):
     max_body_mb: Annotated[int, Field(ge=1, le=1024)] = Field(
         64, description="Largest request body. Most routes allow less; imports are streamed."
     )
+    max_unread_mb: Annotated[int, Field(ge=1)] = Field(
+        256, description="Memory for answers that clients do not read. Beyond: the slowest lose connections."
+    )
     max_backlog: Annotated[int, Field(ge=1)] = Field(
         100_000, description="Unapplied rewards beyond which /readyz says no."
     )

@@ -66,6 +66,29 @@ def _(world: World) -> Request:
     return Request("GET", f"/v1/bandits/{logged(world)}/log/export?format=parquet")
 
 
+@kind("log: 1,000 arms a row, exported as Parquet")
+def _(world: World) -> Request:
+    return Request("GET", f"/v1/bandits/{world.once('long-rows', _long_rows)}/log/export?format=parquet")
+
+
+@kind("log: contexts of 992 numbers, exported as Parquet")
+def _(world: World) -> Request:
+    return Request("GET", f"/v1/bandits/{world.once('wide', _wide)}/log/export?format=parquet")
+
+
+def _wide(world: World) -> str:
+    """A bandit with many rows of wide contexts."""
+    name = world.bandit("wide", world.many, context={"dim": 992}, interactions=1, **LOGGED)
+    world.tokens(name, 8_000, context=[0.123456789] * 992)
+    return name
+
+
+def _long_rows(world: World) -> str:
+    name = world.bandit("long-rows", world.long_ids, policy="softmax", temperature=1.0, **LOGGED)
+    world.tokens(name, 300, k=limits.MAX_K)
+    return name
+
+
 @kind("log: a decision of 100 arms explained")
 def _(world: World) -> Request:
     (token,) = world.tokens(logged(world), 1, k=100)

@@ -418,29 +418,37 @@ def _(world: World) -> Request:
     return batch(world, world.plain, k=limits.MAX_K)
 
 
-@kind("batch: 1,000 x k = 1,000, long ids")
+FULL = limits.MAX_BATCH_ARMS // limits.MAX_K  # choices of as many arms as may be
+
+
+@kind("batch: 20 x k = 1,000, long ids")
 def _(world: World) -> Request:
-    return batch(world, world.bandit("longest", world.long_ids), k=limits.MAX_K)
+    return batch(world, world.bandit("longest", world.long_ids), FULL, k=limits.MAX_K)
 
 
-@kind("batch: 1,000 x k = 1,000, event ids")
+@kind("batch: 1,000 x k = 20, event ids")
 def _(world: World) -> Request:
-    return batch(world, world.plain, k=limits.MAX_K, event_id=True)
+    return batch(world, world.plain, k=FULL, event_id=True)
 
 
-@kind("batch: 200 x k = 1,000, wait_s")
+@kind("batch: 20 x k = 1,000, wait_s")
 def _(world: World) -> Request:
-    return batch(world, world.waiting, 200, k=limits.MAX_K)
+    return batch(world, world.waiting, FULL, k=limits.MAX_K)
 
 
-@kind("batch: 1,000 x k = 1,000, wait_s", slow=True)
+@kind("batch: 1,000 x k = 20, wait_s")
 def _(world: World) -> Request:
-    return batch(world, world.waiting, k=limits.MAX_K)
+    return batch(world, world.waiting, k=FULL)
 
 
-@kind("batch: 1,000 x k = 1,000, softmax")
+@kind("batch: 20 x k = 1,000, softmax")
 def _(world: World) -> Request:
-    return batch(world, world.soft, k=limits.MAX_K)
+    return batch(world, world.soft, FULL, k=limits.MAX_K)
+
+
+@kind("batch: 1,000 x k = 20, softmax")
+def _(world: World) -> Request:
+    return batch(world, world.soft, k=FULL)
 
 
 @kind("batch: 1,000 new keys, pooled")
@@ -451,7 +459,7 @@ def _(world: World) -> Request:
 
 @kind("batch: 1,000 new keys, explore")
 def _(world: World) -> Request:
-    each = [{"key": world.new("u"), "k": 1_000} for _ in range(limits.MAX_BATCH)]
+    each = [{"key": world.new("u"), "k": FULL} for _ in range(limits.MAX_BATCH)]
     return post(f"/v1/bandits/{world.exploring}/choose/batch", {"requests": each})
 
 
@@ -582,6 +590,31 @@ def _(world: World) -> Request:
     return post(f"/v1/bandits/{world.large_keyed}/observations", {"observations": items})
 
 
+@kind("observations: contexts of long texts")
+def _(world: World) -> Request:
+    """To the limit of the body, each with every hash field that a learner has room for."""
+    name = world.once("texts", texts)
+    item = {"arm": "a0", "value": 1.0, "context": dict.fromkeys(TEXTS, "ab " * 333)}
+    count = limits.MAX_OBSERVATIONS_BYTES // (len(as_json(item)) + 40)
+    items = [{"id": world.new("o"), **item} for _ in range(count)]
+    return post(f"/v1/bandits/{name}/observations", {"observations": items})
+
+
+@kind("choose: a context of long texts")
+def _(world: World) -> Request:
+    context = dict.fromkeys(TEXTS, "ab " * 333)
+    return post(f"/v1/bandits/{world.once('texts', texts)}/choose", {"context": context})
+
+
+TEXTS = [f"t{number}" for number in range(62)]
+
+
+def texts(world: World) -> str:
+    """A bandit whose context is texts."""
+    fields = [{"name": name, "kind": "hash", "size": 16} for name in TEXTS]
+    return world.bandit("texts", world.many, context={"fields": fields}, interactions=1)
+
+
 @kind("learner: large dimension", slow=True)
 def _(world: World) -> Request:
     return Request("GET", f"/v1/bandits/{world.large_global}/learners/_global")
@@ -667,6 +700,24 @@ def _(world: World) -> Request:
     name = world.catalogue("described", SMALL_DIM, 0)
     metadata = {f"f{i}": [[], {}, 1] for i in range(900)}
     return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(1_500, 16, new="p", metadata=metadata))
+
+
+@kind("upsert: 40 MB of metadata of many fields")
+def _(world: World) -> Request:
+    name = world.catalogue("described", SMALL_DIM, 0)
+    metadata = {f"f{i}": i for i in range(1_000)}
+    return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(2_400, 16, new="q", metadata=metadata))
+
+
+@kind("upsert: 40 MB of metadata, each value different")
+def _(world: World) -> Request:
+    name = world.catalogue("described", SMALL_DIM, 0)
+    rows = np.random.default_rng(0).normal(size=(2_400, SMALL_DIM)).tolist()
+    arms = [
+        {"id": f"r{n}", "features": row, "metadata": {f"f{i}": f"{n} {i}" for i in range(750)}}
+        for n, row in enumerate(rows)
+    ]
+    return Request("PUT", f"/v1/catalogues/{name}/arms", as_json({"arms": arms}))
 
 
 @kind("upsert: 30 MB of empty arms")

@@ -161,6 +161,7 @@ ARROWS = {
         "workers",
         "services/access",
         "services/bandits",
+        "services/bounded",
         "services/campaigns",
         "services/catalogues",
         "services/choosing",

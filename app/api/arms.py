@@ -108,7 +108,7 @@ async def list_arms(
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Response:
-    """All arms, those that have been as they are for longest first."""
+    """All arms, those that have been as they are for longest first; a page of long ones has fewer."""
     arms, following = await catalogues.use(catalogue, lambda found: catalogues.arms(found, cursor, limit))
     return await reply_with("items", map(_arm_document, arms), next=following)
 

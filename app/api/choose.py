@@ -11,10 +11,10 @@ from app.api.contexts import ContextBody
 from app.api.fields import Identifier, Seed
 from app.api.filters import FilterBody, RulesBody, rules, wanted
 from app.api.large_json import Items, Whole
-from app.api.limits import MAX_BATCH, MAX_BATCH_BYTES, MAX_EXCLUDE, MAX_IDS_BYTES, MAX_K
+from app.api.limits import MAX_BATCH, MAX_BATCH_ARMS, MAX_BATCH_BYTES, MAX_EXCLUDE, MAX_IDS_BYTES, MAX_K
 from app.api.services import BanditsDep, ChoosingDep, SlatesDep
 from app.api.strict_json import StrictModel, json_router, reply, reply_with
-from app.errors import within
+from app.errors import Invalid, within
 from app.services.bounded.turns import drained
 from app.services.campaigns.slates import SlateCampaigns, best_slate
 from app.services.choosing.choosing import ChooseRequest
@@ -47,6 +47,8 @@ ChooseBody.in_pieces = Whole(ChooseBody)
 
 
 class ChooseBatchBody(StrictModel):
+    """``k`` of all requests together is at most 20,000."""
+
     max_bytes: ClassVar[int] = MAX_BATCH_BYTES
 
     requests: Annotated[list[ChooseBody], Field(min_length=1, max_length=MAX_BATCH)]
@@ -101,6 +103,10 @@ async def choose_batch(
     bandit: str, body: ChooseBatchBody, bandits: BanditsDep, choosing: ChoosingDep, slates: SlatesDep
 ) -> Response:
     """Choose for several requests at once; an error of one is the error of all."""
+    if sum(item.k for item in body.requests) > MAX_BATCH_ARMS:
+        raise Invalid(
+            f"k of all requests together must be at most {MAX_BATCH_ARMS:,}", loc=("body", "requests")
+        )
     owner = await bandits.get(bandit)
     requests = []
     for place, item in enumerate(body.requests):

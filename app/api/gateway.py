@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.guard import Guard
 from app.api.problems import PROBLEM, problem, problem_of
 from app.api.strict_json import MOST_BYTES
-from app.errors import BadRequest, Forbidden, TooLarge, Unauthorized
+from app.errors import BadRequest, Forbidden, ShortlistError, TooLarge, Unauthorized
 from app.observability.metrics import Metrics
 
 log = logging.getLogger("shortlist.http")
@@ -72,10 +72,12 @@ class Gateway:
             await _send(send_with_id, error.status, problem_of(error))
         except ClientDisconnect:  # nobody is there to answer, and nothing went wrong here
             status = CLIENT_LEFT
+        except ShortlistError as error:  # the answer has begun: who serves it closes the connection
+            log.warning("an answer broke off: %s", error, extra={"request_id": request_id.decode()})
         except Exception:
             log.exception("request failed", extra={"request_id": request_id.decode()})
             if status:
-                raise
+                return
             body = problem(500, "internal", "Internal error", "the error was logged under the request id")
             await _send(send_with_id, 500, body)
         finally:

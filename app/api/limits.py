@@ -23,6 +23,7 @@ from app.services.bandits.encoding import (  # noqa: F401 - likewise
     MAX_CONTEXT_NUMBER,
     MAX_FIELD_NUMBER,
     MAX_TEXT_CHARS,
+    MAX_TEXTS_CHARS,
 )
 from app.services.bandits.versions import MAX_VERSIONS  # noqa: F401 - likewise
 from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - likewise
@@ -38,6 +39,7 @@ MAX_EXCLUDE = 10_000
 MAX_AT_MOST = 10
 MAX_EXPLORE_CENTERS = 100
 MAX_BATCH = 1_000
+MAX_BATCH_ARMS = 20_000
 MAX_REWARDS = 10_000
 MAX_FEATURE = 1e6
 MAX_VALUE = 1e9
@@ -82,5 +84,6 @@ MAX_HEAD_FIELDS = 100
 MAX_HEAD_S = 10
 MAX_BODY_S = 120
 MAX_SILENCE_S = 30
+MAX_UNREAD_S = 30
 MAX_IDLE_S = 75
 MAX_CONNECTIONS = 4_096

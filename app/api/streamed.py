@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -11,18 +10,12 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.leaving import while_connected
 
-STALLED_S = 60.0
-
-
-class BrokenOff(Exception):
-    """An answer ended before its end. The server closes the connection, so the client sees it."""
-
 
 class Streamed(Response):
     """Pieces that are made while they are sent, and no faster than the client takes them.
 
-    If making them fails, or the client takes nothing for ``STALLED_S``, the answer breaks off without an
-    end, which every client sees. If the client leaves, the pieces are closed.
+    If making them fails, the answer breaks off without an end, which every client sees. If the client
+    leaves, or takes nothing for too long, the pieces are closed.
     """
 
     def __init__(
@@ -44,16 +37,7 @@ class Streamed(Response):
     async def _send(self, send: Send) -> None:
         async with aclosing(self._pieces) as pieces:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            try:
-                await _sent(send, self._first)
-                async for piece in pieces:
-                    await _sent(send, piece)
-            except Exception as error:
-                raise BrokenOff(f"the answer broke off: {str(error) or type(error).__name__}") from error
+            await send({"type": "http.response.body", "body": self._first, "more_body": True})
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _sent(send: Send, piece: bytes) -> None:
-    """Send a piece. Raises TimeoutError."""
-    async with asyncio.timeout(STALLED_S):
-        await send({"type": "http.response.body", "body": piece, "more_body": True})

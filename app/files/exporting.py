@@ -20,7 +20,6 @@ from app.files.service import Service
 from app.progress import meter
 
 PAGE = 1_000
-PAGE_NUMBERS = 100_000  # in the features of a page
 LOG_FORMATS = {".ndjson": "ndjson", ".jsonl": "ndjson", ".parquet": "parquet"}
 
 
@@ -35,12 +34,11 @@ def export_catalogue(service: Service, name: str, out: Path) -> str:
         service.check()
         found = service.get("v1", "catalogues", name)
         dim = int(found["dim"])
-        limit = max(1, min(PAGE, PAGE_NUMBERS // dim))
         writer = kind.writer(parts[0], dim)
         count = 0
         try:
             with meter("arms", int(found["size"]), "arms") as advance:
-                for arms in _pages(service, "v1", "catalogues", name, "arms", limit=limit):
+                for arms in _pages(service, "v1", "catalogues", name, "arms", limit=PAGE):
                     writer.write(arms)
                     count += len(arms)
                     advance(len(arms))

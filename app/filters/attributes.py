@@ -33,7 +33,7 @@ Document = tuple[Sequence[str], Mapping[str, Any]]
 
 Rows32 = NDArray[np.int32]
 
-_SMALL_TABLE = 30_000  # entries
+_SMALL_TABLE = 150_000  # values
 
 
 class AttributeTable:
@@ -196,7 +196,7 @@ class AttributeTable:
 
     def _compact_if_worth(self) -> None:
         """Of a small table at once: it takes a few milliseconds."""
-        if self.is_wasteful and self._entries <= _SMALL_TABLE:
+        if self.is_wasteful and sum(block.values for block in self._blocks) <= _SMALL_TABLE:
             work = self.begin_compaction()
             work.run()
             self.finish_compaction(work)

@@ -1,23 +1,33 @@
-"""uvicorn's HTTP protocol, with time limits for slow clients, and head and body of an answer in one write.
+"""uvicorn's HTTP protocol, with limits for slow clients, and head and body of an answer in one write.
 
 uvicorn writes the head and the body of an answer one after the other, and uvloop makes a system call of each.
 That costs a tenth of the time of a choice, and the client is woken twice. uvicorn also waits for ever for the
-rest of a request: a client that opens connections and sends little could take all connections there are.
+rest of a request, and for a client to read its answer: who opens connections and sends little, or reads
+nothing, could take all connections there are, and all memory.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api import limits
 from app.api.gateway import STREAMED
 from app.api.problems import problem
+from app.services.bounded.unread import Unread
+
+log = logging.getLogger("shortlist.http")
 
 LOOK_EVERY_S = 5.0
+# What the kernel takes of an answer before the client does. Without a bound it is megabytes, and a client
+# that reads some kilobytes a second seems to read nothing for minutes.
+KERNEL_BYTES = 1 << 17
 LAST_READ_S = 0.05
 LINGER_S = 0.5  # a connection that is closed with unread bytes loses its last answer
 
@@ -32,7 +42,9 @@ class ShortlistProtocol(HttpToolsProtocol):
     It must arrive within ``MAX_HEAD_S``, its body within ``MAX_BODY_S`` and without a
     silence of ``MAX_SILENCE_S``. A streamed body has only the limit of silence. Between two requests a
     connection may be idle for ``MAX_IDLE_S``: a proxy must close it first, or the proxy loses requests.
-    Beyond ``MAX_CONNECTIONS`` open connections a new one is answered with 503 and closed.
+    Beyond ``MAX_CONNECTIONS`` open connections a new one is answered with 503 and closed. A connection whose
+    client takes nothing of an answer for ``MAX_UNREAD_S`` is closed, and ``unread`` bounds what all clients
+    together leave unread.
 
     Only clients can be late, never this process. Time in which the process does not run (it is paused, or
     the machine is busy) does not count, and what is in the socket's buffer is read before a connection is
@@ -51,9 +63,20 @@ class ShortlistProtocol(HttpToolsProtocol):
     _unfinished_bytes = 0
     _began_here = False  # the head began in the bytes that arrived last
     _refused = False
+    _taken = 0  # bytes of answers that the client has taken, at the last look
+    _unread_since: float | None = None  # since when it has taken nothing, of what waits for it
+    _answering: RequestResponseCycle | None = None  # ``cycle`` may be one that waits for its turn
+
+    def __init__(self, *arguments: Any, unread: Unread, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._unread = unread
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        super().connection_made(cast("asyncio.Transport", HeldWrites(transport, self.loop)))
+        self._writes = HeldWrites(transport, self.loop)
+        super().connection_made(cast("asyncio.Transport", self._writes))
+        if (connection := transport.get_extra_info("socket")) is not None:
+            with suppress(OSError):  # it is gone already
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_BYTES)
         if len(self.connections) > limits.MAX_CONNECTIONS:
             self._refuse(503, "unavailable", "too many connections")
             return
@@ -64,7 +87,23 @@ class ShortlistProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._watch is not None:
             self._watch.cancel()
+        self._unread.release(self)
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than it is answered: count all that is left of the answer."""
+        super().pause_writing()
+        self._unread.hold(self, self._unread_bytes())
+
+    def resume_writing(self) -> None:
+        self._unread.release(self)
+        super().resume_writing()
+
+    def give_up(self, reason: str) -> None:
+        """Close the connection at once, with all that its client has not read."""
+        log.info("a connection was closed: %s", reason)
+        self._unread.release(self)
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
@@ -127,6 +166,10 @@ class ShortlistProtocol(HttpToolsProtocol):
         """Close as soon as what has arrived is read and answered: the service ends."""
         self.loop.call_later(LAST_READ_S, super().shutdown)
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
     def _clock(self) -> float:
         """Seconds in which this process could read, from an arbitrary start."""
         return self.loop.time() - self._lost_s
@@ -141,12 +184,32 @@ class ShortlistProtocol(HttpToolsProtocol):
         A look every few seconds, because a timer for each request would cost as much as reading it.
         """
         self._lost_s += self.loop.time() - self._look_at
-        slow = self._is_slow(self._clock())
-        if slow and self._was_slow:
-            self._refuse(408, "timeout", "the request took too long to arrive")
+        now = self._clock()
+        unread, slow = self._is_unread(now), not self._refused and self._is_slow(now)
+        if self._was_slow and unread:
+            self.give_up(f"its client has read nothing for {limits.MAX_UNREAD_S} s")
             return
-        self._was_slow = slow
+        if self._was_slow and slow:
+            self._refuse(408, "timeout", "the request took too long to arrive")
+        self._was_slow = slow or unread
         self._look_later()
+
+    def _is_unread(self, now: float) -> bool:
+        """Whether the client has taken nothing for too long of an answer that waits for it."""
+        waits = self.transport.get_write_buffer_size()
+        before, self._taken = self._taken, self._writes.written - waits
+        if not waits:
+            self._unread_since = None
+        elif self._unread_since is None or self._taken > before:
+            self._unread_since = now
+            if self.flow.write_paused:
+                self._unread.hold(self, self._unread_bytes())
+        return self._unread_since is not None and now - self._unread_since > limits.MAX_UNREAD_S
+
+    def _unread_bytes(self) -> int:
+        """Of the answer that is being sent: what waits in the transport, and what is still to come."""
+        left = 0 if self._answering is None else self._answering.expected_content_length
+        return self.transport.get_write_buffer_size() + left
 
     def _is_slow(self, now: float) -> bool:
         if self._head_since is not None:
@@ -177,16 +240,19 @@ class HeldWrites:
     """A transport that holds back a write until the next write, at most until the loop's next turn.
 
     It never holds more than one write. So the transport's own flow control lags by one write at most.
+    ``written`` counts the bytes that are not held back any more.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._held = b""
+        self.written = 0
 
     def write(self, data: bytes) -> None:
         if self._held:
             held, self._held = self._held, b""
+            self.written += len(held) + len(data)
             self._transport.writelines((held, data))
         else:
             self._held = data
@@ -196,6 +262,7 @@ class HeldWrites:
         """Write what is held back."""
         if self._held:
             held, self._held = self._held, b""
+            self.written += len(held)
             self._transport.write(held)
 
     def close(self) -> None:

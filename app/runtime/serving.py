@@ -14,8 +14,9 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import version
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import uvicorn
 import uvloop
@@ -27,6 +28,7 @@ from app.errors import StartupError
 from app.observability.logs import set_up_logging
 from app.runtime.application import create_app
 from app.runtime.http_protocol import ShortlistProtocol
+from app.services.bounded.unread import Unread
 from app.services.choosing.choice import known_entry_of
 from app.services.health.expected_store import ExpectedStore
 from app.services.learning.forgetting import Forgetting
@@ -102,9 +104,10 @@ async def serve_on(
 ) -> None:
     """Serve with the store at ``redis_url``. ``ready`` is called once, just before requests are answered."""
     app = create_app(settings, name=name)
+    unread = Unread(settings.max_unread_mb << 20)
     config = uvicorn.Config(
         app,
-        http=ShortlistProtocol,
+        http=cast("type[asyncio.Protocol]", partial(ShortlistProtocol, unread=unread)),
         proxy_headers=False,
         lifespan="off",
         access_log=False,

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.indexes.live import IndexStatus
+from app.services.catalogues.catalogues import PAGE_NUMBERS
 
 pytestmark = pytest.mark.anyio
 
@@ -171,6 +172,16 @@ async def test_lists_give_everything_once_in_pages(api: Api, limit: int):
         ("/v1/catalogues/c/arms", list(rows)),
     ):
         assert [item["id"] for item in await api.listed(path, limit=limit)] == expected
+
+
+async def test_a_page_of_long_arms_has_fewer(api: Api):
+    dim = 2_000
+    await api.catalogue("c", {f"a{n}": [float(n)] * dim for n in range(120)})
+    page = await api.ok("GET", "/v1/catalogues/c/arms?limit=1000")
+    assert len(page["items"]) == PAGE_NUMBERS // dim
+    assert len(await arms_of(api)) == 120
+    await api.catalogue("longest", {f"a{n}": [float(n)] * 4_096 for n in range(2)})
+    assert len((await api.ok("GET", "/v1/catalogues/longest/arms?limit=1"))["items"]) == 1
 
 
 async def test_a_listing_gives_every_arm_that_stays_once_while_others_change(api: Api):

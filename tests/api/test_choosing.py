@@ -186,6 +186,17 @@ async def test_a_batch_is_its_requests_in_order(api: Api):
     assert (await api.learner("b", "u0"))["observations"] == 6
 
 
+@pytest.mark.parametrize("more", [{}, {"exclude": [f"x{n}" for n in range(9_000)]}])
+async def test_the_arms_of_a_batch_are_bounded_together(api: Api, more: Json):
+    """In a small body and in one that is read in pieces."""
+    await build(api)
+    path, most = "/v1/bandits/b/choose/batch", [{"k": 1_000, **more}, *[{"k": 1_000}] * 18, {"k": 999}, {}]
+    found = await api.ok("POST", path, {"requests": most})
+    assert [len(choice["arms"]) for choice in found["results"]] == [40] * 20 + [1]
+    answer = await api.refused("POST", path, {"requests": [*most, {}]}, loc=["body", "requests"])
+    assert "20,000" in answer["detail"]
+
+
 async def test_an_error_in_a_batch_names_its_place(api: Api):
     await build(api, scope="per_key")
     path, good = "/v1/bandits/b/choose/batch", {"key": "ann"}

@@ -95,6 +95,12 @@ def test_long_lists_are_cut(client: Client):
     assert client.get_learner("home", "bob").observations == 12_000
 
 
+def test_choices_of_many_arms_are_cut(client: Client):
+    asked = [1_000, 1, 999, 500] * 20 + [1_000] * 20
+    choices = client.choose_batch("home", ({"key": "ann", "k": k} for k in asked)).results
+    assert [len(choice.arms) for choice in choices] == [min(k, ARMS) for k in asked]
+
+
 def test_help_shows_what_a_call_takes(client: Client):
     for method in (client.choose, AsyncClient("http://127.0.0.1").choose):
         assert list(inspect.signature(method).parameters) == ["bandit", "once", "request"]

@@ -143,6 +143,7 @@ def test_batches_are_within_the_limits_of_the_service():
     for most, (items, size) in allowed.items():
         assert most.items == items
         assert most.size <= size // 2
+    assert batches.CHOICES.arms == limits.MAX_BATCH_ARMS
 
 
 def test_the_walk_sees_what_is_missing():

@@ -6,7 +6,9 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncGenerator, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +19,7 @@ from waiting import until
 
 from app.api.streamed import Streamed
 from app.runtime.http_protocol import ShortlistProtocol
+from app.services.bounded.unread import Unread
 from shortlist_client import AsyncClient, Client
 from shortlist_client.errors import ConnectionFailed, NotFound
 
@@ -75,7 +78,8 @@ async def test_an_answer_that_breaks_off_is_an_error(caplog: pytest.LogCaptureFi
         answer = await Streamed.of(pieces(), media_type="application/x-ndjson", name="log.ndjson")
         await answer(scope, receive, send)
 
-    config = uvicorn.Config(app, port=0, lifespan="off", http=ShortlistProtocol, log_config=None)
+    http: Any = partial(ShortlistProtocol, unread=Unread(1))
+    config = uvicorn.Config(app, port=0, lifespan="off", http=http, log_config=None)
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve())
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import socket
+import types
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,11 +13,13 @@ import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.server import ServerState
 
 from app.api import limits
 from app.runtime import http_protocol
 from app.runtime.http_protocol import HeldWrites, ShortlistProtocol
+from app.services.bounded.unread import Unread
 
 
 class Recorder:
@@ -82,6 +86,8 @@ def test_two_writes_of_one_turn_are_one() -> None:
 
 
 SLOW_S = 2.0
+MOST = 10_000_000
+PROTOCOL: Any = partial(ShortlistProtocol, unread=Unread(MOST))
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,8 +97,9 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         body, more = body + message.get("body", b""), message.get("more_body", False)
     if scope["path"] == "/slow":
         await asyncio.wait([asyncio.ensure_future(receive())], timeout=SLOW_S)
-    parts = {b"long": [b"y" * 3_000_000], b"many": [b"z" * 70_000] * 20}.get(body, [b"x"])
-    await send({"type": "http.response.start", "status": 200, "headers": []})
+    parts = {b"long": [b"y" * 3_000_000], b"many": [b"z" * 70_000] * 20}.get(body[:4], [b"x"])
+    headers = [(b"content-length", b"%d" % sum(map(len, parts)))] if b"sized" in body else []
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
     for part in parts:
         await send({"type": "http.response.body", "body": part, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
@@ -101,7 +108,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture
 async def address() -> AsyncIterator[tuple[str, int]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(application, http=ShortlistProtocol, lifespan="off", log_config=None)
+        config = uvicorn.Config(application, http=PROTOCOL, lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server._serve([listener]))
         yield listener.getsockname()
@@ -282,6 +289,9 @@ async def test_an_answer_that_takes_long_is_not_cut_off(address: tuple[str, int]
 
 
 # Pauses of the service ------------------------------------------------------------------------------
+CONFIG = uvicorn.Config(application, http=PROTOCOL, lifespan="off", log_config=None)
+
+
 class Request:
     """A task of the loop that the test runs itself."""
 
@@ -338,7 +348,42 @@ class PausedLoop:
 
 
 class Transport(Recorder):
-    """A transport that a protocol can ask."""
+    """A transport that a protocol can ask. ``unread``: how much of what was written waits for the client.
+
+    With a ``protocol`` the client reads nothing, and the protocol is told so.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread = 0
+        self.aborted = False
+        self.protocol: ShortlistProtocol | None = None
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self._wait(len(data))
+
+    def writelines(self, data: tuple[bytes, ...]) -> None:
+        super().writelines(data)
+        self._wait(sum(map(len, data)))
+
+    def _wait(self, amount: int) -> None:
+        if self.protocol is not None:
+            self.unread += amount
+            if self.unread > HIGH_WATER_LIMIT:
+                self.protocol.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
 
     def is_closing(self) -> bool:
         return self.closed
@@ -350,10 +395,15 @@ class Transport(Recorder):
 class Connection:
     """A client's connection to the protocol under a ``PausedLoop``."""
 
-    def __init__(self) -> None:
-        self.loop, self.system = PausedLoop(), Transport()
-        config = uvicorn.Config(application, http=ShortlistProtocol, lifespan="off", log_config=None)
-        self.protocol = ShortlistProtocol(config, ServerState(), {}, _loop=self.loop)  # type: ignore[arg-type]
+    def __init__(self, loop: PausedLoop | None = None, unread: Unread | None = None) -> None:
+        self.loop, self.system = loop or PausedLoop(), Transport()
+        self.protocol = ShortlistProtocol(
+            CONFIG,
+            ServerState(),
+            {},
+            _loop=self.loop,
+            unread=unread or Unread(MOST),  # type: ignore[arg-type]
+        )
         self.protocol.connection_made(self.system)  # type: ignore[arg-type]
 
     def send(self, data: bytes) -> None:
@@ -446,6 +496,99 @@ def test_a_slow_client_is_cut_off_soon_after_its_limit(
             connection.send(drop)
     assert limit < connection.loop.now <= limit + 2 * http_protocol.LOOK_EVERY_S + 1
     assert b"".join(connection.system.calls).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+
+
+# Clients that do not read ----------------------------------------------------------------------------
+@pytest.fixture
+def unread(kept_alive: Connection) -> Connection:
+    """A connection whose client has an answer to read."""
+    kept_alive.system.unread = 50_000
+    kept_alive.loop.run(http_protocol.LOOK_EVERY_S)
+    return kept_alive
+
+
+def test_who_reads_nothing_is_cut_off_soon_after_the_limit(unread: Connection) -> None:
+    began = unread.loop.now
+    while not unread.system.aborted:
+        assert unread.loop.now < 1_000
+        unread.loop.run(1)
+    assert (
+        limits.MAX_UNREAD_S < unread.loop.now - began <= limits.MAX_UNREAD_S + 2 * http_protocol.LOOK_EVERY_S
+    )
+
+
+def test_who_reads_a_byte_now_and_then_lives_on(unread: Connection) -> None:
+    """And the service makes more than the client reads, so what waits only grows."""
+    for _ in range(10):
+        unread.loop.run(limits.MAX_UNREAD_S - 1)
+        unread.system.unread += 10_000
+        unread.protocol.transport.write(b"x" * 10_001)
+    assert not unread.system.aborted
+    unread.loop.run(2 * limits.MAX_UNREAD_S)
+    assert unread.system.aborted
+
+
+def test_a_pause_does_not_count_as_time_without_reading(unread: Connection) -> None:
+    unread.loop.pause(1_000.0)
+    unread.loop.run(limits.MAX_UNREAD_S - http_protocol.LOOK_EVERY_S)
+    assert not unread.system.aborted
+
+
+def test_a_refusal_that_is_not_read_is_not_kept_for_ever(connection: Connection) -> None:
+    connection.protocol.send_400_response("")
+    connection.system.close = lambda: None  # type: ignore[method-assign]  # a real one waits for the client
+    connection.system.unread = 100
+    connection.loop.run(limits.MAX_UNREAD_S + 3 * http_protocol.LOOK_EVERY_S)
+    assert connection.system.aborted
+
+
+LONG, SIZE = b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nmanysized", 1_400_000
+
+
+@types.coroutine
+def waited() -> Iterator[None]:
+    yield
+
+
+def stuck(loop: PausedLoop, unread: Unread, *, requests: int = 1) -> Connection:
+    """A connection whose client has sent some requests, and reads nothing of the answer to the first."""
+    connection = Connection(loop, unread)
+    connection.system.protocol = connection.protocol
+    connection.protocol.flow.drain = waited  # type: ignore[method-assign]  # uvicorn's needs a real loop
+    connection.send(LONG * requests)
+    connection.loop.requests[-1].run.send(None)
+    return connection
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_all_that_is_left_of_an_answer_counts(requests: int) -> None:
+    unread = Unread(10 * SIZE)
+    connection = stuck(PausedLoop(), unread, requests=requests)
+    assert connection.system.unread < 200_000
+    assert SIZE - 70_000 < unread.bytes < SIZE + 1_000  # and the head; one part may be held back
+    connection.close()
+
+
+def test_what_is_not_read_is_bounded_and_who_read_last_stays() -> None:
+    loop, unread = PausedLoop(), Unread(4 * SIZE + 4_000)
+    connections = [stuck(loop, unread) for _ in range(4)]
+    assert not any(connection.system.closed for connection in connections)
+    connections[0].protocol.resume_writing()  # it has read what it had, and has more to read now
+    connections[0].protocol.pause_writing()
+    connections += [stuck(loop, unread) for _ in range(2)]
+    assert [c.system.aborted for c in connections] == [False, True, True, False, False, False]
+    for connection in connections:
+        connection.protocol.connection_lost(OSError())
+        connection.close()
+    assert unread.bytes == 0
+
+
+def test_one_answer_may_be_larger_than_the_bound() -> None:
+    loop, unread = PausedLoop(), Unread(SIZE // 2)
+    connections = [stuck(loop, unread) for _ in range(2)]
+    assert [c.system.aborted for c in connections] == [True, False]
+    for connection in connections:
+        connection.close()
 
 
 def test_an_idle_connection_is_closed_without_a_word(kept_alive: Connection) -> None:

@@ -37,6 +37,7 @@ MAX_CONTEXT_FIELDS = 64
 MAX_CONTEXT_NUMBER = 1e6
 MAX_FIELD_NUMBER = 1e15
 MAX_TEXT_CHARS = 1_024
+MAX_TEXTS_CHARS = 8_192  # of a context: to hash them takes up to 5 ms
 MAX_ERRORS = 20
 _HERE: Location = ("body", "context")
 _WORDS = re.compile(rb"[^\t\n\v\f\r ]+")
@@ -221,6 +222,9 @@ class Encoding:
     def _named(self, given: object) -> Numbers32:
         if not isinstance(given, dict):
             raise Invalid("context must be an object of named fields", loc=_HERE)
+        if sum(len(value) for value in given.values() if isinstance(value, str)) > MAX_TEXTS_CHARS:
+            message = f"the texts of a context must have at most {MAX_TEXTS_CHARS:,} characters together"
+            raise Invalid(message, loc=_HERE)
         found = np.zeros(self.dim, dtype=np.float32)
         errors: list[tuple[Location, str]] = []
         for name, value in given.items():

@@ -43,7 +43,9 @@ KEEP_MARGIN_MS = 60_000
 SYNC_NUMBERS = 1_000_000
 INDEXED_TOGETHER = 250  # arms, at most: a few milliseconds
 INDEXED_NUMBERS = 65_536  # in their features, at most
+INDEXED_BYTES = 65_536  # of their tags and metadata, at most: thousands of values that filters may ask for
 LOADED_TOGETHER = 2_000
+PAGE_NUMBERS = 100_000  # in the features of a page, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,14 +213,11 @@ class Catalogues:
         async with catalogue.lock:
             self._still_served(catalogue)
             done = await self._store.upsert_arms(catalogue.uid, prepared.writes, keep_ms=self._keep_ms)
-            step = _together(catalogue.dim)
-            for first in range(0, len(arms), step):
+            for part in _portions(catalogue.dim, [len(write.document) for write in prepared.writes]):
                 await turn()
-                some = arms[first : first + step]
-                numbers = slice(first, first + step)
-                ids = [arm.id for arm in some]
-                catalogue.index.upsert(ids, features[numbers], done.revisions[numbers])
-                catalogue.index.describe(ids, [(arm.tags, arm.metadata) for arm in some])
+                ids = [arm.id for arm in arms[part]]
+                catalogue.index.upsert(ids, features[part], done.revisions[part])
+                catalogue.index.describe(ids, [(arm.tags, arm.metadata) for arm in arms[part]])
             await self._wrote(catalogue, done.version, changed=done.changed)
         return done
 
@@ -234,7 +233,11 @@ class Catalogues:
     async def arms(
         self, catalogue: Catalogue, cursor: str | None, limit: int
     ) -> tuple[Sequence[Arm], str | None]:
-        """A page of arms, oldest features first: an arm that stays as it is appears exactly once."""
+        """A page of arms, oldest features first: an arm that stays as it is appears exactly once.
+
+        At most ``limit``, fewer where they are long.
+        """
+        limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
         after = decode_number(cursor) if cursor is not None else -1
         async with catalogue.lock:  # else the documents could be of a later write than the features
             self._still_served(catalogue)
@@ -353,9 +356,11 @@ class Catalogues:
         revisions: Sequence[int],
     ) -> None:
         """Take arms of the store into the index, with their documents: no arm is there without its own."""
-        documents = [_attributes(data) for data in await self._store.documents(catalogue.uid, ids)]
-        catalogue.index.upsert(ids, features, revisions)
-        catalogue.index.describe(ids, documents)
+        documents = await self._store.documents(catalogue.uid, ids)
+        for part in _portions(catalogue.dim, [len(data) for data in documents]):
+            await turn()
+            catalogue.index.upsert(ids[part], features[part], revisions[part])
+            catalogue.index.describe(ids[part], [_attributes(data) for data in documents[part]])
 
     async def _matrix(self, catalogue: Catalogue, arms: Sequence[Arm]) -> NDArray[np.float64]:
         features = np.empty((len(arms), catalogue.dim))
@@ -387,6 +392,18 @@ class Catalogues:
 def _together(dim: int) -> int:
     """How many arms are put into an index in one go."""
     return max(1, min(INDEXED_TOGETHER, INDEXED_NUMBERS // dim))
+
+
+def _portions(dim: int, sizes: Sequence[int]) -> Iterator[slice]:
+    """Arms that are put into an index in one go, one after the other; of documents of so many bytes."""
+    start, held, most = 0, 0, _together(dim)
+    for place, size in enumerate(sizes):
+        if place > start and (place - start == most or held + size > INDEXED_BYTES):
+            yield slice(start, place)
+            start, held = place, 0
+        held += size
+    if start < len(sizes):
+        yield slice(start, len(sizes))
 
 
 def _features(catalogue: Catalogue, ids: Collection[str]) -> dict[str, Vector]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, NamedTuple, TypeVar
 
 from shortlist_client.bodies import ArmBody, Vector, Vectors
@@ -14,17 +15,18 @@ T = TypeVar("T")
 
 
 class Most(NamedTuple):
-    """What one request may hold: items, and bytes unless it is one item."""
+    """What one request may hold: items; bytes, and arms that are asked for, unless it is one item."""
 
     items: int
     size: int
+    arms: int = 0
 
 
 # What the service allows (its docs/limits.md); of bytes half or less, so that no request takes it very long.
 ARMS = Most(10_000, 2**22)
 IDS = Most(10_000, 2**20)
 REWARDS = OBSERVATIONS = Most(10_000, 2**22)
-CHOICES = Most(1_000, 2**21)
+CHOICES = Most(1_000, 2**21, 20_000)
 ACTIVATIONS = Most(1_000, 2**22)
 BLOCK = 1_000
 
@@ -38,15 +40,21 @@ class Batch:
     content: bytes
 
 
-def batches(name: str, items: Iterable[bytes], most: Most) -> Iterator[Batch]:
-    """Bodies of one list, under its name, that hold no more than they may; one body at least."""
-    first, size, batch = 0, 0, list[bytes]()
-    for item in items:
-        if batch and (len(batch) == most.items or size + len(item) > most.size):
+def batches(
+    name: str, items: Iterable[bytes], most: Most, arms: Iterable[int] = repeat(0)
+) -> Iterator[Batch]:
+    """Bodies of one list, under its name, that hold no more than they may; one body at least.
+
+    ``arms``: how many each item asks for.
+    """
+    first, size, asked, batch = 0, 0, 0, list[bytes]()
+    for item, more in zip(items, arms, strict=False):
+        if batch and (len(batch) == most.items or size + len(item) > most.size or asked + more > most.arms):
             yield _batch(name, first, batch)
-            first, size, batch = first + len(batch), 0, []
+            first, size, asked, batch = first + len(batch), 0, 0, []
         batch.append(item)
         size += len(item) + 1
+        asked += more
     if batch or not first:
         yield _batch(name, first, batch)
 

@@ -392,8 +392,9 @@ class Endpoints:
         if once:
             given = [{"event_id": secrets.token_hex(16), **_named(request)} for request in given]
         safe = self._is_harmless(bandit) or all(request.get("event_id") for request in given)
+        arms = (_arms(request.get("k")) for request in given)
         found = yield from send_all(
-            batches("requests", encoded_items(given, "request"), CHOICES),
+            batches("requests", encoded_items(given, "request"), CHOICES, arms),
             sender(routes.CHOOSE_BATCH, bandit, safe=safe),
         )
         choices = tuple(choice for _, part in found for choice in part.results)
@@ -627,6 +628,11 @@ def _moment(moment: datetime | None) -> str | None:
     if moment is None:
         return None
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).isoformat()
+
+
+def _arms(k: object) -> int:
+    """How many arms a choice asks for; what is no number is the service's to refuse."""
+    return k if isinstance(k, int) else 1
 
 
 def _waiting(wait: bool) -> dict[str, str]:

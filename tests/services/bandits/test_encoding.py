@@ -169,6 +169,13 @@ def test_a_text_is_not_longer_than_its_bound():
     assert set(errors_of(NAMED, {"query": "a" * 1_025})) == {("body", "context", "query")}
 
 
+def test_the_texts_of_a_context_are_bounded_together():
+    many = Encoding(ContextRule(fields=[ContextField(f"t{n}", "hash", size=2) for n in range(9)]))
+    most = {f"t{n}": "a" * 1_024 for n in range(8)}
+    many.encode(most)
+    assert errors_of(many, {**most, "t8": "a"})[("body", "context")].startswith("the texts of a context")
+
+
 @pytest.mark.parametrize("wrong", [[], [1, 2], [1, 2, 3, 4]])
 def test_a_vector_has_its_length(wrong: list[object]):
     with pytest.raises(DimensionMismatch) as raised:

@@ -1,13 +1,14 @@
-"""Many arms of many numbers are put into an index a few at a time: others have their turns between."""
+"""Arms of many numbers, or of many fields, are indexed a few at a time: others have their turns between."""
 
 import numpy as np
 import pytest
 from world import INDEX, World
 
+from app.filters.attributes import Document
 from app.indexes.live import LiveIndex
 from app.services.catalogues import catalogues
 from app.services.catalogues.catalogues import Arm
-from app.services.formats.records import CatalogueRecord
+from app.services.formats.records import ArmDocument, CatalogueRecord, pack
 
 pytestmark = pytest.mark.anyio
 
@@ -30,3 +31,25 @@ async def test_arms_of_many_numbers_are_indexed_a_few_at_a_time(
     await world.service.catalogues.upsert(catalogue, [Arm(f"a{i}", row) for i, row in enumerate(rows)])
     assert max(sizes) <= catalogues.INDEXED_NUMBERS
     assert sum(sizes) == ARMS * DIM
+
+
+async def test_arms_of_many_fields_are_indexed_a_few_at_a_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by another process, which reads them from the store."""
+    catalogue, _ = await world.service.catalogues.create("described", CatalogueRecord(1, INDEX))
+    metadata = {f"f{number}": number for number in range(1_000)}
+    size, described = len(pack(ArmDocument([], metadata))), list[int]()
+    describe = LiveIndex.describe
+
+    def counted(self: LiveIndex, ids: list[str], documents: list[Document]) -> None:
+        described.append(len(documents))
+        describe(self, ids, documents)
+
+    monkeypatch.setattr(LiveIndex, "describe", counted)
+    arms = [Arm(f"a{number}", [1.0], (), metadata) for number in range(ARMS)]
+    await world.service.catalogues.upsert(catalogue, arms)
+    catalogue.version = 0
+    await world.service.catalogues.sync(catalogue)
+    assert sum(described) == 2 * ARMS
+    assert max(described) == catalogues.INDEXED_BYTES // size > 1
