@@ -507,7 +507,14 @@ EVALUATION = Endpoint(
     },
     frozenset({"policy.temperature", "policy.reward", "policy.reward.min", "from", "to"}),
 )
-WRITES = (*WRITES, CHANGE, EVALUATION)
+EXPLAIN = Endpoint(
+    "POST",
+    "/v1/bandits/{bandit}/log/explain",
+    "/v1/bandits/b/log/explain",
+    {"decision": "none"},
+    {"decision": "text"},
+)
+WRITES = (*WRITES, CHANGE, EVALUATION, EXPLAIN)
 READS = (
     Endpoint("GET", "/v1/catalogues", "/v1/catalogues"),
     Endpoint("GET", "/v1/catalogues/{catalogue}", "/v1/catalogues/c"),

@@ -81,8 +81,10 @@ class Play:
         return self.bandit.learner_for(key).partition(self.world.store.partitions)
 
     async def choose(self, key: str, k: int, event: str | None, *, deferred: bool) -> None:
-        choice = await self.world.choose(self.bandit, key, k=k, event_id=event, activate=not deferred)
         made = self.model.events.get((key, event)) if event else None
+        if made is not None:  # the same request comes again
+            k, deferred = len(made.choice.arms), made.deferred
+        choice = await self.world.choose(self.bandit, key, k=k, event_id=event, activate=not deferred)
         if made is None:
             found = await self.time_of(choice)
             made = Made(choice, key, self.partition(key), found, deferred, is_active=not deferred)
