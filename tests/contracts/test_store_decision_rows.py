@@ -168,21 +168,39 @@ async def test_what_was_dropped_does_not_come_back(store: Store):
     rows = [row(n) for n in range(6)]
     await store.write_rows(0, rows)
     assert await store.row_logs(0) == {UID: DAY_MS}
-    assert await store.oldest_row(0, UID) == 1_000
+    assert await store.kept_from(0, UID) == 0
     assert await store.trim_rows(0, UID, before_ms=1_004, count=3, keep_ms=7) == 3
     assert await store.trim_rows(0, UID, before_ms=1_004, count=3) == 1
     assert await store.trim_rows(0, UID, before_ms=1_002, count=3) == 0
     assert await store.row_logs(0) == {UID: 7}
+    assert [await store.kept_from(partition, UID) for partition in (0, 1)] == [1_004, 0]
     await store.write_rows(0, rows)
     await store.append_rewards(0, [reward(rows[3], b"+"), reward(rows[4], b"+")])
     assert await contents(store) == {
         position(rows[4]): (b"record", b"+"),
         position(rows[5]): (b"record", b""),
     }
-    assert await store.oldest_row(0, UID) == 1_004
     await store.trim_rows(0, UID, before_ms=FAR_MS, count=9)
-    assert await store.oldest_row(0, UID) is None
+    assert await store.kept_from(0, UID) == FAR_MS
     assert (await store.holdings())["log"] == 0
+
+
+async def test_the_pieces_of_a_log_are_what_its_rows_take(store: Store):
+    """With a piece for each row to the byte; with fewer they stand for all, in the order of time."""
+    assert await store.row_sizes(0, UID, pieces=5) == []
+    rows = [row(n, (ANN, BOB)[n % 2], record=b"x" * (1 + 100 * (n % 3))) for n in range(30)]
+    await store.write_rows(0, rows)
+    await store.append_rewards(0, [reward(rows[4], b"+" * 50)])
+    pieces = await store.row_sizes(0, UID, pieces=30)
+    assert [ms for ms, _ in pieces] == [1_000 + n for n in range(30)]
+    held = (await store.holdings())["log"]
+    assert held - 30 < sum(size for _, size in pieces) <= held
+    few = await store.row_sizes(0, UID, pieces=6)
+    assert [(ms - 1_000) // 5 for ms, _ in few] == list(range(6)), "one of every five rows"
+    assert {round(size) for _, size in few} <= {round(5 * size) for _, size in pieces}
+    await store.trim_rows(0, UID, before_ms=1_020, count=100)
+    assert len(await store.row_sizes(0, UID, pieces=30)) == 10
+    assert await store.row_sizes(1, UID, pieces=30) == []
 
 
 async def test_a_row_takes_rewards_up_to_a_bound(store: Store):

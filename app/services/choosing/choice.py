@@ -1,7 +1,8 @@
 """A choice, and the record of it that is kept for an event, to be answered again bit for bit.
 
 A record holds what the answer cannot be made from again: the token, which names the arms, their scores and
-propensities, and the versions; and a digest of the request, for only the same request is answered again. Its first byte is its format:
+propensities, and the versions; and a digest of the request, since only the same one is answered again. Its
+first byte is its format:
 
     1   msgpack of ``_Record``
     2   the same for many arms: ``token`` is compressed, followed by the two upper bytes of every number;

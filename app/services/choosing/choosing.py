@@ -54,7 +54,7 @@ LOGGED_TOGETHER = 100
 class ChooseRequest:
     """What a caller asks of a bandit.
 
-    ``event_id``   the same event of the same key gets the same choice again; another request with it is refused
+    ``event_id``   the same request for the same event of a key gets the same choice again
     ``activate``   False: the decision can be rewarded once it was activated
     ``arms``       these, in this order, instead of a choice by the policy: a baseline
     ``wanted``     which arms are eligible, besides what the bandit demands of all
@@ -110,7 +110,8 @@ class Choosing:
     async def choose(self, bandit: Bandit, request: ChooseRequest) -> Choice:
         """Choose, and wait for rewards where the bandit does.
 
-        Raises NoArms, Invalid (key against scope, context), EventUsed, Unavailable (a learner that is not in memory).
+        Raises NoArms, Invalid (key against scope, context), EventUsed (the event is of another request),
+        Unavailable (a learner that is not in memory).
         """
         if request.event_id is None:
             learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
@@ -165,7 +166,7 @@ class Choosing:
         return await self._selected(bandit, learner, request, context, rng=rng, group=group)
 
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> _Made:
-        """A new choice, or the one that was made for this event before. Raises EventUsed: of another request."""
+        """A new choice, or the one that was made for this event before."""
         learner = bandit.learner_for(request.key)
         context = bandit.encoded(request.context)
         if request.event_id is None:
@@ -179,7 +180,7 @@ class Choosing:
             if kept == record:
                 return made
         if not answers(kept, asked):
-            message = "this event_id was sent with another request: an event is one request, the same in every field"
+            message = "this event_id was sent before with another request; a repeat must have the same fields"
             raise EventUsed(message, loc=("body", "event_id"))
         return _made_before(bandit, choice_of(kept))
 
