@@ -151,6 +151,16 @@ async def test_no_row_is_kept_of_a_learner_that_was_forgotten_and_later_ones_sta
     assert (await store.holdings())["log"] == 0
 
 
+async def test_a_late_row_is_not_kept_when_nothing_is_known_of_the_forgotten_any_more(store: Store):
+    """The bound that is left refuses every decision from before, of any learner."""
+    entry = await store.append_forget(ANN, payload=b"F", now_ms=5_000, ttl_ms=1)
+    number = int(entry.partition("-")[2])
+    assert await store.drop_expired(0, margin_ms=0, count=10) == 1, "the mark of the learner is gone"
+    older, later = row(1, known=number - 1), row(2, known=number)
+    await store.write_rows(0, [older, row(3, BOB, known=number - 1), later])
+    assert (await contents(store)).keys() == {position(later)}
+
+
 async def test_nothing_is_kept_of_a_deleted_bandit(store: Store):
     await store.create_catalogue("films", b"f" * 16)
     await store.create_bandit("b", UID.encode(), catalogue="films")
