@@ -130,7 +130,7 @@ class Settings(BaseSettings):
     )
     max_log_mb: Annotated[int, Field(ge=1)] = Field(
         2_048,
-        description="Memory of the store for the decision log. Beyond: the oldest rows of the largest logs go.",
+        description="Memory of the store for the decision log. Beyond: oldest rows of the largest logs go.",
     )
     log_level: LogLevel = Field("info", description="debug, info, warning or error.")
     log_format: LogFormat = Field(

@@ -95,6 +95,7 @@ class DecisionRows(Partitioned, Protocol):
     ) -> int:
         """Drop the oldest rows that were decided before then, at most ``count``; return how many.
 
-        None as old is kept from now on. ``keep_ms``: for how long rows of the bandit are kept from now on.
+        If there are any, no row from before then is made from now on. ``keep_ms``: for how long rows of the
+        bandit are kept from now on.
         """
         ...
