@@ -25,7 +25,7 @@ log = logging.getLogger("shortlist.decision_log")
 
 EVERY_S = 10.0
 STEP = 500
-PIECES = 100  # that the rows of a bandit in a partition are looked at in
+PIECES = 100  # that the rows of a bandit in a partition are looked at in; a millisecond of the store
 SPARE = 64  # one of this many parts of the room is made free, so that it need not be done at every sweep
 
 Sizes = Sequence[tuple[int, float]]  # pieces of a log in the order of time: when, in ms, and how many bytes
@@ -72,20 +72,21 @@ class LogRetention:
         logs = await self._logs()
         for (partition, uid), keep_ms in logs.items():
             await self._trim(partition, uid, now_ms - keep_ms, keep_ms)
-        while (await self._store.holdings())["log"] > self._most_bytes:
-            cuts = cuts_of(await self._sizes(logs), self._most_bytes - self._most_bytes // SPARE)
-            if not cuts:  # what is too many is of deleted bandits, and is being erased
+        while (held := (await self._store.holdings())["log"]) > self._most_bytes:
+            sizes = await self._sizes(logs)
+            cuts = cuts_of(sizes, held, self._most_bytes - self._most_bytes // SPARE)
+            if not cuts:
                 return
             for partition, uid in logs:
                 if uid in cuts:
                     await self._trim(partition, uid, cuts[uid])
 
     async def _sizes(self, logs: Collection[tuple[int, str]]) -> Mapping[str, Sizes]:
-        """The pieces of each bandit, of all partitions."""
+        """The pieces of each bandit that has rows, of all partitions."""
         found = defaultdict[str, list[tuple[int, float]]](list)
         for partition, uid in logs:
             found[uid] += await self._store.row_sizes(partition, uid, pieces=PIECES)
-        return {uid: sorted(sizes) for uid, sizes in found.items()}
+        return {uid: sorted(sizes) for uid, sizes in found.items() if sizes}
 
     async def _logs(self) -> Mapping[tuple[int, str], int]:
         """How long rows are kept, by partition and bandit; of one that no longer logs, as long as before."""
@@ -107,11 +108,18 @@ class LogRetention:
             self._done("rows_dropped", dropped)
 
 
-def cuts_of(logs: Mapping[str, Sizes], most_bytes: float) -> Mapping[str, int]:
-    """Before when rows must go, in ms, of those bandits that take more than their share of ``most_bytes``."""
+def cuts_of(logs: Mapping[str, Sizes], held: float, most_bytes: float) -> Mapping[str, int]:
+    """Before when rows go, in ms, of those bandits that take more than their share of ``most_bytes``.
+
+    ``held``: what all logs take, to the byte. Where pieces tell of less than that, and nobody seems to take
+    too much, it is the largest log. Half of what is too much goes, and then one looks again.
+    """
     totals = {uid: sum(size for _, size in sizes) for uid, sizes in logs.items()}
     share = share_of(totals.values(), most_bytes)
-    return {uid: _cut(logs[uid], total - share) for uid, total in totals.items() if total > share}
+    over = {uid: total - share for uid, total in totals.items() if total > share}
+    if not over and totals:
+        over = {max(totals, key=lambda uid: totals[uid]): held - most_bytes}
+    return {uid: _cut(logs[uid], too_much / 2) for uid, too_much in over.items()}
 
 
 def share_of(totals: Collection[float], most: float) -> float:

@@ -3,14 +3,12 @@
 -- Result how many rows were dropped
 -- Effect in one step: of the rows that were decided before before_ms, the count oldest are dropped; if there are
 --        any, no row from before then is made from now on. Without before_ms, for a deleted bandit, what the
---        partition knows of its log goes too. A server without memory refuses the first write of a script if it
+--        partition knows of its log goes with the last of them. A server without memory refuses the first write of a script if it
 --        could take memory, and no later one: this one takes none, so that what gives memory back is done. The
 --        keys follow from the members, with the hash tag of the declared stem.
 local times, logs, uid, before = KEYS[1], KEYS[3], ARGV[1], ARGV[2]
 redis.call('HDEL', KEYS[4], '')
-if before == '' then
-  redis.call('HDEL', logs, uid, uid .. ':from')
-elseif ARGV[4] ~= '' and redis.call('HEXISTS', logs, uid) == 1 then
+if before ~= '' and ARGV[4] ~= '' and redis.call('HEXISTS', logs, uid) == 1 then
   redis.call('HSET', logs, uid, ARGV[4])
 end
 local most = before == '' and '+' or '(' .. string.format('%013.0f', before)
@@ -19,8 +17,11 @@ for _, member in ipairs(members) do
   local field, learner = string.match(member, '^([^/]*)/(.*)$')
   drop_row(KEYS[2] .. learner, times, field, learner)
 end
-local from = tonumber(redis.call('HGET', logs, uid .. ':from') or '0')
-if #members > 0 and before ~= '' and tonumber(before) > from then
+if before == '' then
+  if #members < tonumber(ARGV[3]) then
+    redis.call('HDEL', logs, uid, uid .. ':from')
+  end
+elseif #members > 0 and tonumber(before) > tonumber(redis.call('HGET', logs, uid .. ':from') or '0') then
   redis.call('HSET', logs, uid .. ':from', before)
 end
 count_rows(KEYS[4])
