@@ -201,7 +201,7 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     export.set_defaults(run=_export)
 
     explain = commands.add_parser("explain", help="say why a logged decision showed these arms")
-    explain.add_argument("decision", metavar="DECISION", help="its token")
+    explain.add_argument("decision", metavar="DECISION", help="its token; - reads it from standard input")
     explain.add_argument("--bandit", required=True, metavar="NAME", help="whose decision it is")
     _remote(explain)
     explain.set_defaults(run=_explain)
@@ -326,8 +326,9 @@ def _explain(parsed: argparse.Namespace) -> None:
     from app.files.explaining import explain  # noqa: PLC0415 - as above
     from app.files.service import Service  # noqa: PLC0415 - as above
 
+    decision = sys.stdin.read().strip() if parsed.decision == "-" else parsed.decision
     with closing(Service(parsed.url, parsed.key)) as service:
-        print(explain(service, parsed.bandit, parsed.decision))
+        print(explain(service, parsed.bandit, decision))
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:

@@ -4,7 +4,8 @@
     ├── NotFound             404  not_found           no such catalogue, arm, bandit or learner
     ├── Conflict             409  conflict            another thing of that name exists, or it is in use
     │   ├── NoArms           409  no_arms             fewer than one eligible arm
-    │   └── NotChangeable    409  not_changeable      a field that stays as it was made
+    │   ├── NotChangeable    409  not_changeable      a field that stays as it was made
+    │   └── EventUsed        409  event_used          the event id was sent with another request before
     ├── Invalid              422  invalid             a field breaks its rule; nothing was changed
     │   ├── DimensionMismatch     dimension_mismatch  a vector of the wrong length
     │   ├── InvalidShape          invalid             an array of the wrong shape (algorithms)
@@ -74,6 +75,10 @@ class NoArms(Conflict):
 
 class NotChangeable(Conflict):
     code, title = "not_changeable", "It stays as it was made"
+
+
+class EventUsed(Conflict):
+    code, title = "event_used", "The event id is of another request"
 
 
 class PreconditionFailed(ShortlistError):

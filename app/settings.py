@@ -132,7 +132,8 @@ class Settings(BaseSettings):
         1_024, description="Memory of the store for campaigns and their results. Beyond: 429."
     )
     max_log_mb: Annotated[int, Field(ge=1)] = Field(
-        2_048, description="Memory of the store for the decision log. Beyond: its oldest rows go."
+        2_048,
+        description="Memory of the store for the decision log. Beyond: oldest rows of the largest logs go.",
     )
     log_level: LogLevel = Field("info", description="debug, info, warning or error.")
     log_format: LogFormat = Field(

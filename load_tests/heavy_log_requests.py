@@ -92,7 +92,7 @@ def _long_rows(world: World) -> str:
 @kind("log: a decision of 100 arms explained")
 def _(world: World) -> Request:
     (token,) = world.tokens(logged(world), 1, k=100)
-    return Request("GET", f"/v1/bandits/{logged(world)}/log/{token}")
+    return post(f"/v1/bandits/{logged(world)}/log/explain", {"decision": token})
 
 
 @kind("report: the shortest buckets")

@@ -34,11 +34,15 @@ def _logged(arms: Sequence[str | LoggedArm]) -> list[LoggedArm]:
 
 @dataclass
 class LogInMemory:
-    """``LogPages`` of given rows. ``asked``: how many pages were read so far."""
+    """``CompleteLog`` of given rows. ``asked``: how many pages were read so far."""
 
     rows: Sequence[Row]
     page: int = 100
     asked: int = field(default=0, init=False)
+    complete_ms: int | None = None
+
+    async def complete_from(self, bandit: Bandit, from_ms: int | None) -> int | None:
+        return self.complete_ms
 
     async def pages(
         self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
@@ -54,13 +58,16 @@ class LogInMemory:
 
 
 class MemoryLog:
-    """``LogPages`` of rows in the order of time. ``excluded``: for a test, by decision."""
+    """``CompleteLog`` of rows in the order of time. ``excluded``: for a test, by decision."""
 
     def __init__(self, rows: Sequence[Row] = (), *, page: int = 7) -> None:
         self.rows = list(rows)
         self.page = page
         self.excluded: dict[str, Sequence[str]] = {}
         self.begun = 0
+
+    async def complete_from(self, bandit: Bandit, from_ms: int | None) -> int | None:
+        return None
 
     async def pages(
         self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None

@@ -1,5 +1,9 @@
 """Retention of the decision log: rows go when their time is over, and the oldest when there are too many.
 
+All logs share the room: the share of a bandit is the room divided by the bandits that log, and what others
+leave free. A bandit that takes more loses its oldest rows, rewarded or not, in all partitions up to one time:
+which rows are left never depends on what came of them, and no bandit pushes out the rows of another one.
+
 Any number of processes may do it at the same time: every step is one script that drops a few hundred rows.
 """
 
@@ -7,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from app.errors import Unavailable
@@ -19,7 +25,10 @@ log = logging.getLogger("shortlist.decision_log")
 
 EVERY_S = 10.0
 STEP = 500
-SLICES = 64  # of the time that the log spans: the oldest is dropped, again and again, until there is room
+PIECES = 100  # that the rows of a bandit in a partition are looked at in; a millisecond of the store
+SPARE = 64  # one of this many parts of the room is made free, so that it need not be done at every sweep
+
+Sizes = Sequence[tuple[int, float]]  # pieces of a log in the order of time: when, in ms, and how many bytes
 
 
 class RetentionStore(DecisionRows, Holdings, RegistryStore, Protocol):
@@ -57,20 +66,27 @@ class LogRetention:
             await asyncio.sleep(EVERY_S)
 
     async def sweep(self, now_ms: int) -> None:
-        """Drop all rows whose time is over by ``now_ms``, then the oldest while there are too many."""
+        """Drop all rows whose time is over by ``now_ms``; then, while there are too many, the oldest of those
+        bandits that take more than their share.
+        """
         logs = await self._logs()
         for (partition, uid), keep_ms in logs.items():
             await self._trim(partition, uid, now_ms - keep_ms, keep_ms)
-        while (await self._store.holdings())["log"] > self._most_bytes:
-            ages = {place: await self._store.oldest_row(*place) for place in logs}
-            heads = {place: oldest_ms for place, oldest_ms in ages.items() if oldest_ms is not None}
-            if not heads:
+        while (held := (await self._store.holdings())["log"]) > self._most_bytes:
+            sizes = await self._sizes(logs)
+            cuts = cuts_of(sizes, held, self._most_bytes - self._most_bytes // SPARE)
+            if not cuts:
                 return
-            oldest_ms = min(heads.values())
-            before_ms = oldest_ms + 1 + max(0, now_ms - oldest_ms) // SLICES
-            for place, head_ms in heads.items():
-                if head_ms < before_ms:
-                    await self._trim(*place, before_ms)
+            for partition, uid in logs:
+                if uid in cuts:
+                    await self._trim(partition, uid, cuts[uid])
+
+    async def _sizes(self, logs: Collection[tuple[int, str]]) -> Mapping[str, Sizes]:
+        """The pieces of each bandit that has rows, of all partitions."""
+        found = defaultdict[str, list[tuple[int, float]]](list)
+        for partition, uid in logs:
+            found[uid] += await self._store.row_sizes(partition, uid, pieces=PIECES)
+        return {uid: sorted(sizes) for uid, sizes in found.items() if sizes}
 
     async def _logs(self) -> Mapping[tuple[int, str], int]:
         """How long rows are kept, by partition and bandit; of one that no longer logs, as long as before."""
@@ -90,3 +106,37 @@ class LogRetention:
                 partition, uid, before_ms=before_ms, count=STEP, keep_ms=keep_ms
             )
             self._done("rows_dropped", dropped)
+
+
+def cuts_of(logs: Mapping[str, Sizes], held: float, most_bytes: float) -> Mapping[str, int]:
+    """Before when rows go, in ms, of those bandits that take more than their share of ``most_bytes``.
+
+    ``held``: what all logs take, to the byte. Where pieces tell of less than that, and nobody seems to take
+    too much, it is the largest log. Half of what is too much goes, and then one looks again.
+    """
+    totals = {uid: sum(size for _, size in sizes) for uid, sizes in logs.items()}
+    share = share_of(totals.values(), most_bytes)
+    over = {uid: total - share for uid, total in totals.items() if total > share}
+    if not over and totals:
+        over = {max(totals, key=lambda uid: totals[uid]): held - most_bytes}
+    return {uid: _cut(logs[uid], too_much / 2) for uid, too_much in over.items()}
+
+
+def share_of(totals: Collection[float], most: float) -> float:
+    """What each may take, so that all take ``most`` together: some take less. Infinite where all fit."""
+    left = most
+    for number, total in enumerate(sorted(totals)):
+        share = left / (len(totals) - number)
+        if total > share:
+            return share
+        left -= total
+    return math.inf
+
+
+def _cut(sizes: Sizes, bytes_over: float) -> int:
+    """The end of the first pieces that take so many bytes."""
+    for ms, size in sizes:
+        bytes_over -= size
+        if bytes_over <= 0.0:
+            return ms + 1
+    return sizes[-1][0] + 1  # by rounding

@@ -73,12 +73,16 @@ class SupportView(BaseModel):
 
 
 class EvaluationView(BaseModel):
-    """``warnings``: what one must know before one believes it, as sentences."""
+    """``warnings``: what one must know before one believes it, as sentences.
+
+    ``complete_from``: as of a report.
+    """
 
     estimates: list[EstimateView]
     logged: LoggedView
     support: SupportView
     warnings: list[str]
+    complete_from: int | None
 
 
 @router.post("/{bandit}/evaluations", response_model=EvaluationView)

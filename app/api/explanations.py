@@ -1,8 +1,8 @@
-"""GET /v1/bandits/{b}/log/{decision}: why a decision showed these arms."""
+"""POST /v1/bandits/{b}/log/explain, and GET …/log/{decision} for short tokens: why these arms?"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from fastapi import Response
@@ -10,10 +10,23 @@ from pydantic import BaseModel
 
 from app.api.decision_log import RowView
 from app.api.fields import Token
+from app.api.large_json import Whole
+from app.api.limits import MAX_IDS_BYTES
 from app.api.services import BanditsDep, ExplanationsDep
-from app.api.strict_json import json_router, reply
+from app.api.strict_json import StrictModel, json_router, reply
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
+
+
+class ExplainBody(StrictModel):
+    """``decision``: its token."""
+
+    max_bytes: ClassVar[int] = MAX_IDS_BYTES
+
+    decision: Token
+
+
+ExplainBody.in_pieces = Whole(ExplainBody)
 
 
 class AskedView(BaseModel):
@@ -51,11 +64,19 @@ class ExplanationView(BaseModel):
     candidates: list[CandidateView]
 
 
-@router.get("/{bandit}/log/{decision}", response_model=ExplanationView)
+@router.post("/{bandit}/log/explain", response_model=ExplanationView)
 async def explain(
-    bandit: str, decision: Token, bandits: BanditsDep, explanations: ExplanationsDep
+    bandit: str, body: ExplainBody, bandits: BanditsDep, explanations: ExplanationsDep
 ) -> Response:
     """What the log keeps of one decision, by its token, and the choice made again from its seed."""
+    return await explain_short(bandit, body.decision, bandits, explanations)
+
+
+@router.get("/{bandit}/log/{decision}", response_model=ExplanationView)
+async def explain_short(
+    bandit: str, decision: Token, bandits: BanditsDep, explanations: ExplanationsDep
+) -> Response:
+    """The same, for a token that a path has room for."""
     found = await explanations.explain(await bandits.get(bandit), decision)
     return reply(
         {

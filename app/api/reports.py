@@ -54,6 +54,7 @@ class ReportView(BaseModel):
     """``interval_kind``: bounded ones hold exactly, asymptotic ones the better the more rewards there are.
 
     ``ungrouped``: decisions in neither group, which were made before there was a holdout or for a baseline.
+    ``complete_from``: when it begins, in ms since 1970, since rows from before are gone; null: as asked for.
     """
 
     groups: list[GroupReportView]
@@ -61,6 +62,7 @@ class ReportView(BaseModel):
     interval_kind: Literal["bounded", "asymptotic"]
     ungrouped: int
     buckets: list[BucketView]
+    complete_from: int | None
 
 
 @router.get("/{bandit}/report", response_model=ReportView)

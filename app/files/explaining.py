@@ -24,7 +24,8 @@ REASONS = {
 
 def explain(service: Service, bandit: str, decision: str) -> str:
     """The text about one logged decision of a bandit, by its token. Raises ServiceError."""
-    found = service.get("v1", "bandits", bandit, "log", decision)
+    body = json.dumps({"decision": decision}).encode()
+    found = service.send("POST", "v1", "bandits", bandit, "log", "explain", body=body)
     return "\n".join(_lines(bandit, found))
 
 

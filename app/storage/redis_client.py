@@ -96,6 +96,7 @@ SCRIPTS = {
     "read_rows": ("read_rows",),
     "replay_dead": ("log_tail", "replay_dead"),
     "reserve_campaign": ("reserve_campaign",),
+    "row_sizes": ("ledger", "rows", "row_sizes"),
     "save_snapshot": ("campaign_size", "save_snapshot"),
     "stored": ("tails", "stored"),
     "take_turns": ("ledger", "take_turns"),

@@ -58,9 +58,16 @@ class RedisDecisionRows(RedisPart):
         pairs = ((name.decode(), int(value)) for name, value in found.items())
         return {name: value for name, value in pairs if not name.endswith(_FROM)}
 
-    async def oldest_row(self, partition: int, bandit_uid: str) -> int | None:
-        found = await self._redis.command("ZRANGE", keys.row_times(partition, bandit_uid), 0, 0)
-        return int(found[0].partition(b"-")[0]) if found else None
+    async def kept_from(self, partition: int, bandit_uid: str) -> int:
+        found = await self._redis.command("HGET", keys.row_logs(partition), bandit_uid + _FROM)
+        return 0 if found is None else int(found)
+
+    async def row_sizes(self, partition: int, bandit_uid: str, *, pieces: int) -> Sequence[tuple[int, float]]:
+        check_positive("pieces", pieces)
+        names = [keys.row_times(partition, bandit_uid), keys.rows(partition, LearnerId(bandit_uid, ""))]
+        rows, *found = await self._redis.script("row_sizes", names, [pieces])
+        times, sizes = found[::2], found[1::2]
+        return [(ms, size * rows / len(times)) for ms, size in zip(times, sizes, strict=True)]
 
     async def trim_rows(
         self, partition: int, bandit_uid: str, *, before_ms: int, count: int, keep_ms: int | None = None

@@ -69,6 +69,7 @@ export declare class NotFound extends ServiceError {}
 export declare class Conflict extends ServiceError {}
 export declare class NoArms extends Conflict {}
 export declare class NotChangeable extends Conflict {}
+export declare class EventUsed extends Conflict {}
 export declare class PreconditionFailed extends ServiceError {}
 export declare class TooLarge extends ServiceError {}
 export declare class Invalid extends ServiceError {}

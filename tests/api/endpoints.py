@@ -507,7 +507,14 @@ EVALUATION = Endpoint(
     },
     frozenset({"policy.temperature", "policy.reward", "policy.reward.min", "from", "to"}),
 )
-WRITES = (*WRITES, CHANGE, EVALUATION)
+EXPLAIN = Endpoint(
+    "POST",
+    "/v1/bandits/{bandit}/log/explain",
+    "/v1/bandits/logged/log/explain",
+    {"decision": "none"},
+    {"decision": "text"},
+)
+WRITES = (*WRITES, CHANGE, EVALUATION, EXPLAIN)
 READS = (
     Endpoint("GET", "/v1/catalogues", "/v1/catalogues"),
     Endpoint("GET", "/v1/catalogues/{catalogue}", "/v1/catalogues/c"),
@@ -555,6 +562,7 @@ async def build_world(api: Api) -> str:
     await api.bandit("u", "c", scope="per_key")
     await api.bandit("v", "c", policy="sub_elim", scope="per_key")
     await api.bandit("w", "c", context={"fields": CONTEXT_FIELDS}, interactions=2)
+    await api.bandit("logged", "c", log={}, reward={"wait_s": 60})  # the row is written with the choice
     await api.bandit("unused", "c")
     for name in ("s", "s-unused"):
         centers = {"id": name, "points": ["p0", "p1", "p2"], "k": 2, "noise_std": 1}
@@ -570,7 +578,8 @@ async def build_world(api: Api) -> str:
     pulls = (await api.ok("POST", "/v1/slates/s/ask", {"count": 1}))["pulls"]
     await api.observe("u", {"id": "first", "key": "ann", "arm": "a1", "value": 1})
     token: str = (await api.choose("b", k=5))["decision"]
-    PULLS[token] = {"query": queries[0]["query"], "pull": pulls[0]["pull"]}
+    logged: str = (await api.choose("logged"))["decision"]
+    PULLS[token] = {"query": queries[0]["query"], "pull": pulls[0]["pull"], "decision": logged}
     return token
 
 
@@ -580,6 +589,8 @@ def with_token(body: Json, token: str) -> Json:
         reward["decision"] = token
     for result in body.get("results", ()):
         result.update({name: pull for name, pull in PULLS[token].items() if name in result})
+    if "decision" in body:
+        body["decision"] = PULLS[token]["decision"]
     if "decisions" in body:
         body["decisions"] = [token]
     return body

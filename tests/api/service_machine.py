@@ -258,7 +258,9 @@ class WholeService(RuleBasedStateMachine):
         """The decision, if this is a new one."""
         claim = (body.get("key"), body.get("event_id", ""))
         if claim in bandit.events:
-            assert self._expect(200, "POST", path, body) == bandit.events[claim]
+            first, answer = bandit.events[claim]
+            assert self._expect(200, "POST", path, first) == answer
+            self._expect(409, "POST", path, {**first, "seed": first.get("seed", 0) + 1})
             return None
         chooser = Chooser(bandit, self.catalogues[bandit.catalogue], body)
         if (refusal := chooser.refusal()) is not None:
@@ -266,7 +268,7 @@ class WholeService(RuleBasedStateMachine):
             return None
         answer = self._expect(200, "POST", path, body)
         if "event_id" in body:
-            bandit.events[claim] = answer
+            bandit.events[claim] = body, answer
         return self._decided(chooser, answer)
 
     @rule(

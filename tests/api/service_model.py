@@ -136,8 +136,8 @@ class Learner:
 class Bandit:
     """``asked`` is what each version was asked to be, without what is left at its default.
 
-    ``etags``: those of its versions. ``events``: by key and event, the answer. ``observed``: by
-    key, the ids. ``deleted``: it was, and its tokens are worth nothing.
+    ``etags``: those of its versions. ``events``: by key and event, the request and its answer.
+    ``observed``: by key, the ids. ``deleted``: it was, and its tokens are worth nothing.
     """
 
     name: str
@@ -147,7 +147,7 @@ class Bandit:
     etags: list[str] = field(default_factory=list)
     learners: dict[str | None, Learner] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
-    events: dict[tuple[str | None, str], Json] = field(default_factory=dict)
+    events: dict[tuple[str | None, str], tuple[Json, Json]] = field(default_factory=dict)
     observed: set[tuple[str | None, str]] = field(default_factory=set)
     deleted: bool = False
 

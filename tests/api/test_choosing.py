@@ -151,12 +151,12 @@ async def test_without_a_seed_choices_differ(api: Api):
 
 
 async def test_an_event_is_decided_once(store_url: str, tmp_path: Path):
-    """Fifty at once, with another k or seed, after other choices and rewards, and after a restart."""
+    """Fifty at once, after other choices and rewards, and after a restart."""
     async with running(store_url, tmp_path / "1") as api:
         await build(api, scope="per_key")
         await api.bandit("other", "c", scope="per_key")
-        bodies = [{"key": "ann", "event_id": "e", "k": 1 + i % 3, "seed": i} for i in range(50)]
-        answers = await asyncio.gather(*(api.choose("b", **body) for body in bodies))
+        body = {"key": "ann", "event_id": "e", "k": 3}
+        answers = await asyncio.gather(*(api.choose("b", **body) for _ in range(50)))
         assert len({json.dumps(answer) for answer in answers}) == 1
         choice = answers[0]
         for bandit, key, event in (("b", "bob", "e"), ("b", "ann", "f"), ("other", "ann", "e")):
@@ -164,13 +164,62 @@ async def test_an_event_is_decided_once(store_url: str, tmp_path: Path):
         for item in choice["arms"]:
             await api.reward({"decision": choice["decision"], "arm": item["id"], "value": 1.0})
         await api.put_arms("c", {"a1": [9.0, 9.0, 9.0]})
-        batch = {"requests": [{"key": "ann", "event_id": "e"}] * 3}
+        batch = {"requests": [body] * 3}
         again = (await api.ok("POST", "/v1/bandits/b/choose/batch", batch))["results"]
         assert again == [choice] * 3
     async with running(store_url, tmp_path / "2", empty=False) as api:
-        assert await api.choose("b", key="ann", event_id="e") == choice
+        assert await api.choose("b", **body) == choice
         receipt = await api.reward({"decision": choice["decision"], "arm": ids(choice)[0], "value": 1.0})
         assert receipt["duplicate"] == 1
+
+
+FULL = {
+    "key": "ann",
+    "event_id": "e",
+    "k": 2,
+    "exclude": ["a1", "a2"],
+    "seed": 3,
+    "activate": False,
+    "filter": {"$and": [{"x": 1}, {"y": {"$exists": False}}]},
+    "rules": {"pin": [{"arm": "a3", "place": 1}], "at_most": [{"field": "x", "count": 1}]},
+    "context": [1.0, 2.0],
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"k": 3},
+        {"exclude": ["a1"]},
+        {"seed": 4},
+        {"seed": None},
+        {"activate": True},
+        {"filter": None},
+        {"filter": {"x": 1}},
+        {"rules": {"pin": [{"arm": "a3", "place": 2}], "at_most": [{"field": "x", "count": 1}]}},
+        {"rules": {"pin": [{"arm": "a3", "place": 1}], "at_most": [{"field": "x", "count": 2}]}},
+        {"rules": None},
+        {"context": [1.0, 2.5]},
+    ],
+    ids=str,
+)
+async def test_an_event_is_answered_to_the_same_request_alone(api: Api, change: Json):
+    """Whoever guesses the event of another user must guess the whole request as well."""
+    await api.catalogue("c", {f"a{i}": [1.0, i] for i in range(9)})
+    body = {"arms": [{"id": f"a{i}", "features": [1.0, i], "metadata": {"x": 1}} for i in range(3, 9)]}
+    await api.ok("PUT", "/v1/catalogues/c/arms", body)
+    await api.bandit("b", "c", scope="per_key", context={"dim": 2})
+    made = await api.choose("b", **FULL)
+    shuffled = {"exclude": ["a2", "a1"], "filter": {"y": {"$exists": False}, "x": 1}}
+    await api.ok("PATCH", "/v1/bandits/b", {"policy": "softmax"})  # it is the same request all the same
+    assert await api.choose("b", **{**FULL, **shuffled}) == made
+    other = {**FULL, **change}
+    where = {"status": 409, "code": "event_used"}
+    await api.refused("POST", "/v1/bandits/b/choose", other, loc=["body", "event_id"], **where)
+    batch = {"requests": [{"key": "bob", "context": [0, 0]}, other]}
+    loc = ["body", "requests", 1, "event_id"]
+    await api.refused("POST", "/v1/bandits/b/choose/batch", batch, loc=loc, **where)
+    assert await api.choose("b", **FULL) == made
 
 
 async def test_a_batch_is_its_requests_in_order(api: Api):

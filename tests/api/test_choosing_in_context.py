@@ -207,8 +207,9 @@ async def test_the_same_seed_and_event_give_the_same_choice(api: Api):
     one = await api.choose("b", context=[1, 2, 3], seed=5, k=4)
     assert (await api.choose("b", context=[1, 2, 3], seed=5, k=4))["arms"] == one["arms"]
     first = await api.choose("b", context=[1, 2, 3], event_id="e")
-    # The event has been decided, in the context that it had then.
-    assert await api.choose("b", context=[-9, 0, 1], event_id="e") == first
+    assert await api.choose("b", context=[1, 2, 3], event_id="e") == first
+    other = {"context": [-9, 0, 1], "event_id": "e"}
+    await api.refused("POST", "/v1/bandits/b/choose", other, status=409, code="event_used")
     await api.refused("POST", "/v1/bandits/b/choose", {"event_id": "e"}, loc=["body", "context"])
 
 

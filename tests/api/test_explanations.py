@@ -26,7 +26,7 @@ async def explained(api: Api, choice: Json) -> Json:
     """The explanation, once the row of the decision is written."""
 
     async def found() -> Json | None:
-        answer = await api.call("GET", f"/v1/bandits/b/log/{choice['decision']}")
+        answer = await api.call("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
         return answer.json() if answer.status_code == 200 else None
 
     return await until(found, what="the row")  # type: ignore[return-value]
@@ -49,6 +49,22 @@ async def test_every_policy_makes_its_choice_again(world: Api, policy: str):
         assert [arm["id"] for arm in found["row"]["arms"]] == [arm["id"] for arm in choice["arms"]]
         places = {each["id"]: each["place"] for each in found["candidates"] if each["place"]}
         assert places == {arm["id"]: place for place, arm in enumerate(choice["arms"], 1)}
+
+
+async def test_a_token_of_any_length_is_explained_and_a_short_one_by_its_path_too(world: Api):
+    """One of a thousand arms with long ids has 190,000 characters; a path has room for 65,000."""
+    await world.catalogue("long", {f"{number:04}{'x' * 124}": [1.0, number] for number in range(1_000)})
+    await world.bandit("b", "long", log={})
+    choice = await world.choose("b", k=1_000)
+    assert len(choice["decision"]) > 180_000
+    found = await explained(world, choice)
+    assert (found["repeated"], len(found["row"]["arms"])) == (True, 1_000)
+    choice = await world.choose("b")
+    found = await explained(world, choice)
+    assert await world.ok("GET", f"/v1/bandits/b/log/{choice['decision']}") == found
+    for wrong in ("none", "!", choice["decision"][:-1]):
+        body = {"decision": wrong}
+        await world.refused("POST", "/v1/bandits/b/log/explain", body, status=404, code="not_found")
 
 
 async def test_draws_differ_and_so_do_their_seeds(world: Api):

@@ -61,7 +61,7 @@ EXPECTED = {
     "observe": {"/v1/bandits/x/observations", "/v1/slates/x/tell", "/v1/centers/x/tell"},
 }  # fmt: skip
 OPEN = {"/", "/healthz", "/readyz", "/docs", "/openapi.json"}
-QUESTIONS = {"mips", "sample", "centers", "evaluations"}
+QUESTIONS = {"mips", "sample", "centers", "evaluations", "explain"}
 
 
 @pytest.mark.parametrize(("method", "path"), documented())

@@ -190,7 +190,7 @@ async def test_an_event_keeps_its_arms_and_its_propensities_and_is_rewarded(shar
     await build(shared, "events")
     first = await shared.choose("events", k=2, event_id="e")
     await shared.observe("events", {"id": "later", "arm": "a9", "value": 50.0})
-    assert await shared.choose("events", k=4, event_id="e") == first
+    assert await shared.choose("events", k=2, event_id="e") == first
     receipt = await shared.reward(
         {"decision": first["decision"], "arm": first["arms"][0]["id"], "value": 1.0}
     )

@@ -26,7 +26,14 @@ async def test_over_http(api: Api):
     for status in (201, 200):
         answer = await api.call("PUT", path, json={"state": copy["state"]})
         assert (answer.status_code, answer.json()) == (status, shown)
-    assert (await api.ok("GET", "/v1/bandits/other/learners"))["items"] == [shown]
+    assert await api.listed("/v1/bandits/other/learners") == [shown]
+    spelled = bytearray(base64.b64decode(copy["state"]))
+    spelled[1] = spelled[5] = 7  # bytes that say nothing
+    other_bytes = {"state": base64.b64encode(spelled).decode()}
+    assert (await api.call("PUT", path, json=other_bytes)).status_code == 200, "it is the same state"
+    for status in (201, 200):
+        answer = await api.call("PUT", "/v1/bandits/other/learners/bob", json=other_bytes)
+        assert (answer.status_code, answer.json()) == (status, {**shown, "key": "bob"})
     for wrong in ("!", "c4nary", ""):
         await api.refused("PUT", path, json={"state": wrong}, code="invalid", canary="c4nary")
     await api.refused(

@@ -17,7 +17,7 @@ from waiting import until
 
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
-from app.services.decision_log.rows import LogPages, Row
+from app.services.decision_log.rows import CompleteLog, Row
 from app.services.measuring import export
 from app.services.measuring.export import Exports
 from app.services.measuring.report import AT_ONCE, Reports
@@ -41,7 +41,7 @@ def rows() -> list[Row]:
     ]
 
 
-async def bandit(api: Api, log: LogPages, **fields: Any) -> None:
+async def bandit(api: Api, log: CompleteLog, **fields: Any) -> None:
     """A bandit ``b``, whose log is ``log``."""
     await api.ok("PUT", "/v1/catalogues/c", {"dim": 2}, 201)
     reward = {"min": 0.0, "max": 1.0}
@@ -54,7 +54,7 @@ async def bandit(api: Api, log: LogPages, **fields: Any) -> None:
 async def test_a_report_has_the_fields_of_the_contract(api: Api):
     await bandit(api, LogInMemory(rows()))
     found = await api.ok("GET", f"{REPORT}?bucket_s=3600")
-    assert found.keys() == {"groups", "lift", "interval_kind", "ungrouped", "buckets"}
+    assert found.keys() == {"groups", "lift", "interval_kind", "ungrouped", "buckets", "complete_from"}
     policy, holdout = found["groups"]
     assert (policy["group"], policy["decisions"], policy["rewarded"]) == ("policy", 90, 30)
     assert (holdout["group"], holdout["decisions"], holdout["mean_reward"]) == (
@@ -68,6 +68,7 @@ async def test_a_report_has_the_fields_of_the_contract(api: Api):
     assert found["lift"]["value"] == pytest.approx(0.0)
     assert found["lift"]["interval"][0] < 0 < found["lift"]["interval"][1]
     assert (found["interval_kind"], found["ungrouped"]) == ("bounded", 0)
+    assert found["complete_from"] is None
     assert [bucket["from"] for bucket in found["buckets"]] == [BEGIN_MS, BEGIN_MS + HOUR_MS]
     assert found["buckets"][0]["groups"] == [
         {"group": "policy", "decisions": 45, "rewarded": 15, "mean_reward": pytest.approx(1 / 3)},
@@ -159,6 +160,9 @@ class Held:
 
     async def reads(self, count: int) -> bool:
         return self.under_way == count
+
+    async def complete_from(self, bandit: Bandit, from_ms: int | None) -> int | None:
+        return None
 
     async def pages(
         self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None

@@ -67,7 +67,7 @@ async def test_choices_with_an_event_id_are_refused_when_too_many_are_kept(small
         if (answer := await ask(small, "/v1/bandits/b/choose", one)).status_code != 200:
             break
     assert_full(answer, "SHORTLIST_MAX_EVENTS_MB")
-    assert await small.choose("b", key="ann", event_id="kept") == kept, "what was promised is kept"
+    assert await small.choose("b", key="ann", event_id="kept", k=200) == kept, "what was promised is kept"
     choice = await small.choose("b", key="bob")
     assert (await small.reward({"decision": choice["decision"], "value": 1}))["accepted"] == 1
     assert (await small.reward({"decision": kept["decision"], "arm": kept["arms"][0]["id"], "value": 1}))[

@@ -151,6 +151,16 @@ async def test_no_row_is_kept_of_a_learner_that_was_forgotten_and_later_ones_sta
     assert (await store.holdings())["log"] == 0
 
 
+async def test_a_late_row_is_not_kept_when_nothing_is_known_of_the_forgotten_any_more(store: Store):
+    """The bound that is left refuses every decision from before, of any learner."""
+    entry = await store.append_forget(ANN, payload=b"F", now_ms=5_000, ttl_ms=1)
+    number = int(entry.partition("-")[2])
+    assert await store.drop_expired(0, margin_ms=0, count=10) == 1, "the mark of the learner is gone"
+    older, later = row(1, known=number - 1), row(2, known=number)
+    await store.write_rows(0, [older, row(3, BOB, known=number - 1), later])
+    assert (await contents(store)).keys() == {position(later)}
+
+
 async def test_nothing_is_kept_of_a_deleted_bandit(store: Store):
     await store.create_catalogue("films", b"f" * 16)
     await store.create_bandit("b", UID.encode(), catalogue="films")
@@ -168,21 +178,39 @@ async def test_what_was_dropped_does_not_come_back(store: Store):
     rows = [row(n) for n in range(6)]
     await store.write_rows(0, rows)
     assert await store.row_logs(0) == {UID: DAY_MS}
-    assert await store.oldest_row(0, UID) == 1_000
+    assert await store.kept_from(0, UID) == 0
     assert await store.trim_rows(0, UID, before_ms=1_004, count=3, keep_ms=7) == 3
     assert await store.trim_rows(0, UID, before_ms=1_004, count=3) == 1
     assert await store.trim_rows(0, UID, before_ms=1_002, count=3) == 0
     assert await store.row_logs(0) == {UID: 7}
+    assert [await store.kept_from(partition, UID) for partition in (0, 1)] == [1_004, 0]
     await store.write_rows(0, rows)
     await store.append_rewards(0, [reward(rows[3], b"+"), reward(rows[4], b"+")])
     assert await contents(store) == {
         position(rows[4]): (b"record", b"+"),
         position(rows[5]): (b"record", b""),
     }
-    assert await store.oldest_row(0, UID) == 1_004
     await store.trim_rows(0, UID, before_ms=FAR_MS, count=9)
-    assert await store.oldest_row(0, UID) is None
+    assert await store.kept_from(0, UID) == FAR_MS
     assert (await store.holdings())["log"] == 0
+
+
+async def test_the_pieces_of_a_log_are_what_its_rows_take(store: Store):
+    """With a piece for each row to the byte; with fewer they stand for all, in the order of time."""
+    assert await store.row_sizes(0, UID, pieces=5) == []
+    rows = [row(n, (ANN, BOB)[n % 2], record=b"x" * (1 + 100 * (n % 3))) for n in range(30)]
+    await store.write_rows(0, rows)
+    await store.append_rewards(0, [reward(rows[4], b"+" * 50)])
+    pieces = await store.row_sizes(0, UID, pieces=30)
+    assert [ms for ms, _ in pieces] == [1_000 + n for n in range(30)]
+    held = (await store.holdings())["log"]
+    assert held - 30 < sum(size for _, size in pieces) <= held
+    few = await store.row_sizes(0, UID, pieces=6)
+    assert [(ms - 1_000) // 5 for ms, _ in few] == list(range(6)), "one of every five rows"
+    assert {round(size) for _, size in few} <= {round(5 * size) for _, size in pieces}
+    await store.trim_rows(0, UID, before_ms=1_020, count=100)
+    assert len(await store.row_sizes(0, UID, pieces=30)) == 10
+    assert await store.row_sizes(1, UID, pieces=30) == []
 
 
 async def test_a_row_takes_rewards_up_to_a_bound(store: Store):

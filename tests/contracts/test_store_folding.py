@@ -214,13 +214,16 @@ async def fold(store, partition=0, count=3):
 
 
 async def trim(store, partition=0, before_ms=FUTURE_MS):
-    """Drop what is old: learners that need some of it get a checkpoint."""
+    """Drop what is old: learners that need some of it get a checkpoint, and then need none."""
+    freed = set()
     while True:
         trimmed = await store.trim_log(partition, before_ms, pooled="_pool")
+        assert not freed & set(trimmed.held), "a checkpoint has left the old tail"
         watermark = await store.watermark(partition)
         if trimmed.held:
             whole = dict(zip(trimmed.held, await states(store, partition, trimmed.held), strict=True))
-            await store.apply(partition, expected=watermark, watermark=watermark, states=whole)
+            assert await store.apply(partition, expected=watermark, watermark=watermark, states=whole)
+            freed |= set(trimmed.held)
         elif not trimmed.more:
             return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from io import StringIO
 
 import pytest
 from service_process import Service, serving
@@ -35,6 +36,21 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         return status, shown.out, shown.err
 
     return run
+
+
+def test_a_token_that_is_too_long_for_an_argument_comes_from_standard_input(
+    service: Service, run: Run, monkeypatch: pytest.MonkeyPatch
+):
+    with Client(service.url) as client:
+        client.put_catalogue("long", dim=1)
+        client.upsert_arms("long", [[1.0]] * 600, ids=[f"{number:03}{'x' * 125}" for number in range(600)])
+        client.put_bandit("many", catalogue="long", policy="sub_ts", log={})
+        token = client.choose("many", k=600).decision
+        wait_until(lambda: _explained(client, token, "many"), what="the row")
+    monkeypatch.setattr("sys.stdin", StringIO(f"{token}\n"))
+    status, said, err = run("-", "--bandit", "many", "--url", service.url)
+    assert (status, err) == (0, "")
+    assert "asked for: 600 arms" in said
 
 
 def test_a_decision_is_explained_as_text_and_what_is_wrong_is_one_line(service: Service, run: Run):
@@ -75,8 +91,8 @@ def test_a_decision_is_explained_as_text_and_what_is_wrong_is_one_line(service: 
         assert len(err.splitlines()) == 1
 
 
-def _explained(client: Client, token: str):
+def _explained(client: Client, token: str, bandit: str = "home"):
     try:
-        return client.explain("home", token)
+        return client.explain(bandit, token)
     except NotFound:
         return None

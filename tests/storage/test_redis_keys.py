@@ -152,6 +152,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.changed_learners(0, "")
     await store.holdings()
     await store.read_rows(0, UID, after="", before="", count=1, most_bytes=1)
+    await store.row_sizes(0, UID, pieces=1)
     await store.trim_rows(0, UID, before_ms=1, count=1)
     await store.replay_dead(0, await store.dead_letters(0))
     await store.due(0, 1, 1)

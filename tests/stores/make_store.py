@@ -334,8 +334,9 @@ def at_any_time(notes: Notes) -> None:
 def at_its_time(notes: Notes) -> None:
     notes.learners(TIMED, precision=True)
     notes.choices([name for name in TIMED if name not in {"shown", "waiting", "waiting-pooled"}], range(3))
-    notes.ask("POST", "/v1/bandits/ts-keys/choose", {"key": "ann", "event_id": "visit-1"})
-    notes.ask("POST", "/v1/bandits/soft-keys/choose", {"key": "bob", "k": 3, "event_id": "visit-2"})
+    notes.ask("POST", "/v1/bandits/ts-keys/choose", {"key": "ann", "seed": 19, "event_id": "visit-1"})
+    body = {"key": "bob", "seed": 20, "k": 3, "event_id": "visit-2"}
+    notes.ask("POST", "/v1/bandits/soft-keys/choose", body)
     notes.ask("POST", "/v1/bandits/shown/choose", {"key": "eve", "seed": 7}, name="shown2")
     single = [
         "ts",

@@ -1,10 +1,14 @@
-"""Retention of the decision log: by time as the bandit has it now, and by bytes, the oldest first."""
+"""Retention of the decision log: by time as the bandit has it now, and by bytes, each bandit its share."""
+
+from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.storage.protocol import DecisionId, LearnerId, RowWrite
 from app.storage.redis_store import RedisStore
-from workers.log_retention import STEP, LogRetention
+from workers.log_retention import PIECES, STEP, LogRetention, share_of
 
 pytestmark = pytest.mark.anyio
 
@@ -50,11 +54,89 @@ async def test_the_oldest_rows_go_when_there_are_too_many(store: RedisStore):
     retention = LogRetention(store, most_bytes=whole // 2)
     await retention.sweep(times[-1])
     held = (await store.holdings())["log"]
-    assert whole // 2 - whole // 50 < held <= whole // 2, "no more than a slice too many"
+    assert whole // 2 - whole // 50 < held <= whole // 2, "no more than is spared"
     found = await left(store)
-    assert found == times[-len(found) :], "what is left is the newest, whichever bandit it is of"
+    assert found == times[-len(found) :], "bandits that log alike lose alike"
     await retention.sweep(times[-1])
     assert await left(store) == found
+
+
+async def flood(store: RedisStore, uid: str, count: int, size: int, *, every: int = 1, at_ms: int = 0) -> int:
+    """Rows of some keys of a bandit, one of ``every`` of this size, the others small; returns their bytes."""
+    before = (await store.holdings())["log"]
+    for n in range(count):
+        learner = LearnerId(uid, f"k{n % 7}")
+        record = b"x" * (100 if n % every else size)
+        row = RowWrite(DecisionId(learner, f"{n:016}"), 1_000_000 + at_ms + n, 0, record, HOUR_MS)
+        await store.write_rows(learner.partition(store.partitions), [row])
+    return (await store.holdings())["log"] - before
+
+
+async def rows_of(store: RedisStore, uid: str) -> list[int]:
+    found = []
+    for partition in range(store.partitions):
+        page = await store.read_rows(partition, uid, after="", before="", count=10_000, most_bytes=2**30)
+        found += [int(row.position.partition("-")[0]) for row in page.rows]
+    return sorted(found)
+
+
+async def test_a_bandit_cannot_push_out_the_rows_of_another_one(store: RedisStore):
+    """Many younger and much larger rows of one bandit; the other one takes less than its share."""
+    small = await flood(store, UIDS[0], 50, 100)
+    await flood(store, UIDS[1], 400, 5_000, at_ms=60_000)
+    most = 4 * small
+    await LogRetention(store, most_bytes=most).sweep(1_070_000)
+    assert len(await rows_of(store, UIDS[0])) == 50
+    held = (await store.holdings())["log"]
+    assert most - most // 16 < held <= most, "what one leaves free, the other one has"
+    pushed = await rows_of(store, UIDS[1])
+    assert pushed == list(range(1_060_400 - len(pushed), 1_060_400)), "its oldest rows are gone"
+    begins = {await store.kept_from(partition, UIDS[1]) for partition in range(store.partitions)}
+    assert max(begins) == pushed[0], "from there on it is complete"
+
+
+async def test_both_lose_rows_where_both_take_more_than_their_share(store: RedisStore):
+    sizes = [await flood(store, uid, 100, size) for uid, size in zip(UIDS, (400, 4_000), strict=True)]
+    await LogRetention(store, most_bytes=sizes[0]).sweep(1_000_100)
+    one, other = [len(await rows_of(store, uid)) for uid in UIDS]
+    assert 40 <= one <= 50, "half of the room"
+    assert 0.4 <= other * sizes[1] / 100 / sizes[0] <= 0.5
+
+
+async def test_large_rows_among_small_ones_are_counted(store: RedisStore):
+    """More rows than are looked at, large in turns: their bytes are known to a tenth all the same."""
+    count = 5 * PIECES
+    for every in (2, 5, 10):
+        uid = f"{every:016}"
+        true = await flood(store, uid, count, 3_000, every=every)
+        pieces = [
+            piece
+            for partition in range(store.partitions)
+            for piece in await store.row_sizes(partition, uid, pieces=PIECES)
+        ]
+        assert len(pieces) <= store.partitions * PIECES
+        assert abs(sum(size for _, size in pieces) / true - 1.0) < 0.1
+
+
+async def test_few_large_rows_do_no_harm(store: RedisStore):
+    """One row of 400 is a hundred times as large: hardly any is looked at, and the room is kept still."""
+    small = await flood(store, UIDS[0], 100, 100)
+    await flood(store, UIDS[1], 8 * PIECES, 40_000, every=400)
+    await flood(store, UIDS[1], 8 * PIECES, 100, at_ms=60_000)
+    most = 3 * small
+    await LogRetention(store, most_bytes=most).sweep(1_070_000)
+    assert len(await rows_of(store, UIDS[0])) == 100
+    assert most - most // 16 < (await store.holdings())["log"] <= most
+
+
+@given(st.lists(st.integers(0, 1_000), min_size=1, max_size=8), st.integers(1, 3_000))
+def test_a_share_is_what_is_left_divided_by_those_who_want_it(totals: list[int], most: int):
+    share = share_of(totals, Fraction(most))
+    if sum(totals) <= most:
+        assert share > max(totals)
+    else:
+        assert sum(min(total, share) for total in totals) == most
+        assert share >= Fraction(most, len(totals)), "nobody leaves the others less than their part"
 
 
 async def test_many_rows_go_in_steps(store: RedisStore):

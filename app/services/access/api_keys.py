@@ -35,7 +35,7 @@ _RULES = (
     ("POST", re.compile(r"/v1/rewards|/v1/decisions/activate"), "reward"),
     ("POST", re.compile(r"/v1/bandits/[^/]+/observations|/v1/(slates|centers)/[^/]+/tell"), "observe"),
     ("POST", re.compile(r"/v1/(mips|sample)|/v1/catalogues/[^/]+/(mips|sample|centers)"), "read"),
-    ("POST", re.compile(r"/v1/bandits/[^/]+/evaluations"), "read"),
+    ("POST", re.compile(r"/v1/bandits/[^/]+/(evaluations|log/explain)"), "read"),
     ("GET", re.compile(r"/metrics|/v1/status|/v1/(catalogues|bandits|slates|centers)(/[^/]+)?"), "read"),
     (
         "GET",

@@ -1,7 +1,8 @@
 """A choice, and the record of it that is kept for an event, to be answered again bit for bit.
 
 A record holds what the answer cannot be made from again: the token, which names the arms, their scores and
-propensities, and the versions. Its first byte is its format:
+propensities, and the versions; and a digest of the request, since only the same one is answered again. Its
+first byte is its format:
 
     1   msgpack of ``_Record``
     2   the same for many arms: ``token`` is compressed, followed by the two upper bytes of every number;
@@ -56,7 +57,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """``numbers``: the scores of all arms, then their propensities if there are any.
 
-    ``pinned``: places of the arms that are, from 0.
+    ``pinned``: places of the arms that are, from 0. ``asked``: digest of the request; records had none once.
     """
 
     token: bytes
@@ -69,10 +70,14 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     eligible: int | None = None
     pinned: list[int] = []
     group: str | None = None
+    asked: bytes = b""
 
 
-def record_of(choice: Choice) -> bytes:
-    """About 100 bytes, and for an arm 8 and its id; of many arms 7 to 9, and a third of their ids."""
+def record_of(choice: Choice, asked: bytes = b"") -> bytes:
+    """The record of a choice, ``asked``: by a request of this digest.
+
+    About 100 bytes, and for an arm 8 and its id; of many arms 7 to 9, and a third of their ids.
+    """
     token = raw_of(choice.decision)
     numbers = [arm.score for arm in choice.arms]
     numbers += [arm.propensity for arm in choice.arms if arm.propensity is not None]
@@ -85,7 +90,9 @@ def record_of(choice: Choice) -> bytes:
         data = by_byte[:_LOWER].tobytes()
     rest = choice.policy, choice.learner_version, choice.catalogue_version, choice.exact, choice.stale_s
     pinned = [place for place, arm in enumerate(choice.arms) if arm.pinned]
-    return kind + msgspec.msgpack.encode(_Record(token, data, *rest, choice.eligible, pinned, choice.group))
+    return kind + msgspec.msgpack.encode(
+        _Record(token, data, *rest, choice.eligible, pinned, choice.group, asked)
+    )
 
 
 def choice_of(data: bytes) -> Choice:
@@ -107,6 +114,13 @@ def choice_of(data: bytes) -> Choice:
         arms[place] = msgspec.structs.replace(arms[place], pinned=True)
     rest = record.policy, record.learner_version, record.catalogue_version, record.exact, record.stale_s
     return Choice(text_of(token), arms, *rest, record.eligible, decision.bandit_version, record.group)
+
+
+def answers(data: bytes, asked: bytes) -> bool:
+    """Whether a record may be answered to a request of this digest. One without a digest answers any."""
+    if data[:1] not in {_PLAIN, _COMPRESSED}:
+        return True
+    return msgspec.msgpack.decode(memoryview(data)[1:], type=_Record).asked in {b"", asked}
 
 
 def known_entry_of(data: bytes) -> int | None:

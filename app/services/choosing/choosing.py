@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from app.errors import Invalid, NoArms, NotFound, within
+from app.errors import EventUsed, Invalid, NoArms, NotFound, within
 from app.filters.filter import Filter, parse
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.bounded.turns import turn
 from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.baseline import baseline
-from app.services.choosing.choice import Choice, ChosenArm, choice_of, record_of
+from app.services.choosing.choice import Choice, ChosenArm, answers, choice_of, record_of
 from app.services.choosing.elimination_state import Sets
 from app.services.choosing.holdout import Group, group_of, named, serving, unit_of
 from app.services.choosing.log_part import log_part
@@ -28,6 +28,7 @@ from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
 from app.services.choosing.rules import NO_RULES, AtMost, Pin, Rules
+from app.services.choosing.same_request import digest_of
 from app.services.choosing.seeds import draw_seed, generator
 from app.services.decision_log.row_buffer import RowBuffer
 from app.services.decision_log.shares import is_logged
@@ -53,7 +54,7 @@ LOGGED_TOGETHER = 100
 class ChooseRequest:
     """What a caller asks of a bandit.
 
-    ``event_id``   the same event of the same key gets the same choice again
+    ``event_id``   the same request for the same event of a key gets the same choice again
     ``activate``   False: the decision can be rewarded once it was activated
     ``arms``       these, in this order, instead of a choice by the policy: a baseline
     ``wanted``     which arms are eligible, besides what the bandit demands of all
@@ -109,7 +110,8 @@ class Choosing:
     async def choose(self, bandit: Bandit, request: ChooseRequest) -> Choice:
         """Choose, and wait for rewards where the bandit does.
 
-        Raises NoArms, Invalid (key against scope, context), Unavailable (a learner that is not in memory).
+        Raises NoArms, Invalid (key against scope, context), EventUsed (the event is of another request),
+        Unavailable (a learner that is not in memory).
         """
         if request.event_id is None:
             learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
@@ -169,13 +171,17 @@ class Choosing:
         context = bandit.encoded(request.context)
         if request.event_id is None:
             return await self._new_choice(bandit, learner, request, context)
+        asked = digest_of(request, context)
         kept = await self._store.get_event(learner, request.event_id)
         if kept is None:
             made = await self._new_choice(bandit, learner, request, context)
-            record = record_of(made.choice)
+            record = record_of(made.choice, asked)
             kept = await self._store.put_event(learner, request.event_id, record, ttl_ms=self._token_ttl_ms)
             if kept == record:
                 return made
+        if not answers(kept, asked):
+            message = "this event_id was sent before with another request; a repeat must have the same fields"
+            raise EventUsed(message, loc=("body", "event_id"))
         return _made_before(bandit, choice_of(kept))
 
     async def _new_choice(

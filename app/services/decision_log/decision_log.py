@@ -72,11 +72,17 @@ class _Filters:
 
 
 class DecisionLog:
-    """Implements ``rows.LogPages``. All calls raise Unavailable while the store does not answer."""
+    """Implements ``rows.CompleteLog``. All calls raise Unavailable while the store does not answer."""
 
     def __init__(self, store: DecisionRows, bandits: Bandits) -> None:
         self._store = store
         self._bandits = bandits
+
+    async def complete_from(self, bandit: Bandit, from_ms: int | None) -> int | None:
+        """From when on no row was dropped, in any partition, where that is after ``from_ms``; else None."""
+        partitions = range(self._store.partitions)
+        found = max(await asyncio.gather(*(self._store.kept_from(each, bandit.uid) for each in partitions)))
+        return found if found > (from_ms or 0) else None
 
     async def pages(
         self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None

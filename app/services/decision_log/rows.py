@@ -62,3 +62,11 @@ class LogPages(Protocol):
     ) -> AsyncIterator[Sequence[Row]]:
         """Rows of decisions made at ``from_ms`` or later and before ``to_ms``; None: without a bound."""
         ...
+
+
+class CompleteLog(LogPages, Protocol):
+    """A log that knows from when on it is complete."""
+
+    async def complete_from(self, bandit: Bandit, from_ms: int | None) -> int | None:
+        """From when on no row was dropped, in ms, where that is after ``from_ms``; else None."""
+        ...

@@ -82,7 +82,7 @@ class LearnerCopies:
         Unavailable (not folded yet: safe to try again).
         """
         state = await asyncio.to_thread(_checked, data, bandit)
-        data = await asyncio.to_thread(state_to_bytes, state)  # as today, whichever version it was read of
+        data = await asyncio.to_thread(state_to_bytes, state)  # one state can be written in several ways
         async with self._giving:
             if await self._stands(learner, data):
                 return False

@@ -22,7 +22,7 @@ from app.services.bounded.places import Places
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.covers import Covers
-from app.services.decision_log.rows import LogPages
+from app.services.decision_log.rows import CompleteLog
 from app.services.learning.learners import Learners
 from app.services.measuring.evaluation_warnings import warnings_of
 from app.services.measuring.evaluator import Evaluator, check_estimators
@@ -73,12 +73,13 @@ class SupportView(msgspec.Struct, frozen=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """What a policy would have earned."""
+    """What a policy would have earned. ``complete_from``: as of a report."""
 
     estimates: list[PolicyEstimate]
     logged: LoggedValue
     support: SupportView
     warnings: list[str]
+    complete_from: int | None = None
 
 
 def evaluation_of(evaluator: Evaluator, *more: str) -> Evaluation:
@@ -140,7 +141,7 @@ class Evaluations:
         learners: Learners,
         filtered: FilteredViews,
         covers: Covers,
-        pages: LogPages,
+        pages: CompleteLog,
         *,
         evaluated: Callable[[int], None],
     ) -> None:
@@ -154,7 +155,8 @@ class Evaluations:
     ) -> Evaluation:
         """What the policy of ``bandit`` would have earned.
 
-        On decisions that were made at ``from_ms`` or later and before ``to_ms``; None: without a bound.
+        On decisions that were made at ``from_ms`` or later and before ``to_ms``, where the log is complete;
+        None: without a bound.
 
         ``bandit``: as ``Bandits.as_if`` makes it. Cancelled, it ends at once. Cost: one pass over the log, in
         threads, with one page in memory. Raises Invalid (policy, estimators; no decision has propensities),
@@ -164,7 +166,8 @@ class Evaluations:
         evaluator = Evaluator(bandit, self._source, estimators)
         async with self._places.one():
             started = said = time.monotonic()
-            async for page in self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms):
+            complete_from = await self._pages.complete_from(bandit, from_ms)
+            async for page in self._pages.pages(bandit, from_ms=complete_from or from_ms, to_ms=to_ms):
                 await evaluator.add(page)
                 self._evaluated(len(page))
                 if time.monotonic() - said >= LOG_S:
@@ -172,7 +175,7 @@ class Evaluations:
                     _say(evaluator, said - started)
             _say(evaluator, time.monotonic() - started)
         check_propensities(evaluator)
-        return evaluation_of(evaluator)
+        return msgspec.structs.replace(evaluation_of(evaluator), complete_from=complete_from)
 
 
 def check_propensities(evaluator: Evaluator) -> None:

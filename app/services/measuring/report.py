@@ -26,7 +26,7 @@ from app.algorithms.evaluation.confidence_sequence import Bounded
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.places import Places
-from app.services.decision_log.rows import LogPages, Row
+from app.services.decision_log.rows import CompleteLog, Row
 from app.services.measuring.outcomes import Terms, terms_then, value_of
 
 MAX_BUCKETS = 1_000
@@ -69,13 +69,17 @@ class Bucket(msgspec.Struct, frozen=True, rename={"from_ms": "from"}):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """``ungrouped``: decisions that are in neither group."""
+    """``ungrouped``: decisions that are in neither group.
+
+    ``complete_from``: when it begins, since rows from before are gone; None: it begins as asked for.
+    """
 
     groups: list[GroupReport]
     lift: Lift
     interval_kind: IntervalKind
     ungrouped: int
     buckets: list[Bucket]
+    complete_from: int | None = None
 
 
 @dataclass(slots=True)
@@ -225,7 +229,7 @@ class ReportFold:
 class Reports:
     """Reports on bandits, a few at a time."""
 
-    def __init__(self, bandits: Bandits, log: LogPages) -> None:
+    def __init__(self, bandits: Bandits, log: CompleteLog) -> None:
         self._bandits = bandits
         self._log = log
         self._places = Places("reports", running=AT_ONCE, waiting=WAITING)
@@ -233,18 +237,19 @@ class Reports:
     async def report(
         self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None, bucket_ms: int | None
     ) -> Report:
-        """Report on the decisions made at ``from_ms`` or later and before ``to_ms``.
+        """Report on the decisions from ``from_ms`` on and before ``to_ms``, where the log is complete.
 
         Cost: one pass over the log, in threads, with one page in memory. Raises Invalid (bucket_s),
         Unavailable (too many reports at once, the store).
         """
         fold, terms = ReportFold(bucket_ms), dict[int, Terms]()
         async with self._places.one():
-            async for page in self._log.pages(bandit, from_ms=from_ms, to_ms=to_ms):
+            complete_from = await self._log.complete_from(bandit, from_ms)
+            async for page in self._log.pages(bandit, from_ms=complete_from or from_ms, to_ms=to_ms):
                 for number in {row.bandit_version for row in page} - terms.keys():
                     terms[number] = await terms_then(self._bandits, bandit, number)
                 await asyncio.to_thread(fold.add, page, terms)
-            return fold.report()
+            return msgspec.structs.replace(fold.report(), complete_from=complete_from)
 
 
 def too_many_buckets() -> Invalid:

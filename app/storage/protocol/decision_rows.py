@@ -78,8 +78,16 @@ class DecisionRows(Partitioned, Protocol):
         """For how many ms rows are kept, of each bandit that has any in the partition, by its uid."""
         ...
 
-    async def oldest_row(self, partition: int, bandit_uid: str) -> int | None:
-        """When the oldest row of a bandit in the partition was decided, in ms."""
+    async def kept_from(self, partition: int, bandit_uid: str) -> int:
+        """The ms before which rows of a bandit in the partition were dropped; 0: none was."""
+        ...
+
+    async def row_sizes(self, partition: int, bandit_uid: str, *, pieces: int) -> Sequence[tuple[int, float]]:
+        """What the rows of a bandit in the partition take, in at most so many pieces of one length.
+
+        Of each piece, the oldest first: when one of its rows was decided, in ms, and how many bytes all its
+        rows take, if they are like this one. Exact where there are no more rows than pieces.
+        """
         ...
 
     async def trim_rows(
@@ -87,6 +95,7 @@ class DecisionRows(Partitioned, Protocol):
     ) -> int:
         """Drop the oldest rows that were decided before then, at most ``count``; return how many.
 
-        None as old is kept from now on. ``keep_ms``: for how long rows of the bandit are kept from now on.
+        If there are any, no row from before then is made from now on. ``keep_ms``: for how long rows of the
+        bandit are kept from now on.
         """
         ...

@@ -290,13 +290,17 @@ Bucket = TypedDict("Bucket", {"from": int, "groups": list[GroupCounts]})
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``interval_kind``: "bounded" or "asymptotic". ``ungrouped``: decisions that are in neither group."""
+    """``interval_kind``: "bounded" or "asymptotic". ``ungrouped``: decisions that are in neither group.
+
+    ``complete_from``: when it begins, in ms since 1970, since rows from before are gone; None: as asked for.
+    """
 
     groups: tuple[GroupReport, ...]
     lift: Lift
     interval_kind: str
     ungrouped: int
     buckets: tuple[Bucket, ...]
+    complete_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,12 +351,16 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """``warnings``: what one must know before one believes it, as sentences."""
+    """``warnings``: what one must know before one believes it, as sentences.
+
+    ``complete_from``: as of a report.
+    """
 
     estimates: tuple[Estimate, ...]
     logged: LoggedValue
     warnings: tuple[str, ...]
     support: Support | None = None
+    complete_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,6 +249,10 @@ class RewardsBody(TypedDict):
     rewards: Sequence[RewardItem]
 
 
+class ExplainBody(TypedDict):
+    decision: str
+
+
 class ActivationsBody(TypedDict):
     decisions: Sequence[str]
 

@@ -292,7 +292,7 @@ class Endpoints:
     @endpoint
     def explain(self, bandit: str, decision: str) -> Call[Explanation]:
         """Why a logged decision showed these arms; ``decision`` is its token. Raises NotFound."""
-        return routes.EXPLAIN.call(bandit, decision)
+        return routes.EXPLAIN.call(bandit, body={"decision": decision})
 
     @endpoint
     def evaluate(

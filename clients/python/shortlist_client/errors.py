@@ -14,7 +14,8 @@
         ├── NotFound            404  not_found
         ├── Conflict            409  conflict
         │   ├── NoArms          409  no_arms
-        │   └── NotChangeable   409  not_changeable
+        │   ├── NotChangeable   409  not_changeable
+        │   └── EventUsed       409  event_used
         ├── PreconditionFailed  412  precondition_failed
         ├── TooLarge            413  too_large
         ├── Invalid             422  invalid
@@ -148,6 +149,10 @@ class NoArms(Conflict):
 
 class NotChangeable(Conflict):
     code = "not_changeable"
+
+
+class EventUsed(Conflict):
+    code = "event_used"
 
 
 class PreconditionFailed(ServiceError):

@@ -20,7 +20,6 @@ from shortlist_client.errors import InvalidArgument
 T = TypeVar("T")
 
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 GLOBAL_LEARNER = "_global"
 PATCH = "PATCH"
 JSON, NDJSON, RAW = "application/json", "application/x-ndjson", "application/octet-stream"
@@ -89,10 +88,7 @@ class Route(Generic[T]):
         parts = re.split(r"\{(\w+)\}", self.path)
         for place, name in enumerate(names):
             field = parts[2 * place + 1]
-            if field == "decision":
-                if not (isinstance(name, str) and TOKEN.fullmatch(name)):
-                    raise InvalidArgument(f"{self.method} {self.path}: decision must be the token of one")
-            elif not (isinstance(name, str) and (IDENTIFIER.fullmatch(name) or name == GLOBAL_LEARNER)):
+            if not (isinstance(name, str) and (IDENTIFIER.fullmatch(name) or name == GLOBAL_LEARNER)):
                 rule = "must be of letters, digits and . _ : -, begin with a letter or digit, and be short"
                 raise InvalidArgument(f"{self.method} {self.path}: {field} {rule} (at most 128)")
             parts[2 * place + 1] = name
@@ -180,7 +176,7 @@ LIST_LOG = Route("GET", f"{_BANDIT}/log", answers.Page[answers.LoggedDecision], 
 LIST_VERSIONS = Route("GET", f"{_BANDIT}/versions", answers.Page[answers.BanditVersion], SAFE, query=_PAGE)
 REPORT = Route("GET", f"{_BANDIT}/report", answers.Report, SAFE, query=bodies.ReportQuery)
 EXPORT_LOG = Route("GET", f"{_BANDIT}/log/export", NOTHING, NEVER, query=bodies.ExportQuery)
-EXPLAIN = Route("GET", f"{_BANDIT}/log/{{decision}}", answers.Explanation, SAFE)
+EXPLAIN = Route("POST", f"{_BANDIT}/log/explain", answers.Explanation, SAFE, bodies.ExplainBody)
 EVALUATE = Route("POST", f"{_BANDIT}/evaluations", answers.Evaluation, SAFE, bodies.EvaluationBody)
 DELETE_BANDIT = Route("DELETE", _BANDIT, NOTHING, SAFE)
 

@@ -51,6 +51,7 @@ export class NotFound extends ServiceError {}
 export class Conflict extends ServiceError {}
 export class NoArms extends Conflict {}
 export class NotChangeable extends Conflict {}
+export class EventUsed extends Conflict {}
 export class PreconditionFailed extends ServiceError {}
 export class TooLarge extends ServiceError {}
 export class Invalid extends ServiceError {}
@@ -69,6 +70,7 @@ export const BY_CODE: Record<string, typeof ServiceError> = {
   conflict: Conflict,
   no_arms: NoArms,
   not_changeable: NotChangeable,
+  event_used: EventUsed,
   precondition_failed: PreconditionFailed,
   too_large: TooLarge,
   invalid: Invalid,

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.services.choosing.choice import Choice, ChosenArm, choice_of, known_entry_of, record_of
+from app.services.choosing.choice import Choice, ChosenArm, answers, choice_of, known_entry_of, record_of
 from app.services.learning.tokens import Decision, TokenSigner
 
 SCORES = (-0.0, 5e-324, 1.7976931348623157e308, -1 / 3, 1e-17)
@@ -56,6 +56,9 @@ def test_a_choice_is_answered_again_to_the_bit(signer, k, drawn, stale_s, ruled)
     assert bits(again) == bits(made)
     assert msgspec.json.encode(again) == msgspec.json.encode(made)
     assert record_of(again) == record_of(made)
+    kept = record_of(made, b"asked")
+    assert choice_of(kept) == made
+    assert (answers(kept, b"asked"), answers(kept, b"other")) == (True, False)
 
 
 @pytest.mark.parametrize(("k", "most"), [(1, 140), (10, 320), (100, 1_600), (1_000, 13_500)])
@@ -70,6 +73,8 @@ def test_a_record_is_a_third_to_a_half_of_what_it_was(signer, k, most):
 def test_records_of_version_0_1_0_are_read(signer, drawn):
     made = choice(signer, 40, drawn=drawn)
     assert choice_of(msgspec.msgpack.encode(made)) == made
+    assert answers(msgspec.msgpack.encode(made), b"asked"), "nobody knows what was asked"
+    assert answers(record_of(made), b"asked"), "nor of a record without a digest"
 
 
 @pytest.mark.parametrize("k", [1, 40])

@@ -52,13 +52,11 @@ class Model:
     rows: dict[str, list[Came]] = field(default_factory=dict)
     on_the_way: list[Made] = field(default_factory=list)
     kept_from: dict[int, int] = field(default_factory=dict)  # by partition
-    logging: set[int] = field(default_factory=set)
 
     def keep(self, made: Made) -> bool:
         """Write the row unless it is there; whether it is there now."""
         if made.forgotten or made.time < self.kept_from.get(made.partition, 0):
             return False
-        self.logging.add(made.partition)
         self.rows.setdefault(made.choice.decision, [])
         return True
 
@@ -81,8 +79,10 @@ class Play:
         return self.bandit.learner_for(key).partition(self.world.store.partitions)
 
     async def choose(self, key: str, k: int, event: str | None, *, deferred: bool) -> None:
-        choice = await self.world.choose(self.bandit, key, k=k, event_id=event, activate=not deferred)
         made = self.model.events.get((key, event)) if event else None
+        if made is not None:  # the same request comes again
+            k, deferred = len(made.choice.arms), made.deferred
+        choice = await self.world.choose(self.bandit, key, k=k, event_id=event, activate=not deferred)
         if made is None:
             found = await self.time_of(choice)
             made = Made(choice, key, self.partition(key), found, deferred, is_active=not deferred)
@@ -155,11 +155,11 @@ class Play:
         last = self.model.made[n % len(self.model.made)].time
         retention = LogRetention(self.world.store, most_bytes=2**40)  # type: ignore[arg-type]
         await retention.sweep(last + 1 + RULE.keep_ms)
-        for partition in self.model.logging:
-            self.model.kept_from[partition] = max(self.model.kept_from.get(partition, 0), last + 1)
         for made in self.model.made:
-            if made.time < self.model.kept_from.get(made.partition, 0):
-                self.model.rows.pop(made.choice.decision, None)
+            if made.time <= last and self.model.rows.pop(made.choice.decision, None) is not None:
+                self.model.kept_from[made.partition] = max(
+                    self.model.kept_from.get(made.partition, 0), last + 1
+                )
 
     async def crash(self) -> None:
         """What is in memory is lost."""

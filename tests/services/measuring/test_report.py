@@ -197,7 +197,7 @@ async def test_each_version_of_a_bandit_has_its_terms(world: World):
 async def test_few_reports_are_made_at_once_and_too_many_are_refused(world: World):
     bandit, goes_on, under_way = await world.bandit(), asyncio.Event(), 0
 
-    class Held:
+    class Held(LogInMemory):
         async def pages(
             self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
         ) -> AsyncIterator[Sequence[Row]]:
@@ -206,7 +206,7 @@ async def test_few_reports_are_made_at_once_and_too_many_are_refused(world: Worl
             await goes_on.wait()
             yield [row(1.0)]
 
-    service = Reports(world.service.bandits, Held())
+    service = Reports(world.service.bandits, Held([]))
 
     def one() -> asyncio.Task[Report]:
         return asyncio.create_task(service.report(bandit, from_ms=None, to_ms=None, bucket_ms=None))
