@@ -51,16 +51,22 @@ class BucketView(BaseModel):
 
 
 class ReportView(BaseModel):
-    """``interval_kind``: bounded ones hold exactly, asymptotic ones the better the more rewards there are.
+    """``unit``: what intervals take as drawn: the keys of a per_key bandit, the decisions of a global one.
 
-    ``ungrouped``: decisions in neither group, which were made before there was a holdout or for a baseline.
+    ``interval_kind``       bounded ones hold exactly, asymptotic ones the better the more there are
+    ``interval_decisions``  the intervals are of the first so many decisions: with keys a power of two
+    ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
+    ``warnings``            why a group has no interval
     """
 
     groups: list[GroupReportView]
     lift: LiftView
+    unit: Literal["key", "decision"]
     interval_kind: Literal["bounded", "asymptotic"]
+    interval_decisions: int
     ungrouped: int
     buckets: list[BucketView]
+    warnings: list[str]
 
 
 @router.get("/{bandit}/report", response_model=ReportView)

@@ -290,13 +290,20 @@ Bucket = TypedDict("Bucket", {"from": int, "groups": list[GroupCounts]})
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``interval_kind``: "bounded" or "asymptotic". ``ungrouped``: decisions that are in neither group."""
+    """``interval_kind``: "bounded" or "asymptotic". ``ungrouped``: decisions that are in neither group.
+
+    ``unit``: "key" or "decision", what intervals take as drawn. They are of the first ``interval_decisions``
+    decisions. ``warnings``: why a group has no interval.
+    """
 
     groups: tuple[GroupReport, ...]
     lift: Lift
     interval_kind: str
     ungrouped: int
     buckets: tuple[Bucket, ...]
+    unit: str = "decision"
+    interval_decisions: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
