@@ -9,8 +9,8 @@ Notation
     n_k, s_k    decisions of key k, and the sum of their rewards
     K           keys of the group
     r           sum of s_k / sum of n_k: the mean reward of a decision
-    e_k         by how much r falls without key k: (s_k - r n_k) / (sum of n - n_k)
-    v           variance of r by the jackknife over keys: (K - 1) / K sum of e_k^2
+    e_k         what key k adds to the error of r, linearised: (s_k - r n_k) / sum of n
+    v           variance of r: K / (K - 1) sum of e_k^2
     j           how many intervals were given, this one counted
     alpha       probability that any of all intervals ever fails
 
@@ -26,10 +26,11 @@ sum of all e_k^2: a condition like Lindeberg's. Simulations chose it: tests/stat
 For a difference of two groups variances are added, and the degrees of freedom, K - 1 of each, are joined as
 Welch and Satterthwaite do.
 
-Source: Cochran, "Sampling Techniques" (1977), chapter 6 (ratios); Efron and Stein, "The jackknife estimate of
-variance" (1981); Bell and McCaffrey, "Bias reduction in standard errors for linear regression with
-multi-stage samples" (2002), the jackknife there; Welch, "The generalization of Student's problem when several
-different population variances are involved" (1947).
+The jackknife over keys, or what is the same here, CR3 of Bell and McCaffrey (2002), makes no difference where
+there is an interval: no key weighs much then.
+
+Source: Cochran, "Sampling Techniques" (1977), chapter 6 (the linearised ratio); Welch, "The generalization of
+Student's problem when several different population variances are involved" (1947).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from app.algorithms.evaluation.asymptotic_confidence_sequence import Missing
 from app.algorithms.types import Vector
 
 LEAST = 30  # keys of a group
-LARGEST = 1 / 6  # part of the sum of all e_k^2 that one key may make
+LARGEST = 1 / 5  # part of the sum of all e_k^2 that one key may make
 _ROUNDING = 1e-9
 
 
@@ -100,9 +101,9 @@ def summary(counts: Vector, sums: Vector) -> Summary:
     apart = sums - mean * counts
     if keys < 2 or np.abs(apart).max() <= _ROUNDING * np.abs(sums).max():
         return Summary(keys, mean)
-    squares = np.square(apart / (decisions - counts))
+    squares = np.square(apart / decisions)
     total = float(squares.sum())
-    return Summary(keys, mean, (keys - 1) / keys * total, float(squares.max()) / total)
+    return Summary(keys, mean, keys / (keys - 1) * total, float(squares.max()) / total)
 
 
 def look(past: Looks, group: Summary, other: Summary | None = None, *, level: float = 0.95) -> Looks:
