@@ -51,17 +51,24 @@ class BucketView(BaseModel):
 
 
 class ReportView(BaseModel):
-    """``interval_kind``: bounded ones hold exactly, asymptotic ones the better the more rewards there are.
+    """``unit``: what intervals take as drawn: the keys of a per_key bandit, the decisions of a global one.
 
+    ``interval_kind``       bounded ones hold exactly, asymptotic ones the better the more there are
+    ``interval_decisions``  the intervals are of the first so many decisions: with keys a power of two
+    ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
+    ``warnings``            why a group has no interval
     ``ungrouped``: decisions in neither group, which were made before there was a holdout or for a baseline.
     ``complete_from``: when it begins, in ms since 1970, since rows from before are gone; null: as asked for.
     """
 
     groups: list[GroupReportView]
     lift: LiftView
+    unit: Literal["key", "decision"]
     interval_kind: Literal["bounded", "asymptotic"]
+    interval_decisions: int
     ungrouped: int
     buckets: list[BucketView]
+    warnings: list[str]
     complete_from: int | None
 
 

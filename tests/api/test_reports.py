@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from api_client import Api
 from logged_rows import LogInMemory, row
+from msgspec.structs import replace as replaced
 from waiting import until
 
 from app.errors import Unavailable
@@ -54,7 +55,11 @@ async def bandit(api: Api, log: CompleteLog, **fields: Any) -> None:
 async def test_a_report_has_the_fields_of_the_contract(api: Api):
     await bandit(api, LogInMemory(rows()))
     found = await api.ok("GET", f"{REPORT}?bucket_s=3600")
-    assert found.keys() == {"groups", "lift", "interval_kind", "ungrouped", "buckets", "complete_from"}
+    assert found.keys() == {
+        "groups", "lift", "unit", "interval_kind", "interval_decisions", "ungrouped", "buckets", "warnings",
+        "complete_from",
+    }  # fmt: skip
+    assert (found["unit"], found["interval_decisions"], found["warnings"]) == ("decision", 120, [])
     policy, holdout = found["groups"]
     assert (policy["group"], policy["decisions"], policy["rewarded"]) == ("policy", 90, 30)
     assert (holdout["group"], holdout["decisions"], holdout["mean_reward"]) == (
@@ -74,6 +79,22 @@ async def test_a_report_has_the_fields_of_the_contract(api: Api):
         {"group": "policy", "decisions": 45, "rewarded": 15, "mean_reward": pytest.approx(1 / 3)},
         {"group": "holdout", "decisions": 15, "rewarded": 5, "mean_reward": pytest.approx(1 / 3)},
     ]
+
+
+async def test_the_report_of_a_bandit_with_a_learner_per_key_takes_keys_as_drawn(api: Api):
+    """A thousand decisions of a single user are one draw, and tell nothing of users."""
+    busy = [replaced(each, key="ann") for each in rows() * 10]
+    users = [replaced(each, key=f"user-{number % 77}") for number, each in enumerate(rows() * 10)]
+    await bandit(api, LogInMemory(users), scope="per_key")
+    found = await api.ok("GET", REPORT)
+    assert (found["unit"], found["interval_decisions"], found["warnings"]) == ("key", 1_024, [])
+    low, high = found["lift"]["interval"]
+    assert low < found["lift"]["value"] < high
+    services = api.app.services
+    api.app.services = replace(services, reports=Reports(services.bandits, LogInMemory(busy)))
+    found = await api.ok("GET", REPORT)
+    assert (found["lift"]["interval"], found["lift"]["value"]) == (None, pytest.approx(0.0))
+    assert found["warnings"] == [f"{name}: no interval below 30 keys" for name in ("policy", "holdout")]
 
 
 @pytest.mark.parametrize(

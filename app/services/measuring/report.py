@@ -2,6 +2,7 @@
 
 Notation
     value       of a decision: the sum of the rewards of its arms (``outcomes``)
+    unit        what is drawn for a group: the keys of a per_key bandit, the decisions of a global one
     ungrouped   decisions without a group: of a bandit without a holdout, of the time before it had one, and
                 baselines that callers asked for
 
@@ -14,19 +15,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from app.algorithms.evaluation import asymptotic_confidence_sequence as asymptotic
+from app.algorithms.evaluation import clustered_t_sequence as by_keys
 from app.algorithms.evaluation import confidence_sequence as bounded
-from app.algorithms.evaluation.asymptotic_confidence_sequence import Unbounded
+from app.algorithms.evaluation.asymptotic_confidence_sequence import Missing, Unbounded
 from app.algorithms.evaluation.confidence_sequence import Bounded
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.places import Places
 from app.services.decision_log.rows import CompleteLog, Row
+from app.services.measuring.by_key import KeyIntervals
 from app.services.measuring.outcomes import Terms, terms_then, value_of
 
 MAX_BUCKETS = 1_000
@@ -35,8 +38,21 @@ ROUNDING = 1e-9  # by how much a sum may miss its bounds, in parts of their dist
 
 GroupName = Literal["policy", "holdout"]
 IntervalKind = Literal["bounded", "asymptotic"]
+Unit = Literal["key", "decision"]
 Interval = tuple[float, float]
 GROUPS: tuple[GroupName, ...] = ("policy", "holdout")
+REASONS: Mapping[Unit, Mapping[Missing, str]] = {
+    "key": {
+        "few": f"no interval below {by_keys.LEAST} keys",
+        "alike": "no interval while all keys have earned the same",
+        "uneven": "no interval while a few keys have most of the decisions, or of the rewards",
+    },
+    "decision": {
+        "few": f"no interval below {asymptotic.LEAST} decisions",
+        "alike": "no interval while all decisions have earned the same",
+        "uneven": "no interval while few decisions are rewarded, or a few much more than others",
+    },
+}
 
 
 class GroupCounts(msgspec.Struct, frozen=True):
@@ -69,17 +85,33 @@ class Bucket(msgspec.Struct, frozen=True, rename={"from_ms": "from"}):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """``ungrouped``: decisions that are in neither group.
+    """``unit``: what intervals take as drawn.
 
-    ``complete_from``: when it begins, since rows from before are gone; None: it begins as asked for.
+    ``interval_decisions``  the intervals are of the first so many decisions of both groups
+    ``ungrouped``           decisions that are in neither group
+    ``warnings``            why a group with decisions has no interval
+    ``complete_from``       when it begins, since rows from before are gone; None: it begins as asked for
     """
 
     groups: list[GroupReport]
     lift: Lift
+    unit: Unit
     interval_kind: IntervalKind
+    interval_decisions: int
     ungrouped: int
     buckets: list[Bucket]
+    warnings: list[str]
     complete_from: int | None = None
+
+
+class Intervals(NamedTuple):
+    """What there is to say of both groups and of their difference, and why a group has no interval."""
+
+    kind: IntervalKind
+    decisions: int
+    groups: Sequence[Interval | None]
+    lift: Interval | None
+    missing: Sequence[Missing | None]
 
 
 @dataclass(slots=True)
@@ -114,14 +146,16 @@ class Group:
     buckets: dict[int, Counts] = field(default_factory=dict)
     _waiting: list[float] = field(default_factory=list)
 
-    def add(self, row: Row, terms: Terms, bucket: int | None) -> None:
-        """Count a decision. What follows from its place in the order is made by ``settle``."""
-        value, rewarded = value_of(row, terms)
+    def add(self, value: float, bucket: int | None, *, rewarded: bool) -> None:
+        """Count a decision."""
         self.counts.add(value, rewarded=rewarded)
         if bucket is not None:
             self.buckets.setdefault(bucket, Counts()).add(value, rewarded=rewarded)
+
+    def add_in_order(self, value: float, terms: Terms, arms: int) -> None:
+        """Count the place of a decision in the order. What follows from it is made by ``settle``."""
         if self.has_bounds:
-            value = self._within(value, terms, len(row.arms))
+            value = self._within(value, terms, arms)
         self._waiting.append(value)
 
     def settle(self) -> None:
@@ -155,13 +189,17 @@ class Group:
 
 
 class ReportFold:
-    """Takes up rows in the order of time, and reports on those so far. Its memory is that of the buckets.
+    """Takes up rows in the order of time, and reports on those so far.
+
+    Its memory is that of the buckets, and of the keys where they are the unit.
 
     ``bucket_ms``: how long a bucket is; None: no buckets are made. They begin at multiples of it.
     """
 
-    def __init__(self, bucket_ms: int | None = None) -> None:
+    def __init__(self, bucket_ms: int | None = None, unit: Unit = "decision") -> None:
         self._bucket_ms = bucket_ms
+        self._unit = unit
+        self._by_key, self._ungrouped_by_key = KeyIntervals(), KeyIntervals()
         self._groups: dict[str | None, Group] = {name: Group() for name in (*GROUPS, None)}
         self._first = self._last = 0
 
@@ -172,33 +210,44 @@ class ReportFold:
         """
         for row in rows:
             bucket = None if self._bucket_ms is None else self._bucket_of(row, self._bucket_ms)
-            self._groups[row.group].add(row, terms[row.bandit_version], bucket)
+            value, rewarded = value_of(row, terms[row.bandit_version])
+            self._groups[row.group].add(value, bucket, rewarded=rewarded)
+            if self._unit == "decision":
+                self._groups[row.group].add_in_order(value, terms[row.bandit_version], len(row.arms))
+            elif row.group is None:
+                self._ungrouped_by_key.add(0, row.key, value)
+            else:
+                self._by_key.add(0 if row.group == "policy" else 1, row.key, value)
         for group in self._groups.values():
             group.settle()
 
     def report(self) -> Report:
         """What there is to say so far. Cost: O(1), and the buckets."""
-        groups, ungrouped = self._compared()
-        kind: IntervalKind = "bounded" if all(group.has_bounds for group in groups) else "asymptotic"
-        one, other = groups
-        value = difference = None
-        if one.counts.decisions and other.counts.decisions:
-            value = _mean(one) - _mean(other)
-            difference = _difference(one, other, kind)
+        groups, by_key, ungrouped = self._compared()
+        found = _of_decisions(*groups) if self._unit == "decision" else _of_keys(by_key)
+        one, other = (group.counts for group in groups)
+        both = one.decisions > 0 and other.decisions > 0
         return Report(
-            [_shown(name, group, kind) for name, group in zip(GROUPS, groups, strict=True)],
-            Lift(value, difference),
-            kind,
+            [_shown(*each) for each in zip(GROUPS, groups, found.groups, strict=True)],
+            Lift(_mean(one) - _mean(other) if both else None, found.lift if both else None),
+            self._unit,
+            found.kind,
+            found.decisions,
             ungrouped,
             self._buckets(groups),
+            [
+                f"{name}: {REASONS[self._unit][why]}"
+                for name, group, why in zip(GROUPS, groups, found.missing, strict=True)
+                if why and group.counts.decisions
+            ],
         )
 
-    def _compared(self) -> tuple[Sequence[Group], int]:
+    def _compared(self) -> tuple[Sequence[Group], KeyIntervals, int]:
         """The groups of the report, and how many decisions are in neither."""
         policy, holdout, others = (self._groups[name] for name in (*GROUPS, None))
         if policy.counts.decisions or holdout.counts.decisions:
-            return (policy, holdout), others.counts.decisions
-        return (others, holdout), 0
+            return (policy, holdout), self._by_key, others.counts.decisions
+        return (others, holdout), self._ungrouped_by_key, 0
 
     def _bucket_of(self, row: Row, bucket_ms: int) -> int:
         bucket = row.time // bucket_ms
@@ -239,10 +288,11 @@ class Reports:
     ) -> Report:
         """Report on the decisions from ``from_ms`` on and before ``to_ms``, where the log is complete.
 
-        Cost: one pass over the log, in threads, with one page in memory. Raises Invalid (bucket_s),
-        Unavailable (too many reports at once, the store).
+        Cost: one pass over the log, in threads, with one page in memory and two numbers for each key. Raises
+        Invalid (bucket_s), Unavailable (too many reports at once, the store).
         """
-        fold, terms = ReportFold(bucket_ms), dict[int, Terms]()
+        unit: Unit = "key" if bandit.record.scope == "per_key" else "decision"
+        fold, terms = ReportFold(bucket_ms, unit), dict[int, Terms]()
         async with self._places.one():
             complete_from = await self._log.complete_from(bandit, from_ms)
             async for page in self._log.pages(bandit, from_ms=complete_from or from_ms, to_ms=to_ms):
@@ -256,22 +306,32 @@ def too_many_buckets() -> Invalid:
     return Invalid(f"must make at most {MAX_BUCKETS:,} buckets", loc=("query", "bucket_s"))
 
 
-def _mean(group: Group) -> float:
-    return group.counts.total / group.counts.decisions
+def _mean(counts: Counts) -> float:
+    return counts.total / counts.decisions
 
 
-def _shown(name: GroupName, group: Group, kind: IntervalKind) -> GroupReport:
-    sequence = group.unbounded if kind == "asymptotic" else group.bounded
-    counts, interval = group.counts.shown(name), None if sequence is None else sequence.interval()
-    return GroupReport(counts.group, counts.decisions, counts.rewarded, counts.mean_reward, _plain(interval))
+def _shown(name: GroupName, group: Group, interval: Interval | None) -> GroupReport:
+    counts = group.counts.shown(name)
+    return GroupReport(counts.group, counts.decisions, counts.rewarded, counts.mean_reward, interval)
 
 
-def _difference(one: Group, other: Group, kind: IntervalKind) -> Interval | None:
-    if kind == "asymptotic":
-        return _plain(asymptotic.difference(one.unbounded, other.unbounded))
-    if one.bounded is None or other.bounded is None:
-        return None
-    return _plain(bounded.difference(one.bounded, other.bounded))
+def _of_decisions(one: Group, other: Group) -> Intervals:
+    decisions = one.counts.decisions + other.counts.decisions
+    if one.has_bounds and other.has_bounds:
+        known = [each.bounded for each in (one, other) if each.bounded is not None]
+        groups = [_plain(each.bounded.interval()) if each.bounded else None for each in (one, other)]
+        lift = _plain(bounded.difference(*known)) if len(known) == 2 else None
+        return Intervals("bounded", decisions, groups, lift, (None, None))
+    groups = [_plain(each.unbounded.interval()) for each in (one, other)]
+    missing = [each.unbounded.missing for each in (one, other)]
+    lift = _plain(asymptotic.difference(one.unbounded, other.unbounded))
+    return Intervals("asymptotic", decisions, groups, lift, missing)
+
+
+def _of_keys(found: KeyIntervals) -> Intervals:
+    groups = [each.interval for each in found.groups]
+    missing = [each.missing for each in found.summaries]
+    return Intervals("asymptotic", found.looked_at, groups, found.difference.interval, missing)
 
 
 def _plain(interval: Interval | None) -> Interval | None:

@@ -292,6 +292,8 @@ Bucket = TypedDict("Bucket", {"from": int, "groups": list[GroupCounts]})
 class Report:
     """``interval_kind``: "bounded" or "asymptotic". ``ungrouped``: decisions that are in neither group.
 
+    ``unit``: "key" or "decision", what intervals take as drawn. They are of the first ``interval_decisions``
+    decisions. ``warnings``: why a group has no interval.
     ``complete_from``: when it begins, in ms since 1970, since rows from before are gone; None: as asked for.
     """
 
@@ -300,6 +302,9 @@ class Report:
     interval_kind: str
     ungrouped: int
     buckets: tuple[Bucket, ...]
+    unit: str = "decision"
+    interval_decisions: int = 0
+    warnings: tuple[str, ...] = ()
     complete_from: int | None = None
 
 

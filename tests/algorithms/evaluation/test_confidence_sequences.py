@@ -109,9 +109,13 @@ def test_without_rewards_all_is_possible():
     assert empty.interval() == (-1, 3)
     assert bounded.difference(empty, one) == (-4, 4)
     assert Unbounded().mean is None
-    few, alike = (asymptotic.add(Unbounded(), values) for values in (np.arange(LEAST - 1.0), np.ones(500)))
-    for group in (Unbounded(), few, alike):
+    few, alike, uneven = (
+        asymptotic.add(Unbounded(), values)
+        for values in (np.arange(LEAST - 1.0), np.full(500, 0.1), np.arange(1_000) < 14.0)
+    )
+    for group, why in ((Unbounded(), "few"), (few, "few"), (alike, "alike"), (uneven, "uneven")):
         assert group.interval() is None
+        assert group.missing == why
         assert asymptotic.difference(group, asymptotic.add(Unbounded(), np.arange(500.0))) is None
 
 

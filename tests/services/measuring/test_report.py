@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -13,22 +14,27 @@ from logged_rows import LogInMemory, reward_of, row
 from world import World
 
 from app.algorithms.evaluation import asymptotic_confidence_sequence as asymptotic
+from app.algorithms.evaluation import clustered_t_sequence as sequence
 from app.algorithms.evaluation import confidence_sequence as bounded
 from app.algorithms.evaluation.asymptotic_confidence_sequence import Unbounded
+from app.algorithms.evaluation.clustered_t_sequence import Looks, Summary
 from app.errors import Invalid, Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.decision_log.rows import Row
 from app.services.formats.records import RewardRule
+from app.services.measuring import by_key as by_key_module
 from app.services.measuring import report as reports
 from app.services.measuring.outcomes import Terms, terms_of, value_of
-from app.services.measuring.report import Report, ReportFold, Reports
+from app.services.measuring.report import Report, ReportFold, Reports, Unit
 
 COINS = Terms(0.0, 0.0, 1.0)
 FREE = Terms(0.0)
 
 
-def report_of(rows: Sequence[Row], terms: Terms = COINS, bucket_ms: int | None = None) -> Report:
-    fold = ReportFold(bucket_ms)
+def report_of(
+    rows: Sequence[Row], terms: Terms = COINS, bucket_ms: int | None = None, unit: Unit = "decision"
+) -> Report:
+    fold = ReportFold(bucket_ms, unit)
     fold.add(rows, {1: terms})
     return fold.report()
 
@@ -77,6 +83,7 @@ def test_groups_have_their_means_and_the_sequences_of_their_values():
     assert found.lift.value == pytest.approx(groups[0].mean - groups[1].mean)
     assert found.lift.interval == pytest.approx(bounded.difference(*groups))
     assert (found.interval_kind, found.ungrouped, found.buckets) == ("bounded", 0, [])
+    assert (found.unit, found.interval_decisions, found.warnings) == ("decision", 1_000, [])
 
 
 def test_rewards_without_bounds_have_asymptotic_intervals_and_none_at_first():
@@ -86,6 +93,12 @@ def test_rewards_without_bounds_have_asymptotic_intervals_and_none_at_first():
     groups = [asymptotic.add(Unbounded(), values[start::2]) for start in (1, 0)]
     assert found.interval_kind == early.interval_kind == "asymptotic"
     assert [shown.interval for shown in early.groups] == [None, None]
+    assert early.warnings == [f"{name}: no interval below 100 decisions" for name in ("policy", "holdout")]
+    rare = report_of([row(float(place < 9)) for place in range(900)], FREE)
+    assert rare.groups[0].interval is None
+    assert rare.warnings == [
+        "policy: no interval while few decisions are rewarded, or a few much more than others"
+    ]
     assert early.lift.interval is None
     assert early.lift.value is not None
     for shown, group in zip(found.groups, groups, strict=True):
@@ -173,9 +186,115 @@ def test_buckets_begin_at_multiples_and_empty_ones_are_shown():
         report_of([rows[0], row(time=last)], bucket_ms=1_000)
 
 
+def visits(rng: np.random.Generator, keys: int, decisions: int, group: str | None = None) -> list[Row]:
+    """Decisions of users who click more or less often; four in ten are in the holdout unless ``group``."""
+    rates, held = rng.beta(2, 8, keys), rng.random(keys) < 0.4
+    return [
+        row(
+            *([1.0] if rng.random() < rates[key] else []),
+            key=f"user-{key}",
+            group=group or ("holdout" if held[key] else "policy"),
+        )
+        for key in rng.integers(0, keys, decisions)
+    ]
+
+
+def by_key(rows: Sequence[Row], group: str) -> Summary:
+    """Counted one by one."""
+    counts, sums = Counter[str | None](), Counter[str | None]()
+    for each in rows:
+        if each.group == group:
+            counts[each.key] += 1
+            sums[each.key] += len(each.rewards)
+    return sequence.summary(
+        *(np.array([count[key] for key in counts], dtype=float) for count in (counts, sums))
+    )
+
+
+def test_keys_are_the_unit_of_a_bandit_with_a_learner_per_key():
+    rows = visits(np.random.default_rng(6), 200, 5_000)
+    looks = {name: Looks() for name in ("policy", "holdout", "lift")}
+    for power in range(13):
+        groups = [by_key(rows[: 2**power], name) for name in ("policy", "holdout")]
+        looks = {
+            "policy": sequence.look(looks["policy"], groups[0]),
+            "holdout": sequence.look(looks["holdout"], groups[1]),
+            "lift": sequence.look(looks["lift"], *groups),
+        }
+    found = report_of(rows, unit="key")
+    assert (found.unit, found.interval_kind, found.interval_decisions) == ("key", "asymptotic", 4_096)
+    for name, interval in zip(
+        looks, (*(each.interval for each in found.groups), found.lift.interval), strict=True
+    ):
+        assert looks[name].given > 3
+        assert interval == pytest.approx(looks[name].interval)
+    plain = report_of(rows)
+    assert [each.mean_reward for each in found.groups] == [each.mean_reward for each in plain.groups]
+    assert (found.lift.value, found.buckets, found.warnings) == (plain.lift.value, plain.buckets, [])
+
+
+def test_intervals_by_keys_stay_until_the_decisions_have_doubled():
+    rows = visits(np.random.default_rng(7), 300, 2_100)
+    found = {count: report_of(rows[:count], unit="key") for count in (1_024, 1_025, 2_047, 2_048, 2_100)}
+    assert found[1_024].lift.interval == found[1_025].lift.interval == found[2_047].lift.interval is not None
+    assert found[2_048].lift.interval == found[2_100].lift.interval != found[1_024].lift.interval
+    assert found[1_024].lift.value != found[2_047].lift.value
+
+
+@pytest.mark.parametrize("cut", [1, 97, 5_000])
+def test_pages_do_not_matter_to_keys(cut: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(by_key_module, "_LEAST_NEW", 50)
+    rows = visits(np.random.default_rng(8), 400, 3_000)
+    fold = ReportFold(unit="key")
+    for start in range(0, len(rows), cut):
+        fold.add(rows[start : start + cut], {1: COINS})
+    monkeypatch.undo()
+    assert fold.report().lift.interval == pytest.approx(report_of(rows, unit="key").lift.interval)
+
+
+def test_keys_that_are_few_or_uneven_have_no_interval_and_it_is_said_why():
+    rng = np.random.default_rng(9)
+    few = report_of(visits(rng, 40, 1_000), unit="key")
+    assert [each.interval for each in few.groups] == [None, None]
+    assert few.lift.interval is None
+    assert few.lift.value is not None
+    assert few.warnings == [f"{name}: no interval below 30 keys" for name in ("policy", "holdout")]
+    busy = [row(1.0, key="robot", group="policy") for _ in range(3_000)]
+    uneven = report_of([*visits(rng, 400, 3_000), *busy], unit="key")
+    assert [each.interval is None for each in uneven.groups] == [True, False]
+    assert uneven.lift.interval is None
+    assert uneven.warnings == [
+        "policy: no interval while a few keys have most of the decisions, or of the rewards"
+    ]
+    idle = report_of([row(key=f"user-{number}") for number in range(64)], unit="key")
+    assert idle.warnings == ["policy: no interval while all keys have earned the same"]
+
+
+def test_keys_without_a_group_are_the_policys_or_counted_apart():
+    rng = np.random.default_rng(10)
+    before, rows = visits(rng, 200, 700), visits(rng, 300, 2_000)
+    before = [msgspec.structs.replace(each, group=None) for each in before]
+    alone, both = report_of(before, unit="key"), report_of([*before, *rows], unit="key")
+    assert alone.groups[0].interval is not None
+    assert (alone.interval_decisions, alone.groups[1].interval, alone.lift.interval) == (512, None, None)
+    assert (both.ungrouped, both.interval_decisions) == (700, 1_024)
+    assert both.lift.interval == report_of(rows, unit="key").lift.interval
+
+
+@pytest.mark.anyio
+async def test_the_scope_of_a_bandit_says_what_the_unit_is(world: World):
+    rows = visits(np.random.default_rng(11), 200, 1_000)
+    for scope, unit in (("global", "decision"), ("per_key", "key")):
+        bandit = await world.bandit(scope, scope=scope)
+        found = await Reports(world.service.bandits, LogInMemory(rows)).report(
+            bandit, from_ms=None, to_ms=None, bucket_ms=None
+        )
+        assert found.unit == unit
+
+
 @pytest.mark.anyio
 async def test_each_version_of_a_bandit_has_its_terms(world: World):
-    bandit = await world.bandit(reward=RewardRule(0.0, 1.0))
+    bandit = await world.bandit(scope="global", reward=RewardRule(0.0, 1.0))
     first = [row(1.0, time=1), row(time=2)]
     later = [row(2.0, time=3, bandit_version=2), row(time=4, bandit_version=9)]
 
