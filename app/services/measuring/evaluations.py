@@ -99,7 +99,7 @@ def evaluation_of(evaluator: Evaluator, *more: str) -> Evaluation:
         SupportView(
             *(
                 float(np.max(column))
-                for column in (support.unused_share, support.missing_share, support.largest)
+                for column in (support.unused_share, support.missing_share, state.ranges.largest)
             )
         ),
         [*warnings_of(evaluator), *more],
