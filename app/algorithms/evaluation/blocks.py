@@ -2,11 +2,11 @@
 
 Notation
     n           decisions
-    b           blocks: ``LEAST`` to 2 ``LEAST`` of them where n >= ``LEAST``, as even as can be
+    b           blocks: ``BLOCKS`` of them, or n if it is less, as even as can be
 
 A log says how many decisions it has only when it was read. So the times of every s-th decision are kept while
 it is read, and s is doubled when they become too many: memory does not grow with n, and a block differs from
-n / b decisions by a thousandth of n at most.
+n / b decisions by a few thousandths of n at most.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from app.algorithms import checks
 from app.algorithms.types import Rows, Vector
 
-LEAST = 20
+BLOCKS = 20
 _KEPT = 2_048
 
 
@@ -68,5 +68,5 @@ def add(clock: Clock, times: Vector) -> Clock:
 def of(clock: Clock) -> Blocks:
     """The blocks of all decisions. Times that go back count as the latest before them. Cost: O(1)."""
     kept = len(clock.times)
-    places = np.unique(np.arange(LEAST) * kept // LEAST) if kept else np.empty(0, dtype=np.int64)
+    places = np.unique(np.arange(BLOCKS) * kept // BLOCKS) if kept else np.empty(0, dtype=np.int64)
     return Blocks(places * clock.step, np.maximum.accumulate(clock.times)[places])

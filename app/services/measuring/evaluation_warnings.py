@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 from app.algorithms.evaluation.logged import MAX_PLACES
+from app.algorithms.evaluation.support import Support
 from app.services.choosing.policies import POLICIES
 from app.services.measuring.evaluator import Evaluator
 
@@ -13,15 +17,25 @@ SMALL_SHARE = 0.02  # of the decisions, as effective ones
 HEAVY = 0.1  # of all weights, for one decision
 MUCH_UNUSED = 0.5
 MUCH_MISSING = 0.05
+TOO_MUCH_MISSING = 0.2  # then there is no value: it would be that of another policy
 SIGMAS = 3.0
-OFTEN = 100  # decisions for each number that a learner learns: then it cannot know them by heart
 
 
 def warnings_of(evaluator: Evaluator) -> list[str]:
     """All that is worth a warning."""
     targets = POLICIES[evaluator.bandit.record.policy].targets
     caveats = [] if targets is None else targets.caveats(evaluator.bandit)
-    return [*_of_decisions(evaluator), *_of_weights(evaluator), *caveats, *_of_the_learner(evaluator)]
+    return [*_of_decisions(evaluator), *_of_weights(evaluator), *caveats, *_of_the_learners(evaluator)]
+
+
+def lacking(support: Support, share: float = TOO_MUCH_MISSING) -> NDArray[np.bool_]:
+    """Places at which more than this share of what the policy does was never done, as no chance explains."""
+    if not support.decisions:
+        return np.zeros(len(support.weights), dtype=np.bool_)
+    mean, missing = support.weights / support.decisions, support.missing_share
+    spread = ((support.squares / support.decisions - mean**2).clip(min=0.0) / support.decisions) ** 0.5
+    found: NDArray[np.bool_] = (missing > share) & (missing > SIGMAS * spread)
+    return found
 
 
 def _of_decisions(evaluator: Evaluator) -> Iterator[str]:
@@ -57,16 +71,18 @@ def _of_weights(evaluator: Evaluator) -> Iterator[str]:
     unused = float(support.unused_share.max())
     if unused > MUCH_UNUSED:
         yield f"the policy would never have made {unused:.0%} of the decisions: they tell nothing of it"
-    missing, mean = support.missing_share, support.weights / decisions
-    spread = ((support.squares / decisions - mean**2).clip(min=0.0) / decisions) ** 0.5
-    if ((missing > MUCH_MISSING) & (missing > SIGMAS * spread)).any():
-        share = f"about {float(missing.max()):.0%} of what the policy would choose"
-        yield f"{share} could not be chosen when the log was written: the values do not count it"
+    about = f"about {float(support.missing_share.max()):.0%} of what the policy would choose was never chosen"
+    if lacking(support).any():
+        yield f"{about} when the log was written: what it would earn cannot be told"
+    elif lacking(support, MUCH_MISSING).any():
+        yield f"{about} when the log was written: the values do not count it"
 
 
-def _of_the_learner(evaluator: Evaluator) -> Iterator[str]:
-    bandit, decisions = evaluator.bandit, evaluator.state.support.decisions
-    knows_more = bandit.record.scope == "global" and decisions >= OFTEN * bandit.learner_dim
-    if decisions and not knows_more:
+def _of_the_learners(evaluator: Evaluator) -> Iterator[str]:
+    past = evaluator.past
+    if past is None and evaluator.decisions:
         learners = "the policy, and the model of dr, use what the learners know now"
-        yield f"{learners}, which they have learned from these few decisions: values may be too high"
+        yield f"{learners}, which they have learned from these decisions too: values may be too high"
+    if past is not None and past.why is not None:
+        left = f"the first {evaluator.unweighed:,} decisions were left out"
+        yield f"learners were fitted to this log alone, for {past.why}; {left}"
