@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from app.algorithms.evaluation.estimates import reach
 from app.algorithms.evaluation.logged import MAX_PLACES
-from app.algorithms.evaluation.support import Support
+from app.algorithms.evaluation.off_policy import State
 from app.services.choosing.policies import POLICIES
 from app.services.measuring.evaluator import Evaluator
 
@@ -18,7 +19,7 @@ HEAVY = 0.1  # of all weights, for one decision
 MUCH_UNUSED = 0.5
 MUCH_MISSING = 0.05
 TOO_MUCH_MISSING = 0.2  # then there is no value: it would be that of another policy
-SIGMAS = 3.0
+LEVEL = 0.95
 
 
 def warnings_of(evaluator: Evaluator) -> list[str]:
@@ -28,13 +29,19 @@ def warnings_of(evaluator: Evaluator) -> list[str]:
     return [*_of_decisions(evaluator), *_of_weights(evaluator), *caveats, *_of_the_learners(evaluator)]
 
 
-def lacking(support: Support, share: float = TOO_MUCH_MISSING) -> NDArray[np.bool_]:
-    """Places at which more than this share of what the policy does was never done, as no chance explains."""
-    if not support.decisions:
-        return np.zeros(len(support.weights), dtype=np.bool_)
-    mean, missing = support.weights / support.decisions, support.missing_share
-    spread = ((support.squares / support.decisions - mean**2).clip(min=0.0) / support.decisions) ** 0.5
-    found: NDArray[np.bool_] = (missing > share) & (missing > SIGMAS * spread)
+def lacking(state: State, share: float = TOO_MUCH_MISSING) -> NDArray[np.bool_]:
+    """Places at which more than this share of what the policy does was never done, as no chance explains.
+
+    The mean weight estimates the share that could have been done: its upper limit says so.
+    """
+    support, count = state.support, float(state.support.decisions)
+    if not count:
+        return np.zeros(state.places, dtype=np.bool_)
+    mean = support.weights / count
+    spreads = np.sqrt((support.squares - count * mean**2).clip(min=0.0)).tolist()
+    steps = (state.ranges.largest - mean).tolist()
+    reaches = [reach(spread, step, level=LEVEL) for spread, step in zip(spreads, steps, strict=True)]
+    found: NDArray[np.bool_] = mean + np.array(reaches) / count < 1.0 - share
     return found
 
 
@@ -72,9 +79,9 @@ def _of_weights(evaluator: Evaluator) -> Iterator[str]:
     if unused > MUCH_UNUSED:
         yield f"the policy would never have made {unused:.0%} of the decisions: they tell nothing of it"
     about = f"about {float(support.missing_share.max()):.0%} of what the policy would choose was never chosen"
-    if lacking(support).any():
+    if lacking(evaluator.state).any():
         yield f"{about} when the log was written: what it would earn cannot be told"
-    elif lacking(support, MUCH_MISSING).any():
+    elif lacking(evaluator.state, MUCH_MISSING).any():
         yield f"{about} when the log was written: the values do not count it"
 
 
@@ -83,6 +90,8 @@ def _of_the_learners(evaluator: Evaluator) -> Iterator[str]:
     if past is None and evaluator.decisions:
         learners = "the policy, and the model of dr, use what the learners know now"
         yield f"{learners}, which they have learned from these decisions too: values may be too high"
-    if past is not None and past.why is not None:
+    if past is not None and evaluator.unweighed == evaluator.decisions:
+        yield f"all {evaluator.decisions:,} decisions were left out: nothing was known before them"
+    elif past is not None and past.why is not None:
         left = f"the first {evaluator.unweighed:,} decisions were left out"
         yield f"learners were fitted to this log alone, for {past.why}; {left}"

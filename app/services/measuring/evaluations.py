@@ -103,7 +103,7 @@ def evaluation_of(evaluator: Evaluator, when: When) -> Evaluation:
     """What there is to say so far. Cost: O(places^2)."""
     state, past = evaluator.state, evaluator.past
     sizes = state.support.effective_sample_size.tolist()
-    shown = (~lacking(state.support)).tolist()
+    shown = (~lacking(state)).tolist()
     found = []
     for name in evaluator.estimators:
         estimates = state.estimates(name)
@@ -251,7 +251,7 @@ def check_usable(evaluator: Evaluator) -> None:
         why = "has propensities: only softmax, igw and holdouts give them"
     else:
         why = "says which arms it was drawn from: their rules limited how many arms share a value"
-    raise Invalid(f"none of the {weighed:,} decisions in this time {why}", loc=("path", "bandit"))
+    raise Invalid(f"none of the {evaluator.decisions:,} decisions in this time {why}", loc=("path", "bandit"))
 
 
 def _say(evaluator: Evaluator, elapsed_s: float) -> None:
