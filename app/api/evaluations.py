@@ -77,14 +77,14 @@ class SupportView(BaseModel):
 
 
 class LearnersView(BaseModel):
-    """With what decisions were weighed. Of ``before``: in how many ``blocks`` of time, and ``from`` where on.
+    """With what decisions were weighed; of ``before`` in how many ``blocks``, and how the first ``begin``s.
 
     ``known``: from what was known before the first decision. ``log``: from nothing; the first block is left
     out.
     """
 
     when: Literal["before", "now"]
-    start: Annotated[Literal["known", "log"] | None, Field(alias="from")]
+    begin: Literal["known", "log"] | None
     blocks: int
 
 

@@ -133,14 +133,14 @@ async def test_the_numbers_are_those_of_the_service(
     theirs = await shared.ok("POST", f"/v1/bandits/{name}/evaluations", {"policy": sharper})
     assert_close(json.loads(out.read_text()), theirs)
     assert theirs["logged"]["decisions"] == 38  # all but the first block
-    assert theirs["learners"] == {"when": "before", "from": "log", "blocks": 20}
+    assert theirs["learners"] == {"when": "before", "begin": "log", "blocks": 20}
     body = {"policy": sharper, "learners": "now"}
     asked = asyncio.to_thread(run, log, tmp_path / "arms.ndjson", policy, "--json", str(out), *NOW)
     assert await asked == 0
     theirs = await shared.ok("POST", f"/v1/bandits/{name}/evaluations", body)
     assert_close(json.loads(out.read_text()), theirs)
     assert theirs["logged"]["decisions"] == 40
-    assert theirs["learners"] == {"when": "now", "from": None, "blocks": 0}
+    assert theirs["learners"] == {"when": "now", "begin": None, "blocks": 0}
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from app.algorithms.evaluation.estimates import reach
 from app.algorithms.evaluation.logged import MAX_PLACES
 from app.algorithms.evaluation.off_policy import State
 from app.services.choosing.policies import POLICIES
+from app.services.formats.records import BanditRecord
 from app.services.measuring.evaluator import Evaluator
 
 FEW = 100  # effective decisions
@@ -27,6 +28,17 @@ def warnings_of(evaluator: Evaluator) -> list[str]:
     targets = POLICIES[evaluator.bandit.record.policy].targets
     caveats = [] if targets is None else targets.caveats(evaluator.bandit)
     return [*_of_decisions(evaluator), *_of_weights(evaluator), *caveats, *_of_the_learners(evaluator)]
+
+
+def warnings_of_log(record: BanditRecord) -> list[str]:
+    """What cannot be evaluated on the log of a bandit, if it has one."""
+    if record.log is None or POLICIES[record.policy].propensities:
+        return []
+    known = "softmax, igw and a holdout know theirs"
+    some = f"only the decisions of its holdout have propensities ({known}), and count"
+    none = f"no decision has propensities ({known}), so no policy can be evaluated on it"
+    rest = "reports, exports and explanations work on all of it"
+    return [f"in the log of {record.policy} {none if record.holdout is None else some}; {rest}"]
 
 
 def lacking(state: State, share: float = TOO_MUCH_MISSING) -> NDArray[np.bool_]:

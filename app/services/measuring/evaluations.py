@@ -81,11 +81,11 @@ class SupportView(msgspec.Struct, frozen=True):
     largest_weight: float
 
 
-class LearnersView(msgspec.Struct, frozen=True, rename={"start": "from"}):
-    """With what decisions were weighed: see ``PastLearners``. ``start``, ``blocks``: of ``before``."""
+class LearnersView(msgspec.Struct, frozen=True):
+    """With what decisions were weighed: see ``PastLearners``. ``begin``, ``blocks``: of ``before``."""
 
     when: When
-    start: Beginning | None
+    begin: Beginning | None
     blocks: int
 
 
