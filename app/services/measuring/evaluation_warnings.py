@@ -83,7 +83,7 @@ def _of_weights(evaluator: Evaluator) -> Iterator[str]:
     size = float(support.effective_sample_size.min())
     if size < FEW or size < SMALL_SHARE * decisions:
         compared = f"the {decisions:,} decisions tell about as much as {size:,.1f} of the policy's own would"
-        yield f"weights are heavy: {compared}, so intervals may be too short"
+        yield f"weights are heavy: {compared}; intervals go by the largest that was seen"
     heaviest = float((evaluator.state.ranges.largest / support.weights.clip(min=1e-300)).max())
     if heaviest > HEAVY:
         yield f"weights are heavy: one decision has {heaviest:.0%} of all weight"
