@@ -221,6 +221,12 @@ def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
     evaluate.add_argument(
         "--json", type=_writable, metavar="FILE", help="write what the service would answer"
     )
+    evaluate.add_argument(
+        "--learners",
+        choices=("before", "now"),
+        default="before",
+        help="weigh a decision with what was learned before it, or with all of the log",
+    )
     evaluate.set_defaults(run=_evaluate)
 
 
@@ -334,7 +340,13 @@ def _explain(parsed: argparse.Namespace) -> None:
 def _evaluate(parsed: argparse.Namespace) -> None:
     from app.runtime.evaluation import evaluate  # noqa: PLC0415 - as above
 
-    found = evaluate(parsed.log, parsed.catalogue, policy=parsed.policy, estimators=parsed.estimators)
+    found = evaluate(
+        parsed.log,
+        parsed.catalogue,
+        policy=parsed.policy,
+        estimators=parsed.estimators,
+        learners=parsed.learners,
+    )
     _write(parsed.json, found)
 
 

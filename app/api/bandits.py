@@ -9,11 +9,13 @@ from fastapi import Query, Request, Response
 from pydantic import (
     BaseModel,
     Field,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -49,6 +51,7 @@ from app.services.formats.records import (
     LogRule,
     RewardRule,
 )
+from app.services.measuring.evaluation_warnings import warnings_of_log
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
@@ -186,7 +189,9 @@ else:
 
 
 class BanditView(BaseModel):
-    """``version`` counts from 1, when the bandit was made, and grows with every change."""
+    """``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
+    cannot be done with these settings, as sentences; absent if there are none.
+    """
 
     id: str
     catalogue: str
@@ -214,6 +219,12 @@ class BanditView(BaseModel):
     holdout: dict[str, Any] | None
     log: dict[str, Any] | None
     version: int
+    warnings: list[str] = []
+
+    @model_serializer(mode="wrap")  # its return is not typed, for then the schema would be any object
+    def _without_none(self, serialize: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+        found = serialize(self)
+        return found if self.warnings else {name: found[name] for name in found if name != "warnings"}
 
 
 class BanditVersionView(BanditView):
@@ -349,7 +360,8 @@ def _view(bandit: Bandit) -> BanditView:
 
 
 def _fields(name: str, version: BanditVersion) -> dict[str, Any]:
-    return {"id": name, **_settings(version.record), "version": version.number}
+    warnings = warnings_of_log(version.record)
+    return {"id": name, **_settings(version.record), "version": version.number, "warnings": warnings}
 
 
 def _settings(record: BanditRecord) -> dict[str, Any]:

@@ -28,11 +28,15 @@ Time = Annotated[datetime, Field(strict=False)]  # ISO 8601, or seconds or milli
 
 
 class EvaluationBody(StrictModel):
-    """``policy``: what would be changed, as in PATCH; nothing is. ``from`` and ``to``: which decisions."""
+    """``policy``: what would be changed, as in PATCH; nothing is. ``from`` and ``to``: which decisions.
+
+    ``learners``: whether decisions are weighed with learners as they were before them, or as they are now.
+    """
 
     policy: BanditPatch
     from_: Annotated[Time | None, Field(alias="from")] = None
     to: Time | None = None
+    learners: Literal["before", "now"] = "before"
     estimators: Annotated[
         list[EstimatorName],
         Field(min_length=1, max_length=len(ESTIMATOR_NAMES), default_factory=lambda: list(ESTIMATOR_NAMES)),
@@ -72,8 +76,21 @@ class SupportView(BaseModel):
     largest_weight: float
 
 
+class LearnersView(BaseModel):
+    """With what decisions were weighed; of ``before`` in how many ``blocks``, and how the first ``begin``s.
+
+    ``known``: from what was known before the first decision. ``log``: from nothing; the first block is left
+    out.
+    """
+
+    when: Literal["before", "now"]
+    begin: Literal["known", "log"] | None
+    blocks: int
+
+
 class EvaluationView(BaseModel):
-    """``warnings``: what one must know before one believes it, as sentences.
+    """``warnings``: what one must know before one believes it, as sentences. Where they say that too much of
+    what the policy does was never done, ``value`` and ``interval`` are null.
 
     ``complete_from``: as of a report.
     """
@@ -81,6 +98,7 @@ class EvaluationView(BaseModel):
     estimates: list[EstimateView]
     logged: LoggedView
     support: SupportView
+    learners: LearnersView
     warnings: list[str]
     complete_from: int | None
 
@@ -103,5 +121,5 @@ async def evaluate(
 
     with within(("body", "policy")):
         target = await bandits.as_if(bandit, changed)
-    work = evaluations.evaluate(target, body.estimators, from_ms=from_ms, to_ms=to_ms)
+    work = evaluations.evaluate(target, body.estimators, from_ms=from_ms, to_ms=to_ms, when=body.learners)
     return reply(await while_connected(request, work))

@@ -57,8 +57,7 @@ class ReportView(BaseModel):
     ``interval_decisions``  the intervals are of the first so many decisions: with keys a power of two
     ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
     ``warnings``            why a group has no interval
-    ``ungrouped``: decisions in neither group, which were made before there was a holdout or for a baseline.
-    ``complete_from``: when it begins, in ms since 1970, since rows from before are gone; null: as asked for.
+    ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; null: as asked
     """
 
     groups: list[GroupReportView]

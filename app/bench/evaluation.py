@@ -5,14 +5,16 @@ Notation
     loop        the same estimates by a numpy loop over decisions: scores of all arms, their softmax, a mean
 
 Rows are made while they are read, by a policy that draws arms uniformly. Making them is not counted. The
-target is softmax, with all three estimators, and the model is a learner that has learned something.
+target is softmax, with all three estimators, and the model is a learner that has learned something. Decisions
+are weighed with what it knows now, as the loop does; and, which costs learning from all rewards, with what it
+knew before (``before_per_s``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -34,6 +36,7 @@ from app.services.learning.tokens import Decision, TokenSigner
 from app.services.measuring.evaluations import evaluation_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
 from app.services.measuring.held_source import HeldSource
+from app.services.measuring.past_learners import PastLearners
 
 SEED = 1_717
 DIM = 32
@@ -84,17 +87,20 @@ def _speed(case: Case, decisions: int, rounds: int) -> dict[str, Any]:
     decisions = min(decisions, 20_000) if case.situations > decisions else decisions
     world = World(case)
     pages = list(world.pages(decisions))
-    times, loops = [], []
+    times, loops, before = [], [], []
     for _ in range(rounds):
         started = time.process_time()
         evaluator = asyncio.run(world.evaluate(pages))
         times.append((time.process_time() - started) / decisions)
+        started = time.process_time()
+        asyncio.run(world.evaluate_before(lambda: pages))
+        before.append((time.process_time() - started) / decisions)
         few = pages[: max(1, len(pages) // (LOOP_SHARE * (1 + case.arms // 100_000)))]
         started = time.process_time()
         value = world.loop(few)
         loops.append((time.process_time() - started) / sum(map(len, few)))
     few_evaluator = asyncio.run(world.evaluate(few))
-    ours = evaluation_of(few_evaluator).estimates
+    ours = evaluation_of(few_evaluator, "now").estimates
     taken, alone = median(times), median(loops)
     return {
         "case": case.name,
@@ -103,6 +109,7 @@ def _speed(case: Case, decisions: int, rounds: int) -> dict[str, Any]:
         "k": case.k,
         "decisions": evaluator.decisions,
         "per_s": 1.0 / taken,
+        "before_per_s": 1.0 / median(before),
         "loop_per_s": 1.0 / alone,
         "ratio": alone / taken,
         "differ": max(abs((ours[place].value or 0.0) - value[place]) for place in range(len(value))),
@@ -112,7 +119,7 @@ def _speed(case: Case, decisions: int, rounds: int) -> dict[str, Any]:
 def _memory(decisions: int) -> dict[str, Any]:
     world = World(CASES[0])
     before = peak_mb()
-    evaluator = asyncio.run(world.evaluate(world.pages(decisions)))
+    evaluator = asyncio.run(world.evaluate_before(lambda: world.pages(decisions)))
     return {"decisions": evaluator.decisions, "before_mb": before, "grown_mb": peak_mb() - before}
 
 
@@ -128,7 +135,14 @@ class World:
         self.token = _token()
         self.bandit = _bandit(case, self.ids, self.features)
         self.source = HeldSource()
-        self.source.learn(self.bandit, [row for page in self.pages(LEARNED, seed=1) for row in page])
+        self.known = asyncio.run(self._learned())
+
+    async def _learned(self) -> PastLearners:
+        known = PastLearners(self.bandit, self.source)
+        for page in self.pages(LEARNED, seed=1):
+            await known.learn(page)
+        await known.begin(0)
+        return known
 
     def pages(self, decisions: int, seed: int = 2) -> Iterator[Sequence[Row]]:
         """A log of uniform draws."""
@@ -151,15 +165,25 @@ class World:
             context = self.contexts[number % case.situations].tolist()
         return Row(self.token, number, None, 1, 1, 1, "softmax", None, context, None, None, arms, rewards)
 
-    async def evaluate(self, pages: Sequence[Sequence[Row]] | Iterator[Sequence[Row]]) -> Evaluator:
-        evaluator = Evaluator(self.bandit, self.source, ESTIMATOR_NAMES)
+    async def evaluate(self, pages: Iterable[Sequence[Row]]) -> Evaluator:
+        """With what is known now."""
+        return await self._evaluated(self.known, pages)
+
+    async def evaluate_before(self, pages: Callable[[], Iterable[Sequence[Row]]]) -> Evaluator:
+        """With what was known before; the log is read twice."""
+        past = PastLearners(self.bandit, self.source)
+        await past.survey(_read(pages()), to_ms=None)
+        return await self._evaluated(past, pages())
+
+    async def _evaluated(self, known: PastLearners, pages: Iterable[Sequence[Row]]) -> Evaluator:
+        evaluator = Evaluator(self.bandit, self.source, known, ESTIMATOR_NAMES)
         for page in pages:
             await evaluator.add(page)
         return evaluator
 
     def loop(self, pages: Sequence[Sequence[Row]]) -> tuple[float, float, float]:
         """The value by each estimator, one decision after the other."""
-        posterior = asyncio.run(self.source.posterior(self.bandit, None))
+        posterior = asyncio.run(self.known.posterior(None))
         places = {arm: row for row, arm in enumerate(self.ids)}
         earned, weights, doubly = [], [], []
         for row in (row for page in pages for row in page):
@@ -181,6 +205,11 @@ class World:
             doubly.append(columns[:, 2].sum())
         ips, mean = np.mean(earned, axis=0), np.mean(weights, axis=0)
         return float(ips.sum()), float((ips / mean).sum()), float(np.mean(doubly))
+
+
+async def _read(pages: Iterable[Sequence[Row]]) -> AsyncIterator[Sequence[Row]]:
+    for page in pages:
+        yield page
 
 
 def _token() -> str:

@@ -129,10 +129,11 @@ class Service:
         self.decision_log = DecisionLog(store, self.bandits)
         self.evaluations = Evaluations(
             self.bandits,
+            self.catalogues,
             self.learners,
             self.filtered,
             covers,
-            self.decision_log,
+            pages=self.decision_log,
             evaluated=metrics.evaluated.inc,
         )
         self.choosing = Choosing(

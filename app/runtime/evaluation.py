@@ -1,14 +1,14 @@
 """`shortlist evaluate`: what a policy would have earned on an exported log, without a service.
 
-The log is read twice: learners are fitted to all its rewards, then the policy is evaluated. Both times a
-piece of it is in memory, besides the arms and the learners.
+The log is read twice, a piece at a time; besides a piece the arms and the learners are in memory. Learners
+know nothing but its rewards: those that came before a decision, or all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,21 +37,22 @@ from app.services.formats.records import (
     ContextRule,
     vector_to_bytes,
 )
-from app.services.measuring.evaluations import Evaluation, check_propensities, evaluation_of
+from app.services.measuring.evaluations import Evaluation, When, check_usable, evaluation_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, check_estimators, targets_of
 from app.services.measuring.held_source import HeldSource
+from app.services.measuring.past_learners import PastLearners
 
 NAME, UID = "log", "0" * 16
-PARTLY = (
-    "of the learners that a log shows nothing but its own rewards is known, so {} cannot be evaluated here"
-)
 
 
-def evaluate(log: Path, catalogue: Path, *, policy: str, estimators: str | None) -> dict[str, Any]:
+def evaluate(
+    log: Path, catalogue: Path, *, policy: str, estimators: str | None, learners: When
+) -> dict[str, Any]:
     """Print the estimates, and return them as the service answers them.
 
     ``policy``      settings of a bandit as JSON, without its catalogue
     ``estimators``  their names between commas; None: all
+    ``learners``    whether decisions are weighed with what was known before them, or with all of the log
 
     Raises ShortlistError, in one line, for files and settings that cannot be used.
     """
@@ -64,21 +65,31 @@ def evaluate(log: Path, catalogue: Path, *, policy: str, estimators: str | None)
     with threadpool_limits(1):
         bandit = _bandit(settings, _index(catalogue), _first(log))
         targets_of(bandit)
-        found = asyncio.run(_evaluated(bandit, log, names))
+        found = asyncio.run(_evaluated(bandit, log, names, learners))
     _print(found)
     answer: dict[str, Any] = msgspec.to_builtins(found)
     return answer
 
 
-async def _evaluated(bandit: Bandit, log: Path, estimators: Sequence[str]) -> Evaluation:
+async def _evaluated(bandit: Bandit, log: Path, estimators: Sequence[str], when: When) -> Evaluation:
     source = HeldSource()
-    for rows in rows_of(log, "learning"):
-        source.learn(bandit, rows)
-    evaluator = Evaluator(bandit, source, estimators)
+    known = PastLearners(bandit, source)
+    if when == "before":
+        await known.survey(_pages(log), to_ms=None)
+    else:
+        for rows in rows_of(log, "learning"):
+            await known.learn(rows)
+        await known.begin(0)
+    evaluator = Evaluator(bandit, source, known, estimators)
     for rows in rows_of(log, "evaluating"):
         await evaluator.add(rows)
-    check_propensities(evaluator)
-    return evaluation_of(evaluator)
+    check_usable(evaluator)
+    return evaluation_of(evaluator, when)
+
+
+async def _pages(log: Path) -> AsyncIterator[Sequence[Row]]:
+    for rows in rows_of(log, "counting"):
+        yield rows
 
 
 def _settings(policy: str) -> dict[str, Any]:
@@ -123,8 +134,6 @@ def _bandit(settings: dict[str, Any], index: LiveIndex, first: Row) -> Bandit:
     except ValidationError as error:
         raise _named(invalid(error, ())) from None
     record = record_of(body)
-    if record.prior == "pooled" or record.half_life_s is not None:
-        raise Invalid(PARTLY.format("a pooled prior" if record.prior == "pooled" else "half_life_s"))
     if first.context is not None and record.context is msgspec.UNSET:
         record = msgspec.structs.replace(record, context=ContextRule(dim=len(first.context)))
     try:
@@ -159,13 +168,13 @@ def _named(error: ShortlistError) -> Invalid:
 
 
 def _print(found: Evaluation) -> None:
+    for warning in found.warnings:
+        print(f"warning: {warning}")
     print(f"{'':8}{'value':>12}{'from':>12}{'to':>12}{'effective':>12}")
     for each in found.estimates:
         print(_line(each.estimator, each.value, each.interval, f"{each.effective_sample_size:,.1f}"))
     logged = found.logged
     print(_line("logged", logged.value, logged.interval, f"{logged.decisions:,}"))
-    for warning in found.warnings:
-        print(f"warning: {warning}")
 
 
 def _line(name: str, value: float | None, interval: tuple[float, float] | None, size: str) -> str:

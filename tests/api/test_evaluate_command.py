@@ -25,6 +25,7 @@ LINES = [
     {"id": arm, "features": row.tolist(), "tags": [], "metadata": {"even": number % 2 == 0}}
     for number, (arm, row) in enumerate(ARMS.items())
 ]
+NOW = ("--learners", "now")
 CASES: list[tuple[Json, list[Json]]] = [
     ({"policy": "softmax", "temperature": 0.5}, [{"k": 3}, {"filter": {"even": True}, "exclude": ["a2"]}]),
     (
@@ -131,7 +132,15 @@ async def test_the_numbers_are_those_of_the_service(
     assert await asked == 0
     theirs = await shared.ok("POST", f"/v1/bandits/{name}/evaluations", {"policy": sharper})
     assert_close(json.loads(out.read_text()), theirs)
+    assert theirs["logged"]["decisions"] == 38  # all but the first block
+    assert theirs["learners"] == {"when": "before", "begin": "log", "blocks": 20}
+    body = {"policy": sharper, "learners": "now"}
+    asked = asyncio.to_thread(run, log, tmp_path / "arms.ndjson", policy, "--json", str(out), *NOW)
+    assert await asked == 0
+    theirs = await shared.ok("POST", f"/v1/bandits/{name}/evaluations", body)
+    assert_close(json.loads(out.read_text()), theirs)
     assert theirs["logged"]["decisions"] == 40
+    assert theirs["learners"] == {"when": "now", "begin": None, "blocks": 0}
 
 
 @pytest.fixture
@@ -155,7 +164,6 @@ SETTINGS: list[tuple[Any, str]] = [
     ({"policy": "softmax", "temprature": 1.0}, "--policy: temprature"),
     ({"policy": "softmax", "gamma": 1.0}, "--policy: gamma"),
     ({"policy": "softmax", "catalogue": "c"}, "--policy: catalogue"),
-    ({"policy": "softmax", "half_life_s": 60.0}, "half_life_s"),
     ({"policy": "sub_elim"}, "sub_elim cannot be evaluated"),
     ({"policy": "softmax", "context": {"dim": 2}}, "contexts of the log"),
 ]

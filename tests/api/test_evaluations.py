@@ -90,7 +90,8 @@ async def decide(
 
 
 async def evaluate(api: Api, name: str, policy: Json, **rest: Any) -> Json:
-    body = {"policy": policy, **rest}
+    """With what the learners know now, which a test can ask for, unless it says otherwise."""
+    body = {"policy": policy, "learners": "now", **rest}
     answer: Json = await api.ok("POST", f"/v1/bandits/{name}/evaluations", body)
     return answer
 
@@ -188,8 +189,8 @@ async def test_estimates_of_a_softmax_are_those_of_a_plain_loop(shared: Api, ask
     log = await decide(shared, name, 30, asks)
     await taught(shared, name)
     await decide(shared, name, 30, asks, log)
-    answer = await evaluate(shared, name, {"temperature": 0.2})
-    hold(answer, await expected(shared, name, log, boltzmann(0.2)))
+    answer = await evaluate(shared, name, {"temperature": 1.0})
+    hold(answer, await expected(shared, name, log, boltzmann(1.0)))
     assert [each["estimator"] for each in answer["estimates"]] == ["ips", "snips", "dr"]
     assert answer["logged"]["decisions"] == 60
     value = np.mean([sum(reward.value for reward in row.rewards) for row in log.rows])
@@ -505,7 +506,7 @@ async def test_weights_beyond_all_numbers_are_refused(shared: Api):
     row = log.rows[0]
     fields = {name: getattr(row, name) for name in row.__struct_fields__}
     log.rows[0] = Row(**{**fields, "arms": [tiny]})
-    body: Json = {"policy": {}}
+    body: Json = {"policy": {}, "learners": "now"}
     await shared.refused("POST", "/v1/bandits/extreme/evaluations", body, loc=["body", "policy"])
 
 
@@ -614,7 +615,102 @@ async def test_a_filter_may_be_widened(shared: Api):
     """Of the row the filter that the request asked for counts, and that of the policy."""
     await stocked(shared, "wider", filter={"even": True})
     log = await decide(shared, "wider", 30)
-    hold(
-        await evaluate(shared, "wider", {"filter": None}),
-        await expected(shared, "wider", log, boltzmann(0.5)),
+    found = await expected(shared, "wider", log, boltzmann(0.5))
+    answer = await evaluate(shared, "wider", {"filter": None})
+    assert answer["support"]["missing_share"] == pytest.approx(1 - found["weights"].mean())
+    assert answer["estimates"][0]["effective_sample_size"] == pytest.approx(found["size"])
+
+
+async def learned(api: Api, name: str, count: int, changed: dict[str, list[float]]) -> tuple[MemoryLog, Any]:
+    """A log of decisions that were rewarded at once, and theta before each. Halfway some arms are changed."""
+    log, before, rng = logged(api, MemoryLog()), [], np.random.default_rng(8)
+    for number in range(count):
+        if number == count // 2:
+            arms = [{"id": arm, "features": features} for arm, features in changed.items()]
+            await api.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": arms})
+        before.append(np.array((await api.learner(name))["theta"]))
+        answer = await api.choose(name, seed=number)
+        value = float(rng.normal())
+        await api.reward({"decision": answer["decision"], "value": value})
+        log.rows.append(row_of(answer, (answer["arms"][0]["id"], value), time=START_MS + 10 * number))
+    return log, before
+
+
+async def test_decisions_are_weighed_with_what_was_known_before_them(shared: Api):
+    """Against the learner as it was before each of the twenty blocks, with an arm that changed meanwhile."""
+    await stocked(shared, "before")
+    await taught(shared, "before")
+    changed = {arm: [0.1 * number, 0.2, -0.3] for number, arm in enumerate(list(ARMS)[:15])}
+    log, thetas_before = await learned(shared, "before", 40, changed)
+    features = np.array([changed.get(arm, row) for arm, row in ARMS.items()])
+    w, doubly, rewards = [], [], []
+    for number, row in enumerate(log.rows):
+        scores = features @ thetas_before[number // 2 * 2]
+        policy = np.exp((scores - scores.max()) / 0.8)
+        policy /= policy.sum()
+        place = list(ARMS).index(row.arms[0].id)
+        rewards.append(row.rewards[0].value)
+        w.append(policy[place] / row.arms[0].propensity)
+        doubly.append(policy @ scores + w[-1] * (rewards[-1] - scores[place]))
+    answer = await evaluate(shared, "before", {"temperature": 0.8}, learners="before")
+    assert answer["learners"] == {"when": "before", "begin": "known", "blocks": 20}
+    values = [np.mean(np.multiply(w, rewards)), np.dot(w, rewards) / np.sum(w), np.mean(doubly)]
+    assert [each["value"] for each in answer["estimates"]] == pytest.approx(values, rel=1e-9)
+    later = await evaluate(
+        shared, "before", {"temperature": 0.8}, learners="before", **{"from": START_MS + 200}
     )
+    assert later["learners"]["begin"] == "known"
+    assert later["logged"]["decisions"] == 20
+    sums = np.dot(w[20:], rewards[20:]) / np.sum(w[20:])
+    assert later["estimates"][1]["value"] != pytest.approx(sums)  # each decision is a block of its own now
+    body = {"policy": {"temperature": 0.8}}
+    assert await shared.ok("POST", "/v1/bandits/before/evaluations", body) == answer  # as if absent
+    await taught(shared, "before", 20)
+    answer = await evaluate(shared, "before", {"temperature": 0.8}, learners="before")
+    assert answer["learners"] == {"when": "before", "begin": "log", "blocks": 20}
+    assert (answer["logged"]["decisions"], answer["logged"]["left_out"]) == (38, 2)
+    assert any("fitted to this log alone" in text for text in answer["warnings"])
+    answer = await evaluate(shared, "before", {"temperature": 0.8})
+    assert answer["learners"] == {"when": "now", "begin": None, "blocks": 0}
+    assert any("values may be too high" in text for text in answer["warnings"])
+
+
+async def test_what_was_never_done_has_no_value(shared: Api):
+    """The log shows one filter's arms, and the policy mostly chooses others."""
+    await stocked(shared, "never")
+    await decide(shared, "never", 60, [{"filter": {"even": True}}])
+    for row in shared.app.services.evaluations._pages.rows:
+        assert int(row.arms[0].id[1:]) % 2 == 0
+    log = shared.app.services.evaluations._pages
+    log.rows = [msgspec.structs.replace(row, filter=None, decision="gone") for row in log.rows]
+    answer = await evaluate(shared, "never", {})
+    assert answer["support"]["missing_share"] > 0.3
+    for estimate in answer["estimates"]:
+        assert (estimate["value"], estimate["interval"]) == (None, None)
+        assert (estimate["places"][0]["value"], estimate["places"][0]["interval"]) == (None, None)
+    assert any("what it would earn cannot be told" in text for text in answer["warnings"])
+
+
+async def test_a_log_of_at_most_rules_alone_is_refused(shared: Api):
+    await stocked(shared, "limited")
+    await decide(shared, "limited", 4, [{"k": 2, "rules": {"at_most": [{"field": "even", "count": 1}]}}])
+    path = "/v1/bandits/limited/evaluations"
+    for learners in ("before", "now"):
+        body = {"policy": {}, "learners": learners}
+        found = await shared.refused("POST", path, body, loc=["path", "bandit"])
+        assert "none of the 4 decisions" in found["detail"]
+        assert "limited how many arms" in found["detail"]
+    bad = {"policy": {}, "learners": "then"}
+    await shared.refused("POST", path, bad, loc=["body", "learners"])
+
+
+async def test_a_bandit_says_what_cannot_be_evaluated_on_its_log(shared: Api):
+    path = "/v1/bandits/said"
+    await stocked(shared, "said", policy="sub_ts", temperature=None)
+    (text,) = (await shared.ok("GET", path))["warnings"]
+    assert "no policy can be evaluated" in text
+    found = await shared.ok("PATCH", path, {"holdout": {"share": 0.1}})
+    assert "only the decisions of its holdout" in found["warnings"][0]
+    for change in ({"policy": "softmax"}, {"policy": "sub_ts", "log": None}):
+        assert "warnings" not in await shared.ok("PATCH", path, change)
+        assert "warnings" not in await shared.ok("GET", path)

@@ -209,6 +209,13 @@ def test_a_policy_is_evaluated(client: Client):
     assert [estimate.estimator for estimate in found.estimates] == ["snips"]
     assert (found.logged.decisions, found.logged.value) == (0, None)
     assert found.warnings
+    assert found.learners is not None
+    assert (found.learners.when, found.learners.begin) == ("before", None)
+    assert client.evaluate("evaluated", {}, learners="now").learners.when == "now"
+    assert client.get_bandit("evaluated").warnings == ()
+    assert (
+        "no policy can be evaluated" in client.patch_bandit("evaluated", policy="sub_ts", log={}).warnings[0]
+    )
     with pytest.raises(Invalid, match=r"body\.policy\.ridge"):
         client.evaluate("evaluated", {"ridge": -1.0})
     client.delete_bandit("evaluated")

@@ -5,8 +5,7 @@ For notation see ``logged``. With v_ij = w_i(j-1) and w_i0 = 1, the value of pla
     v_ij expected_ij + w_ij (r_ij - predicted_ij)
 
 It is unbiased if the propensities are right, whatever the model predicts, and varies the less the better the
-model is. A model that has learned from the very rewards that it corrects biases it by a little, which
-vanishes as decisions outnumber what the model has to learn.
+model is. A model that has learned from the very rewards that it corrects biases it.
 
 Source: Dudik, Langford, Li, "Doubly Robust Policy Evaluation and Learning" (2011), Equation 1; for places as
 steps, Jiang and Li, "Doubly Robust Off-policy Value Evaluation for Reinforcement Learning" (2016), with a
@@ -20,6 +19,7 @@ import numpy as np
 from app.algorithms.evaluation.estimates import Estimates, of_means
 from app.algorithms.evaluation.logged import Logged
 from app.algorithms.evaluation.moments import Moments
+from app.algorithms.evaluation.ranges import Ranges
 from app.algorithms.types import Matrix
 from app.errors import InvalidParameter
 
@@ -33,6 +33,14 @@ def summands(logged: Logged) -> Matrix:
     return found
 
 
-def estimate(moments: Moments, *, level: float) -> Estimates:
+def estimate(moments: Moments, ranges: Ranges, *, level: float) -> Estimates:
     """The value of the target, from the moments of ``summands``. Raises: InvalidParameter (level)."""
-    return of_means(moments, level=level)
+    before = np.concatenate(([1.0], ranges.largest[:-1]))  # at most; at the first place it is 1 for certain
+    (low, high), (less, more) = ranges.expected, ranges.residuals
+    at_least = np.concatenate((low[:1], np.minimum(low[1:], 0.0)))
+    at_most = np.concatenate((high[:1], np.maximum(high[1:], 0.0)))
+    steps = (
+        before * at_least + ranges.largest * np.minimum(less, 0.0),
+        before * at_most + ranges.largest * np.maximum(more, 0.0),
+    )
+    return of_means(moments, steps, level=level)

@@ -1,9 +1,25 @@
 """What an estimator answers, and the interval of a smooth function of means.
 
-The interval is value +- z se with z the normal quantile and se by the delta method. For decisions of a policy
-that learns meanwhile the summands are a martingale difference sequence instead of independent, and the same
-interval holds in the limit as long as propensities do not vanish. It holds at one look; to look
-again and again needs ``confidence_sequence``.
+Notation
+    S           estimated variance of the sum of n summands, by the delta method for a function of means
+    b           by how much one summand could lie above (below) its mean at most: its weight times its reward
+    V           S / b^2: as many summands of the largest size would vary as much
+
+A sum of summands of size b varies as b times a Poisson count, so its upper limit is that of a count of V,
+
+    b (G^-1(V + 1, (1 + level) / 2) - V)
+
+above the value, with G^-1(a, p) the p-quantile of the gamma distribution of shape a. Where V is large this
+is the normal quantile times sqrt(S); where few summands decide, it leaves room for one more of the largest
+size. The lower limit is the same with the largest step down.
+
+For decisions of a policy that learns meanwhile the summands are a martingale difference sequence instead of
+independent, and the same interval holds in the limit as long as propensities do not vanish. It holds at one
+look; to look again and again needs ``confidence_sequence``.
+
+Source: Garwood, "Fiducial Limits for the Poisson Distribution" (1936); for weighted sums Fay and Feuer,
+"Confidence intervals for directly standardized rates" (1997), here with every summand taken to be as large as
+the largest, which is on the safe side, and with V from the variance, so that summands may be of either sign.
 """
 
 from __future__ import annotations
@@ -12,11 +28,15 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import gammaincinv, ndtri
 
 from app.algorithms import checks
 from app.algorithms.evaluation.moments import Moments
 from app.algorithms.types import Vector
+
+MANY = 1e6  # V, from which on the first terms of Cornish and Fisher have more digits than the difference
+
+Steps = tuple[Vector, Vector]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +58,51 @@ class Estimates:
 NOTHING = Estimate(None, None)
 
 
-def around(value: float, moments: Moments, gradient: Vector, *, level: float) -> Estimate:
+def nothing(places: int) -> Estimates:
+    """Those of no decision."""
+    return Estimates(NOTHING, (NOTHING,) * places)
+
+
+def around(
+    value: float, moments: Moments, gradient: Vector, *, up: float, down: float, level: float
+) -> Estimate:
     """The estimate ``value``, a function of the means with this gradient at them.
 
-    ``level`` is the probability with which the interval is to hold the true value, such as 0.95.
-    Shapes: gradient (c,). Raises: InvalidParameter (level).
+    ``up``, ``down``: by how much one row's gradient . row could lie above and below its mean; where neither
+    could, nothing is known of how rows vary. ``level`` is the probability with which the interval is to hold
+    the true value, such as 0.95. Shapes: gradient (c,). Raises: InvalidParameter (level).
     """
     checks.in_range("level", level, above=0.0, below=1.0)
-    if moments.count < 2:
+    if moments.count < 2 or max(up, down) <= 0.0:
         return Estimate(value, None)
-    half = float(ndtri(0.5 + level / 2.0)) * math.sqrt(moments.variance_of_mean(gradient))
-    return Estimate(value, (value - half, value + half))
+    count = float(moments.count)
+    spread = math.sqrt(moments.variance_of_mean(gradient)) * count
+    return Estimate(
+        value,
+        (value - reach(spread, down, level=level) / count, value + reach(spread, up, level=level) / count),
+    )
 
 
-def of_means(moments: Moments, *, level: float) -> Estimates:
-    """Where each column is the value of a place: its mean, and the mean of the sum of all."""
-    if not moments.count:
-        return Estimates(NOTHING, (NOTHING,) * len(moments.mean))
-    places = len(moments.mean)
-    units = np.eye(places)
-    each = tuple(around(float(moments.mean[j]), moments, units[j], level=level) for j in range(places))
-    return Estimates(around(float(moments.mean.sum()), moments, np.ones(places), level=level), each)
+def reach(spread: float, step: float, *, level: float) -> float:
+    """How far above its estimate the limit of a sum lies, with S = ``spread``^2 and b = ``step``."""
+    p = 0.5 + level / 2.0
+    z = float(ndtri(p))
+    if step <= 0.0 or (spread / step) ** 2 > MANY:
+        return z * spread + max(step, 0.0) * (z * z + 2.0) / 3.0
+    size = (spread / step) ** 2
+    return step * (float(gammaincinv(size + 1.0, p)) - size)
+
+
+def of_means(moments: Moments, steps: Steps, *, level: float) -> Estimates:
+    """Where each column is the value of a place: its mean, and the mean of the sum of all.
+
+    ``steps``: the least and the largest value that a row could have at each place. Shapes: (k,), (k,).
+    """
+    ups, downs = steps[1] - moments.mean, moments.mean - steps[0]
+    units = np.eye(len(moments.mean))
+
+    def of(gradient: Vector) -> Estimate:
+        up, down = float(gradient @ ups), float(gradient @ downs)
+        return around(float(gradient @ moments.mean), moments, gradient, up=up, down=down, level=level)
+
+    return Estimates(of(np.ones(len(units))), tuple(of(unit) for unit in units))

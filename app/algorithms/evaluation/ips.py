@@ -9,9 +9,12 @@ Source: Horvitz and Thompson, "A Generalization of Sampling Without Replacement 
 
 from __future__ import annotations
 
+import numpy as np
+
 from app.algorithms.evaluation.estimates import Estimates, of_means
 from app.algorithms.evaluation.logged import Logged
 from app.algorithms.evaluation.moments import Moments
+from app.algorithms.evaluation.ranges import Ranges
 from app.algorithms.types import Matrix
 
 
@@ -20,6 +23,8 @@ def summands(logged: Logged) -> Matrix:
     return logged.weights * logged.rewards
 
 
-def estimate(moments: Moments, *, level: float) -> Estimates:
+def estimate(moments: Moments, ranges: Ranges, *, level: float) -> Estimates:
     """The value of the target, from the moments of ``summands``. Raises: InvalidParameter (level)."""
-    return of_means(moments, level=level)
+    low, high = ranges.rewards
+    steps = ranges.largest * np.minimum(low, 0.0), ranges.largest * np.maximum(high, 0.0)
+    return of_means(moments, steps, level=level)

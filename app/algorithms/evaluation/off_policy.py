@@ -18,17 +18,18 @@ from typing import Protocol
 import numpy as np
 
 from app.algorithms import checks
-from app.algorithms.evaluation import dr, ips, moments, snips, support
-from app.algorithms.evaluation.estimates import Estimates, of_means
+from app.algorithms.evaluation import dr, ips, moments, ranges, snips, support
+from app.algorithms.evaluation.estimates import Estimates, nothing, of_means
 from app.algorithms.evaluation.logged import MAX_PLACES, Logged
 from app.algorithms.evaluation.moments import Moments
+from app.algorithms.evaluation.ranges import Ranges
 from app.algorithms.evaluation.support import Support
 from app.algorithms.types import Matrix
 from app.errors import InvalidParameter, InvalidShape
 
 
 class _FromMoments(Protocol):
-    def __call__(self, moments: Moments, *, level: float) -> Estimates: ...
+    def __call__(self, moments: Moments, ranges: Ranges, *, level: float) -> Estimates: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Estimator:
     """A row of ``ESTIMATORS``.
 
     ``summands``      what it needs the moments of, (m, columns for each place * k)
-    ``estimate``      the value of the target, from these moments
+    ``estimate``      the value of the target, from these moments and ``Ranges``
     ``carries``       for each of them: whether a place that a list does not have repeats the place before it
     ``needs_model``   whether decisions must come with predictions
     """
@@ -66,18 +67,25 @@ class State:
     moments: Mapping[str, Moments]
     support: Support
     earned: Moments
+    ranges: Ranges
 
     def estimates(self, name: str, *, level: float = 0.95) -> Estimates:
         """The value of the target by one of the estimators. Raises: InvalidParameter (level)."""
-        return ESTIMATORS[name].estimate(self.moments[name], level=level)
+        if not self.support.decisions:
+            return nothing(self.places)
+        return ESTIMATORS[name].estimate(self.moments[name], self.ranges, level=level)
 
     def logged(self, *, level: float = 0.95) -> Estimates:
         """The value of what was logged. Raises: InvalidParameter (level)."""
-        return of_means(self.earned, level=level)
+        if not self.support.decisions:
+            return nothing(self.places)
+        return of_means(self.earned, self.ranges.rewards, level=level)
 
 
-def start(estimators: Sequence[str], *, places: int) -> State:
+def start(estimators: Sequence[str], *, places: int, rewards: tuple[float, float] | None = None) -> State:
     """The state before the first decision. ``places``: length of the longest list.
+
+    ``rewards``: smallest and largest reward that an arm can have; None: intervals go by those that were seen.
 
     Raises: InvalidParameter (an unknown estimator, places not in 1..``MAX_PLACES``).
     """
@@ -86,7 +94,9 @@ def start(estimators: Sequence[str], *, places: int) -> State:
     if unknown:
         raise InvalidParameter(f"estimators must be among {', '.join(ESTIMATORS)}", loc=("estimators",))
     empty = {name: moments.nothing(ESTIMATORS[name].columns * places) for name in estimators}
-    return State(places, empty, support.nothing(places), moments.nothing(places))
+    return State(
+        places, empty, support.nothing(places), moments.nothing(places), ranges.start(places, rewards)
+    )
 
 
 def add(state: State, logged: Logged) -> State:
@@ -97,7 +107,8 @@ def add(state: State, logged: Logged) -> State:
     if logged.places != state.places:
         raise InvalidShape(f"propensities must have {state.places} columns", loc=("propensities",))
     pieces = {name: moments.of(ESTIMATORS[name].summands(logged)) for name in state.moments}
-    return joined(state, State(state.places, pieces, support.of(logged), moments.of(logged.rewards)))
+    seen = support.of(logged), moments.of(logged.rewards), ranges.of(logged)
+    return joined(state, State(state.places, pieces, *seen))
 
 
 def widened(state: State, places: int) -> State:
@@ -113,7 +124,8 @@ def widened(state: State, places: int) -> State:
         for name, kept in state.moments.items()
     }
     earned = moments.mapped(state.earned, _wider(state.places, places, (False,)))
-    return State(places, wider, support.widened(state.support, places), earned)
+    seen = support.widened(state.support, places), earned, ranges.widened(state.ranges, places)
+    return State(places, wider, *seen)
 
 
 def _wider(before: int, after: int, carries: Sequence[bool]) -> Matrix:
@@ -131,4 +143,5 @@ def joined(one: State, other: State) -> State:
     """The state of the decisions of both, which have the same places and estimators."""
     both = {name: moments.joined(kept, other.moments[name]) for name, kept in one.moments.items()}
     earned = moments.joined(one.earned, other.earned)
-    return State(one.places, both, support.joined(one.support, other.support), earned)
+    bounds = ranges.joined(one.ranges, other.ranges)
+    return State(one.places, both, support.joined(one.support, other.support), earned, bounds)

@@ -15,7 +15,8 @@ import numpy as np
 from app.algorithms.evaluation.estimates import NOTHING, Estimate, Estimates, around
 from app.algorithms.evaluation.logged import Logged
 from app.algorithms.evaluation.moments import Moments
-from app.algorithms.types import Matrix
+from app.algorithms.evaluation.ranges import Ranges
+from app.algorithms.types import Matrix, Vector
 
 
 def summands(logged: Logged) -> Matrix:
@@ -23,24 +24,29 @@ def summands(logged: Logged) -> Matrix:
     return np.hstack((logged.weights * logged.rewards, logged.weights))
 
 
-def estimate(moments: Moments, *, level: float) -> Estimates:
+def estimate(moments: Moments, ranges: Ranges, *, level: float) -> Estimates:
     """The value of the target, from the moments of ``summands``; None where all weights are 0.
 
     Raises: InvalidParameter (level).
     """
     places = len(moments.mean) // 2
     earned, weights = moments.mean[:places], moments.mean[places:]
-    if not (weights > 0.0).all():
-        reached = [_place(moments, j, level) if weights[j] > 0.0 else NOTHING for j in range(places)]
-        return Estimates(NOTHING, tuple(reached))
-    gradient = np.concatenate((1.0 / weights, -earned / weights**2))
-    whole = around(float((earned / weights).sum()), moments, gradient, level=level)
-    return Estimates(whole, tuple(_place(moments, j, level) for j in range(places)))
+    reached = weights > 0.0
+    safe = np.where(reached, weights, 1.0)
+    values = earned / safe
+    ups, downs = (np.maximum(ranges.largest * gap / safe, 0.0) for gap in _gaps(ranges, values))
+
+    def of(some: Vector) -> Estimate:
+        if not reached[some > 0.0].all():
+            return NOTHING
+        gradient = np.concatenate((some / safe, -some * values / safe))
+        value, up, down = float(some @ values), float(some @ ups), float(some @ downs)
+        return around(value, moments, gradient, up=up, down=down, level=level)
+
+    return Estimates(of(np.ones(places)), tuple(of(unit) for unit in np.eye(places)))
 
 
-def _place(moments: Moments, place: int, level: float) -> Estimate:
-    places = len(moments.mean) // 2
-    earned, weight = moments.mean[place], moments.mean[places + place]
-    gradient = np.zeros(2 * places)
-    gradient[place], gradient[places + place] = 1.0 / weight, -earned / weight**2
-    return around(float(earned / weight), moments, gradient, level=level)
+def _gaps(ranges: Ranges, values: Vector) -> tuple[Vector, Vector]:
+    """From the values up to the largest reward, and down to the smallest (k,)."""
+    low, high = ranges.rewards
+    return high - values, values - low

@@ -20,7 +20,6 @@ class Support:
     decisions: int
     weights: Vector
     squares: Vector
-    largest: Vector
     zeros: Vector
 
     @property
@@ -55,7 +54,7 @@ class Support:
 def nothing(places: int) -> Support:
     """That of no decision."""
     zero = np.zeros(places)
-    return Support(0, zero, zero, zero, zero)
+    return Support(0, zero, zero, zero)
 
 
 def of(logged: Logged) -> Support:
@@ -65,7 +64,6 @@ def of(logged: Logged) -> Support:
         logged.decisions,
         weights.sum(axis=0),
         np.square(weights).sum(axis=0),
-        weights.max(axis=0, initial=0.0),
         (weights == 0.0).sum(axis=0).astype(np.float64),
     )
 
@@ -73,7 +71,7 @@ def of(logged: Logged) -> Support:
 def widened(one: Support, places: int) -> Support:
     """That of lists of more places, of which the last were always missing: they repeat the place before."""
     more = np.minimum(np.arange(places), len(one.weights) - 1)
-    columns = (column[more] for column in (one.weights, one.squares, one.largest, one.zeros))
+    columns = (column[more] for column in (one.weights, one.squares, one.zeros))
     return Support(one.decisions, *columns)
 
 
@@ -83,6 +81,5 @@ def joined(one: Support, other: Support) -> Support:
         one.decisions + other.decisions,
         one.weights + other.weights,
         one.squares + other.squares,
-        np.maximum(one.largest, other.largest),
         one.zeros + other.zeros,
     )

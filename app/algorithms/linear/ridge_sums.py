@@ -77,6 +77,22 @@ def empty(dim: int) -> RidgeSums:
     return RidgeSums(np.zeros(size), np.zeros(size), 0, 0.0)
 
 
+def of(features: Matrix, values: Vector, first: NDArray[np.bool_]) -> RidgeSums:
+    """Return the sums of rewards as ``add`` has them, but for rounding: they are products of matrices.
+
+    Shapes: features (n, d), values (n,), first (n,). Cost: n d^2 multiply-adds. Raises: InvalidShape,
+    NonFinite (also when a sum leaves the range of float64).
+    """
+    checks.shape("features", features, (None, None))
+    checks.shape("values", values, (len(features),))
+    checks.shape("first", first, (len(features),))
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = features[first].T @ features[first]
+        total = np.concatenate((gram[np.tri(len(gram), dtype=np.bool_)], values @ features))
+    checks.finite("features and values", total)
+    return RidgeSums(total, np.zeros(len(total)), int(np.count_nonzero(first)))
+
+
 def add(
     sums: RidgeSums,
     features: Matrix,

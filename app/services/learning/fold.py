@@ -96,6 +96,36 @@ def continued(
     return now[learner]
 
 
+def learned(items: Sequence[Item]) -> States:
+    """What learners know that know nothing but these rewards, and the pooled prior of them if they have one.
+
+    As ``fold`` would make it, but for rounding: the rewards of a learner are one product of matrices. States
+    can be ``merged``. Cost: D^2 for each reward. Raises InvalidShape, NonFinite.
+    """
+    by_learner, found = dict[LearnerId, list[Item]](), States()
+    for item in items:
+        by_learner.setdefault(item[0].learner, []).append(item)
+    for learner, own in by_learner.items():
+        state = _state_of(own)
+        found[learner] = state
+        if (own[0][1].terms or NO_TERMS).pooled:
+            found[pooled_of(learner)] = merged(found.get(pooled_of(learner)), state)
+    return found
+
+
+def _state_of(items: Sequence[Item]) -> LearnerState:
+    """The state of a learner with these rewards alone."""
+    features, values, first, places = _rows(items)
+    terms, time_ms = items[0][1].terms or NO_TERMS, 0
+    if terms.half_life_s:
+        decided = np.array([(payload.terms or NO_TERMS).decided_ms for _, payload in items])
+        time_ms = int(decided.max())
+        roots = [math.sqrt(weight(time_ms - each, terms.half_life_s)) for each in decided.tolist()]
+        root = np.array(roots)[places]
+        features, values = root[:, None] * features, root * values
+    return LearnerState(len(items), ridge_sums.of(features, values, first), time_ms, terms.half_life_s)
+
+
 def _refuse(entry: LogEntry, reason: str) -> None:
     raise ValueError(f"entry {entry.entry_id} of its tail cannot be folded: {reason}")
 
@@ -184,7 +214,7 @@ def _restore(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterato
             continue
         try:
             state = bytes_to_state(payload.state)
-            total = _with(now.get(pooled), state) if payload.terms and payload.terms.pooled else None
+            total = merged(now.get(pooled), state) if payload.terms and payload.terms.pooled else None
         except Exception as error:  # as in ``_add``
             leave_out(entry, reason_of(error))
             continue
@@ -195,15 +225,16 @@ def _restore(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterato
             yield pooled
 
 
-def _with(pooled: LearnerState | None, learner: LearnerState) -> LearnerState:
-    if pooled is None:
-        return learner
-    time_ms, half_life_s = max(pooled.time_ms, learner.time_ms), learner.half_life_s
-    own, others = learner.sums, pooled.sums
+def merged(one: LearnerState | None, other: LearnerState) -> LearnerState:
+    """What a learner knows that has learned what both have; as of the later of their times."""
+    if one is None:
+        return other
+    time_ms, half_life_s = max(one.time_ms, other.time_ms), other.half_life_s
+    sums = one.sums, other.sums
     if half_life_s:
-        own = scaled(own, weight(time_ms - learner.time_ms, half_life_s))
-        others = scaled(others, weight(time_ms - pooled.time_ms, half_life_s))
-    return LearnerState(pooled.version + learner.version, plus(others, own), time_ms, half_life_s)
+        weights = (weight(time_ms - each.time_ms, half_life_s) for each in (one, other))
+        sums = scaled(one.sums, next(weights)), scaled(other.sums, next(weights))
+    return LearnerState(one.version + other.version, plus(*sums), time_ms, half_life_s)
 
 
 def _without(pooled: LearnerState, learner: LearnerState) -> LearnerState:

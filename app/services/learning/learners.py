@@ -184,6 +184,10 @@ class Learners:
             return await self._prior(bandit)
         return await _factored(await self._sums(bandit, state), bandit.record.ridge)
 
+    async def state(self, identity: LearnerId) -> LearnerState | None:
+        """The learner's own state as the store has it now; None without rewards. Raises Unavailable."""
+        return await self._state(identity)
+
     async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
         """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
         dim = bandit.learner_dim

@@ -54,11 +54,7 @@ class PooledPriors:
         ``anew``: with the others as the store has them now.
         """
         state = (await self._read_now(bandit.uid)).state if anew else await self.get(bandit)
-        if state is None:
-            return own.sums
-        mine = _at(own, state.time_ms)
-        others = sum_algebra.minus(state.sums, mine.sums)
-        return with_pooled_prior(own.sums, others, strength=bandit.record.prior_strength)
+        return with_others(own, state, strength=bandit.record.prior_strength)
 
     async def get(self, bandit: Bandit) -> LearnerState | None:
         """What all keys have taught, at most ``MAX_AGE_S`` ago, or longer while the store does not answer."""
@@ -98,6 +94,14 @@ class PooledPriors:
         del self._reading[uid]
         if not task.cancelled() and not isinstance(task.exception(), Unavailable | None):
             raise task.exception()  # type: ignore[misc]  # not None: a mistake, for the loop's log
+
+
+def with_others(own: LearnerState, pooled: LearnerState | None, *, strength: float) -> RidgeSums:
+    """The sums of a key, with those of all others as its prior. ``pooled``: what all keys have taught."""
+    if pooled is None:
+        return own.sums
+    others = sum_algebra.minus(pooled.sums, _at(own, pooled.time_ms).sums)
+    return with_pooled_prior(own.sums, others, strength=strength)
 
 
 def _at(state: LearnerState, time_ms: int) -> LearnerState:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
+from app.algorithms.evaluation.estimates import reach
 from app.algorithms.evaluation.logged import MAX_PLACES
+from app.algorithms.evaluation.off_policy import State
 from app.services.choosing.policies import POLICIES
+from app.services.formats.records import BanditRecord
 from app.services.measuring.evaluator import Evaluator
 
 FEW = 100  # effective decisions
@@ -13,15 +19,42 @@ SMALL_SHARE = 0.02  # of the decisions, as effective ones
 HEAVY = 0.1  # of all weights, for one decision
 MUCH_UNUSED = 0.5
 MUCH_MISSING = 0.05
-SIGMAS = 3.0
-OFTEN = 100  # decisions for each number that a learner learns: then it cannot know them by heart
+TOO_MUCH_MISSING = 0.2  # then there is no value: it would be that of another policy
+LEVEL = 0.95
 
 
 def warnings_of(evaluator: Evaluator) -> list[str]:
     """All that is worth a warning."""
     targets = POLICIES[evaluator.bandit.record.policy].targets
     caveats = [] if targets is None else targets.caveats(evaluator.bandit)
-    return [*_of_decisions(evaluator), *_of_weights(evaluator), *caveats, *_of_the_learner(evaluator)]
+    return [*_of_decisions(evaluator), *_of_weights(evaluator), *caveats, *_of_the_learners(evaluator)]
+
+
+def warnings_of_log(record: BanditRecord) -> list[str]:
+    """What cannot be evaluated on the log of a bandit, if it has one."""
+    if record.log is None or POLICIES[record.policy].propensities:
+        return []
+    known = "softmax, igw and a holdout know theirs"
+    some = f"only the decisions of its holdout have propensities ({known}), and count"
+    none = f"no decision has propensities ({known}), so no policy can be evaluated on it"
+    rest = "reports, exports and explanations work on all of it"
+    return [f"in the log of {record.policy} {none if record.holdout is None else some}; {rest}"]
+
+
+def lacking(state: State, share: float = TOO_MUCH_MISSING) -> NDArray[np.bool_]:
+    """Places at which more than this share of what the policy does was never done, as no chance explains.
+
+    The mean weight estimates the share that could have been done: its upper limit says so.
+    """
+    support, count = state.support, float(state.support.decisions)
+    if not count:
+        return np.zeros(state.places, dtype=np.bool_)
+    mean = support.weights / count
+    spreads = np.sqrt((support.squares - count * mean**2).clip(min=0.0)).tolist()
+    steps = (state.ranges.largest - mean).tolist()
+    reaches = [reach(spread, step, level=LEVEL) for spread, step in zip(spreads, steps, strict=True)]
+    found: NDArray[np.bool_] = mean + np.array(reaches) / count < 1.0 - share
+    return found
 
 
 def _of_decisions(evaluator: Evaluator) -> Iterator[str]:
@@ -50,23 +83,27 @@ def _of_weights(evaluator: Evaluator) -> Iterator[str]:
     size = float(support.effective_sample_size.min())
     if size < FEW or size < SMALL_SHARE * decisions:
         compared = f"the {decisions:,} decisions tell about as much as {size:,.1f} of the policy's own would"
-        yield f"weights are heavy: {compared}, so intervals may be too short"
-    heaviest = float((support.largest / support.weights.clip(min=1e-300)).max())
+        yield f"weights are heavy: {compared}; intervals go by the largest that was seen"
+    heaviest = float((evaluator.state.ranges.largest / support.weights.clip(min=1e-300)).max())
     if heaviest > HEAVY:
         yield f"weights are heavy: one decision has {heaviest:.0%} of all weight"
     unused = float(support.unused_share.max())
     if unused > MUCH_UNUSED:
         yield f"the policy would never have made {unused:.0%} of the decisions: they tell nothing of it"
-    missing, mean = support.missing_share, support.weights / decisions
-    spread = ((support.squares / decisions - mean**2).clip(min=0.0) / decisions) ** 0.5
-    if ((missing > MUCH_MISSING) & (missing > SIGMAS * spread)).any():
-        share = f"about {float(missing.max()):.0%} of what the policy would choose"
-        yield f"{share} could not be chosen when the log was written: the values do not count it"
+    about = f"about {float(support.missing_share.max()):.0%} of what the policy would choose was never chosen"
+    if lacking(evaluator.state).any():
+        yield f"{about} when the log was written: what it would earn cannot be told"
+    elif lacking(evaluator.state, MUCH_MISSING).any():
+        yield f"{about} when the log was written: the values do not count it"
 
 
-def _of_the_learner(evaluator: Evaluator) -> Iterator[str]:
-    bandit, decisions = evaluator.bandit, evaluator.state.support.decisions
-    knows_more = bandit.record.scope == "global" and decisions >= OFTEN * bandit.learner_dim
-    if decisions and not knows_more:
+def _of_the_learners(evaluator: Evaluator) -> Iterator[str]:
+    past = evaluator.past
+    if past is None and evaluator.decisions:
         learners = "the policy, and the model of dr, use what the learners know now"
-        yield f"{learners}, which they have learned from these few decisions: values may be too high"
+        yield f"{learners}, which they have learned from these decisions too: values may be too high"
+    if past is not None and evaluator.unweighed == evaluator.decisions:
+        yield f"all {evaluator.decisions:,} decisions were left out: nothing was known before them"
+    elif past is not None and past.why is not None:
+        left = f"the first {evaluator.unweighed:,} decisions were left out"
+        yield f"learners were fitted to this log alone, for {past.why}; {left}"

@@ -1,6 +1,7 @@
 """Evaluations of policies on the decision log: what another setting of a bandit would have earned.
 
-The policy is evaluated as it would choose now: with what the learners know, among the arms that there are.
+The policy is evaluated among the arms that there are now; with what the learners knew before each decision,
+or with what they know now.
 """
 
 from __future__ import annotations
@@ -9,24 +10,31 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 import numpy as np
 
-from app.algorithms.evaluation.estimates import Estimate
+from app.algorithms.evaluation.estimates import NOTHING, Estimate
 from app.algorithms.linear.ridge import Posterior
+from app.algorithms.types import Matrix, Vector
 from app.errors import Invalid
 from app.filters.filter import Filter
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
 from app.services.bounded.places import Places
+from app.services.catalogues.catalogues import Catalogues
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.covers import Covers
-from app.services.decision_log.rows import CompleteLog
+from app.services.decision_log.decision_log import LATEST_MS
+from app.services.decision_log.rows import CompleteLog, Row
+from app.services.formats.records import LearnerState
 from app.services.learning.learners import Learners
-from app.services.measuring.evaluation_warnings import warnings_of
-from app.services.measuring.evaluator import Evaluator, check_estimators
+from app.services.measuring.evaluation_warnings import lacking, warnings_of
+from app.services.measuring.evaluator import Evaluator, Known, check_estimators, targets_of
+from app.services.measuring.logged_lists import revision_in
 from app.services.measuring.outcomes import terms_then
+from app.services.measuring.past_learners import Beginning, PastLearners
 from app.storage.protocol import LearnerId
 
 log = logging.getLogger("shortlist.evaluations")
@@ -35,6 +43,7 @@ AT_ONCE, WAITING = 2, 8
 LOG_S = 10.0  # between two lines about how far an evaluation is
 
 Interval = tuple[float, float]
+When = Literal["before", "now"]
 
 
 class PlaceEstimate(msgspec.Struct, frozen=True):
@@ -72,27 +81,39 @@ class SupportView(msgspec.Struct, frozen=True):
     largest_weight: float
 
 
+class LearnersView(msgspec.Struct, frozen=True):
+    """With what decisions were weighed: see ``PastLearners``. ``begin``, ``blocks``: of ``before``."""
+
+    when: When
+    begin: Beginning | None
+    blocks: int
+
+
 class Evaluation(msgspec.Struct, frozen=True):
     """What a policy would have earned. ``complete_from``: as of a report."""
 
     estimates: list[PolicyEstimate]
     logged: LoggedValue
     support: SupportView
+    learners: LearnersView
     warnings: list[str]
     complete_from: int | None = None
 
 
-def evaluation_of(evaluator: Evaluator, *more: str) -> Evaluation:
-    """What there is to say so far. ``more``: warnings. Cost: O(places^2)."""
-    state = evaluator.state
+def evaluation_of(evaluator: Evaluator, when: When) -> Evaluation:
+    """What there is to say so far. Cost: O(places^2)."""
+    state, past = evaluator.state, evaluator.past
     sizes = state.support.effective_sample_size.tolist()
+    shown = (~lacking(state)).tolist()
     found = []
     for name in evaluator.estimators:
         estimates = state.estimates(name)
         places = [
-            PlaceEstimate(*_shown(each), size) for each, size in zip(estimates.places, sizes, strict=True)
+            PlaceEstimate(*_shown(each if is_shown else NOTHING), size)
+            for each, size, is_shown in zip(estimates.places, sizes, shown, strict=True)
         ]
-        found.append(PolicyEstimate(name, *_shown(estimates.whole), min(sizes), places))
+        whole = estimates.whole if all(shown) else NOTHING
+        found.append(PolicyEstimate(name, *_shown(whole), min(sizes), places))
     support = state.support
     return Evaluation(
         found,
@@ -100,10 +121,11 @@ def evaluation_of(evaluator: Evaluator, *more: str) -> Evaluation:
         SupportView(
             *(
                 float(np.max(column))
-                for column in (support.unused_share, support.missing_share, support.largest)
+                for column in (support.unused_share, support.missing_share, state.ranges.largest)
             )
         ),
-        [*warnings_of(evaluator), *more],
+        LearnersView(when, None if past is None else past.beginning, 0 if past is None else len(past.blocks)),
+        warnings_of(evaluator),
     )
 
 
@@ -116,20 +138,53 @@ class _Served:
     """The source of a running service."""
 
     bandits: Bandits
-    learners: Learners
+    catalogues: Catalogues
     filtered: FilteredViews
     covers: Covers
 
     async def view(self, bandit: Bandit, wanted: Filter | None) -> LearnerView:
         return bandit.seen(await self.filtered.of(bandit.catalogue, wanted))
 
-    async def posterior(self, bandit: Bandit, key: str | None) -> Posterior:
-        return await self.learners.apart(
-            bandit, LearnerId(bandit.uid, GLOBAL_LEARNER if key is None else key)
-        )
+    async def features(
+        self, bandit: Bandit, shown: Sequence[tuple[Row, str]]
+    ) -> tuple[Matrix, Sequence[bool]]:
+        """A catalogue that did not change since a decision has its features still."""
+        index, version = bandit.catalogue.index.snapshot(), bandit.catalogue.version
+        rows = index.view.places_of([arm for _, arm in shown])
+        features = index.features_of(np.maximum(rows, 0)) if index.view.rows else np.zeros((len(shown), 0))
+        known = rows >= 0
+        then = dict[tuple[str, int], Vector | None]()
+        for place, (row, arm) in enumerate(shown):
+            if row.catalogue_version == version and known[place]:
+                continue
+            revision = revision_in(row, arm)
+            if revision is None:
+                continue
+            if (arm, revision) not in then:
+                then[arm, revision] = await self.catalogues.features_at(bandit.catalogue, arm, revision)
+            found = then[arm, revision]
+            known[place] = found is not None
+            if found is not None:
+                features[place] = found
+        return features, known.tolist()
 
     async def default(self, bandit: Bandit, version: int) -> float:
         return (await terms_then(self.bandits, bandit, version)).default
+
+
+@dataclass(frozen=True, slots=True)
+class _Today:
+    """What the learners of a bandit know now."""
+
+    bandit: Bandit
+    learners: Learners
+
+    async def posterior(self, key: str | None) -> Posterior:
+        learner = LearnerId(self.bandit.uid, GLOBAL_LEARNER if key is None else key)
+        return await self.learners.apart(self.bandit, learner)
+
+    async def state(self, learner: LearnerId) -> LearnerState | None:
+        return await self.learners.state(learner)
 
 
 class Evaluations:
@@ -138,52 +193,69 @@ class Evaluations:
     def __init__(
         self,
         bandits: Bandits,
+        catalogues: Catalogues,
         learners: Learners,
         filtered: FilteredViews,
         covers: Covers,
-        pages: CompleteLog,
         *,
+        pages: CompleteLog,
         evaluated: Callable[[int], None],
     ) -> None:
-        self._source = _Served(bandits, learners, filtered, covers)
+        self._source = _Served(bandits, catalogues, filtered, covers)
+        self._learners = learners
         self._pages = pages
         self._evaluated = evaluated
         self._places = Places("evaluations", running=AT_ONCE, waiting=WAITING)
 
     async def evaluate(
-        self, bandit: Bandit, estimators: Sequence[str], *, from_ms: int | None, to_ms: int | None
+        self, bandit: Bandit, estimators: Sequence[str], *, from_ms: int | None, to_ms: int | None, when: When
     ) -> Evaluation:
         """What the policy of ``bandit`` would have earned.
 
         On decisions that were made at ``from_ms`` or later and before ``to_ms``, where the log is complete;
         None: without a bound.
 
-        ``bandit``: as ``Bandits.as_if`` makes it. Cancelled, it ends at once. Cost: one pass over the log, in
-        threads, with one page in memory. Raises Invalid (policy, estimators; no decision has propensities),
-        Unavailable (too many evaluations at once, the store).
+        ``bandit``: as ``Bandits.as_if`` makes it. ``when``: whether decisions are weighed with what learners
+        knew before them, or with what they know now. Cancelled, it ends at once. Cost: one pass over the log,
+        two with ``before``, in threads, with one page in memory. Raises Invalid (policy, estimators; no
+        decision can be used), TooLarge (too many learners), Unavailable (too many evaluations at once, the
+        store).
         """
         check_estimators(estimators)
-        evaluator = Evaluator(bandit, self._source, estimators)
+        targets_of(bandit)
+        today = _Today(bandit, self._learners)
         async with self._places.one():
             started = said = time.monotonic()
             complete_from = await self._pages.complete_from(bandit, from_ms)
-            async for page in self._pages.pages(bandit, from_ms=complete_from or from_ms, to_ms=to_ms):
+            from_ms = complete_from or from_ms
+            known: Known = today
+            if when == "before":
+                known = past = PastLearners(bandit, self._source, today)
+                to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
+                last_ms = None if past.takes_back else to_ms
+                await past.survey(self._pages.pages(bandit, from_ms=from_ms, to_ms=last_ms), to_ms=to_ms)
+            evaluator = Evaluator(bandit, self._source, known, estimators)
+            async for page in self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms):
                 await evaluator.add(page)
                 self._evaluated(len(page))
                 if time.monotonic() - said >= LOG_S:
                     said = time.monotonic()
                     _say(evaluator, said - started)
             _say(evaluator, time.monotonic() - started)
-        check_propensities(evaluator)
-        return msgspec.structs.replace(evaluation_of(evaluator), complete_from=complete_from)
+        check_usable(evaluator)
+        return msgspec.structs.replace(evaluation_of(evaluator, when), complete_from=complete_from)
 
 
-def check_propensities(evaluator: Evaluator) -> None:
-    """Raise Invalid if there are decisions, but none with propensities."""
-    if evaluator.unknown and evaluator.unknown == evaluator.decisions:
-        having = "only softmax, igw and holdouts give them"
-        message = f"none of the {evaluator.decisions:,} decisions in this time has propensities: {having}"
-        raise Invalid(message, loc=("path", "bandit"))
+def check_usable(evaluator: Evaluator) -> None:
+    """Raise Invalid if there are decisions, but none that can be used."""
+    weighed = evaluator.decisions - evaluator.unweighed
+    if not weighed or evaluator.unknown + evaluator.unreadable < weighed:
+        return
+    if evaluator.unknown:
+        why = "has propensities: only softmax, igw and holdouts give them"
+    else:
+        why = "says which arms it was drawn from: their rules limited how many arms share a value"
+    raise Invalid(f"none of the {evaluator.decisions:,} decisions in this time {why}", loc=("path", "bandit"))
 
 
 def _say(evaluator: Evaluator, elapsed_s: float) -> None:

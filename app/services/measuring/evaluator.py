@@ -37,6 +37,8 @@ from app.services.choosing.policies import POLICIES
 from app.services.choosing.target import Lists, Pool, Situations, Target, Targets, Weighed
 from app.services.decision_log.rows import Row
 from app.services.measuring.logged_lists import NO_CONTEXT, LoggedLists, SortedRows, sort
+from app.services.measuring.outcomes import terms_of
+from app.services.measuring.past_learners import PastLearners
 
 ESTIMATOR_NAMES = tuple(ESTIMATORS)
 PIECE = 1_000  # decisions
@@ -64,12 +66,16 @@ class Source(Protocol):
         """The arms that a filter lets in."""
         ...
 
-    async def posterior(self, bandit: Bandit, key: str | None) -> Posterior:
-        """What the learner of a key knows; None: that of a global bandit."""
-        ...
-
     async def default(self, bandit: Bandit, version: int) -> float:
         """What an arm without a reward counts as, in decisions of a version of the bandit."""
+        ...
+
+
+class Known(Protocol):
+    """What learners know."""
+
+    async def posterior(self, key: str | None) -> Posterior:
+        """That of a key; None: that of a global bandit."""
         ...
 
 
@@ -95,19 +101,27 @@ class _Work:
 class Evaluator:
     """One evaluation. ``bandit`` has the policy that is evaluated.
 
+    ``known``       what decisions are weighed with; of ``PastLearners`` that have blocks, what was known
+                    before the block of a decision
     ``decisions``   that were read so far
     ``unknown``     of these, without propensities
     ``unreadable``  of these, of which it is not known what they asked for
     ``cut``         of these, lists that are longer than what is evaluated
     ``gone``        of these, with an arm that the policy could not draw now
+    ``unweighed``   of these, made when nothing was known yet
     ``state``       what the estimators have seen
     """
 
-    def __init__(self, bandit: Bandit, source: Source, estimators: Sequence[str]) -> None:
+    def __init__(self, bandit: Bandit, source: Source, known: Known, estimators: Sequence[str]) -> None:
         self.bandit = bandit
         self.estimators = estimators
-        self.state: State = off_policy.start(estimators, places=1)
-        self.decisions = self.unknown = self.unreadable = self.cut = self.gone = 0
+        self.known = known
+        self.past = known if isinstance(known, PastLearners) and len(known.blocks) else None
+        terms = terms_of(bandit.record.reward)
+        rewards = None if terms.low is None or terms.high is None else (terms.low, terms.high)
+        self.state: State = off_policy.start(estimators, places=1, rewards=rewards)
+        self.decisions = self.unknown = self.unreadable = self.cut = self.gone = self.unweighed = 0
+        self._block = -1
         self._targets = targets_of(bandit)
         self._source = source
         self._pools: BoundedCache[Hashable, _KnownPool] = BoundedCache(POOLS_BYTES)
@@ -118,19 +132,39 @@ class Evaluator:
     @property
     def left_out(self) -> int:
         """Decisions that were not used."""
-        return self.unknown + self.unreadable
+        return self.unknown + self.unreadable + self.unweighed
 
     async def add(self, rows: Sequence[Row]) -> None:
         """Take up decisions. Raises Invalid (policy): some would have weights beyond all numbers."""
         piece = NOISY_PIECE if self._targets.needs_noise else PIECE
         try:
-            for start in range(0, len(rows), piece):
-                await self._add(rows[start : start + piece])
+            start = 0
+            while start < len(rows):
+                some = rows[start : start + min(piece, await self._left_of_block())]
+                await self._add(some)
+                start += len(some)
         except asyncio.CancelledError:
             self._stopped.set()  # a thread goes on otherwise
             raise
 
+    async def _left_of_block(self) -> int:
+        """How many decisions the block of the next one has left; one that begins is made ready."""
+        if self.past is None:
+            return PIECE
+        first = self.past.blocks.first
+        if self._block + 1 < len(first) and self.decisions >= first[self._block + 1]:
+            self._block += 1
+            await self.past.begin(self._block)
+            self._learners = BoundedCache(LEARNERS_BYTES)
+        return int(first[self._block + 1]) - self.decisions if self._block + 1 < len(first) else PIECE
+
     async def _add(self, rows: Sequence[Row]) -> None:
+        if self.past is not None:
+            await self.past.learn(rows)  # for later blocks
+            if not self.past.weighs(self._block):
+                self.decisions += len(rows)
+                self.unweighed += len(rows)
+                return
         for version in {row.bandit_version for row in rows} - self._defaults.keys():
             self._defaults[version] = await self._source.default(self.bandit, version)
         found: SortedRows = await asyncio.to_thread(sort, rows, self._defaults)
@@ -166,7 +200,7 @@ class Evaluator:
         absent = [key for key, posterior in found.items() if posterior is None]
         for start in range(0, len(absent), READ_TOGETHER):
             together = absent[start : start + READ_TOGETHER]
-            reads = (self._source.posterior(self.bandit, key) for key in together)
+            reads = (self.known.posterior(key) for key in together)
             for key, posterior in zip(together, await asyncio.gather(*reads), strict=True):
                 kept = posterior if self._targets.needs_noise else _estimate(posterior)
                 found[key] = kept
@@ -258,7 +292,8 @@ class Evaluator:
         if by_exclusion:
             exclude = [_known_rows(view, work.lists.excluded[place]) for place in first]
         joined = _joined(contexts)
-        return Situations(self.bandit, list(numbers), work.learners, owners, joined, exclude), which
+        names = list(numbers) if self.past is None else [(self._block, name) for name in numbers]
+        return Situations(self.bandit, names, work.learners, owners, joined, exclude), which
 
     def _check_contexts(self, contexts: Sequence[bytes]) -> None:
         """Raise Invalid for a context that is none of this bandit."""

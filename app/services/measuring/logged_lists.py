@@ -154,6 +154,15 @@ def asked_in(row: Row) -> Asked | None:
     return asked_of(logged.asked)
 
 
+def revision_in(row: Row, arm: str) -> int | None:
+    """Which features the arm had when it was shown, by the token of the decision; None: it does not say."""
+    try:
+        decision = decision_of(raw_of(row.decision))
+        return decision.revisions[decision.arms.index(arm)]
+    except (ValueError, msgspec.DecodeError):
+        return None
+
+
 def _pinned_places(arms: Sequence[LoggedArm]) -> tuple[tuple[int, ...], bool]:
     """The places of arms that stood there by a rule, and whether all others have a propensity."""
     pinned = list[int]()

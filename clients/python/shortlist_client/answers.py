@@ -143,7 +143,7 @@ class Deleted:
 @dataclass(frozen=True, slots=True)
 class Bandit:
     """The settings of a bandit, with all defaults filled in. ``version`` grows with every change; ``etag`` is
-    for the ``if_match`` of one.
+    for the ``if_match`` of one. ``warnings``: what cannot be done with these settings.
     """
 
     id: str
@@ -172,6 +172,7 @@ class Bandit:
     holdout: Mapping[str, Any] | None = None
     log: Mapping[str, Any] | None = None
     version: int | None = None
+    warnings: tuple[str, ...] = ()
     etag: str | None = field(default=None, metadata=HEADER)
 
 
@@ -355,8 +356,22 @@ class Support:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationLearners:
+    """With what decisions were weighed: what learners knew ``before`` them, in ``blocks``, or know ``now``.
+
+    ``begin``: ``known`` where the first block has what was known then; ``log`` where learners were fitted to
+    the log alone, and the first block is left out.
+    """
+
+    when: str
+    begin: str | None
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
-    """``warnings``: what one must know before one believes it, as sentences.
+    """``warnings``: what one must know before one believes it, as sentences. Where they say that too much of
+    what the policy does was never done, ``value`` and ``interval`` of estimates are None.
 
     ``complete_from``: as of a report.
     """
@@ -365,6 +380,7 @@ class Evaluation:
     logged: LoggedValue
     warnings: tuple[str, ...]
     support: Support | None = None
+    learners: EvaluationLearners | None = None
     complete_from: int | None = None
 
 

@@ -182,6 +182,7 @@ class BanditPatch(TypedDict, total=False):
 
 
 Estimator = Literal["ips", "snips", "dr"]
+LearnersThen = Literal["before", "now"]
 
 # "from" cannot be the name of a field of a class.
 EvaluationBody = TypedDict(
@@ -191,6 +192,7 @@ EvaluationBody = TypedDict(
         "from": str | None,
         "to": str | None,
         "estimators": Sequence[Estimator],
+        "learners": LearnersThen,
     },
     total=False,
 )

@@ -303,13 +303,22 @@ class Endpoints:
         start: datetime | None = None,
         end: datetime | None = None,
         estimators: Sequence[bodies.Estimator] | None = None,
+        learners: bodies.LearnersThen | None = None,
     ) -> Call[Evaluation]:
         """What the bandit would have earned with another policy, on its log from ``start`` until ``end``.
 
         ``policy`` is what ``patch_bandit`` would change; nothing is. ``estimators``: all, unless some are
-        named. Times without a zone are UTC. A long log takes longer than the ``timeout_s`` of most clients.
+        named. ``learners``: whether decisions are weighed with what was known ``before`` them (unless asked
+        otherwise), or ``now``. Times without a zone are UTC. A long log takes longer than the ``timeout_s``
+        of most clients.
         """
-        body = {"policy": policy, "from": _moment(start), "to": _moment(end), "estimators": estimators}
+        body = {
+            "policy": policy,
+            "from": _moment(start),
+            "to": _moment(end),
+            "estimators": estimators,
+            "learners": learners,
+        }
         return routes.EVALUATE.call(bandit, body=body)
 
     @endpoint

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from app.algorithms.evaluation import moments, off_policy
+from app.algorithms.evaluation import estimates, moments, off_policy
 from app.algorithms.evaluation.logged import MAX_PLACES, Logged
 from app.algorithms.evaluation.off_policy import ESTIMATORS, State
 from app.algorithms.evaluation.support import Support
@@ -60,7 +60,19 @@ def test_ips_and_snips_are_those_of_vw_estimators():
         state = read(logged)
         for name, estimator in zip(("ips", "snips"), theirs, strict=False):
             assert state.estimates(name).whole.value == pytest.approx(estimator.get(), rel=1e-9, abs=1e-9)
-        assert state.estimates("ips").whole.interval == pytest.approx(theirs[2].get(0.05), rel=1e-9)
+        low, high = theirs[2].get(0.05)
+        mine = state.estimates("ips").whole.interval
+        assert mine[0] < low < high < mine[1]  # it has room for one more of the largest
+        assert mine[1] - mine[0] < 2.0 * (high - low)
+
+
+def limits(value: float, column: np.ndarray, least: float, most: float) -> tuple[float, float]:
+    """By exact limits of a Poisson count, as they are printed: quantiles of chi-squared."""
+    found = []
+    for step, sign in ((value - least, -1.0), (most - value, 1.0)):
+        count = column.var(ddof=1) * len(column) / step**2
+        found.append(value + sign * step * (stats.chi2.ppf(0.975, 2 * (count + 1)) / 2 - count) / len(column))
+    return found[0], found[1]
 
 
 @pytest.mark.parametrize("places", [1, 3])
@@ -76,32 +88,43 @@ def test_every_value_is_that_of_a_plain_loop(places: int):
             dr[i, j] = before * logged.expected[i, j] + w * (logged.rewards[i, j] - logged.predicted[i, j])
             weighted[i, j], weights[i, j] = w * logged.rewards[i, j], w
     state = read(logged)
+    rewards, top = logged.rewards, weights.max(axis=0)
+    before = np.concatenate(([1.0], top[:-1]))
+    low, high = rewards.min(axis=0), rewards.max(axis=0)
+    worse, better = low - logged.predicted.max(axis=0), high - logged.predicted.min(axis=0)
+    bounds = {
+        "ips": (top * low, top * high),
+        "dr": (
+            before * logged.expected.min(axis=0) * (np.arange(places) == 0) + top * worse,
+            before * logged.expected.max(axis=0) + top * better,
+        ),
+    }
     for name, rows in (("ips", ips), ("dr", dr)):
         found = state.estimates(name)
         assert [place.value for place in found.places] == pytest.approx(rows.mean(axis=0))
-        for estimate, column in [
-            (found.whole, rows.sum(axis=1)),
-            *zip(found.places, rows.T, strict=True),
+        for estimate, column, least, most in [
+            (found.whole, rows.sum(axis=1), bounds[name][0].sum(), bounds[name][1].sum()),
+            *zip(found.places, rows.T, *bounds[name], strict=True),
         ]:
             assert estimate.value == pytest.approx(column.mean(), rel=1e-9)
-            half = stats.norm.ppf(0.975) * stats.sem(column)
-            assert estimate.interval == pytest.approx((column.mean() - half, column.mean() + half))
-    ratios = weighted.sum(axis=0) / weights.sum(axis=0)
+            assert estimate.interval == pytest.approx(limits(column.mean(), column, least, most), rel=1e-9)
+    mean = weights.mean(axis=0)
+    ratios = weighted.mean(axis=0) / mean
     found = state.estimates("snips")
     assert [place.value for place in found.places] == pytest.approx(ratios, rel=1e-9)
     assert found.whole.value == pytest.approx(ratios.sum(), rel=1e-9)
-    residuals = (weighted - ratios * weights) / weights.mean(axis=0)
-    half = stats.norm.ppf(0.975) * stats.sem(residuals.sum(axis=1))
-    low, high = found.whole.interval
-    assert (high - low) / 2 == pytest.approx(half, rel=1e-6)
-    for place, column in zip(found.places, residuals.T, strict=True):
-        half = stats.norm.ppf(0.975) * stats.sem(column)
-        assert place.interval == pytest.approx((place.value - half, place.value + half), rel=1e-6)
+    residuals = ratios + (weighted - ratios * weights) / mean
+    least, most = ratios + top / mean * (low - ratios), ratios + top / mean * (high - ratios)
+    for estimate, column, down, up in [
+        (found.whole, residuals.sum(axis=1), least.sum(), most.sum()),
+        *zip(found.places, residuals.T, least, most, strict=True),
+    ]:
+        assert estimate.interval == pytest.approx(limits(estimate.value, column, down, up), rel=1e-6)
     support = state.support
     assert support.effective_sample_size == pytest.approx(weights.sum(axis=0) ** 2 / (weights**2).sum(axis=0))
     assert support.unused_share == pytest.approx((weights == 0).mean(axis=0))
     assert support.missing_share == pytest.approx(np.maximum(1 - weights.mean(axis=0), 0))
-    assert support.largest == pytest.approx(weights.max(axis=0))
+    assert state.ranges.largest == pytest.approx(weights.max(axis=0))
     assert state.logged().whole.value == pytest.approx(logged.rewards.sum(axis=1).mean())
 
 
@@ -220,11 +243,38 @@ def test_what_cannot_be_evaluated_is_refused():
 @pytest.mark.parametrize("scale", [1e-150, 1e-4, 1.0, 1e150])
 def test_the_effective_sample_size_does_not_depend_on_the_scale_of_the_weights(scale):
     weights = scale * np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
-    found = Support(3, weights.sum(axis=0), (weights**2).sum(axis=0), weights.max(axis=0), np.ones(2))
+    found = Support(3, weights.sum(axis=0), (weights**2).sum(axis=0), np.ones(2))
     assert found.effective_sample_size == pytest.approx([9 / 5, 1])
 
 
 @pytest.mark.parametrize("decisions", [1, 2, 3, 50])
 def test_the_unused_share_is_of_the_decisions(decisions):
-    found = Support(decisions, np.ones(2), np.ones(2), np.ones(2), np.array([decisions, 1.0]))
+    found = Support(decisions, np.ones(2), np.ones(2), np.array([decisions, 1.0]))
     assert found.unused_share.tolist() == [1.0, 1 / decisions]
+
+
+def counted(count: int, decisions: int = 10_000) -> tuple[float, float]:
+    """The interval of the number of clicks among many decisions, of which as many brought one."""
+    rewards = (np.arange(decisions) < count).astype(float)[:, None]
+    ones = np.ones((decisions, 1))
+    start = off_policy.start(["ips"], places=1, rewards=(0.0, 1.0))
+    low, high = off_policy.add(start, Logged(ones, ones, rewards)).estimates("ips").whole.interval
+    return low * decisions, high * decisions
+
+
+def test_few_rewards_have_the_limits_of_a_count():
+    """Garwood's table for 95 %: 0 has 3.69, 10 has 18.39; many are as good as normal."""
+    assert counted(0) == pytest.approx((0.0, 3.689), abs=2e-3)
+    assert counted(10)[1] == pytest.approx(18.39, abs=0.02)
+    assert counted(3_000)[1] - 3_000 == pytest.approx(1.96 * (3_000 * 0.7) ** 0.5, rel=0.04)
+    for spread in (999.9, 1_000.1):  # on both sides of MANY
+        assert estimates.reach(spread, 1.0, level=0.95) == pytest.approx(1.959964 * spread + 1.9471, rel=1e-6)
+
+
+def test_rewards_that_are_all_alike_have_no_interval_unless_their_bounds_are_known():
+    alike = Logged(column(0.5), column(0.5), column(2.0))
+    for name in ("snips",):
+        assert read(alike, (name,)).estimates(name).whole.interval is None
+        known = off_policy.add(off_policy.start([name], places=1, rewards=(0.0, 5.0)), alike)
+        low, high = known.estimates(name).whole.interval
+        assert low < 2.0 < high

@@ -128,6 +128,13 @@ def test_an_asymptotic_interval_waits_for_a_hundred_rewards():
 def test_an_estimate_s_interval_is_two_sided_and_its_variance_unbiased(level):
     rows = np.column_stack((np.sin(np.arange(30.0)), np.cos(np.arange(30.0)) ** 3))
     gradient = np.array([2.0, -0.5])
-    found = around(1.25, moments.of(rows), gradient, level=level)
+    tiny = 1e-6  # a step so small that nothing but the variance counts
+    found = around(1.25, moments.of(rows), gradient, up=tiny, down=tiny, level=level)
     half = stats.norm.isf((1 - level) / 2) * stats.sem(rows @ gradient)
     assert found.interval == pytest.approx((1.25 - half, 1.25 + half))
+    low, high = around(1.25, moments.of(rows), gradient, up=3.0, down=2.0, level=level).interval
+    spread = stats.sem(rows @ gradient) * 30
+    for reached, step in ((high - 1.25, 3.0), (1.25 - low, 2.0)):
+        count = (spread / step) ** 2
+        limit = stats.chi2.isf((1 - level) / 2, 2 * (count + 1)) / 2 - count
+        assert reached * 30 == pytest.approx(step * limit)

@@ -158,8 +158,10 @@ def test_lists_that_grow_longer_on_the_way(places: int, more: int, seed: int):
         np.testing.assert_allclose(state.moments[name].mean, at_once.moments[name].mean, atol=1e-12)
         np.testing.assert_allclose(state.moments[name].scatter, at_once.moments[name].scatter, atol=1e-9)
     np.testing.assert_allclose(state.earned.scatter, at_once.earned.scatter, atol=1e-9)
-    for name in ("weights", "squares", "largest", "zeros"):
+    for name in ("weights", "squares", "zeros"):
         np.testing.assert_allclose(getattr(state.support, name), getattr(at_once.support, name))
+    for name in ("low", "high", "largest"):
+        np.testing.assert_allclose(getattr(state.ranges, name), getattr(at_once.ranges, name))
     for wrong in (longest - 1, MAX_PLACES + 1):
         with pytest.raises(InvalidParameter, match="places"):
             off_policy.widened(at_once, wrong)

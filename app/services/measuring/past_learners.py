@@ -1,0 +1,253 @@
+"""What learners knew before each block of a log, folded from its rewards as the service folds them.
+
+    past = PastLearners(bandit, source)
+    await past.survey(pages, to_ms=None)        # once through the log
+    for block in range(len(past.blocks)):       # once more
+        await past.begin(block)
+        ... = await past.posterior(key)         # what was known before the block
+        await past.learn(rows of the block)
+
+Two beginnings, one way on:
+
+    known   what the learners know today, less every reward that the log holds since then. So they begin with
+            what they knew before the first decision
+    log     nothing. Then the first block cannot be weighed
+
+It is ``known`` where the versions agree: those of today less the rewards of the log must be those that the
+first decisions of the log were made with. They do not where learners were given observations or a state,
+where rows or rewards are missing, or where a learner was forgotten and its log was not. Sums with a half-life
+and pooled priors cannot be taken back at all.
+
+A reward is known to a block that began after it came. Memory: that of the learners, and of what those have
+learned that comes later; not of decisions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+
+from app.algorithms.evaluation import blocks as algorithm
+from app.algorithms.evaluation.blocks import Blocks
+from app.algorithms.linear import bilinear, ridge, ridge_sums
+from app.algorithms.linear.ridge import Posterior
+from app.algorithms.linear.sum_algebra import minus
+from app.algorithms.types import Matrix
+from app.errors import Invalid, TooLarge
+from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit
+from app.services.decision_log.rows import LoggedReward, Row
+from app.services.formats.records import LearnerState, RewardPayload, RewardTerms, state_bytes
+from app.services.learning.fold import States, learned, merged, pooled_of
+from app.services.learning.pooled_prior import with_others
+from app.storage.protocol import LearnerId, LogEntry
+
+MOST_BYTES = 512 << 20  # of all learners
+SLACK = 0.01  # of what was known: rewards on their way when the first decisions were made
+LARGE_DIM = 256  # as in ``learning.learners``
+
+Beginning = Literal["known", "log"]
+
+
+class Arms(Protocol):
+    """Where features come from."""
+
+    async def features(
+        self, bandit: Bandit, shown: Sequence[tuple[Row, str]]
+    ) -> tuple[Matrix, Sequence[bool]]:
+        """Those that arms of decisions had when they were shown, and whether they are known.
+
+        Shapes: -> (n, d), (n,). Raises Invalid.
+        """
+        ...
+
+
+class StandingLearners(Protocol):
+    """What learners know today."""
+
+    async def state(self, learner: LearnerId) -> LearnerState | None: ...
+
+
+class PastLearners:
+    """All learners of a bandit in the past.
+
+    ``standing``   None: nothing is known but what the log shows
+    ``blocks``     of the log, once it is surveyed
+    ``beginning``  what the learners begin with
+    ``why``        why it is not what was known, where it could be expected to be
+    ``takes_back``  whether what was known may be found: then the survey needs the log up to now
+    """
+
+    def __init__(self, bandit: Bandit, arms: Arms, standing: StandingLearners | None = None) -> None:
+        self.blocks: Blocks = algorithm.of(algorithm.start())
+        self.beginning: Beginning = "log"
+        self.why: str | None = None
+        self._bandit = bandit
+        self._arms = arms
+        self._standing = standing
+        self.takes_back = self._takes_back()
+        self._now: States = {}
+        self._later: dict[int, States] = {}
+
+    async def survey(self, pages: AsyncIterator[Sequence[Row]], *, to_ms: int | None) -> None:
+        """Find the blocks of the decisions before ``to_ms``, and what was known before the first of them.
+
+        ``pages``: the rows from then on, also those after ``to_ms`` if it ``takes_back``.
+        Raises TooLarge, Unavailable.
+        """
+        clock, now_ms = algorithm.start(), time.time() * 1_000.0
+        first, since, complete = dict[LearnerId, int](), States(), True
+        async for rows in pages:
+            inside = [float(row.time) for row in rows if to_ms is None or row.time < to_ms]
+            clock = algorithm.add(clock, np.array(inside))
+            if not self.takes_back or self._standing is None:
+                continue
+            for row in rows:
+                first.setdefault(self._learner(row.key), row.learner_version)
+            rewards, is_whole = await self._rewards(rows)
+            complete = complete and is_whole
+            known = [item for came_ms, item in rewards if came_ms < now_ms]
+            await asyncio.to_thread(self._merge, since, known)
+        self.blocks = algorithm.of(clock)
+        if self.takes_back and self._standing is not None:
+            await self._take_back(self._standing, first, since, complete=complete)
+
+    async def begin(self, block: int) -> None:
+        """Know from now on what had come before the block."""
+        for number in sorted(number for number in self._later if number <= block):
+            _add(self._now, self._later.pop(number))
+
+    async def learn(self, rows: Sequence[Row]) -> None:
+        """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""
+        rewards, _ = await self._rewards(rows)
+        await asyncio.to_thread(self._learn, rewards)
+
+    def weighs(self, block: int) -> bool:
+        """Whether anything was known before the block."""
+        return block > 0 or self.beginning == "known"
+
+    async def posterior(self, key: str | None) -> Posterior:
+        """What the learner of a key knows."""
+        record, learner = self._bandit.record, self._learner(key)
+        state, pooled = self._now.get(learner), self._now.get(pooled_of(learner))
+        own = state or LearnerState(0, ridge_sums.empty(self._bandit.learner_dim))
+        sums = with_others(own, pooled, strength=record.prior_strength)
+        if sums.dim < LARGE_DIM:
+            return ridge.posterior(sums, ridge=record.ridge)
+        return await asyncio.to_thread(ridge.posterior, sums, ridge=record.ridge)
+
+    def _takes_back(self) -> bool:
+        record = self._bandit.record
+        if self._standing is not None and record.prior == "pooled":
+            self.why = "what its pooled prior knew then cannot be told"
+        elif self._standing is not None and record.half_life_s is not None:
+            self.why = "what its learners have faded out meanwhile cannot be told"
+        return self._standing is not None and self.why is None
+
+    async def _take_back(
+        self, standing: StandingLearners, first: Mapping[LearnerId, int], since: States, *, complete: bool
+    ) -> None:
+        """Begin with what is known today less what came ``since``, if that is what was known at ``first``."""
+        found, more, known = States(), 0, 0
+        for learner, version in first.items():
+            today, gained = await standing.state(learner), since.pop(learner, None)
+            before = (0 if today is None else today.version) - (0 if gained is None else gained.version)
+            complete = complete and before >= version
+            more, known = more + before - version, known + before
+            if before > 0 and today is not None:
+                sums = today.sums if gained is None else minus(today.sums, gained.sums)
+                found[learner] = LearnerState(before, sums)
+                self._check_size(len(found) + len(since))
+        if known and complete and more <= SLACK * known:
+            self._now, self.beginning = found, "known"
+        elif known:
+            self.why = "what they learned since is not what the log shows"
+
+    def _learn(self, rewards: Sequence[tuple[float, _Item]]) -> None:
+        known_to = self.blocks.known_to(np.array([came_ms for came_ms, _ in rewards])).tolist()
+        by_block = dict[int, list[_Item]]()
+        for block, (_, item) in zip(known_to, rewards, strict=True):
+            if block < max(len(self.blocks), 1):  # without blocks all is learned at once
+                by_block.setdefault(block, []).append(item)
+        for block, items in by_block.items():
+            self._merge(self._later.setdefault(block, {}), items)
+
+    def _merge(self, states: States, items: Sequence[_Item]) -> None:
+        _add(states, learned(items))
+        self._check_size(len(states) + len(self._now) + sum(map(len, self._later.values())))
+
+    def _check_size(self, learners: int) -> None:
+        record = self._bandit.record
+        each = state_bytes(self._bandit.learner_dim, discounted=record.half_life_s is not None)
+        if learners * each > MOST_BYTES:
+            size = f"the learners of all keys in this time would take more than {MOST_BYTES >> 20} MB"
+            message = f'{size}: ask for less time, or for "learners": "now"'
+            raise TooLarge(message, loc=("body", "learners"))
+
+    def _learner(self, key: str | None) -> LearnerId:
+        return LearnerId(self._bandit.uid, GLOBAL_LEARNER if key is None else key)
+
+    async def _rewards(self, rows: Sequence[Row]) -> tuple[Sequence[tuple[float, _Item]], bool]:
+        """When each reward of some decisions came, as it is folded, and whether all of them can be."""
+        counted = [(row, *each) for row in rows for each in _counted(row)]
+        if not counted:
+            return [], True
+        features, known = await self._arms.features(
+            self._bandit, [(row, reward.arm) for row, reward, *_ in counted]
+        )
+        places = np.flatnonzero(known).tolist()
+        return await asyncio.to_thread(
+            self._items, [counted[place] for place in places], features[places]
+        ), len(places) == len(counted)
+
+    def _items(
+        self, counted: Sequence[tuple[Row, LoggedReward, bool, float | None]], features: Matrix
+    ) -> Sequence[tuple[float, _Item]]:
+        record, found = self._bandit.record, list[tuple[float, _Item]]()
+        lifted = np.ascontiguousarray(self._lifted(features, [row for row, *_ in counted]), dtype="<f8")
+        data, size = lifted.tobytes(), 8 * lifted.shape[1]
+        pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
+        for place, (row, reward, is_first, default) in enumerate(counted):
+            terms = RewardTerms(default or 0.0, row.time, half_life_s, pooled, record.shift_rewards)
+            payload = RewardPayload(data[place * size : (place + 1) * size], reward.value, terms)
+            entry = LogEntry("", self._learner(row.key), is_first, b"", replaces=default is not None)
+            found.append((float(max(reward.time, row.time)), (entry, payload)))
+        return found
+
+    def _lifted(self, features: Matrix, rows: Sequence[Row]) -> Matrix:
+        """What learners learn from, of arms in the contexts of their decisions. Shapes: (n, d) -> (n, D)."""
+        context = self._bandit.context
+        if context is None or not rows:
+            return features
+        numbers = context.encoding.dim
+        if any(len(row.context or ()) != numbers for row in rows):
+            raise Invalid(f"the contexts of the log must be those of the bandit, {numbers} numbers")
+        encoded = np.array([row.context for row in rows], dtype=np.float32)
+        return bilinear.phi(features, context.directions, encoded)
+
+
+_Item = tuple[LogEntry, RewardPayload]
+
+
+def _add(states: States, more: States) -> None:
+    for learner, state in more.items():
+        if state is not None:
+            states[learner] = merged(states.get(learner), state)
+
+
+def _counted(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None]]:
+    """The rewards of a decision that learners count, in the order in which they came.
+
+    With each, whether it is the first of its arm, and which default it takes the place of.
+    """
+    defaults = dict[str, float | None]()
+    for reward in row.rewards:
+        is_first = reward.arm not in defaults
+        if reward.default and not is_first:
+            continue
+        replaced = None if is_first else defaults[reward.arm]
+        defaults[reward.arm] = reward.value if reward.default else None
+        yield reward, is_first, replaced
