@@ -23,11 +23,12 @@ from app.services.choosing.baseline import baseline
 from app.services.choosing.choice import Choice, ChosenArm, choice_of, record_of
 from app.services.choosing.elimination_state import Sets
 from app.services.choosing.holdout import Group, group_of, named, serving, unit_of
+from app.services.choosing.limits import AtMost
 from app.services.choosing.log_part import log_part
 from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
-from app.services.choosing.rules import NO_RULES, AtMost, Pin, Rules
+from app.services.choosing.rules import NO_RULES, Pin, Rules
 from app.services.choosing.seeds import draw_seed, generator
 from app.services.decision_log.row_buffer import RowBuffer
 from app.services.decision_log.shares import is_logged

@@ -17,8 +17,8 @@ from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.snapshot import Snapshot, scores_of
 from app.services.bandits.shifted import observed_theta
 from app.services.choosing.ask import Ask, Drawn, Moment, Selection
+from app.services.choosing.limits import Limits
 from app.services.choosing.policy import Tools
-from app.services.choosing.rules import Limits, allowed_after
 
 LONG_SCAN = 200_000  # numbers: a millisecond, with what is drawn for every arm
 
@@ -60,15 +60,17 @@ def draw(
 ) -> Drawn:
     """Draw min(k, K) arms. Cost: K d multiplications and O(K) more: a scan, whatever the index.
 
-    With ``limits`` an arm that they no longer allow cannot be drawn, and the others have its share. Then the
-    cost is O(K) for every place. There may be fewer than k arms.
+    With ``limits`` an arm that they no longer allow cannot be drawn, and the others have its share; there may
+    be fewer than k arms. That takes O(1) more for every arm and each value of the limited fields that it has.
     """
     rows = view.eligible(exclude)
     scores = scores_of(view.view, rows, theta)
     if limits is None:
         drawn = algorithm.choose(scores, k=k, temperature=temperature, rng=rng)
     else:
-        allowed = allowed_after(limits, view, rows)
-        drawn = algorithm.choose_within(scores, allowed, k=k, temperature=temperature, rng=rng)
+        left = limits.over(rows)
+        drawn = algorithm.choose_within(
+            scores, left.take, k=k, temperature=temperature, rng=rng, barred=left.barred
+        )
     found = TopK(rows[drawn.places], scores[drawn.places], exact=True)
     return Drawn(found, drawn.propensities)

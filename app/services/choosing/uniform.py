@@ -22,8 +22,8 @@ from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
 from app.services.bandits.shifted import observed
 from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.limits import Limits
 from app.services.choosing.policy import Tools
-from app.services.choosing.rules import Limits, allowed_after
 
 LONG_LIST = 20_000  # rows: to list the eligible ones takes up to a millisecond
 SPARSE = 8  # of so many rows one is eligible, or fewer: they are listed
@@ -66,8 +66,8 @@ def draw(
     ``exclude``   distinct rows of the view
     ``limits``    an arm that they allow no longer cannot be drawn; there may be fewer than k arms
 
-    Cost: O(k K / n) expected, or O(n) once for each version of the catalogue; O(K) with ``seeded``, O(k K)
-    with ``limits``.
+    Cost: O(k K / n) expected, or O(n) once for each version of the catalogue; O(K) with ``seeded``; with
+    ``limits`` O(K), and O(1) for each value of the limited fields.
     """
     if limits is not None:
         return _within(view, limits, k, rng, exclude)
@@ -107,6 +107,6 @@ def _within(
 ) -> tuple[Rows, list[float]]:
     """Each arm is drawn among those that are still allowed: a softmax of equal scores."""
     rows = view.eligible(exclude)
-    allowed = allowed_after(limits, view, rows)
-    drawn = algorithm.choose_within(np.zeros(len(rows)), allowed, k=k, temperature=1.0, rng=rng)
+    left, equal = limits.over(rows), np.zeros(len(rows))
+    drawn = algorithm.choose_within(equal, left.take, k=k, temperature=1.0, rng=rng, barred=left.barred)
     return rows[drawn.places], drawn.propensities.tolist()

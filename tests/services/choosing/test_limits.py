@@ -14,7 +14,7 @@ from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_snapshot import FilteredSnapshot
 from app.indexes.live import LiveIndex
-from app.services.choosing.rules import AtMost, LimitedSolver, Limits, barred_by
+from app.services.choosing.limits import AtMost, LimitedSolver, Limits
 
 DIM = 3
 VALUES = st.one_of(
@@ -34,7 +34,7 @@ def values(document: Mapping[str, Any], field: str) -> set[tuple[type, Any]]:
 
 @given(CHANGES, LIMITS, st.integers(1, 8), st.booleans(), st.integers(0, 2**20))
 @settings(max_examples=150)
-def test_limits_hold_in_the_order_of_the_scores(changes, limits, k, filtered, seed):
+def test_limits_hold_in_the_order_of_the_scores(changes, allowed, k, filtered, seed):
     rng = np.random.default_rng(seed)
     index, model = LiveIndex(DIM), dict[str, tuple[np.ndarray, dict[str, Any]]]()
     for revision, (number, document) in enumerate(changes):
@@ -55,23 +55,30 @@ def test_limits_hold_in_the_order_of_the_scores(changes, limits, k, filtered, se
     order = sorted(let_in, key=lambda name: -float(model[name][0] @ query))
 
     pinned = [*model][:2]
-    taken = Counter((field, v) for name in pinned for field in limits for v in values(model[name][1], field))
+    taken = Counter((field, v) for name in pinned for field in allowed for v in values(model[name][1], field))
     chosen: list[str] = []
     for name in order:
-        own = [(field, v) for field in limits for v in values(model[name][1], field)]
-        if name not in pinned and len(chosen) < k and all(taken[entry] < limits[entry[0]] for entry in own):
+        own = [(field, v) for field in allowed for v in values(model[name][1], field)]
+        if name not in pinned and len(chosen) < k and all(taken[entry] < allowed[entry[0]] for entry in own):
             chosen.append(name)
             taken.update(own)
 
-    rules = Limits([AtMost(field, count) for field, count in limits.items()], snapshot.attributes)
-    rules.take(snapshot.rows_of(pinned))
-    found = LimitedSolver(view, view, rules).search(query, k, view.rows_of(pinned))
+    limits = Limits(
+        [AtMost(field, count) for field, count in allowed.items()],
+        snapshot.attributes,
+        snapshot.rows_of(pinned),
+    )
+    found = LimitedSolver(view, view, limits).search(query, k, view.rows_of(pinned))
     assert [view.id_of(row) for row in found.rows.tolist()] == chosen
     assert found.exact
 
-    rules.take(found.rows)
-    barred = barred_by(rules, snapshot)
-    for name, (_, document) in model.items():
-        own = [(field, v) for field in limits for v in values(document, field)]
-        full = any(taken[entry] >= limits[entry[0]] for entry in own)
-        assert barred[snapshot.rows_of([name])[0]] == full
+    rows = snapshot.rows_of(model)
+    barred = limits.after(found.rows).over(rows).barred
+    one_by_one = limits.over(rows)
+    for row in found.rows.tolist():
+        one_by_one.take(int(np.flatnonzero(rows == row)[0]))
+    for place, (name, (_, document)) in enumerate(model.items()):
+        own = [(field, v) for field in allowed for v in values(document, field)]
+        full = any(taken[entry] >= allowed[entry[0]] for entry in own)
+        assert barred[place] == full
+        assert one_by_one.barred[place] == (full or name in chosen)
