@@ -14,8 +14,9 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.api import limits
-from app.api.gateway import STREAMED
+from app.api.gateway import CALLER, STREAMED
 from app.api.problems import problem
+from app.services.bounded.caller import Caller
 
 LOOK_EVERY_S = 5.0
 LAST_READ_S = 0.05
@@ -53,6 +54,7 @@ class ShortlistProtocol(HttpToolsProtocol):
     _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        self._caller = Caller()
         super().connection_made(cast("asyncio.Transport", HeldWrites(transport, self.loop)))
         if len(self.connections) > limits.MAX_CONNECTIONS:
             self._refuse(503, "unavailable", "too many connections")
@@ -62,6 +64,7 @@ class ShortlistProtocol(HttpToolsProtocol):
         self._look_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._caller.left = True
         if self._watch is not None:
             self._watch.cancel()
         super().connection_lost(exc)
@@ -109,6 +112,7 @@ class ShortlistProtocol(HttpToolsProtocol):
         if self._head_since is None:
             self._head_since = self._heard
         super().on_message_begin()
+        self.scope[CALLER] = self._caller  # type: ignore[literal-required]  # the type has no others
 
     def on_headers_complete(self) -> None:
         self._head_since, self._body_since = None, self._heard

@@ -17,6 +17,7 @@ from app.errors import Invalid, NoArms, NotFound, within
 from app.filters.filter import Filter, parse
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
+from app.services.bounded.caller import caller, check
 from app.services.bounded.turns import turn
 from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.baseline import baseline
@@ -126,6 +127,7 @@ class Choosing:
         made: list[_Made] = []
         for place, request in enumerate(requests):
             await turn()  # a choice from memory awaits nothing
+            check(caller())
             with within(("body", "requests", place)):
                 made.append(await self._choice(bandit, request))
         await self._log(bandit, made)

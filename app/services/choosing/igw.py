@@ -14,7 +14,6 @@ Notation
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,12 +27,10 @@ from app.indexes.table import not_in
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed_theta
 from app.services.choosing.ask import Ask, Drawn, Moment, Selection
+from app.services.choosing.computing import computed, drawn_us
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import LARGE, MORE, Limits
 from app.services.choosing.policy import Tools
-from app.services.choosing.thompson import LONG_RANKING, LONG_SEARCH_US
-
-LONG_DRAW = 100_000  # candidates, summed over the places of a list: some milliseconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,9 +66,8 @@ async def igw(tools: Tools, ask: Ask) -> Selection:
         exclude=ask.excluded(view),
         limits=ask.limits(view),
     )
-    is_long = view.expected_us > LONG_SEARCH_US or ask.k * (count + record.shortlist) > LONG_DRAW
-    is_long = is_long or (bool(ask.rules.at_most) and view.size > LONG_RANKING)
-    drawn = await asyncio.to_thread(compute) if is_long else compute()
+    us = view.expected_us + drawn_us(ask.k, candidates=count + record.shortlist)
+    drawn = await computed(compute, ask, view, us=us)
     found = TopK(drawn.found.rows, drawn.found.scores + offset, drawn.found.exact)
     return Selection(found, moment, drawn.propensities.tolist())
 

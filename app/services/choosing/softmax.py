@@ -7,7 +7,6 @@ Notation
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 import numpy as np
@@ -17,10 +16,11 @@ from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.snapshot import Snapshot, scores_of
 from app.services.bandits.shifted import observed_theta
 from app.services.choosing.ask import Ask, Drawn, Moment, Selection
+from app.services.choosing.computing import computed
 from app.services.choosing.limits import Limits
 from app.services.choosing.policy import Tools
 
-LONG_SCAN = 200_000  # numbers: a millisecond, with what is drawn for every arm
+_NUMBER_US = 0.01  # for each number of the features, with what is drawn for every arm
 
 
 async def softmax(tools: Tools, ask: Ask) -> Selection:
@@ -43,7 +43,7 @@ async def softmax(tools: Tools, ask: Ask) -> Selection:
         exclude=ask.excluded(view),
         limits=ask.limits(view),
     )
-    drawn = await asyncio.to_thread(compute) if view.size * view.view.dim > LONG_SCAN else compute()
+    drawn = await computed(compute, ask, view, us=_NUMBER_US * view.size * view.view.dim)
     found = TopK(drawn.found.rows, drawn.found.scores + offset, exact=True)
     return Selection(found, moment, drawn.propensities.tolist())
 
