@@ -29,7 +29,7 @@ from app.services.bandits.shifted import observed_theta
 from app.services.choosing.ask import Ask, Drawn, Moment, Selection
 from app.services.choosing.computing import computed, drawn_us
 from app.services.choosing.covers import Covers
-from app.services.choosing.limits import LARGE, MORE, Limits
+from app.services.choosing.limits import Limits
 from app.services.choosing.policy import Tools
 
 
@@ -104,8 +104,8 @@ def draw(
     none is left, as many of the next best arms that are allowed are the candidates: which those are follows
     from the arms drawn before, so propensities stay exact. There may be fewer than k arms.
 
-    Cost: a search and O(k n). Where limits leave none, a few searches more, the last one a ranking of all K
-    arms, and then K bytes read whenever none is left.
+    Cost: a search and O(k n). Where limits leave none, one ranking of all K arms, and K bytes read whenever
+    none is left.
     """
     pool = candidates(view, theta, cover, count=count, exclude=exclude)
     if limits is None:
@@ -131,8 +131,7 @@ def draw(
         elif pool.is_all:
             break
         else:
-            count = view.size if LARGE * count >= view.size else MORE * count
-            pool = candidates(view, theta, cover, count=count, exclude=exclude)
+            pool = candidates(view, theta, cover, count=view.size, exclude=exclude)
             left = limits.after(np.array(rows, dtype=np.int64)).over(pool.rows)
             left.barred[np.isin(pool.rows, rows)] = True
     found = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), pool.exact)
