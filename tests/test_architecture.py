@@ -211,6 +211,15 @@ ONLY_MODULES = {
     ("workers", "storage"): {"app.storage.protocol"},
 }
 ONLY_IN = {"hnswlib": ("app/indexes/hnsw.py", "app/bench/bounded_me.py"), "redis": "app/storage/"}
+# What may use the default threads of asyncio. What a request waits for has threads of its own (``LongWork``):
+# else a few long requests would stop all of this.
+IN_DEFAULT_THREADS = {
+    "workers/reward_ingestion.py": "rewards are folded",
+    "workers/log_trimming.py": "checkpoints are made",
+    "app/services/catalogues/filtered_views.py": "ways to search a filter are measured",
+    "app/services/health/expected_store.py": "a small file is written",
+    "app/runtime/application.py": "the last spans are sent, at the end",
+}
 GENERATOR_TYPES = {"Generator", "SeedSequence"}
 OURS = {"app", "workers"}
 
@@ -260,9 +269,24 @@ def violations(path: str, source: str) -> list[str]:
             found.append("relative import")
         if outside in ONLY_IN and not path.startswith(ONLY_IN[outside]):
             found.append(f"{outside} outside {ONLY_IN[outside]}")
+    if path not in IN_DEFAULT_THREADS:
+        found += [f"default threads: {name}" for name in default_threads(tree)]
     if here == "algorithms":
         found += [f"hidden randomness: {name}" for name in global_randomness(tree)]
     return found
+
+
+def default_threads(tree: ast.AST) -> Iterator[str]:
+    """Calls that compute in the default threads of asyncio, or in those of the web framework."""
+    for node in ast.walk(tree):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if name in {"to_thread", "run_in_threadpool", "run_sync", "set_default_executor"}:
+            yield name
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            first = node.args[0] if node.args else None
+            is_default = isinstance(first, ast.Constant) and first.value is None
+            if node.func.attr == "run_in_executor" and is_default:
+                yield "run_in_executor"
 
 
 def global_randomness(tree: ast.AST) -> Iterator[str]:
@@ -287,6 +311,11 @@ def test_every_part_has_its_arrows_and_every_arrow_is_used():
         found = {part(name) for name in imports(ast.parse(path.read_text())) if name.split(".")[0] in OURS}
         used.setdefault(part(name_of(path)), set()).update(found - {part(name_of(path))})
     assert {here: there for here, there in used.items() if there or here in ARROWS} == ARROWS
+
+
+def test_default_threads_are_used_where_it_is_said():
+    for path in IN_DEFAULT_THREADS:
+        assert [*default_threads(ast.parse((ROOT / path).read_text()))]
 
 
 def test_the_client_knows_nothing_of_the_service():
@@ -317,6 +346,11 @@ def test_the_arrows_have_no_circle():
         ("app/services/choosing/a.py", "import redis.asyncio", 1),
         ("app/services/choosing/a.py", "from app.api import errors", 1),
         ("app/api/a.py", "from app.storage.protocol import Store", 1),
+        ("app/api/a.py", "async def f():\n    await asyncio.to_thread(g)", 1),
+        ("app/services/choosing/a.py", "from asyncio import to_thread\nto_thread(g)", 1),
+        ("app/services/choosing/a.py", "loop.run_in_executor(None, g)", 1),
+        ("app/services/choosing/a.py", "loop.run_in_executor(threads, g)", 0),
+        ("workers/reward_ingestion.py", "async def f():\n    await asyncio.to_thread(g)", 0),
         ("app/storage/a.py", "from app.services.learning import learners", 1),
         ("workers/a.py", "from app.api import errors", 1),
         ("workers/a.py", "from app.storage.redis_store import RedisStore", 1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from fastapi import Query, Response
@@ -14,6 +14,7 @@ from app.api.large_json import Items, Whole
 from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
 from app.api.services import CenterCampaignsDep
 from app.api.strict_json import StrictModel, json_router, reply, reply_with
+from app.services.bounded.long_work import REQUESTS
 from app.services.campaigns.noisy_centers import CenterCampaign, CenterParameters, answer
 
 router = json_router(prefix="/v1/centers", tags=["centers"])
@@ -159,7 +160,7 @@ async def delete(campaign: str, campaigns: CenterCampaignsDep) -> Response:
 
 
 async def _view(campaign: CenterCampaign) -> CenterCampaignView:
-    found, parameters = await asyncio.to_thread(answer, campaign), campaign.parameters
+    found, parameters = await REQUESTS.run(partial(answer, campaign)), campaign.parameters
     return CenterCampaignView(
         id=campaign.name,
         method=parameters.method,

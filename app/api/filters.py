@@ -12,7 +12,8 @@ from app.api.strict_json import StrictModel
 from app.errors import Invalid, Location
 from app.filters.fields import MAX_FIELD_CHARS
 from app.filters.filter import Filter, parse
-from app.services.choosing.rules import NO_RULES, AtMost, Pin, Rules
+from app.services.choosing.limits import AtMost
+from app.services.choosing.rules import NO_RULES, Pin, Rules
 
 # Operators are checked by ``parse``: its errors name the place within the filter.
 FilterBody = Annotated[

@@ -20,12 +20,14 @@ from app.api.problems import PROBLEM, problem, problem_of
 from app.api.strict_json import MOST_BYTES
 from app.errors import BadRequest, Forbidden, ShortlistError, TooLarge, Unauthorized
 from app.observability.metrics import Metrics
+from app.services.bounded.caller import CallerLeft, set_caller
 
 log = logging.getLogger("shortlist.http")
 
 STREAMED = re.compile(r"^/v1/catalogues/[^/]+/import$")
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 METHODS = {"GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"}
+CALLER = "shortlist.caller"  # in the scope of a request: whose it is, where the server says so
 CLIENT_LEFT = 499  # the status under which nginx counts such requests
 DIGITS = 18  # of a content-length; more digits could take Python long to read
 
@@ -52,6 +54,7 @@ class Gateway:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
+        set_caller(scope.get(CALLER))
         request_id = _request_id(scope)
         status = 0
 
@@ -70,7 +73,7 @@ class Gateway:
             await _send(send_with_id, error.status, problem_of(error), *headers)
         except (BadRequest, TooLarge) as error:  # TooLarge: by the limited receive, through who was reading
             await _send(send_with_id, error.status, problem_of(error))
-        except ClientDisconnect:  # nobody is there to answer, and nothing went wrong here
+        except (ClientDisconnect, CallerLeft):  # nobody is there to answer, and nothing went wrong here
             status = CLIENT_LEFT
         except ShortlistError as error:  # the answer has begun: who serves it closes the connection
             log.warning("an answer broke off: %s", error, extra={"request_id": request_id.decode()})

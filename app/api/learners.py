@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from operator import methodcaller
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -19,6 +19,7 @@ from app.api.strict_json import Encoded, StrictModel, json_router, reply, reply_
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed_theta, observed_weights
+from app.services.bounded.long_work import REQUESTS
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning.learners import LearnerReport
 
@@ -173,7 +174,7 @@ def _copy(key: str, state: LearnerState) -> dict[str, object]:
 async def _whole(key: str, state: LearnerState) -> Encoded:
     """A ``LearnerCopyView`` with its state."""
     head = msgspec.json.encode(_copy(key, state)).removesuffix(b"null}")
-    return Encoded([head + b'"', *await encoded(await asyncio.to_thread(state_to_bytes, state)), b'"}'])
+    return Encoded([head + b'"', *await encoded(await REQUESTS.run(partial(state_to_bytes, state))), b'"}'])
 
 
 def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:

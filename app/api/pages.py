@@ -7,7 +7,6 @@ proxy that serves this service under a prefix.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 from html import escape
@@ -21,6 +20,7 @@ from pydantic import BaseModel
 
 from app.api.strict_json import json_router, reply
 from app.errors import NotFound
+from app.services.bounded.long_work import REQUESTS
 
 router = json_router(tags=["operations"])
 
@@ -143,7 +143,7 @@ async def root(request: Request) -> Response:
 @router.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request) -> Response:
     """What the endpoints are, for programs. Made in a thread when it is first asked for: that takes long."""
-    return reply(await asyncio.to_thread(request.app.openapi))
+    return reply(await REQUESTS.run(request.app.openapi))
 
 
 @router.get("/docs", include_in_schema=False)

@@ -13,12 +13,11 @@ struct, or a ``Response``.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -34,6 +33,7 @@ from app.api.limits import MAX_BODY_BYTES
 from app.api.problems import problem_response
 from app.api.services import NAMES as SERVICE_NAMES
 from app.errors import Invalid, Location, ShortlistError, TooLarge, shown
+from app.services.bounded.long_work import LongWork
 from app.services.bounded.turns import drained, in_turns, turn
 
 JSON = "application/json"
@@ -47,8 +47,8 @@ FEW = 16
 SENT_AT_ONCE = 2**17
 # In the scope of a request: how many bytes its body may have. The gateway refuses more.
 MOST_BYTES = "shortlist.most_bytes"
-_readers = ThreadPoolExecutor(2, thread_name_prefix="large-bodies")
-_reader = ThreadPoolExecutor(1, thread_name_prefix="very-large-bodies")
+_readers = LongWork(threads=2, waiting=256, name="large-bodies")
+_reader = LongWork(threads=1, waiting=64, name="very-large-bodies")
 _encode = msgspec.json.Encoder().encode
 
 M = TypeVar("M", bound="StrictModel")
@@ -340,11 +340,11 @@ async def _body(request: Request) -> bytes:
 
 
 async def read_body(model: type[M], data: bytes) -> M:
-    """The body as a model. Raises Invalid, TooLarge."""
+    """The body as a model. Raises Invalid, TooLarge, Unavailable (too many large ones at once)."""
     if model.in_pieces is None or len(data) <= LARGE:
         return whole(model, data)
     threads = _readers if len(data) <= VERY_LARGE else _reader
-    found: M = await asyncio.get_running_loop().run_in_executor(threads, model.in_pieces, data)
+    found: M = await threads.run(partial(model.in_pieces, data))
     return found
 
 

@@ -99,7 +99,7 @@ class AttributeView:
         Cost: O(m log entries), a few microseconds for a row.
         """
         known: dict[int, list[tuple[Stored, Column]]] = {}
-        return [self._values(name, self._entry(row), known) for row in rows.tolist()]
+        return [self._values(name, entry, known) for entry in self.entries_of(rows).tolist()]
 
     def _values(
         self, name: str, entry: int, known: dict[int, list[tuple[Stored, Column]]]
@@ -120,11 +120,24 @@ class AttributeView:
         )
         return tuple(dict.fromkeys(values))
 
-    def _entry(self, row: int) -> int:
-        entry = int(self.latest[row]) if 0 <= row < len(self.latest) else -1
+    def entries_of(self, rows: Rows) -> NDArray[np.int64]:
+        """The entry of each of these rows, -1 of one without fields. Shapes: (m,), any numbers -> (m,)."""
+        known = np.flatnonzero((rows >= 0) & (rows < len(self.latest)))
+        entries = np.full(len(rows), -1, dtype=np.int64)
+        entries[known] = self.latest[rows[known]]
+        for place in np.flatnonzero(entries >= self.entries).tolist():  # those that were set since
+            entries[place] = self._before(int(entries[place]))
+        return entries
+
+    def _before(self, entry: int) -> int:
+        """The entry of this view that stood where ``entry`` stands now."""
         while entry >= self.entries:
             entry = self.earlier.of(entry)
         return entry
+
+    def values_in(self, name: str) -> int:
+        """How many values of a field there are, those that are out of date among them."""
+        return self._sizes(name, 0).numbers
 
     def _block_of(self, entry: int) -> int:
         return max(bisect_right(self.firsts, entry) - 1, 0)

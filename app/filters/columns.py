@@ -105,6 +105,8 @@ _LARGE = 32_768
 _FEW = 256
 # A test of the different numbers alone is worth this share of more memory.
 _REPEATED = 4
+# To search for one of so many places takes as long as to count them all.
+_SEARCHED = 16
 _INTEGERS = [np.dtype(name) for name in ("uint8", "int8", "uint16", "int16", "uint32", "int32")]
 
 
@@ -211,13 +213,34 @@ class Column:
 
     def at(self, place: int) -> Numbers:
         """The numbers of one place. Cost: O(log m)."""
-        if self.places is None:
-            codes = self.codes[place : place + 1]
-        else:
-            # A bound of another type would make the search copy the array.
-            first, last = (self.places.searchsorted(np.uint16(place), side) for side in _SIDES)
-            codes = self.codes[first:last]
+        _, codes = self.gathered(np.array([place], dtype=np.uint16), MAX_ENTRIES)
         return codes if self.distinct is None else self.distinct[codes]
+
+    def gathered(self, places: Places, size: int) -> tuple[NDArray[np.int64], Numbers]:
+        """Which of these places each code is of, and the codes themselves. ``size``: of the block.
+
+        Shapes: places (n,), any below ``size`` -> (v,), (v,). Cost: O(n log m + v) or O(size + v).
+        """
+        if self.places is None:
+            return np.arange(len(places)), self.codes[places]
+        if len(places) * _SEARCHED < size:
+            starts, ends = (self.places.searchsorted(places, side) for side in _SIDES)
+        else:
+            counts = np.bincount(self.places, minlength=size)
+            ends = counts.cumsum()
+            starts, ends = (ends - counts)[places], ends[places]
+        which, own = spread(starts, ends)
+        return which, self.codes[own]
+
+
+def spread(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers from each start to before its end, and which of the pairs each is of.
+
+    Shapes: (n,), (n,) -> which (v,), numbers (v,).
+    """
+    counts = ends - starts
+    which = np.repeat(np.arange(len(counts)), counts)
+    return which, np.arange(len(which)) + (starts - counts.cumsum() + counts)[which]
 
 
 _SIDES: Any = ("left", "right")

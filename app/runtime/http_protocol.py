@@ -18,8 +18,9 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api import limits
-from app.api.gateway import STREAMED
+from app.api.gateway import CALLER, STREAMED
 from app.api.problems import problem
+from app.services.bounded.caller import Caller
 from app.services.bounded.unread import Unread
 
 log = logging.getLogger("shortlist.http")
@@ -72,6 +73,7 @@ class ShortlistProtocol(HttpToolsProtocol):
         self._unread = unread
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        self._caller = Caller()
         self._writes = HeldWrites(transport, self.loop)
         super().connection_made(cast("asyncio.Transport", self._writes))
         if (connection := transport.get_extra_info("socket")) is not None:
@@ -85,6 +87,7 @@ class ShortlistProtocol(HttpToolsProtocol):
         self._look_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._caller.left = True
         if self._watch is not None:
             self._watch.cancel()
         self._unread.release(self)
@@ -148,6 +151,7 @@ class ShortlistProtocol(HttpToolsProtocol):
         if self._head_since is None:
             self._head_since = self._heard
         super().on_message_begin()
+        self.scope[CALLER] = self._caller  # type: ignore[literal-required]  # the type has no others
 
     def on_headers_complete(self) -> None:
         self._head_since, self._body_since = None, self._heard

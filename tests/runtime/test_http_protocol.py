@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.server import ServerState
+from waiting import wait_until
 
 from app.api import limits
+from app.api.gateway import CALLER
 from app.runtime import http_protocol
 from app.runtime.http_protocol import HeldWrites, ShortlistProtocol
+from app.services.bounded.caller import Caller
 from app.services.bounded.unread import Unread
 
 
@@ -90,8 +93,12 @@ MOST = 10_000_000
 PROTOCOL: Any = partial(ShortlistProtocol, unread=Unread(MOST))
 
 
+CALLERS: list[Caller] = []
+
+
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     body, more = b"", True
+    CALLERS.append(scope[CALLER])
     while more:
         message = await receive()
         body, more = body + message.get("body", b""), message.get("more_body", False)
@@ -131,6 +138,20 @@ async def test_a_server_with_it_answers_whole(address: tuple[str, int], body: by
         assert received == size
     writer.close()
     await writer.wait_closed()
+
+
+@pytest.mark.anyio
+async def test_it_says_when_a_caller_has_left(address: tuple[str, int]) -> None:
+    CALLERS.clear()
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
+    await asyncio.to_thread(wait_until, lambda: len(CALLERS) == 2, what="the request is read")
+    assert not any(caller.left for caller in CALLERS)
+    writer.close()
+    first, second = CALLERS
+    await asyncio.to_thread(wait_until, lambda: first.left and second.left, what="the caller has left")
 
 
 @pytest.mark.anyio

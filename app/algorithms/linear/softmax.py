@@ -54,34 +54,70 @@ def choose(scores: Vector, *, k: int, temperature: float, rng: np.random.Generat
 
 def choose_within(
     scores: Vector,
-    still_allowed: Callable[[int | None], NDArray[np.bool_]],
+    take: Callable[[int], Rows],
     *,
     k: int,
     temperature: float,
     rng: np.random.Generator,
+    barred: NDArray[np.bool_] | None = None,
 ) -> Softmax:
     """As ``choose``, where what was drawn can rule out others: each arm is drawn among those still allowed.
 
-    ``still_allowed(place)`` counts the arm that was just drawn (None: none yet) and returns True for every
-    arm that may come next (K,); the drawn ones are left out here. Fewer than k arms when none may come.
+    ``take(place)`` counts the arm that was just drawn, and returns the places of arms that may not come any
+    more. ``barred`` (K,): True for those that may not come at all. Fewer than k arms when none may come.
 
-    Shapes: scores (K,). Cost: k times O(K) and k calls. Raises: as ``choose``.
+    To pass over what is ruled out, in the order of the k largest of ``choose``, has the same distribution as
+    to draw again from what is left: given that it is among some arms, the largest is any of them by their
+    softmax.
+
+    Shapes: scores (K,). Cost: O(K + k log k) while few are passed over, O(K log K) at most; min(k, K) calls,
+    and what they return. Raises: as ``choose``.
     """
     checks.shape("scores", scores, (None,))
     checks.finite("scores", scores)
     checks.in_range("k", k, least=1)
     checks.in_range("temperature", temperature, above=0.0)
-    places: list[int] = []
-    propensities: list[float] = []
-    drawn = np.zeros(len(scores), dtype=np.bool_)
-    last = None
-    while len(places) < k:
-        left = np.flatnonzero(still_allowed(last) & ~drawn)
-        if not len(left):
+    # Before which place an arm is ruled out: each is allowed until then.
+    ends = np.full(len(scores), k + 1, dtype=np.int64)
+    if barred is not None:
+        ends[barred] = 0
+    weights = (scores - scores.max(initial=-np.inf, where=ends > 0)) / temperature if len(scores) else scores
+    noisy = weights + rng.gumbel(size=len(weights))
+    drawn: list[int] = []
+    ask = 2 * k
+    while len(drawn) < k:
+        left = np.flatnonzero(ends > len(drawn))
+        for place in left[_first(noisy[left], ask)].tolist():
+            if len(drawn) < k and ends[place] > len(drawn):
+                others = take(place)
+                drawn.append(place)
+                ends[others] = np.minimum(ends[others], len(drawn))
+                ends[place] = len(drawn)
+        if ask >= len(left):
             break
-        one = choose(scores[left], k=1, temperature=temperature, rng=rng)
-        last = int(left[one.places[0]])
-        drawn[last] = True
-        places.append(last)
-        propensities.append(float(one.propensities[0]))
-    return Softmax(np.array(places, dtype=np.int64), np.array(propensities, dtype=np.float64))
+        ask *= 4
+    places = np.array(drawn, dtype=np.int64)
+    masses = _log_masses(weights, ends, k + 1)[1 : len(drawn) + 1]
+    with np.errstate(under="ignore"):
+        found = np.exp(np.minimum(weights[places] - masses, 0.0))
+    return Softmax(places, np.maximum(found, np.finfo(np.float64).tiny))
+
+
+def _first(noisy: Vector, count: int) -> Rows:
+    """Places of the ``count`` largest, the largest first."""
+    rows = np.argpartition(-noisy, count - 1)[:count] if count < len(noisy) else np.arange(len(noisy))
+    return rows[np.lexsort((rows, -noisy[rows]))]
+
+
+def _log_masses(weights: Vector, ends: Rows, last: int) -> Vector:
+    """Log of the sum of exp(w) over the arms whose end is j or later, for each j up to ``last``: (last + 1,).
+
+    Summed from the last one on: nothing is subtracted.
+    """
+    top = np.full(last + 1, -np.inf)
+    np.maximum.at(top, ends, weights)
+    with np.errstate(under="ignore", divide="ignore", invalid="ignore"):
+        sums = np.bincount(ends, np.exp(weights - top[ends]), minlength=last + 1)
+        logs = np.where(sums > 0.0, np.log(sums) + top, -np.inf)
+        masses: Vector = np.logaddexp.accumulate(logs[::-1])[::-1]
+    return masses

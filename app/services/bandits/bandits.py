@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -20,6 +21,7 @@ from app.services.bandits.encoding import Numbers32
 from app.services.bandits.shifted import ShiftedView
 from app.services.bandits.versions import BanditVersions, Changed, etag_of, first_version
 from app.services.bounded.cache import BoundedCache
+from app.services.bounded.long_work import REQUESTS
 from app.services.catalogues.catalogues import Catalogue, Catalogues
 from app.services.catalogues.learner_view import LearnerView
 from app.services.formats.pages import page_by_name
@@ -246,7 +248,7 @@ class Bandits:
         standing = self._served.get(name)
         if standing is not None and _asked(standing.record) == record:
             return standing.record
-        found = await asyncio.to_thread(contexts.directions_of, catalogue.index.snapshot(), count)
+        found = await REQUESTS.run(partial(contexts.directions_of, catalogue.index.snapshot(), count))
         return msgspec.structs.replace(record, directions=vector_to_bytes(found))
 
     async def _create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:

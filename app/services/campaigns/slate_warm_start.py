@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from app.algorithms.slates.least_squares import as_observations
 from app.algorithms.types import Matrix
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit
+from app.services.bounded.long_work import REQUESTS
 from app.services.campaigns.slates import SlateCampaign, finished
 from app.services.formats.records import reward_payload
 from app.services.learning.reward_entries import NOT_DECIDED
@@ -38,8 +39,8 @@ class SlateWarmStart:
         learner = bandit.learner_for(key)
         state = finished(campaign).state
         features = _features(campaign, bandit)
-        rows, values = await asyncio.to_thread(
-            as_observations, state.A, state.b, features, state.settings.slates
+        rows, values = await REQUESTS.run(
+            partial(as_observations, state.A, state.b, features, state.settings.slates)
         )
         now_ms = time.time_ns() // 1_000_000
         writes = [

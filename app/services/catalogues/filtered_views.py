@@ -31,12 +31,14 @@ from app.indexes.hnsw import HnswGraph, arm_bytes
 from app.indexes.live import IndexOptions, Snapshot
 from app.indexes.scan_cost import measured_scan_cost
 from app.services.bounded.cache import BoundedCache
+from app.services.bounded.long_work import LongWork
 from app.services.catalogues.catalogues import Catalogue
 
 log = logging.getLogger("shortlist.filters")
 
 LONG_EVALUATION = 2_500_000  # values: two milliseconds at most; a thread would take a tenth of one to begin
 EVALUATIONS = 2
+WAITING = 256
 PLAN_AFTER = 4  # questions
 GRAPH_AFTER = 64
 LOOK_EVERY = 4  # questions: after these, whether anything is to be measured or made anew
@@ -151,7 +153,7 @@ class FilteredViews:
     def __init__(self, *, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
         self._known: BoundedCache[tuple[str, str], _Known] = BoundedCache(capacity_bytes)
-        self._evaluations = asyncio.Semaphore(EVALUATIONS)
+        self._evaluations = LongWork(threads=EVALUATIONS, waiting=WAITING)
         self._planning = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = threading.Event()
@@ -187,8 +189,7 @@ class FilteredViews:
         if work(wanted, snapshot.view, snapshot.attributes, before) <= LONG_EVALUATION:
             eligible = find()
         else:
-            async with self._evaluations:
-                eligible = await asyncio.to_thread(find)
+            eligible = await self._evaluations.run(find)
             known = self._known.peek((uid, wanted.key))  # somebody else may have asked meanwhile
         if known is None:
             known = _Known(wanted, eligible)
@@ -207,6 +208,7 @@ class FilteredViews:
         self._stopped.set()
         for task in self._tasks:
             task.cancel()
+        self._evaluations.close()
 
     def _look(self, catalogue: Catalogue, snapshot: Snapshot, known: _Known) -> None:
         """Begin to measure, or to make anew, what needs it."""

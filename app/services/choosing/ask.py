@@ -14,7 +14,8 @@ from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.catalogues.learner_view import LearnerView
-from app.services.choosing.rules import NO_RULES, LimitedSolver, Limits, Rules
+from app.services.choosing.limits import LimitedSolver, Limits
+from app.services.choosing.rules import NO_RULES, Rules
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerId
 
@@ -56,14 +57,11 @@ class Ask:
         """How many arms of each value may be chosen, besides those that are pinned; None: any number."""
         if not self.rules.at_most:
             return None
-        limits = Limits(self.rules.at_most, view.plain.attributes)
-        limits.take(view.plain.whole.rows_of(self.rules.pinned))
-        return limits
+        pinned = view.plain.whole.rows_of(self.rules.pinned)
+        return Limits(self.rules.at_most, view.plain.attributes, pinned)
 
     def limited(self, view: LearnerView, solver: MipsSolver) -> MipsSolver:
         """``solver``, within the limits of the rules."""
-        if not self.rules.at_most:
-            return solver
         limits = self.limits(view)
         return solver if limits is None else LimitedSolver(view, solver, limits)
 

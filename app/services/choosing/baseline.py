@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from app.algorithms.types import NO_ROWS, TopK
 from app.services.bandits.shifted import observed
 from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.computing import computed
 from app.services.choosing.policy import Tools
 
 
@@ -17,7 +20,10 @@ async def baseline(tools: Tools, ask: Ask) -> Selection:
     present = np.concatenate([NO_ROWS, *(view.rows_of([arm]) for arm in ask.arms or ())])
     rows = present[~np.isin(present, ask.excluded(view))]
     limits = ask.limits(view)
-    rows = rows[: ask.k] if limits is None else rows[limits.take_allowed(rows, ask.k)]
+    if limits is None:
+        rows = rows[: ask.k]
+    else:
+        rows = rows[await computed(partial(limits.take_allowed, rows, ask.k), ask, view, us=0.0)]
     found = TopK(rows, view.features_of(rows) @ moment.posterior.theta, exact=True)
     if ask.bandit.record.shift_rewards:
         found = observed(found)

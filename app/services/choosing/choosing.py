@@ -17,17 +17,19 @@ from app.errors import EventUsed, Invalid, NoArms, NotFound, within
 from app.filters.filter import Filter, parse
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
+from app.services.bounded.caller import caller, check
 from app.services.bounded.turns import turn
 from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.baseline import baseline
 from app.services.choosing.choice import Choice, ChosenArm, answers, choice_of, record_of
 from app.services.choosing.elimination_state import Sets
 from app.services.choosing.holdout import Group, group_of, named, serving, unit_of
+from app.services.choosing.limits import AtMost
 from app.services.choosing.log_part import log_part
 from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Tools
-from app.services.choosing.rules import NO_RULES, AtMost, Pin, Rules
+from app.services.choosing.rules import NO_RULES, Pin, Rules
 from app.services.choosing.same_request import digest_of
 from app.services.choosing.seeds import draw_seed, generator
 from app.services.decision_log.row_buffer import RowBuffer
@@ -127,6 +129,7 @@ class Choosing:
         made: list[_Made] = []
         for place, request in enumerate(requests):
             await turn()  # a choice from memory awaits nothing
+            check(caller())
             with within(("body", "requests", place)):
                 made.append(await self._choice(bandit, request))
         await self._log(bandit, made)

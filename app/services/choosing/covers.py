@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from app.algorithms.types import Matrix
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.services.bounded.cache import BoundedCache
+from app.services.bounded.caller import task_for_all
+from app.services.bounded.long_work import REQUESTS
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.learner_view import LearnerView
 
@@ -67,20 +70,27 @@ class Covers:
     def _make(self, identity: _Identity, version: int, view: Snapshot) -> asyncio.Task[_Cover]:
         making = self._making.get(identity)
         if making is None:
-            making = asyncio.create_task(self._made(identity, version, view))
+            making = task_for_all(self._made(identity, version, view))
+            making.add_done_callback(_consume)
             self._making[identity] = making
         return making
 
     async def _made(self, identity: _Identity, version: int, view: Snapshot) -> _Cover:
         try:
             started = time.monotonic()
-            ids = await asyncio.to_thread(center_ids, view, identity[1])
+            ids = await REQUESTS.run(partial(center_ids, view, identity[1]))
             took = time.monotonic() - started
             made = _Cover(version, ids, time.monotonic() + max(REFRESH_S, REST * took))
             self._known.put(identity, made, ID_BYTES * (1 + len(ids)) + len(identity[2]))
             return made
         finally:
             del self._making[identity]
+
+
+def _consume(task: asyncio.Task[_Cover]) -> None:
+    """Take note of one that failed: the old cover serves, and the next choice tries again."""
+    if not task.cancelled():
+        task.exception()
 
 
 def center_ids(view: Snapshot, k: int) -> list[str]:

@@ -9,7 +9,8 @@ from functools import partial
 
 from app.services.bandits.bandits import Bandit
 from app.services.choosing.ask import Ask, Moment, Selection
-from app.services.choosing.elimination_cache import INLINE_WORK, full_work, rules_of
+from app.services.choosing.computing import computed
+from app.services.choosing.elimination_cache import full_work, rules_of, work_us
 from app.services.choosing.elimination_state import Sets, exact_sets, pick_exactly
 from app.services.choosing.policy import Tools
 from app.storage.protocol import LearnerId
@@ -30,8 +31,8 @@ async def linear_elim(tools: Tools, ask: Ask) -> Selection:
     moment = await Moment.of(tools.learners, tools.filtered, ask)
     exclude, limits = ask.excluded(moment.view), ask.limits(moment.view)
     choose = partial(pick_exactly, moment, rules_of(ask.bandit), ask.k, exclude, limits)
-    is_long = full_work(ask.bandit, moment.view) > INLINE_WORK
-    found = await tools.elimination.in_thread(choose) if is_long else choose()
+    us, threads = work_us(full_work(ask.bandit, moment.view)), tools.elimination.exact_choices
+    found = await computed(choose, ask, moment.view, us=us, threads=threads)
     return Selection(found, moment)
 
 
@@ -39,4 +40,4 @@ async def linear_elim_sets(tools: Tools, bandit: Bandit, learner: LearnerId) -> 
     """The stages of the arms that live by the posterior as it is now. Cost: K d^2."""
     moment = await Moment.now(tools.learners, bandit, learner)
     survey = partial(exact_sets, moment, rules_of(bandit))
-    return await tools.elimination.in_thread(survey)
+    return await tools.elimination.exact_choices.run(survey)

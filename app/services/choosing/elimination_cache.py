@@ -11,16 +11,18 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from app.algorithms.linear import elimination
 from app.algorithms.linear.elimination import Rules
 from app.algorithms.types import TopK
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
+from app.services.bounded.caller import task_for_all
+from app.services.bounded.long_work import REQUESTS, LongWork
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.computing import INLINE_US, computed
 from app.services.choosing.elimination_state import (
     FIND,
     Placed,
@@ -37,10 +39,9 @@ from app.services.choosing.elimination_state import (
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerId
 
-T = TypeVar("T")
-
 PASSES = 2
 EXACT_CHOICES = 2
+WAITING = 64
 INLINE_WORK = 3_000_000  # multiply-adds: a few milliseconds
 PRIOR = ""  # no learner has this name
 STATE_BYTES = 1_000
@@ -54,6 +55,11 @@ def rules_of(bandit: Bandit) -> Rules:
 def full_work(bandit: Bandit, view: LearnerView) -> int:
     """Multiply-adds of a pass over all arms."""
     return view.size * bandit.learner_dim**2
+
+
+def work_us(work: int) -> float:
+    """About how many microseconds so many multiply-adds take."""
+    return work * INLINE_US / INLINE_WORK
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,8 +90,8 @@ class EliminationCache:
         self._learners = learners
         self._states: BoundedCache[LearnerId, Placed] = BoundedCache(capacity_bytes)
         self._passes: dict[LearnerId, asyncio.Task[None]] = {}
-        self._pass_slots = asyncio.Semaphore(PASSES)
-        self._exact_choices = asyncio.Semaphore(EXACT_CHOICES)
+        self._making = LongWork(threads=PASSES, waiting=WAITING)
+        self.exact_choices = LongWork(threads=EXACT_CHOICES, waiting=WAITING)
 
     @property
     def bytes(self) -> int:
@@ -108,22 +114,19 @@ class EliminationCache:
         limits = ask.limits(moment.view)
         exclude = ask.excluded(moment.view)
         choose = partial(pick_among, placed, moment, k=ask.k, exclude=exclude, limits=limits)
-        is_long = moment.view.size * asker.bandit.learner_dim**2 > INLINE_WORK
-        return Selection(await self.in_thread(choose) if is_long else choose(), moment)
+        us = work_us(full_work(asker.bandit, moment.view))
+        found = await computed(choose, ask, moment.view, us=us, threads=self.exact_choices)
+        return Selection(found, moment)
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """The stages of a learner, after every pass that is due."""
         asker, placed = await self._ready(bandit, learner)
         make = partial(refreshed, placed, asker.moment, asker.rules)
         is_short = pass_work(placed, asker.view) <= INLINE_WORK
-        fresh = make() if is_short else await _in_thread(self._pass_slots, make)
+        fresh = make() if is_short else await self._making.run(make)
         if self._states.get(asker.key) is placed:
             self._keep(asker.key, fresh)
         return sets_of(fresh)
-
-    async def in_thread(self, compute: partial[T]) -> T:
-        """Measure all arms for one choice: a few choices at a time."""
-        return await _in_thread(self._exact_choices, compute)
 
     def forget(self, learner: LearnerId) -> None:
         """Drop all that was made from what a learner knew."""
@@ -137,6 +140,8 @@ class EliminationCache:
     def close(self) -> None:
         for task in self._passes.values():
             task.cancel()
+        self._making.close()
+        self.exact_choices.close()
 
     async def _asker(self, bandit: Bandit, learner: LearnerId) -> _Asker:
         moment = await Moment.now(self._learners, bandit, learner)
@@ -180,7 +185,7 @@ class EliminationCache:
         exclude = ask.excluded(asker.view)
         choose = partial(pick, moment=asker.moment, k=ask.k, rng=ask.rng, exclude=exclude)
         if FIND.most * asker.bandit.learner_dim**2 > INLINE_WORK:
-            picked = await asyncio.to_thread(choose, placed)
+            picked = await REQUESTS.run(partial(choose, placed))
         else:
             picked = choose(placed)
         overtaken = self._states.get(asker.key) is not placed
@@ -198,7 +203,7 @@ class EliminationCache:
     def _begin_pass(self, asker: _Asker, placed: Placed | None) -> asyncio.Task[None]:
         task = self._passes.get(asker.key)
         if task is None:
-            task = asyncio.create_task(self._pass(asker, placed))
+            task = task_for_all(self._pass(asker, placed))
             task.add_done_callback(_consume)
             self._passes[asker.key] = task
         return task
@@ -208,7 +213,7 @@ class EliminationCache:
         me = asyncio.current_task()
         try:
             make = partial(refreshed, placed, asker.moment, asker.rules)
-            made = await _in_thread(self._pass_slots, make)
+            made = await self._making.run(make)
             if self._passes.get(asker.key) is me:
                 self._keep(asker.key, made)
         finally:
@@ -227,11 +232,6 @@ class EliminationCache:
 def _prior(bandit: Bandit) -> LearnerId:
     """The name of the state that all learners without rewards share."""
     return LearnerId(bandit.uid, PRIOR)
-
-
-async def _in_thread(slots: asyncio.Semaphore, function: partial[T]) -> T:
-    async with slots:
-        return await asyncio.to_thread(function)
 
 
 def _consume(task: asyncio.Task[None]) -> None:

@@ -20,7 +20,7 @@ from app.algorithms.linear.most_uncertain_arm import Watched
 from app.algorithms.types import NO_ROWS, Rows, TopK
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Moment
-from app.services.choosing.rules import Limits
+from app.services.choosing.limits import Limits
 
 FIND = Watched()
 UNBOUNDED = float("inf")
@@ -164,7 +164,7 @@ def pick_among(
     estimates, widths = elimination.measure(moment.posterior, gone, view.features_of, radius)
     order = np.lexsort((gone, -(estimates + widths)))
     ranked, spans = np.concatenate((living, gone[order])), np.concatenate((spans, widths[order]))
-    places = list(range(min(k, len(ranked)))) if limits is None else limits.take_allowed(ranked, k)
+    places = np.arange(min(k, len(ranked))) if limits is None else limits.take_allowed(ranked, k)
     return TopK(ranked[places], spans[places], exact=True)
 
 
@@ -189,7 +189,7 @@ def pick_exactly(
         radius=rules.radius,
         exclude=np.flatnonzero(barred),
     )
-    places = list(range(len(found.rows))) if limits is None else limits.take_allowed(rows[found.rows], k)
+    places = np.arange(len(found.rows)) if limits is None else limits.take_allowed(rows[found.rows], k)
     return TopK(rows[found.rows[places]], found.scores[places], exact=True)
 
 

@@ -14,7 +14,6 @@ Notation
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,12 +27,10 @@ from app.indexes.table import not_in
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed_theta
 from app.services.choosing.ask import Ask, Drawn, Moment, Selection
+from app.services.choosing.computing import computed, drawn_us
 from app.services.choosing.covers import Covers
+from app.services.choosing.limits import Limits
 from app.services.choosing.policy import Tools
-from app.services.choosing.rules import MORE, Limits
-from app.services.choosing.thompson import LONG_RANKING, LONG_SEARCH_US
-
-LONG_DRAW = 100_000  # candidates, summed over the places of a list: some milliseconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,9 +66,8 @@ async def igw(tools: Tools, ask: Ask) -> Selection:
         exclude=ask.excluded(view),
         limits=ask.limits(view),
     )
-    is_long = view.expected_us > LONG_SEARCH_US or ask.k * (count + record.shortlist) > LONG_DRAW
-    is_long = is_long or (bool(ask.rules.at_most) and view.size > LONG_RANKING)
-    drawn = await asyncio.to_thread(compute) if is_long else compute()
+    us = view.expected_us + drawn_us(ask.k, candidates=count + record.shortlist)
+    drawn = await computed(compute, ask, view, us=us)
     found = TopK(drawn.found.rows, drawn.found.scores + offset, drawn.found.exact)
     return Selection(found, moment, drawn.propensities.tolist())
 
@@ -105,33 +101,39 @@ def draw(
     """Draw min(k, eligible) arms from the ``count`` >= k arms of highest estimate and from ``cover``.
 
     With ``limits`` a candidate that they no longer allow cannot be drawn, and the others have its share. When
-    none is left, the index is asked for more: which arms those are follows from the arms drawn before, so
-    propensities stay exact. There may be fewer than k arms.
+    none is left, as many of the next best arms that are allowed are the candidates: which those are follows
+    from the arms drawn before, so propensities stay exact. There may be fewer than k arms.
+
+    Cost: a search and O(k n). Where limits leave none, one ranking of all K arms, and K bytes read whenever
+    none is left.
     """
     pool = candidates(view, theta, cover, count=count, exclude=exclude)
     if limits is None:
         drawn = algorithm.choose(pool.estimates, k=k, gamma=gamma, rng=rng)
         found = TopK(pool.rows[drawn.places], pool.estimates[drawn.places], pool.exact)
         return Drawn(found, drawn.propensities)
+    most = len(pool.rows)
+    left, places = limits.over(pool.rows), np.arange(most)
     rows: list[int] = []
     scores: list[float] = []
     propensities: list[float] = []
-    values = limits.values(pool.rows)
     while len(rows) < k:
-        left = [p for p, row in enumerate(pool.rows.tolist()) if row not in rows and limits.allows(values[p])]
-        if left:
-            one = algorithm.choose(pool.estimates[left], k=1, gamma=gamma, rng=rng)
-            place = left[int(one.places[0])]
-            limits.count(values[place])
+        places = places[~left.barred[places]]
+        if not len(places):
+            places = np.flatnonzero(~left.barred)[:most]
+        if len(places):
+            one = algorithm.choose(pool.estimates[places], k=1, gamma=gamma, rng=rng)
+            place = int(places[one.places[0]])
+            left.take(place)
             rows.append(int(pool.rows[place]))
             scores.append(float(pool.estimates[place]))
             propensities.append(float(one.propensities[0]))
         elif pool.is_all:
             break
         else:
-            count *= MORE
-            pool = candidates(view, theta, cover, count=count, exclude=exclude)
-            values = limits.values(pool.rows)
+            pool = candidates(view, theta, cover, count=view.size, exclude=exclude)
+            left = limits.after(np.array(rows, dtype=np.int64)).over(pool.rows)
+            left.barred[np.isin(pool.rows, rows)] = True
     found = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), pool.exact)
     return Drawn(found, np.array(propensities, dtype=np.float64))
 
@@ -139,7 +141,8 @@ def draw(
 def candidates(view: Snapshot, theta: Vector, cover: Rows, *, count: int, exclude: Rows) -> Candidates:
     """The ``count`` arms of highest estimate, best first, then the others of ``cover``."""
     # DEVIATION (Alg. 1, line 4): only these can be drawn, not every arm; see "What is not covered".
-    found = view.search(theta, count, exclude)
+    search = view.search if count < view.size else view.search_exact
+    found = search(theta, max(count, 1), exclude)
     others = cover[not_in(cover, np.concatenate((found.rows, exclude)))]
     rows = np.concatenate((found.rows, others))
     estimates = np.concatenate((found.scores, view.features_of(others) @ theta))

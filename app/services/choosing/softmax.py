@@ -7,7 +7,6 @@ Notation
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 import numpy as np
@@ -17,10 +16,11 @@ from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.snapshot import Snapshot, scores_of
 from app.services.bandits.shifted import observed_theta
 from app.services.choosing.ask import Ask, Drawn, Moment, Selection
+from app.services.choosing.computing import computed
+from app.services.choosing.limits import Limits
 from app.services.choosing.policy import Tools
-from app.services.choosing.rules import Limits, allowed_after
 
-LONG_SCAN = 200_000  # numbers: a millisecond, with what is drawn for every arm
+_NUMBER_US = 0.01  # for each number of the features, with what is drawn for every arm
 
 
 async def softmax(tools: Tools, ask: Ask) -> Selection:
@@ -43,7 +43,7 @@ async def softmax(tools: Tools, ask: Ask) -> Selection:
         exclude=ask.excluded(view),
         limits=ask.limits(view),
     )
-    drawn = await asyncio.to_thread(compute) if view.size * view.view.dim > LONG_SCAN else compute()
+    drawn = await computed(compute, ask, view, us=_NUMBER_US * view.size * view.view.dim)
     found = TopK(drawn.found.rows, drawn.found.scores + offset, exact=True)
     return Selection(found, moment, drawn.propensities.tolist())
 
@@ -60,15 +60,17 @@ def draw(
 ) -> Drawn:
     """Draw min(k, K) arms. Cost: K d multiplications and O(K) more: a scan, whatever the index.
 
-    With ``limits`` an arm that they no longer allow cannot be drawn, and the others have its share. Then the
-    cost is O(K) for every place. There may be fewer than k arms.
+    With ``limits`` an arm that they no longer allow cannot be drawn, and the others have its share; there may
+    be fewer than k arms. That takes O(1) more for every arm and each value of the limited fields that it has.
     """
     rows = view.eligible(exclude)
     scores = scores_of(view.view, rows, theta)
     if limits is None:
         drawn = algorithm.choose(scores, k=k, temperature=temperature, rng=rng)
     else:
-        allowed = allowed_after(limits, view, rows)
-        drawn = algorithm.choose_within(scores, allowed, k=k, temperature=temperature, rng=rng)
+        left = limits.over(rows)
+        drawn = algorithm.choose_within(
+            scores, left.take, k=k, temperature=temperature, rng=rng, barred=left.barred
+        )
     found = TopK(rows[drawn.places], scores[drawn.places], exact=True)
     return Drawn(found, drawn.propensities)

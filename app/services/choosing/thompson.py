@@ -6,7 +6,6 @@ be long goes to a thread.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,11 +17,11 @@ from app.services.bandits.shifted import observed
 from app.services.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.computing import computed
 from app.services.choosing.policy import Tools
 
-LONG_SEARCH_US = 2_000.0
-LONG_DRAW_DIM = 1_024
-LONG_RANKING = 20_000  # arms: with rules all of them may have to be ranked
+_PAIR_US = 0.002  # for each pair of dimensions: a draw of theta
+_USUAL_K = 100  # from here on a search takes as much longer as k is larger
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +74,8 @@ async def _choose(tools: Tools, ask: Ask, way: Solver) -> Selection:
         rng=ask.rng,
         exclude=ask.excluded(view),
     )
-    is_long = view.expected_us * way.searches > LONG_SEARCH_US or bandit.catalogue.dim > LONG_DRAW_DIM
-    is_long = is_long or (bool(ask.rules.at_most) and view.size > LONG_RANKING)
-    found = await asyncio.to_thread(draw) if is_long else draw()
+    us = view.expected_us * way.searches * (1 + ask.k / _USUAL_K) + _PAIR_US * bandit.catalogue.dim**2
+    found = await computed(draw, ask, view, us=us)
     if bandit.record.shift_rewards:
         found = observed(found)
     return Selection(found, moment)

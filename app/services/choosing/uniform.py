@@ -9,7 +9,6 @@ are eligible. A seed draws from the arms in the order of their revisions, which 
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 import numpy as np
@@ -22,10 +21,11 @@ from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
 from app.services.bandits.shifted import observed
 from app.services.choosing.ask import Ask, Moment, Selection
+from app.services.choosing.computing import computed
+from app.services.choosing.limits import Limits
 from app.services.choosing.policy import Tools
-from app.services.choosing.rules import Limits, allowed_after
 
-LONG_LIST = 20_000  # rows: to list the eligible ones takes up to a millisecond
+_LISTED_US = 0.1  # for each row of the table, where the eligible ones are listed
 SPARSE = 8  # of so many rows one is eligible, or fewer: they are listed
 
 
@@ -43,8 +43,8 @@ async def uniform(tools: Tools, ask: Ask) -> Selection:
         seeded=ask.seeded,
     )
     lists = ask.seeded or ask.rules.at_most or _is_sparse(view)
-    is_long = lists and view.view.rows > LONG_LIST
-    rows, propensities = await asyncio.to_thread(compute) if is_long else compute()
+    us = _LISTED_US * view.view.rows if lists else 0.0
+    rows, propensities = await computed(compute, ask, view, us=us)
     scores = moment.view.features_of(rows) @ moment.posterior.theta
     found = TopK(rows, scores, exact=True)
     if ask.bandit.record.shift_rewards:
@@ -66,8 +66,8 @@ def draw(
     ``exclude``   distinct rows of the view
     ``limits``    an arm that they allow no longer cannot be drawn; there may be fewer than k arms
 
-    Cost: O(k K / n) expected, or O(n) once for each version of the catalogue; O(K) with ``seeded``, O(k K)
-    with ``limits``.
+    Cost: O(k K / n) expected, or O(n) once for each version of the catalogue; O(K) with ``seeded``; with
+    ``limits`` O(K), and O(1) for each value of the limited fields.
     """
     if limits is not None:
         return _within(view, limits, k, rng, exclude)
@@ -107,6 +107,6 @@ def _within(
 ) -> tuple[Rows, list[float]]:
     """Each arm is drawn among those that are still allowed: a softmax of equal scores."""
     rows = view.eligible(exclude)
-    allowed = allowed_after(limits, view, rows)
-    drawn = algorithm.choose_within(np.zeros(len(rows)), allowed, k=k, temperature=1.0, rng=rng)
+    left, equal = limits.over(rows), np.zeros(len(rows))
+    drawn = algorithm.choose_within(equal, left.take, k=k, temperature=1.0, rng=rng, barred=left.barred)
     return rows[drawn.places], drawn.propensities.tolist()

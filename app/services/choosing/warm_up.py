@@ -20,7 +20,7 @@ from app.indexes.snapshot import merged
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment
 from app.services.choosing.covers import Covers
-from app.services.choosing.rules import LimitedSolver, Limits
+from app.services.choosing.limits import LimitedSolver, Limits
 from app.storage.protocol import WarmUpTurns
 
 
@@ -39,9 +39,8 @@ class CentersFirst:
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         rows, solver = self.centers[~np.isin(self.centers, exclude)][:k], self.solver
         if self.limits is not None:
-            limits = self.limits.copy()
-            rows = rows[limits.take_allowed(rows, k)]
-            solver = LimitedSolver(self.view, solver, limits)
+            rows = rows[self.limits.take_allowed(rows, k)]
+            solver = LimitedSolver(self.view, solver, self.limits.after(rows))
         if not len(rows):
             return solver.search(query, k, exclude)
         shown = TopK(rows, self.view.features_of(rows) @ query, exact=False)

@@ -10,12 +10,12 @@ shorter still, so that folding it never takes much longer than a second.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.services.bounded.cache import BoundedCache
+from app.services.bounded.long_work import LEARNERS
 from app.services.formats.records import LearnerState, bytes_to_state, state_bytes
 from app.services.learning.fold import continued, is_short
 from app.storage.protocol import LearnerId, LearnerStates, LogEntry, StoredLearner
@@ -92,7 +92,7 @@ class LearnerReader:
             return restored(identity, stored)
 
         is_small = len(stored.checkpoint or b"") < LARGE_CHECKPOINT and is_short(stored.tail)
-        state = work() if is_small else await asyncio.to_thread(work)
+        state = work() if is_small else await LEARNERS.run(work)
         if stored.tail:
             read = _Read(state, stored.tail[-1].entry_id)
             self._read.put((partition, identity), read, state_memory_bytes(identity.name, state))

@@ -11,6 +11,7 @@ import secrets
 import struct
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from app.algorithms.linear import ridge
 from app.errors import Conflict, Invalid, ShortlistError, Unavailable
 from app.services.bandits.bandits import Bandit
+from app.services.bounded.long_work import REQUESTS
 from app.services.formats.pages import decode_cursor, encode_cursor, foreign
 from app.services.formats.records import (
     POOLED,
@@ -81,8 +83,8 @@ class LearnerCopies:
         Raises Invalid (no state, or not of such a bandit), Conflict (the learner has other rewards),
         Unavailable (not folded yet: safe to try again).
         """
-        state = await asyncio.to_thread(_checked, data, bandit)
-        data = await asyncio.to_thread(state_to_bytes, state)  # one state can be written in several ways
+        state = await REQUESTS.run(partial(_checked, data, bandit))
+        data = await REQUESTS.run(partial(state_to_bytes, state))  # one state can be written in several ways
         async with self._giving:
             if await self._stands(learner, data):
                 return False
@@ -126,7 +128,7 @@ class LearnerCopies:
             found = [(each.name, restored(each, had)) for each, had in zip(learners, stored, strict=True)]
             return [(name, state) for name, state in found if state is not None]
 
-        return await asyncio.to_thread(work)
+        return await REQUESTS.run(work)
 
 
 def _checked(data: bytes, bandit: Bandit) -> LearnerState:

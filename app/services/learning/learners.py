@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from app.algorithms.types import Matrix, Vector
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
+from app.services.bounded.caller import task_for_all
+from app.services.bounded.long_work import LEARNERS, REQUESTS
 from app.services.formats.records import LearnerState
 from app.services.learning.checkpoints import LearnerReader, memory_bytes
 from app.services.learning.pooled_prior import PATIENCE_S, PooledPriors
@@ -90,7 +93,7 @@ class LearnerReport:
         """Shape: (d, d)."""
         if self.sums.dim < LARGE_DIM:
             return self._precision()
-        return await asyncio.to_thread(self._precision)
+        return await REQUESTS.run(self._precision)
 
     def _precision(self) -> Matrix:
         precision = self.sums.gram
@@ -261,7 +264,7 @@ class Learners:
     def _read(self, identity: LearnerId) -> asyncio.Task[Learner]:
         task = self._loading.get(identity)
         if task is None:
-            task = asyncio.create_task(self._read_now(identity))
+            task = task_for_all(self._read_now(identity))
             task.add_done_callback(_consume)
             self._loading[identity] = task
         return task
@@ -292,7 +295,7 @@ class Learners:
 async def _factored(sums: RidgeSums, strength: float) -> Posterior:
     if sums.dim < LARGE_DIM:
         return ridge.posterior(sums, ridge=strength)
-    return await asyncio.to_thread(ridge.posterior, sums, ridge=strength)
+    return await LEARNERS.run(partial(ridge.posterior, sums, ridge=strength))
 
 
 def _consume(task: asyncio.Task[Learner]) -> None:

@@ -18,6 +18,7 @@ from app.algorithms.linear.ridge_sums import RidgeSums
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
+from app.services.bounded.caller import task_for_all
 from app.services.formats.records import POOLED, LearnerState
 from app.services.learning.checkpoints import LearnerReader
 from app.storage.protocol import LearnerId
@@ -72,7 +73,7 @@ class PooledPriors:
         """Callers share one read."""
         task = self._reading.get(uid)
         if task is None:
-            task = self._reading[uid] = asyncio.create_task(self._read_now(uid))
+            task = self._reading[uid] = task_for_all(self._read_now(uid))
             task.add_done_callback(lambda done: self._finished(uid, done))
         return task
 

@@ -17,6 +17,7 @@ import asyncio
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +32,7 @@ from app.errors import Invalid
 from app.filters.filter import Filter, parse
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
+from app.services.bounded.long_work import MEASURING
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.covers import Covers
 from app.services.choosing.policies import POLICIES
@@ -167,10 +169,10 @@ class Evaluator:
                 return
         for version in {row.bandit_version for row in rows} - self._defaults.keys():
             self._defaults[version] = await self._source.default(self.bandit, version)
-        found: SortedRows = await asyncio.to_thread(sort, rows, self._defaults)
+        found: SortedRows = await MEASURING.run(partial(sort, rows, self._defaults))
         work = [await self._work(lists) for lists in found.lists]
         if work:
-            self.state, gone = await asyncio.to_thread(self._weighed, work)
+            self.state, gone = await MEASURING.run(partial(self._weighed, work))
             self.gone += gone
         self.decisions += len(rows)
         self.unknown += found.unknown

@@ -12,8 +12,8 @@ A choice can be made again while all that it was made from is as it was:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -22,6 +22,7 @@ import numpy as np
 from app.algorithms.linear.shifted_rewards import unshift_scores
 from app.errors import Invalid, NoArms, NotFound
 from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bounded.long_work import REQUESTS
 from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.choosing import Choosing
 from app.services.decision_log.decision_log import DecisionLog, LoggedChoice
@@ -109,7 +110,8 @@ class Explanations:
             return changed, None, []
         view = moment.view
         again = [view.id_of(place) for place in selection.found.rows.tolist()]
-        candidates = await asyncio.to_thread(_candidates, ask, selection, [arm.id for arm in row.arms])
+        find = partial(_candidates, ask, selection, [arm.id for arm in row.arms])
+        candidates = await REQUESTS.run(find)
         return [], again == [arm.id for arm in row.arms], candidates
 
 

@@ -12,9 +12,9 @@ where there are no others, and else they are counted apart.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -27,6 +27,7 @@ from app.algorithms.evaluation.asymptotic_confidence_sequence import Missing, Un
 from app.algorithms.evaluation.confidence_sequence import Bounded
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bounded.long_work import MEASURING
 from app.services.bounded.places import Places
 from app.services.decision_log.rows import CompleteLog, Row
 from app.services.measuring.by_key import KeyIntervals
@@ -298,7 +299,7 @@ class Reports:
             async for page in self._log.pages(bandit, from_ms=complete_from or from_ms, to_ms=to_ms):
                 for number in {row.bandit_version for row in page} - terms.keys():
                     terms[number] = await terms_then(self._bandits, bandit, number)
-                await asyncio.to_thread(fold.add, page, terms)
+                await MEASURING.run(partial(fold.add, page, terms))
             return msgspec.structs.replace(fold.report(), complete_from=complete_from)
 
 

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from app.errors import Unavailable
+from app.services.bounded.caller import Caller, CallerLeft, set_caller, task_for_all
 from app.services.bounded.long_work import LongWork
 
 pytestmark = pytest.mark.anyio
@@ -63,4 +64,46 @@ async def test_an_error_is_the_callers_and_frees_the_place():
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             await work.run(lambda: 1 // 0)
+    work.close()
+
+
+async def test_what_waits_is_not_begun_once_its_caller_has_left():
+    work, gate, begun = LongWork(threads=1, waiting=2), threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def held() -> None:
+        begun.set()
+        assert gate.wait(10)
+        done.append("held")
+
+    caller = Caller()
+
+    async def asked(name: str, by: Caller | None) -> None:
+        set_caller(by)
+        await work.run(lambda: done.append(name))
+
+    set_caller(caller)
+    running = asyncio.create_task(work.run(held))
+    await asyncio.to_thread(begun.wait)
+    left = asyncio.create_task(asked("of one who left", caller))
+    stays = asyncio.create_task(asked("of one who stays", Caller()))
+    await asyncio.sleep(0)
+    caller.left = True
+    gate.set()
+    await running  # what was begun goes on
+    with pytest.raises(CallerLeft):
+        await left
+    await stays
+    with pytest.raises(CallerLeft):  # and takes no place
+        await work.run(lambda: done.append("later"))
+    assert done == ["held", "of one who stays"]
+    work.close()
+
+
+async def test_what_several_wait_for_goes_on_when_the_first_one_leaves():
+    work, caller = LongWork(threads=1, waiting=0), Caller()
+    set_caller(caller)
+    task = task_for_all(work.run(lambda: 1))
+    caller.left = True
+    assert await task == 1
     work.close()

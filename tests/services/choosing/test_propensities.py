@@ -9,13 +9,14 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from app.algorithms.types import NO_ROWS
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_snapshot import FilteredSnapshot
 from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.services.choosing import igw, softmax
-from app.services.choosing.rules import AtMost, Limits
+from app.services.choosing.limits import AtMost, Limits
 from tests.algorithms.linear.frequencies import furthest_sigma
 
 MANY = 100_000
@@ -80,7 +81,7 @@ def candidates() -> list[int]:
 
 
 def limits(view: Snapshot) -> Limits:
-    return Limits([AtMost("maker", 1)], view.attributes)
+    return Limits([AtMost("maker", 1)], view.attributes, NO_ROWS)
 
 
 def test_the_case_has_something_to_tell():
@@ -159,8 +160,8 @@ def test_the_index_is_asked_for_more_when_the_rules_leave_no_candidate():
         rows = drawn.found.rows.tolist()
         assert rows[0] in {7, 8}
         assert sorted(rows[1:]) == [0, 1, 2, 3]
-        # Two candidates; then 8 arms are asked for, which lack row 0; then all of them.
-        assert drawn.propensities == pytest.approx([1 / 2, 1 / 3, 1 / 2, 1, 1])
+        # Two candidates; when none is left, the best two of those that are allowed, and the next two.
+        assert drawn.propensities == pytest.approx([1 / 2, 1 / 2, 1, 1 / 2, 1])
 
 
 def test_a_choice_is_one_search_of_the_index(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,96 @@
+"""The values of a field as small numbers: equal values have the same. No loop runs over arms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.algorithms.types import Rows
+from app.filters.attribute_view import AttributeView
+from app.filters.columns import Column, Numbers
+from app.filters.names import CODED, KINDS
+
+Small = NDArray[np.int32]
+
+_FEW = 4_096  # values: sorted in less time than a table is filled
+_SPARSE = 16  # of so many codes one is used, or fewer: a table of all takes longer than a sort
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """Pairs of a row and a value that it has. A pair may be there twice.
+
+    places  (v,) of the row, among those that were asked for
+    codes   (v,) of the value, below ``count``
+    """
+
+    places: Small
+    codes: Small
+    count: int
+
+
+def coded(view: AttributeView, name: str, rows: Rows) -> Coded:
+    """Which of these rows have which values of a field. Shapes: rows (m,), any numbers.
+
+    Cost: O(m + v), besides the different values, which are sorted.
+    """
+    places, codes, count = [np.empty(0, np.int32)], [np.empty(0, np.int32)], 0
+    of_blocks = _of_blocks(view, rows)
+    for stored in KINDS:
+        path = view.names.path(name, stored)
+        pieces = []
+        for at, where, inside in of_blocks:
+            column = None if path is None else view.blocks[at].held(path)
+            if column is not None:
+                which, own = column.gathered(inside, view.blocks[at].size)
+                places.append(where[which])
+                pieces.append((column, own))
+        if pieces:
+            renamed, different = _renamed(pieces, len(view.names.values.names) if stored in CODED else None)
+            codes.append(renamed + np.int32(count))
+            count += different
+    return Coded(np.concatenate(places), np.concatenate(codes), count)
+
+
+def ascending(numbers: Small) -> Rows:
+    """The order in which these numbers ascend, equal ones as they stand: (v,) -> (v,). Cost: O(v)."""
+    order: Rows = np.argsort((numbers & 0xFFFF).astype(np.uint16), kind="stable")  # by their digits
+    if numbers.max(initial=0) > 0xFFFF:
+        order = order[np.argsort((numbers[order] >> 16).astype(np.uint16), kind="stable")]
+    return order
+
+
+def _of_blocks(view: AttributeView, rows: Rows) -> list[tuple[int, Small, NDArray[np.uint16]]]:
+    """Blocks that these rows have entries in, with the places of such rows, and of their entries there."""
+    entries = view.entries_of(rows)
+    number = np.searchsorted(view.firsts, entries, side="right") - 1  # -1 of a row without an entry
+    found = []
+    for at in np.flatnonzero(np.bincount(number + 1)[1:]).tolist():
+        where = np.flatnonzero(number == at)
+        found.append((at, where.astype(np.int32), (entries[where] - view.firsts[at]).astype(np.uint16)))
+    return found
+
+
+def _renamed(pieces: list[tuple[Column, Numbers]], names: int | None) -> tuple[Small, int]:
+    """Codes of several columns as those of one, and how many there are. ``names``: of what has a code."""
+    distinct = [column.distinct for column, _ in pieces if column.distinct is not None]
+    total = sum(len(own) for _, own in pieces)
+    union: NDArray[Any]
+    if total > _FEW and len(distinct) == len(pieces):
+        union = np.unique(np.concatenate(distinct))
+        maps = (np.searchsorted(union, each).astype(np.int32) for each in distinct)
+        return np.concatenate([to[own] for to, (_, own) in zip(maps, pieces, strict=True)]), len(union)
+    numbers: NDArray[Any] = np.concatenate(
+        [own if column.distinct is None else column.distinct[own] for column, own in pieces]
+    )
+    if names is None or total <= _FEW or names > _SPARSE * total:
+        union, renamed = np.unique(numbers, return_inverse=True)
+        return renamed.astype(np.int32), len(union)
+    numbers = numbers.astype(np.int64)
+    is_used = np.zeros(names, dtype=np.bool_)
+    is_used[numbers] = True
+    place = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
+    return place[numbers], int(place[-1]) + 1

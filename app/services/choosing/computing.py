@@ -1,0 +1,40 @@
+"""Where a choice is computed: at once what is short, in a thread what would keep others waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from app.services.bounded.long_work import REQUESTS, LongWork
+from app.services.catalogues.learner_view import LearnerView
+from app.services.choosing.ask import Ask
+
+T = TypeVar("T")
+
+INLINE_US = 2_000.0
+_LIMITED_US = 0.1  # for an arm, and for each value of a limited field
+_PLACE_US = 15.0  # for each arm that is drawn, or taken within limits
+
+
+async def computed(
+    work: Callable[[], T], ask: Ask, view: LearnerView, *, us: float, threads: LongWork = REQUESTS
+) -> T:
+    """Return ``work()``, which answers ``ask`` from the arms of ``view``.
+
+    ``us``: about how many microseconds it takes without limits. Raises Unavailable (too much waits already).
+    """
+    return work() if us + limits_us(ask, view) <= INLINE_US else await threads.run(work)
+
+
+def drawn_us(k: int, *, candidates: int = 0) -> float:
+    """About how long k arms take that are drawn one after the other, each among so many."""
+    return k * (_PLACE_US + 0.02 * candidates)
+
+
+def limits_us(ask: Ask, view: LearnerView) -> float:
+    """About how many microseconds the limits of an ask take at most: when all arms have to be looked at."""
+    if not ask.rules.at_most:
+        return 0.0
+    attributes = view.plain.attributes
+    values = sum(attributes.values_in(rule.field) for rule in ask.rules.at_most)
+    return _LIMITED_US * (view.size + values) + ask.k * _PLACE_US

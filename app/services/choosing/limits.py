@@ -1,0 +1,161 @@
+"""How many arms of one choice may share a value of a field, counted while its places are filled.
+
+Notation
+    n           rows that are looked at
+    v           pairs of such a row and a value that it has of a limited field
+    room        of a value: how many more arms of it may be taken
+
+What is counted is what was taken: pinned arms first. An arm without the field is never barred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+from app.filters.attribute_view import AttributeView
+from app.filters.coded_values import Small, ascending, coded
+from app.filters.columns import spread
+from app.services.catalogues.learner_view import LearnerView
+
+MORE = 4
+LARGE = 16  # one of so many arms is asked for: then a ranking of all costs little more
+_FIRST = 64  # rows that are looked at together
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """At most ``count`` arms of one choice share a value of ``field``."""
+
+    field: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limits:
+    """The limits of one choice, and the rows that were ``taken`` for it."""
+
+    at_most: Sequence[AtMost]
+    attributes: AttributeView
+    taken: Rows
+
+    def after(self, rows: Rows) -> Limits:
+        """With these rows taken as well, whether they were allowed or not."""
+        return replace(self, taken=np.concatenate((self.taken, rows)))
+
+    def take_allowed(self, rows: Rows, most: int) -> Rows:
+        """The places of those that may be taken, at most ``most``, when ``rows`` are asked in their order.
+
+        Cost: O(n + v) of the rows up to the last one, in blocks of them that grow.
+        """
+        limits, start, size, found = self, 0, max(_FIRST, MORE * most), NO_ROWS
+        while start < len(rows) and len(found) < most:
+            some = rows[start : start + size]
+            places = limits.over(some).take_in_order(most - len(found))
+            limits = limits.after(some[places])
+            found = np.concatenate((found, places + start))
+            start, size = start + size, MORE * size
+        return found
+
+    def over(self, rows: Rows) -> AllowedRows:
+        """Which of ``rows`` may be taken next."""
+        return AllowedRows(self, rows)
+
+
+class AllowedRows:
+    """Which of some distinct rows may be taken next. ``barred``: of each, that it may not be (n,).
+
+    To make it costs O(n + v). So do all calls of ``take`` together: a value that is full bars its rows once.
+    """
+
+    def __init__(self, limits: Limits, rows: Rows) -> None:
+        room, places, codes = self._pairs(limits, rows)
+        self._bytes = bytearray(len(rows))
+        self.barred = np.frombuffer(self._bytes, dtype=np.bool_)
+        self.barred[places[room[codes] <= 0]] = True
+        # A value bars nothing if there is room for all that have it.
+        counts = np.bincount(codes, minlength=len(room))
+        kept = ((counts > room) & (room > 0))[codes]
+        places, codes = places[kept], codes[kept]
+        order = ascending(codes)
+        places, codes = places[order], codes[order]
+        self._room = room
+        self._rows_of, self._rows_from = places, codes.searchsorted(np.arange(len(room) + 1))
+        order = ascending(places)
+        places, codes = places[order], codes[order]
+        once = np.ones(len(codes), dtype=np.bool_)
+        once[1:] = (codes[1:] != codes[:-1]) | (places[1:] != places[:-1])
+        self._codes_of = codes[once]
+        self._codes_from = places[once].searchsorted(np.arange(len(rows) + 1))
+
+    @staticmethod
+    def _pairs(limits: Limits, rows: Rows) -> tuple[Rows, Small, Small]:
+        """The room of every value, and the pairs: places of rows, and values."""
+        taken = len(limits.taken)
+        both = np.concatenate((limits.taken, rows))
+        places: list[Small] = []
+        codes: list[Small] = []
+        room: list[Rows] = []
+        count = 0
+        for rule in limits.at_most:
+            found = coded(limits.attributes, rule.field, both)
+            is_taken = found.places < taken
+            pairs = found.codes[is_taken].astype(np.int64) * taken + found.places[is_taken]
+            used = np.bincount(np.unique(pairs) // max(taken, 1), minlength=found.count)
+            room.append(rule.count - used)
+            places.append(found.places[~is_taken] - np.int32(taken))
+            codes.append(found.codes[~is_taken] + np.int32(count))
+            count += found.count
+        return np.concatenate(room), np.concatenate(places), np.concatenate(codes)
+
+    def take(self, place: int) -> Rows:
+        """Count the row at this place, and return the places that may not be taken any more, itself first."""
+        self.barred[place] = True
+        codes = self._codes_of[self._codes_from[place] : self._codes_from[place + 1]]
+        if not len(codes):
+            return np.array([place])
+        self._room[codes] -= 1
+        full = codes[self._room[codes] == 0]
+        _, pairs = spread(self._rows_from[full], self._rows_from[full + 1])
+        others = self._rows_of[pairs]
+        self.barred[others] = True
+        return np.concatenate(([place], others))
+
+    def take_in_order(self, most: int) -> Rows:
+        """Take one row after the other while any may be taken, at most ``most``; returns their places."""
+        found: list[int] = []
+        place = self._bytes.find(0)
+        while place >= 0 and len(found) < most:
+            self.take(place)
+            found.append(place)
+            place = self._bytes.find(0, place)
+        return np.array(found, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedSolver:
+    """The best arms of ``solver`` that the limits allow.
+
+    It is asked for more while too few are, at last for all arms in order. Cost: a few times that of ranking
+    all arms at most.
+    """
+
+    view: LearnerView
+    solver: MipsSolver
+    limits: Limits
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        ask = k
+        while True:
+            is_last = ask > k and LARGE * ask >= self.view.size
+            if is_last:
+                found = self.view.search_exact(query, max(self.view.size, 1), exclude)
+            else:
+                found = self.solver.search(query, ask, exclude)
+            places = self.limits.take_allowed(found.rows, k)
+            if is_last or len(places) == k or len(found.rows) < ask:
+                return TopK(found.rows[places], found.scores[places], found.exact)
+            ask *= MORE

@@ -1,0 +1,122 @@
+"""Requests compute in threads of their own: when these are full, others are refused, and learning goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from api_client import Api, assert_problem
+
+from app.api.gateway import CALLER
+from app.errors import Unavailable
+from app.services.bounded import long_work
+from app.services.bounded.caller import Caller
+from app.services.choosing import computing
+from workers import reward_ingestion
+
+pytestmark = pytest.mark.anyio
+
+ARMS = {f"a{arm}": [1.0, arm / 10] for arm in range(10)}
+
+
+@asynccontextmanager
+async def all_places_taken() -> AsyncIterator[None]:
+    """By work that ends after the block."""
+    gate, begun = threading.Event(), threading.Barrier(long_work._THREADS + 1)
+
+    def held() -> None:
+        begun.wait(30)
+        assert gate.wait(30)
+
+    def queued() -> None:
+        assert gate.wait(30)
+
+    tasks = [asyncio.create_task(long_work.REQUESTS.run(held)) for _ in range(long_work._THREADS)]
+    tasks += [asyncio.create_task(long_work.REQUESTS.run(queued)) for _ in range(long_work._WAITING)]
+    await asyncio.to_thread(begun.wait, 30)
+    with pytest.raises(Unavailable):
+        await long_work.REQUESTS.run(queued)
+    try:
+        yield
+    finally:
+        gate.set()
+        await asyncio.gather(*tasks)
+
+
+async def test_when_requests_fill_their_threads_rewards_are_folded_and_more_requests_are_refused(
+    shared: Api, monkeypatch: pytest.MonkeyPatch
+):
+    await shared.catalogue("full", ARMS)
+    for policy in ("softmax", "igw", "sub_ts", "linear_ts"):
+        await shared.bandit(policy, "full", policy=policy)
+    monkeypatch.setattr(computing, "INLINE_US", -1.0)  # every choice goes to a thread
+    monkeypatch.setattr(reward_ingestion, "is_short", lambda _: False)  # and every fold
+    decisions = [await shared.choose(policy) for policy in ("softmax", "igw", "sub_ts", "linear_ts")]
+    async with all_places_taken():
+        for policy in ("softmax", "igw", "sub_ts", "linear_ts"):
+            answer = await shared.http.post(f"/v1/bandits/{policy}/choose", json={})
+            assert_problem(answer, 503, "unavailable")
+            assert answer.headers["retry-after"] == "1"
+        rewards = [{"decision": each["decision"], "value": 1.0} for each in decisions]
+        receipt = await shared.ok("POST", "/v1/rewards?wait=applied", {"rewards": rewards})
+        assert receipt["accepted"] == len(decisions)
+        await shared.ok("GET", "/v1/bandits/softmax/report")
+    await shared.choose("softmax")
+
+
+async def asgi(api: Api, path: str, body: Any, caller: Caller) -> list[Any]:
+    """What is sent to a caller."""
+    sent: list[Any] = []
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"",
+        "headers": headers, "http_version": "1.1", "scheme": "http", "server": ("localhost", 80),
+        "root_path": "", CALLER: caller,
+    }  # fmt: skip
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": msgspec.json.encode(body), "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await api.app(scope, receive, send)
+    return sent
+
+
+async def test_a_batch_ends_when_its_caller_has_left(shared: Api, monkeypatch: pytest.MonkeyPatch):
+    await shared.catalogue("batch", ARMS)
+    await shared.bandit("batch", "batch", policy="softmax")
+    choosing, made, leaves = shared.app.service.choosing, list[Any](), [False]
+    choice = choosing._choice
+
+    async def counted(*request: Any) -> Any:
+        made.append(request)
+        caller.left = leaves[0] and len(made) == 2
+        return await choice(*request)
+
+    monkeypatch.setattr(choosing, "_choice", counted)
+    caller = Caller()
+    sent = await asgi(shared, "/v1/bandits/batch/choose/batch", {"requests": [{}] * 5}, caller)
+    assert (sent[0]["status"], len(made)) == (200, 5)
+    made.clear()
+    leaves[0] = True
+    sent = await asgi(shared, "/v1/bandits/batch/choose/batch", {"requests": [{}] * 5}, caller)
+    assert (sent, len(made)) == ([], 2)
+
+
+async def test_a_choice_of_one_who_left_before_it_began_is_not_made(
+    shared: Api, monkeypatch: pytest.MonkeyPatch
+):
+    await shared.catalogue("left", ARMS)
+    await shared.bandit("left", "left", policy="softmax")
+    monkeypatch.setattr(computing, "INLINE_US", -1.0)
+    caller = Caller()
+    assert (await asgi(shared, "/v1/bandits/left/choose", {}, caller))[0]["status"] == 200
+    caller.left = True
+    assert await asgi(shared, "/v1/bandits/left/choose", {}, caller) == []
