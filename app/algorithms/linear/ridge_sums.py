@@ -77,20 +77,28 @@ def empty(dim: int) -> RidgeSums:
     return RidgeSums(np.zeros(size), np.zeros(size), 0, 0.0)
 
 
-def of(features: Matrix, values: Vector, first: NDArray[np.bool_]) -> RidgeSums:
+def of(
+    features: Matrix, values: Vector, first: NDArray[np.bool_], weights: Vector | None = None
+) -> RidgeSums:
     """Return the sums of rewards as ``add`` has them, but for rounding: they are products of matrices.
 
-    Shapes: features (n, d), values (n,), first (n,). Cost: n d^2 multiply-adds. Raises: InvalidShape,
-    NonFinite (also when a sum leaves the range of float64).
+    ``weights``: by how much each row counts; None: all are 1.
+    Shapes: features (n, d), values (n,), first (n,), weights (n,). Cost: n d^2 multiply-adds.
+    Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
     """
     checks.shape("features", features, (None, None))
     checks.shape("values", values, (len(features),))
     checks.shape("first", first, (len(features),))
+    weight = float(np.count_nonzero(first))
+    if weights is not None:
+        checks.shape("weights", weights, (len(features),))
+        weight, roots = float(weights @ first), np.sqrt(weights)
+        features, values = roots[:, None] * features, roots * values
     with np.errstate(over="ignore", invalid="ignore"):
         gram = features[first].T @ features[first]
         total = np.concatenate((gram[np.tri(len(gram), dtype=np.bool_)], values @ features))
     checks.finite("features and values", total)
-    return RidgeSums(total, np.zeros(len(total)), int(np.count_nonzero(first)))
+    return RidgeSums(total, np.zeros(len(total)), int(np.count_nonzero(first)), weight)
 
 
 def add(

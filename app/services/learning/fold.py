@@ -116,14 +116,13 @@ def learned(items: Sequence[Item]) -> States:
 def _state_of(items: Sequence[Item]) -> LearnerState:
     """The state of a learner with these rewards alone."""
     features, values, first, places = _rows(items)
-    terms, time_ms = items[0][1].terms or NO_TERMS, 0
+    terms, time_ms, weights = items[0][1].terms or NO_TERMS, 0, None
     if terms.half_life_s:
-        decided = np.array([(payload.terms or NO_TERMS).decided_ms for _, payload in items])
-        time_ms = int(decided.max())
-        roots = [math.sqrt(weight(time_ms - each, terms.half_life_s)) for each in decided.tolist()]
-        root = np.array(roots)[places]
-        features, values = root[:, None] * features, root * values
-    return LearnerState(len(items), ridge_sums.of(features, values, first), time_ms, terms.half_life_s)
+        decided = [(payload.terms or NO_TERMS).decided_ms for _, payload in items]
+        time_ms = max(decided)
+        weights = np.array([weight(time_ms - each, terms.half_life_s) for each in decided])[places]
+    sums = ridge_sums.of(features, values, first, weights)
+    return LearnerState(len(items), sums, time_ms, terms.half_life_s)
 
 
 def _refuse(entry: LogEntry, reason: str) -> None:

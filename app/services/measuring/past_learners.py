@@ -24,9 +24,9 @@ learned that comes later; not of decisions.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
@@ -39,6 +39,7 @@ from app.algorithms.linear.sum_algebra import minus
 from app.algorithms.types import Matrix
 from app.errors import Invalid, TooLarge
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit
+from app.services.bounded.long_work import MEASURING
 from app.services.decision_log.rows import LoggedReward, Row
 from app.services.formats.records import LearnerState, RewardPayload, RewardTerms, state_bytes
 from app.services.learning.fold import States, learned, merged, pooled_of
@@ -110,7 +111,7 @@ class PastLearners:
             rewards, is_whole = await self._rewards(rows)
             complete = complete and is_whole
             known = [item for came_ms, item in rewards if came_ms < now_ms]
-            await asyncio.to_thread(self._merge, since, known)
+            await MEASURING.run(partial(self._merge, since, known))
         self.blocks = algorithm.of(clock)
         if self.takes_back and self._standing is not None:
             await self._take_back(self._standing, first, since, complete=complete)
@@ -123,7 +124,7 @@ class PastLearners:
     async def learn(self, rows: Sequence[Row]) -> None:
         """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""
         rewards, _ = await self._rewards(rows)
-        await asyncio.to_thread(self._learn, rewards)
+        await MEASURING.run(partial(self._learn, rewards))
 
     def weighs(self, block: int) -> bool:
         """Whether anything was known before the block."""
@@ -137,7 +138,7 @@ class PastLearners:
         sums = with_others(own, pooled, strength=record.prior_strength)
         if sums.dim < LARGE_DIM:
             return ridge.posterior(sums, ridge=record.ridge)
-        return await asyncio.to_thread(ridge.posterior, sums, ridge=record.ridge)
+        return await MEASURING.run(partial(ridge.posterior, sums, ridge=record.ridge))
 
     def _takes_back(self) -> bool:
         record = self._bandit.record
@@ -199,9 +200,8 @@ class PastLearners:
             self._bandit, [(row, reward.arm) for row, reward, *_ in counted]
         )
         places = np.flatnonzero(known).tolist()
-        return await asyncio.to_thread(
-            self._items, [counted[place] for place in places], features[places]
-        ), len(places) == len(counted)
+        make = partial(self._items, [counted[place] for place in places], features[places])
+        return await MEASURING.run(make), len(places) == len(counted)
 
     def _items(
         self, counted: Sequence[tuple[Row, LoggedReward, bool, float | None]], features: Matrix
