@@ -1,5 +1,6 @@
 """Retention of the decision log: by time as the bandit has it now, and by bytes, each bandit its share."""
 
+from collections import defaultdict
 from fractions import Fraction
 
 import pytest
@@ -63,12 +64,15 @@ async def test_the_oldest_rows_go_when_there_are_too_many(store: RedisStore):
 
 async def flood(store: RedisStore, uid: str, count: int, size: int, *, every: int = 1, at_ms: int = 0) -> int:
     """Rows of some keys of a bandit, one of ``every`` of this size, the others small; returns their bytes."""
-    before = (await store.holdings())["log"]
+    before, rows = (await store.holdings())["log"], defaultdict[int, list[RowWrite]](list)
     for n in range(count):
         learner = LearnerId(uid, f"k{n % 7}")
         record = b"x" * (100 if n % every else size)
         row = RowWrite(DecisionId(learner, f"{n:016}"), 1_000_000 + at_ms + n, 0, record, HOUR_MS)
-        await store.write_rows(learner.partition(store.partitions), [row])
+        rows[learner.partition(store.partitions)].append(row)
+    for partition, theirs in rows.items():
+        for start in range(0, len(theirs), 100):
+            await store.write_rows(partition, theirs[start : start + 100])
     return (await store.holdings())["log"] - before
 
 
