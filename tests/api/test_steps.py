@@ -25,7 +25,7 @@ SEED = 7
 SIZES = {"k", "count", "draws", "limit"}
 # What must be as long as something else is.
 FIXED = {"features", "query", "vectors", "log_factors", "log_prior", "value_range"}
-BURNT_MS = 150.0
+BURNT_MS = 2 * MOST_MS
 
 
 @pytest.fixture(scope="module")
