@@ -12,7 +12,7 @@ from app.services.choosing.ask import Ask
 T = TypeVar("T")
 
 INLINE_US = 2_000.0
-_LIMITED_US = 0.1  # for an arm, and for each value of a limited field
+_LIMITED_US = 0.05  # for an arm, and for each value of a limited field
 _PLACE_US = 15.0  # for each arm that is drawn, or taken within limits
 
 

@@ -77,8 +77,8 @@ class AllowedRows:
         self.barred = np.frombuffer(self._bytes, dtype=np.bool_)
         self.barred[places[room[codes] <= 0]] = True
         # A value bars nothing if there is room for all that have it.
-        counts = np.bincount(codes, minlength=len(room))
-        kept = ((counts > room) & (room > 0))[codes]
+        is_scarce = (np.bincount(codes, minlength=len(room)) > room) & (room > 0)
+        kept = is_scarce[codes]
         places, codes = places[kept], codes[kept]
         order = ascending(codes)
         places, codes = places[order], codes[order]
@@ -95,19 +95,22 @@ class AllowedRows:
     def _pairs(limits: Limits, rows: Rows) -> tuple[Rows, Small, Small]:
         """The room of every value, and the pairs: places of rows, and values."""
         taken = len(limits.taken)
-        both = np.concatenate((limits.taken, rows))
+        both = np.concatenate((limits.taken, rows)) if taken else rows
         places: list[Small] = []
         codes: list[Small] = []
         room: list[Rows] = []
         count = 0
         for rule in limits.at_most:
             found = coded(limits.attributes, rule.field, both)
-            is_taken = found.places < taken
-            pairs = found.codes[is_taken].astype(np.int64) * taken + found.places[is_taken]
-            used = np.bincount(np.unique(pairs) // max(taken, 1), minlength=found.count)
-            room.append(rule.count - used)
-            places.append(found.places[~is_taken] - np.int32(taken))
-            codes.append(found.codes[~is_taken] + np.int32(count))
+            own_places, own_codes, left = found.places, found.codes, np.full(found.count, rule.count)
+            if taken:
+                is_taken = own_places < taken
+                pairs = own_codes[is_taken].astype(np.int64) * taken + own_places[is_taken]
+                left -= np.bincount(np.unique(pairs) // taken, minlength=found.count)
+                own_places, own_codes = own_places[~is_taken] - np.int32(taken), own_codes[~is_taken]
+            room.append(left)
+            places.append(own_places)
+            codes.append(own_codes + np.int32(count))
             count += found.count
         return np.concatenate(room), np.concatenate(places), np.concatenate(codes)
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from app.algorithms.linear.softmax import choose, choose_within
 from app.errors import Invalid
 
-ALARM = 1e-9
 SCORES = np.array([0.3, -0.1, 0.7, 0.2, 0.5])
 MAKERS = np.array([0, 1, 0, 1, 2])
 TEMPERATURE = 0.4
