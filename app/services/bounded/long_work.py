@@ -55,7 +55,7 @@ def _begin(work: Callable[[], T], waits: Caller | None) -> T:
     return work()
 
 
-_THREADS = min(32, (os.cpu_count() or 1) + 4)  # as many as asyncio's own
+_THREADS = max(2, min(8, os.cpu_count() or 1))  # more would keep the interpreter from the event loop
 _WAITING = 256
 
 # For what a request computes itself, up to some tenths of a second.
