@@ -230,7 +230,7 @@ class ReportFold:
         both = one.decisions > 0 and other.decisions > 0
         return Report(
             [_shown(*each) for each in zip(GROUPS, groups, found.groups, strict=True)],
-            Lift(_mean(one) - _mean(other) if both else None, found.lift if both else None),
+            Lift(_mean(one) - _mean(other) if both else None, found.lift),
             self._unit,
             found.kind,
             found.decisions,

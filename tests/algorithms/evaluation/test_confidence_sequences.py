@@ -61,6 +61,7 @@ def test_pieces_are_the_whole(pieces: list[list[float]]):
     assert group.total == pytest.approx(whole.total)
     assert group.spread == pytest.approx(whole.spread, abs=1e-9)
     assert other.scatter == pytest.approx(whole_other.scatter, abs=1e-9)
+    assert (other.low, other.high) == (whole_other.low, whole_other.high)
     if len(values):
         assert group.mean == pytest.approx(values.mean(), abs=1e-9)
         assert other.scatter == pytest.approx(values.var() * len(values), abs=1e-9)
