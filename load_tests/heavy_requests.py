@@ -702,19 +702,23 @@ def _(world: World) -> Request:
     return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(1_500, 16, new="p", metadata=metadata))
 
 
-@kind("upsert: 40 MB of metadata of many fields")
+@kind("upsert: metadata of as many fields as may be")
 def _(world: World) -> Request:
     name = world.catalogue("described", SMALL_DIM, 0)
-    metadata = {f"f{i}": i for i in range(1_000)}
-    return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(2_400, 16, new="q", metadata=metadata))
+    metadata = {f"f{i}": i for i in range(limits.MAX_METADATA_FIELDS)}
+    return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(10_000, 16, new="q", metadata=metadata))
 
 
-@kind("upsert: 40 MB of metadata, each value different")
+@kind("upsert: metadata of as many values as may be, all different")
 def _(world: World) -> Request:
     name = world.catalogue("described", SMALL_DIM, 0)
     rows = np.random.default_rng(0).normal(size=(2_400, SMALL_DIM)).tolist()
     arms = [
-        {"id": f"r{n}", "features": row, "metadata": {f"f{i}": f"{n} {i}" for i in range(750)}}
+        {
+            "id": f"r{n}",
+            "features": row,
+            "metadata": {f"f{i}": f"{n} {i} {'x' * 40}" for i in range(limits.MAX_METADATA_FIELDS)},
+        }
         for n, row in enumerate(rows)
     ]
     return Request("PUT", f"/v1/catalogues/{name}/arms", as_json({"arms": arms}))

@@ -16,6 +16,7 @@ from app.api.limits import (
     MAX_ARMS_BYTES,
     MAX_IDS_BYTES,
     MAX_METADATA_CHARS,
+    MAX_METADATA_FIELDS,
     MAX_TAG_CHARS,
     MAX_TAGS,
 )
@@ -36,12 +37,23 @@ def storable(metadata: dict[str, Any]) -> dict[str, Any]:
     """Small, and made of numbers that every JSON reader can take."""
     try:
         msgspec.msgpack.encode(metadata)
-        text = json.dumps(metadata, allow_nan=False)
+        text, fields = json.dumps(metadata, allow_nan=False), _fields_in(metadata)
     except (ValueError, OverflowError, RecursionError):
         raise ValueError("metadata must hold finite numbers and integers of at most 64 bits") from None
     if len(text) > MAX_METADATA_CHARS:
         raise ValueError(LONG_METADATA)
+    if fields > MAX_METADATA_FIELDS:
+        raise ValueError(
+            f"metadata must not have more than {MAX_METADATA_FIELDS} fields, nested ones counted"
+        )
     return metadata
+
+
+def _fields_in(value: object) -> int:
+    """How many fields there are at all depths. What can be encoded is nested some hundred deep at most."""
+    if isinstance(value, dict):
+        return len(value) + sum(map(_fields_in, value.values()))
+    return sum(map(_fields_in, value)) if isinstance(value, list) else 0
 
 
 class ArmBody(StrictModel):

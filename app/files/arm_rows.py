@@ -21,6 +21,7 @@ NUMBERS = 1_000_000  # in their features, at most
 MAX_FEATURE = 1e6
 MAX_TAGS, MAX_TAG_CHARS = 64, 128
 MAX_METADATA_CHARS = 16_384
+MAX_METADATA_FIELDS = 256
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -107,6 +108,16 @@ def _fault_of(text: str) -> str:
         return f"at most {MAX_METADATA_CHARS:,} characters"
     try:
         found = msgspec.json.decode(text)
+        fields = _fields_in(found)
     except (ValueError, RecursionError):
         return "must be the text of a JSON object"
-    return "" if isinstance(found, dict) else "must be the text of a JSON object"
+    if not isinstance(found, dict):
+        return "must be the text of a JSON object"
+    return f"at most {MAX_METADATA_FIELDS} fields" if fields > MAX_METADATA_FIELDS else ""
+
+
+def _fields_in(value: object) -> int:
+    """How many fields there are at all depths."""
+    if isinstance(value, dict):
+        return len(value) + sum(map(_fields_in, value.values()))
+    return sum(map(_fields_in, value)) if isinstance(value, list) else 0

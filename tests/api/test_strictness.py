@@ -200,6 +200,7 @@ METADATA = (
     f'"{CANARY}\\ud800"', f'"\\udfff{CANARY}"', f'{{"{CANARY}\\ud800": 1}}', f'"{CANARY}\n"',
     "[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000,
     json.dumps(CANARY * 3_000), "[" + "0," * 9_000 + "0]", "tru", "'a'", "0x10", "01", "+1", ".5", "1.", "",
+    json.dumps([{f"{CANARY}{n}": n} for n in range(256)]),
 )  # fmt: skip
 
 
@@ -221,6 +222,7 @@ async def test_plain_metadata_comes_back_as_it_was(world: World):
     for _ in range(100):
         inner = [inner]
     metadata["deep"] = inner
+    metadata["many"] = [{str(n): n} for n in range(256 - len(metadata) - 1)]
     tags = ["", "\u0000", "é" * 128, "a", "a"]
     arm = {"id": "plain", "features": [1e6, -1e6, 5e-324], "tags": tags, "metadata": metadata}
     await world.api.ok("PUT", "/v1/catalogues/c/arms", {"arms": [arm]})

@@ -193,6 +193,7 @@ def matrix(path: Path, rows: Any, ids: str = "a\nb\n") -> Path:
 
 
 GOOD = '{"id": "a", "features": [1, 2, 3]}\n'
+MANY_FIELDS = {"id": "b", "features": [1, 2, 3], "metadata": {"in": [{str(n): n} for n in range(256)]}}
 HEAD = "id,x0,x1,x2,tags,metadata\n"
 TWO = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
@@ -223,6 +224,10 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "metadata that are no object": (
         lambda at: text(at / "a.ndjson", '{"id": "b", "features": [1, 2, 3], "metadata": [1]}'),
         "a.ndjson: row 1: metadata: must be",
+    ),
+    "too many fields": (
+        lambda at: text(at / "a.ndjson", json.dumps(MANY_FIELDS)),
+        "a.ndjson: row 1: metadata: at most 256 fields",
     ),
     "a column too few": (lambda at: text(at / "a.csv", "id,x0,x1\na,1,2\n"), "a.csv: has no column x2"),
     "a column too many": (
@@ -457,6 +462,7 @@ def test_the_limits_are_those_of_the_service():
     assert arm_rows.MAX_FEATURE == limits.MAX_FEATURE
     assert (arm_rows.MAX_TAGS, arm_rows.MAX_TAG_CHARS) == (limits.MAX_TAGS, limits.MAX_TAG_CHARS)
     assert arm_rows.MAX_METADATA_CHARS == limits.MAX_METADATA_CHARS
+    assert arm_rows.MAX_METADATA_FIELDS == limits.MAX_METADATA_FIELDS
     assert arm_rows._IDENTIFIER.pattern == IDENTIFIER
 
 
