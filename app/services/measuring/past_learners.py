@@ -16,7 +16,7 @@ Two beginnings, one way on:
 It is ``known`` where the versions agree: those of today less the rewards of the log must be those that the
 first decisions of the log were made with. They do not where learners were given observations or a state,
 where rows or rewards are missing, or where a learner was forgotten and its log was not. Sums with a half-life
-and pooled priors cannot be taken back at all.
+and pooled priors cannot be taken back at all, and sums that are huge beside the ridge leave only rounding.
 
 A reward is known to a block that began after it came. Memory: that of the learners, and of what those have
 learned that comes later; not of decisions.
@@ -46,6 +46,7 @@ from app.services.learning.pooled_prior import with_others
 from app.storage.protocol import LearnerId, LogEntry
 
 MOST_BYTES = 512 << 20  # of all learners
+DUST = 1e-3  # of the ridge: more rounding than this might be taken for what is left of the sums
 SLACK = 0.01  # of what was known: rewards on their way when the first decisions were made
 LARGE_DIM = 256  # as in ``learning.learners``
 
@@ -158,13 +159,15 @@ class PastLearners:
             complete = complete and before >= version
             more, known = more + before - version, known + before
             if before > 0 and today is not None:
+                dust = ridge.rounding_floor(today.sums.lower_gram())
+                complete = complete and dust <= DUST * self._bandit.record.ridge
                 sums = today.sums if gained is None else minus(today.sums, gained.sums)
                 found[learner] = LearnerState(before, sums)
                 self._check_size(len(found) + len(since))
         if known and complete and more <= SLACK * known:
             self._now, self.beginning = found, "known"
         elif known:
-            self.why = "what they learned since is not what the log shows"
+            self.why = "what they knew before it cannot be told"
 
     def _learn(self, rewards: Sequence[tuple[float, _Item]]) -> None:
         known_to = self.blocks.known_to(np.array([came_ms for came_ms, _ in rewards])).tolist()

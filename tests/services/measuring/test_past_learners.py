@@ -214,10 +214,11 @@ async def test_rewards_of_decisions_after_the_time_are_taken_back_too():
     await check(made, past)
 
 
-@pytest.mark.parametrize("case", ["fading", "pooled", "given", "lost", "forgotten", "unlike"])
+@pytest.mark.parametrize("case", ["fading", "pooled", "given", "lost", "forgotten", "unlike", "tiny"])
 async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str):
-    """Observations or a state that came since, rows that are gone, a learner that began anew."""
-    made = world(case if case in CASES else "keys", 60, seed=9)
+    """Observations or a state since, rows that are gone, a learner that began anew, nothing but rounding."""
+    more = {"ridge": 1e-13} if case == "tiny" else {}
+    made = world(case if case in CASES else "keys", 60, seed=9, **more)
     taught(made)
     versioned(made)
     rows, today = made.rows, dict(made.known_by(np.inf))
@@ -236,7 +237,7 @@ async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str)
     assert past.beginning == "log"
     assert past.why is not None
     made.rows, made.entries = rows, [each for each in made.entries if each[0] != 500]
-    if case != "lost":
+    if case not in {"lost", "tiny"}:
         await check(made, past)
 
 
