@@ -50,6 +50,7 @@ from app.storage.protocol import LearnerId, LogEntry
 MOST_BYTES = 512 << 20  # of all learners
 MOST_LATE = 10_000  # rewards of decisions before the time asked for
 DUST = 1e-3  # of the ridge: more rounding than this might be taken for what is left of the sums
+UNDER_WAY_MS = 5_000
 SLACK = 0.01  # of what was known: rewards on their way when the first decisions were made
 LARGE_DIM = 256  # as in ``learning.learners``
 
@@ -84,12 +85,14 @@ class _Survey:
     ``first``     the version of each learner then
     ``since``     what learners have learned from rewards that came since
     ``late``      those of them that are of earlier decisions, and when they came
+    ``under_way``  how many rewards had just come, so that the first decisions may not have known them yet
     ``is_whole``  whether all of this could be found
     """
 
     first: dict[LearnerId, int] = field(default_factory=dict)
     since: States = field(default_factory=dict)
     late: list[tuple[float, _Item]] = field(default_factory=list)
+    under_way: int = 0
     is_whole: bool = True
     _came: dict[LearnerId, list[float]] = field(default_factory=dict)
 
@@ -144,6 +147,11 @@ class PastLearners:
             if not self.takes_back:
                 continue
             late = [row for row in rows if row.time < from_ms <= max(map(_time, row.rewards), default=0)]
+            survey.under_way += sum(
+                from_ms - UNDER_WAY_MS <= reward.time < from_ms
+                for row in rows[: len(rows) - len(own)]
+                for reward in row.rewards
+            )
             early, is_whole = await self._rewards(late)
             survey.add_late([reward for reward in early if from_ms <= reward[0] < now_ms])
             rewards, are_whole = await self._rewards(own)
@@ -207,7 +215,7 @@ class PastLearners:
                 sums = today.sums if gained is None else minus(today.sums, gained.sums)
                 found[learner] = LearnerState(before, sums)
                 self._check_size(len(found) + len(survey.since))
-        if known and complete and more <= SLACK * known:
+        if known and complete and more <= SLACK * known + survey.under_way:
             self._now, self.beginning = found, "known"
         elif known:
             self.why = "what they knew before it cannot be told"

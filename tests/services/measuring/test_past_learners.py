@@ -231,6 +231,22 @@ async def test_late_rewards_of_earlier_decisions_are_known_when_they_came(case: 
     assert past.why is not None
 
 
+async def test_rewards_that_had_just_come_need_not_have_been_known():
+    """Every decision was made with what was known 40 ms before."""
+    made = world("plain", 90, seed=4)
+    taught(made)
+    for place, each in enumerate(made.rows):
+        version = made.known_by(each.time - 40)[made.learner(None)].version
+        made.rows[place] = msgspec.structs.replace(each, learner_version=version)
+    today = Standing(made.known_by(np.inf))
+    for under_way_ms, begin in ((50, "known"), (0, "log")):
+        past = PastLearners(made.bandit, HeldSource(), today)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(past_learners, "UNDER_WAY_MS", under_way_ms)
+            await past.survey(pages(made.rows), from_ms=1_300, to_ms=None)
+        assert past.beginning == begin
+
+
 @pytest.mark.parametrize("case", ["fading", "pooled", "given", "lost", "forgotten", "unlike", "tiny"])
 async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str):
     """Observations or a state since, rows that are gone, a learner that began anew, nothing but rounding."""
