@@ -243,7 +243,7 @@ def test_values_and_intervals_of_every_kind(case: Case):
 
 
 def measured_part(made: World, seed: int) -> dict[str, Found]:
-    return measured(simulated(made, min(2_500, max(100, 1_500_000 // made.decisions)), seed))
+    return measured(simulated(made, min(3_000, max(100, 1_500_000 // made.decisions)), seed))
 
 
 def joined(parts: Sequence[Found]) -> Found:
