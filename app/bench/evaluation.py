@@ -172,7 +172,7 @@ class World:
     async def evaluate_before(self, pages: Callable[[], Iterable[Sequence[Row]]]) -> Evaluator:
         """With what was known before; the log is read twice."""
         past = PastLearners(self.bandit, self.source)
-        await past.survey(_read(pages()), to_ms=None)
+        await past.survey(_read(pages()), from_ms=None, to_ms=None)
         return await self._evaluated(past, pages())
 
     async def _evaluated(self, known: PastLearners, pages: Iterable[Sequence[Row]]) -> Evaluator:

@@ -134,6 +134,7 @@ class Service:
             self.filtered,
             covers,
             pages=self.decision_log,
+            rewarded_ms=token_ttl_ms,
             evaluated=metrics.evaluated.inc,
         )
         self.choosing = Choosing(

@@ -75,7 +75,7 @@ async def _evaluated(bandit: Bandit, log: Path, estimators: Sequence[str], when:
     source = HeldSource()
     known = PastLearners(bandit, source)
     if when == "before":
-        await known.survey(_pages(log), to_ms=None)
+        await known.survey(_pages(log), from_ms=None, to_ms=None)
     else:
         for rows in rows_of(log, "learning"):
             await known.learn(rows)

@@ -86,7 +86,8 @@ def covered(logs: Logs, name: str, propensities: np.ndarray) -> float:
         )
         state = off_policy.add(off_policy.start([name], places=1), logged)
         low, high = state.estimates(name, level=LEVEL).whole.interval or (np.nan, np.nan)
-        hits += low <= logs.value <= high
+        has_value = state.reached()[0] >= 0.8  # else the service gives none
+        hits += has_value and low <= logs.value <= high
     return hits / LOGS
 
 

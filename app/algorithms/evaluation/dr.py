@@ -20,7 +20,7 @@ from app.algorithms.evaluation.estimates import Estimates, of_means
 from app.algorithms.evaluation.logged import Logged
 from app.algorithms.evaluation.moments import Moments
 from app.algorithms.evaluation.ranges import Ranges
-from app.algorithms.types import Matrix
+from app.algorithms.types import Matrix, Vector
 from app.errors import InvalidParameter
 
 
@@ -44,3 +44,8 @@ def estimate(moments: Moments, ranges: Ranges, *, level: float) -> Estimates:
         before * at_most + ranges.largest * np.maximum(more, 0.0),
     )
     return of_means(moments, steps, level=level)
+
+
+def unseen(ranges: Ranges, values: Vector) -> tuple[Vector, Vector]:  # noqa: ARG001 - as of all estimators
+    """What was never done counts as predicted. Shapes: (k,)."""
+    return ranges.residuals

@@ -13,6 +13,9 @@ above the value, with G^-1(a, p) the p-quantile of the gamma distribution of sha
 is the normal quantile times sqrt(S); where few summands decide, it leaves room for one more of the largest
 size. The lower limit is the same with the largest step down.
 
+Where the mean weight shows that a share of what the target does was never done, beyond chance, the interval
+reaches further by as much as that share could earn more, or less, than it counts (``widened_by``).
+
 For decisions of a policy that learns meanwhile the summands are a martingale difference sequence instead of
 independent, and the same interval holds in the limit as long as propensities do not vanish. It holds at one
 look; to look again and again needs ``confidence_sequence``.
@@ -61,6 +64,17 @@ NOTHING = Estimate(None, None)
 def nothing(places: int) -> Estimates:
     """Those of no decision."""
     return Estimates(NOTHING, (NOTHING,) * places)
+
+
+def widened_by(found: Estimates, low: Vector, high: Vector) -> Estimates:
+    """With intervals that reach further: by ``low`` <= 0 and ``high`` >= 0 at each place. Shapes: (k,)."""
+
+    def wider(one: Estimate, below: float, above: float) -> Estimate:
+        return Estimate(one.value, one.interval and (one.interval[0] + below, one.interval[1] + above))
+
+    places = zip(found.places, low.tolist(), high.tolist(), strict=True)
+    whole = wider(found.whole, float(low.sum()), float(high.sum()))
+    return Estimates(whole, tuple(wider(*place) for place in places))
 
 
 def around(

@@ -15,7 +15,7 @@ from app.algorithms.evaluation.estimates import Estimates, of_means
 from app.algorithms.evaluation.logged import Logged
 from app.algorithms.evaluation.moments import Moments
 from app.algorithms.evaluation.ranges import Ranges
-from app.algorithms.types import Matrix
+from app.algorithms.types import Matrix, Vector
 
 
 def summands(logged: Logged) -> Matrix:
@@ -28,3 +28,8 @@ def estimate(moments: Moments, ranges: Ranges, *, level: float) -> Estimates:
     low, high = ranges.rewards
     steps = ranges.largest * np.minimum(low, 0.0), ranges.largest * np.maximum(high, 0.0)
     return of_means(moments, steps, level=level)
+
+
+def unseen(ranges: Ranges, values: Vector) -> tuple[Vector, Vector]:  # noqa: ARG001 - as of all estimators
+    """What was never done counts 0, and earned a reward. Shapes: (k,)."""
+    return ranges.rewards

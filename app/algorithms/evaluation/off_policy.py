@@ -19,12 +19,12 @@ import numpy as np
 
 from app.algorithms import checks
 from app.algorithms.evaluation import dr, ips, moments, ranges, snips, support
-from app.algorithms.evaluation.estimates import Estimates, nothing, of_means
+from app.algorithms.evaluation.estimates import Estimates, nothing, of_means, reach, widened_by
 from app.algorithms.evaluation.logged import MAX_PLACES, Logged
 from app.algorithms.evaluation.moments import Moments
 from app.algorithms.evaluation.ranges import Ranges
 from app.algorithms.evaluation.support import Support
-from app.algorithms.types import Matrix
+from app.algorithms.types import Matrix, Vector
 from app.errors import InvalidParameter, InvalidShape
 
 
@@ -38,12 +38,15 @@ class Estimator:
 
     ``summands``      what it needs the moments of, (m, columns for each place * k)
     ``estimate``      the value of the target, from these moments and ``Ranges``
+    ``unseen``        between which bounds lies what the value lacks of a decision that was never made, from
+                      ``Ranges`` and the values of the places, (k,) each
     ``carries``       for each of them: whether a place that a list does not have repeats the place before it
     ``needs_model``   whether decisions must come with predictions
     """
 
     summands: Callable[[Logged], Matrix]
     estimate: _FromMoments
+    unseen: Callable[[Ranges, Vector], tuple[Vector, Vector]]
     carries: tuple[bool, ...] = (False,)
     needs_model: bool = False
 
@@ -53,9 +56,9 @@ class Estimator:
 
 
 ESTIMATORS: Mapping[str, Estimator] = {
-    "ips": Estimator(ips.summands, ips.estimate),
-    "snips": Estimator(snips.summands, snips.estimate, carries=(False, True)),
-    "dr": Estimator(dr.summands, dr.estimate, needs_model=True),
+    "ips": Estimator(ips.summands, ips.estimate, ips.unseen),
+    "snips": Estimator(snips.summands, snips.estimate, snips.unseen, carries=(False, True)),
+    "dr": Estimator(dr.summands, dr.estimate, dr.unseen, needs_model=True),
 }
 
 
@@ -73,7 +76,29 @@ class State:
         """The value of the target by one of the estimators. Raises: InvalidParameter (level)."""
         if not self.support.decisions:
             return nothing(self.places)
-        return ESTIMATORS[name].estimate(self.moments[name], self.ranges, level=level)
+        estimator = ESTIMATORS[name]
+        found = estimator.estimate(self.moments[name], self.ranges, level=level)
+        missing = np.where(self.reached(level=level) < 1.0, self.support.missing_share, 0.0)
+        if not missing.any():
+            return found
+        values = np.array([place.value or 0.0 for place in found.places])
+        low, high = estimator.unseen(self.ranges, values)
+        return widened_by(found, missing * np.minimum(low, 0.0), missing * np.maximum(high, 0.0))
+
+    def reached(self, *, level: float = 0.95) -> Vector:
+        """Upper limits of the mean weights: below 1 where the target does what was never done, not by chance.
+
+        Shape: (k,). Raises: InvalidParameter (level).
+        """
+        count = float(self.support.decisions)
+        if not count:
+            return np.ones(self.places)
+        mean = self.support.weights / count
+        spreads = np.sqrt((self.support.squares - count * mean**2).clip(min=0.0)).tolist()
+        steps = (self.ranges.largest - mean).tolist()
+        return mean + [
+            reach(spread, step, level=level) / count for spread, step in zip(spreads, steps, strict=True)
+        ]
 
     def logged(self, *, level: float = 0.95) -> Estimates:
         """The value of what was logged. Raises: InvalidParameter (level)."""

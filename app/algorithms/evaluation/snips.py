@@ -34,7 +34,8 @@ def estimate(moments: Moments, ranges: Ranges, *, level: float) -> Estimates:
     reached = weights > 0.0
     safe = np.where(reached, weights, 1.0)
     values = earned / safe
-    ups, downs = (np.maximum(ranges.largest * gap / safe, 0.0) for gap in _gaps(ranges, values))
+    low, high = unseen(ranges, values)
+    ups, downs = (np.maximum(ranges.largest * gap / safe, 0.0) for gap in (high, -low))
 
     def of(some: Vector) -> Estimate:
         if not reached[some > 0.0].all():
@@ -46,7 +47,7 @@ def estimate(moments: Moments, ranges: Ranges, *, level: float) -> Estimates:
     return Estimates(of(np.ones(places)), tuple(of(unit) for unit in np.eye(places)))
 
 
-def _gaps(ranges: Ranges, values: Vector) -> tuple[Vector, Vector]:
-    """From the values up to the largest reward, and down to the smallest (k,)."""
+def unseen(ranges: Ranges, values: Vector) -> tuple[Vector, Vector]:
+    """What was never done counts as what was seen. Shapes: (k,)."""
     low, high = ranges.rewards
-    return high - values, values - low
+    return low - values, high - values

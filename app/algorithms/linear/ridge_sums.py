@@ -95,8 +95,10 @@ def of(
         weight, roots = float(weights @ first), np.sqrt(weights)
         features, values = roots[:, None] * features, roots * values
     with np.errstate(over="ignore", invalid="ignore"):
-        gram = features[first].T @ features[first]
-        total = np.concatenate((gram[np.tri(len(gram), dtype=np.bool_)], values @ features))
+        seen = features if first.all() else features[first]
+        gram, dim = seen.T @ seen, features.shape[1]
+        lower = gram.take(_triangle(dim)) if dim < _WIDE_DIM else gram[np.tri(dim, dtype=np.bool_)]
+        total = np.concatenate((lower, values @ features))
     checks.finite("features and values", total)
     return RidgeSums(total, np.zeros(len(total)), int(np.count_nonzero(first)), weight)
 

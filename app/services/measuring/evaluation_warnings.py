@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.evaluation.estimates import reach
 from app.algorithms.evaluation.logged import MAX_PLACES
 from app.algorithms.evaluation.off_policy import State
 from app.services.choosing.policies import POLICIES
@@ -20,7 +19,6 @@ HEAVY = 0.1  # of all weights, for one decision
 MUCH_UNUSED = 0.5
 MUCH_MISSING = 0.05
 TOO_MUCH_MISSING = 0.2  # then there is no value: it would be that of another policy
-LEVEL = 0.95
 
 
 def warnings_of(evaluator: Evaluator) -> list[str]:
@@ -46,14 +44,7 @@ def lacking(state: State, share: float = TOO_MUCH_MISSING) -> NDArray[np.bool_]:
 
     The mean weight estimates the share that could have been done: its upper limit says so.
     """
-    support, count = state.support, float(state.support.decisions)
-    if not count:
-        return np.zeros(state.places, dtype=np.bool_)
-    mean = support.weights / count
-    spreads = np.sqrt((support.squares - count * mean**2).clip(min=0.0)).tolist()
-    steps = (state.ranges.largest - mean).tolist()
-    reaches = [reach(spread, step, level=LEVEL) for spread, step in zip(spreads, steps, strict=True)]
-    found: NDArray[np.bool_] = mean + np.array(reaches) / count < 1.0 - share
+    found: NDArray[np.bool_] = state.reached() < 1.0 - share
     return found
 
 
@@ -94,7 +85,7 @@ def _of_weights(evaluator: Evaluator) -> Iterator[str]:
     if lacking(evaluator.state).any():
         yield f"{about} when the log was written: what it would earn cannot be told"
     elif lacking(evaluator.state, MUCH_MISSING).any():
-        yield f"{about} when the log was written: the values do not count it"
+        yield f"{about} when the log was written: intervals count it, values do not"
 
 
 def _of_the_learners(evaluator: Evaluator) -> Iterator[str]:

@@ -188,7 +188,10 @@ class _Today:
 
 
 class Evaluations:
-    """Evaluations of all bandits, a few at a time. ``evaluated`` is told how many decisions were done."""
+    """Evaluations of all bandits, a few at a time. ``evaluated`` is told how many decisions were done.
+
+    ``rewarded_ms``: how long a decision can be rewarded.
+    """
 
     def __init__(
         self,
@@ -199,11 +202,13 @@ class Evaluations:
         covers: Covers,
         *,
         pages: CompleteLog,
+        rewarded_ms: int,
         evaluated: Callable[[int], None],
     ) -> None:
         self._source = _Served(bandits, catalogues, filtered, covers)
         self._learners = learners
         self._pages = pages
+        self._rewarded_ms = rewarded_ms
         self._evaluated = evaluated
         self._places = Places("evaluations", running=AT_ONCE, waiting=WAITING)
 
@@ -232,8 +237,11 @@ class Evaluations:
             if when == "before":
                 known = past = PastLearners(bandit, self._source, today)
                 to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
-                last_ms = None if past.takes_back else to_ms
-                await past.survey(self._pages.pages(bandit, from_ms=from_ms, to_ms=last_ms), to_ms=to_ms)
+                pages = self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
+                if past.takes_back:
+                    first_ms = None if from_ms is None else from_ms - self._rewarded_ms
+                    pages = self._pages.pages(bandit, from_ms=first_ms, to_ms=None)
+                await past.survey(pages, from_ms=from_ms, to_ms=to_ms)
             evaluator = Evaluator(bandit, self._source, known, estimators)
             async for page in self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms):
                 await evaluator.add(page)

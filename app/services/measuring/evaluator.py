@@ -1,9 +1,9 @@
 """What a policy would have earned on logged decisions that are read a piece at a time.
 
-    evaluator = Evaluator(bandit, source, estimators)
+    evaluator = Evaluator(bandit, source, known, estimators)
     for piece in log:
         await evaluator.add(piece)
-    found = evaluator.evaluation()
+    found = evaluator.state.estimates("ips")
 
 A piece is read, and weighed, in a thread; in between, what it needs is fetched: arms, learners. Memory does
 not grow with the number of decisions.

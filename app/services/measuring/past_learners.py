@@ -1,7 +1,7 @@
 """What learners knew before each block of a log, folded from its rewards as the service folds them.
 
     past = PastLearners(bandit, source)
-    await past.survey(pages, to_ms=None)        # once through the log
+    await past.survey(pages, from_ms=None, to_ms=None)  # once through the log
     for block in range(len(past.blocks)):       # once more
         await past.begin(block)
         ... = await past.posterior(key)         # what was known before the block
@@ -16,7 +16,7 @@ Two beginnings, one way on:
 It is ``known`` where the versions agree: those of today less the rewards of the log must be those that the
 first decisions of the log were made with. They do not where learners were given observations or a state,
 where rows or rewards are missing, or where a learner was forgotten and its log was not. Sums with a half-life
-and pooled priors cannot be taken back at all.
+and pooled priors cannot be taken back at all, and sums that are huge beside the ridge leave only rounding.
 
 A reward is known to a block that began after it came. Memory: that of the learners, and of what those have
 learned that comes later; not of decisions.
@@ -25,8 +25,10 @@ learned that comes later; not of decisions.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Literal, Protocol
 
 import numpy as np
@@ -47,10 +49,15 @@ from app.services.learning.pooled_prior import with_others
 from app.storage.protocol import LearnerId, LogEntry
 
 MOST_BYTES = 512 << 20  # of all learners
+MOST_LATE = 10_000  # rewards of decisions before the time asked for
+DUST = 1e-3  # of the ridge: more rounding than this might be taken for what is left of the sums
+UNDER_WAY_MS = 5_000
 SLACK = 0.01  # of what was known: rewards on their way when the first decisions were made
 LARGE_DIM = 256  # as in ``learning.learners``
 
 Beginning = Literal["known", "log"]
+_Item = tuple[LogEntry, RewardPayload]
+_time = attrgetter("time")
 
 
 class Arms(Protocol):
@@ -70,6 +77,37 @@ class StandingLearners(Protocol):
     """What learners know today."""
 
     async def state(self, learner: LearnerId) -> LearnerState | None: ...
+
+
+@dataclass(slots=True)
+class _Survey:
+    """What a log says of the time since its first decision.
+
+    ``first``     the version of each learner then
+    ``since``     what learners have learned from rewards that came since
+    ``late``      those of them that are of earlier decisions, and when they came
+    ``under_way``  how many rewards had just come, so that the first decisions may not have known them yet
+    ``is_whole``  whether all of this could be found
+    """
+
+    first: dict[LearnerId, int] = field(default_factory=dict)
+    since: States = field(default_factory=dict)
+    late: list[tuple[float, _Item]] = field(default_factory=list)
+    under_way: int = 0
+    is_whole: bool = True
+    _came: dict[LearnerId, list[float]] = field(default_factory=dict)
+
+    def add_late(self, rewards: Sequence[tuple[float, _Item]]) -> None:
+        """Note late ones, as many as may be."""
+        self.is_whole &= len(self.late) + len(rewards) <= MOST_LATE
+        if self.is_whole:
+            self.late += rewards
+            for came_ms, (entry, _) in rewards:
+                self._came.setdefault(entry.learner, []).append(came_ms)
+
+    def late_of(self, learner: LearnerId, before_ms: int) -> int:
+        """How many of the late ones had come by a time."""
+        return sum(came_ms < before_ms for came_ms in self._came.get(learner, ()))
 
 
 class PastLearners:
@@ -93,28 +131,44 @@ class PastLearners:
         self._now: States = {}
         self._later: dict[int, States] = {}
 
-    async def survey(self, pages: AsyncIterator[Sequence[Row]], *, to_ms: int | None) -> None:
-        """Find the blocks of the decisions before ``to_ms``, and what was known before the first of them.
+    async def survey(
+        self, pages: AsyncIterator[Sequence[Row]], *, from_ms: int | None, to_ms: int | None
+    ) -> None:
+        """Find the blocks of the decisions from ``from_ms`` on and before ``to_ms``, and what was known then.
 
-        ``pages``: the rows from then on, also those after ``to_ms`` if it ``takes_back``.
-        Raises TooLarge, Unavailable.
+        ``pages``: their rows. If it ``takes_back`` also those after ``to_ms``, and those of earlier decisions
+        that may have been rewarded since ``from_ms``. Raises TooLarge, Unavailable.
         """
-        clock, now_ms = algorithm.start(), time.time() * 1_000.0
-        first, since, complete = dict[LearnerId, int](), States(), True
+        clock, now_ms, from_ms = algorithm.start(), time.time() * 1_000.0, from_ms or 0
+        survey = _Survey()
         async for rows in pages:
-            inside = [float(row.time) for row in rows if to_ms is None or row.time < to_ms]
+            own = [row for row in rows if row.time >= from_ms]
+            inside = [float(row.time) for row in own if to_ms is None or row.time < to_ms]
             clock = algorithm.add(clock, np.array(inside))
-            if not self.takes_back or self._standing is None:
+            if not self.takes_back:
                 continue
-            for row in rows:
-                first.setdefault(self._learner(row.key), row.learner_version)
-            rewards, is_whole = await self._rewards(rows)
-            complete = complete and is_whole
-            known = [item for came_ms, item in rewards if came_ms < now_ms]
-            await MEASURING.run(partial(self._merge, since, known))
+            late = [row for row in rows if row.time < from_ms <= max(map(_time, row.rewards), default=0)]
+            survey.under_way += sum(
+                from_ms - UNDER_WAY_MS <= reward.time < from_ms
+                for row in rows[: len(rows) - len(own)]
+                for reward in row.rewards
+            )
+            early, is_whole = await self._rewards(late)
+            survey.add_late([reward for reward in early if from_ms <= reward[0] < now_ms])
+            rewards, are_whole = await self._rewards(own)
+            survey.is_whole &= is_whole and are_whole
+            for row in own:
+                learner = self._learner(row.key)
+                if learner not in survey.first:
+                    survey.first[learner] = row.learner_version - survey.late_of(learner, row.time)
+            came = [item for came_ms, item in rewards if came_ms < now_ms]
+            await MEASURING.run(partial(self._merge, survey.since, came))
+        await MEASURING.run(partial(self._merge, survey.since, [item for _, item in survey.late]))
         self.blocks = algorithm.of(clock)
         if self.takes_back and self._standing is not None:
-            await self._take_back(self._standing, first, since, complete=complete)
+            await self._take_back(self._standing, survey)
+            if self.beginning == "known":
+                await MEASURING.run(partial(self._learn, survey.late))
 
     async def begin(self, block: int) -> None:
         """Know from now on what had come before the block."""
@@ -148,24 +202,24 @@ class PastLearners:
             self.why = "what its learners have faded out meanwhile cannot be told"
         return self._standing is not None and self.why is None
 
-    async def _take_back(
-        self, standing: StandingLearners, first: Mapping[LearnerId, int], since: States, *, complete: bool
-    ) -> None:
-        """Begin with what is known today less what came ``since``, if that is what was known at ``first``."""
-        found, more, known = States(), 0, 0
-        for learner, version in first.items():
-            today, gained = await standing.state(learner), since.pop(learner, None)
+    async def _take_back(self, standing: StandingLearners, survey: _Survey) -> None:
+        """Begin with what is known today less what came since, if that is what was known then."""
+        found, more, known, complete = States(), 0, 0, survey.is_whole
+        for learner, version in survey.first.items():
+            today, gained = await standing.state(learner), survey.since.pop(learner, None)
             before = (0 if today is None else today.version) - (0 if gained is None else gained.version)
             complete = complete and before >= version
             more, known = more + before - version, known + before
             if before > 0 and today is not None:
+                dust = ridge.rounding_floor(today.sums.lower_gram())
+                complete = complete and dust <= DUST * self._bandit.record.ridge
                 sums = today.sums if gained is None else minus(today.sums, gained.sums)
                 found[learner] = LearnerState(before, sums)
-                self._check_size(len(found) + len(since))
-        if known and complete and more <= SLACK * known:
+                self._check_size(len(found) + len(survey.since))
+        if known and complete and more <= SLACK * known + survey.under_way:
             self._now, self.beginning = found, "known"
         elif known:
-            self.why = "what they learned since is not what the log shows"
+            self.why = "what they knew before it cannot be told"
 
     def _learn(self, rewards: Sequence[tuple[float, _Item]]) -> None:
         known_to = self.blocks.known_to(np.array([came_ms for came_ms, _ in rewards])).tolist()
@@ -227,9 +281,6 @@ class PastLearners:
             raise Invalid(f"the contexts of the log must be those of the bandit, {numbers} numbers")
         encoded = np.array([row.context for row in rows], dtype=np.float32)
         return bilinear.phi(features, context.directions, encoded)
-
-
-_Item = tuple[LogEntry, RewardPayload]
 
 
 def _add(states: States, more: States) -> None:

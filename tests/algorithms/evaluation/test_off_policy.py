@@ -271,6 +271,21 @@ def test_few_rewards_have_the_limits_of_a_count():
         assert estimates.reach(spread, 1.0, level=0.95) == pytest.approx(1.959964 * spread + 1.9471, rel=1e-6)
 
 
+def test_intervals_reach_as_far_as_what_was_never_done_could_go():
+    """Every decision has weight 9 / 10, so a tenth is missing: it may earn 0 to 5."""
+    rewards = np.tile([[1.0], [2.0]], (50, 1))
+    columns = np.full((100, 1), 0.5), np.full((100, 1), 0.45), rewards, np.full((100, 1), 1.5)
+    logged = Logged(*columns, columns[3])
+    state = off_policy.add(off_policy.start(ALL, places=1, rewards=(0.0, 5.0)), logged)
+    assert state.reached() == pytest.approx([0.9])
+    for name, more in (("ips", (0.0, 5.0)), ("snips", (-1.5, 3.5)), ("dr", (-1.5, 3.5))):
+        plain = ESTIMATORS[name].estimate(state.moments[name], state.ranges, level=0.95)
+        wider = state.estimates(name)
+        for one, other in ((plain.whole, wider.whole), (plain.places[0], wider.places[0])):
+            assert other.value == one.value
+            assert np.subtract(other.interval, one.interval) == pytest.approx(np.multiply(0.1, more))
+
+
 def test_rewards_that_are_all_alike_have_no_interval_unless_their_bounds_are_known():
     alike = Logged(column(0.5), column(0.5), column(2.0))
     for name in ("snips",):

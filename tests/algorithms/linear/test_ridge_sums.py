@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.algorithms.linear import ridge_sums
 from app.algorithms.linear.sum_algebra import scaled
-from app.errors import InvalidShape
+from app.errors import InvalidShape, NonFinite
 from tests.algorithms.linear.folds import fold
 
 
@@ -151,3 +151,18 @@ def test_sums_are_those_of_matrix_products(monkeypatch, dim, wide, terms, rows):
     assert found.moment.tolist() == (features.T @ values).tolist()
     assert not found.error.any()
     assert found.observations == found.weight == len(counted)
+
+
+@pytest.mark.parametrize("dim", [1, 7, 130])
+def test_sums_made_at_once_are_those_of_rewards_added_one_after_the_other(dim):
+    rng = np.random.default_rng(dim)
+    features, values, first = rng.normal(size=(40, dim)), rng.normal(size=40), rng.random(40) < 0.7
+    for which in (first, np.ones(40, dtype=np.bool_), np.zeros(40, dtype=np.bool_)):
+        at_once = ridge_sums.of(features, values, which)
+        one_by_one = ridge_sums.add(ridge_sums.empty(dim), features, values, which)
+        np.testing.assert_allclose(at_once.total, one_by_one.total, rtol=1e-9, atol=1e-11)
+        assert at_once.observations == one_by_one.observations == at_once.weight
+    with pytest.raises(NonFinite):
+        ridge_sums.of(features * 1e200, values * 1e200, first)
+    with pytest.raises(InvalidShape):
+        ridge_sums.of(features, values[1:], first)

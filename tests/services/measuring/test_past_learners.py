@@ -163,7 +163,7 @@ async def check(made: World, past: PastLearners, before: World | None = None) ->
 async def test_from_nothing_learners_know_what_had_come_before_each_block(case: str, count: int):
     made = world(case, count, seed=count)
     past = PastLearners(made.bandit, HeldSource())
-    await past.survey(pages(made.rows), to_ms=None)
+    await past.survey(pages(made.rows), from_ms=None, to_ms=None)
     assert (past.beginning, past.why, len(past.blocks)) == ("log", None, min(count, blocks.BLOCKS))
     assert not past.weighs(0)
     assert past.weighs(1)
@@ -196,7 +196,7 @@ async def test_what_was_known_is_what_is_known_less_what_came(case: str):
     taught(made)
     versioned(made)
     past = PastLearners(made.bandit, HeldSource(), Standing(made.known_by(np.inf)))
-    await past.survey(pages(made.rows), to_ms=None)
+    await past.survey(pages(made.rows), from_ms=None, to_ms=None)
     assert (past.beginning, past.why) == ("known", None)
     assert past.weighs(0)
     await check(made, past)
@@ -207,17 +207,51 @@ async def test_rewards_of_decisions_after_the_time_are_taken_back_too():
     taught(made)
     versioned(made)
     past = PastLearners(made.bandit, HeldSource(), Standing(made.known_by(np.inf)))
-    await past.survey(pages(made.rows), to_ms=1_300)
+    await past.survey(pages(made.rows), from_ms=None, to_ms=1_300)
     assert past.beginning == "known"
     assert past.blocks.first[-1] < 30
     made.rows = made.rows[:30]
     await check(made, past)
 
 
-@pytest.mark.parametrize("case", ["fading", "pooled", "given", "lost", "forgotten", "unlike"])
+@pytest.mark.parametrize("case", KNOWING)
+async def test_late_rewards_of_earlier_decisions_are_known_when_they_came(case: str):
+    """The time asked for begins at the thirtieth decision, whose learners had many rewards still to come."""
+    made = world(case, 90, seed=4)
+    taught(made)
+    versioned(made)
+    today = Standing(made.known_by(np.inf))
+    for start, from_ms in ((0, 1_300), (5, 1_300)):  # with all rows before, and without some
+        past = PastLearners(made.bandit, HeldSource(), today)
+        await past.survey(pages(made.rows[start * 5 :]), from_ms=from_ms, to_ms=None)
+        assert past.beginning == ("known" if not start else "log")
+        if not start:
+            later = World(made.bandit, made.rows[30:], made.entries)
+            await check(later, past)
+    assert past.why is not None
+
+
+async def test_rewards_that_had_just_come_need_not_have_been_known():
+    """Every decision was made with what was known 40 ms before."""
+    made = world("plain", 90, seed=4)
+    taught(made)
+    for place, each in enumerate(made.rows):
+        version = made.known_by(each.time - 40)[made.learner(None)].version
+        made.rows[place] = msgspec.structs.replace(each, learner_version=version)
+    today = Standing(made.known_by(np.inf))
+    for under_way_ms, begin in ((50, "known"), (0, "log")):
+        past = PastLearners(made.bandit, HeldSource(), today)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(past_learners, "UNDER_WAY_MS", under_way_ms)
+            await past.survey(pages(made.rows), from_ms=1_300, to_ms=None)
+        assert past.beginning == begin
+
+
+@pytest.mark.parametrize("case", ["fading", "pooled", "given", "lost", "forgotten", "unlike", "tiny"])
 async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str):
-    """Observations or a state that came since, rows that are gone, a learner that began anew."""
-    made = world(case if case in CASES else "keys", 60, seed=9)
+    """Observations or a state since, rows that are gone, a learner that began anew, nothing but rounding."""
+    more = {"ridge": 1e-13} if case == "tiny" else {}
+    made = world(case if case in CASES else "keys", 60, seed=9, **more)
     taught(made)
     versioned(made)
     rows, today = made.rows, dict(made.known_by(np.inf))
@@ -232,11 +266,11 @@ async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str)
     elif case == "unlike":
         rows = [msgspec.structs.replace(each, learner_version=each.learner_version + 1) for each in rows]
     past = PastLearners(made.bandit, HeldSource(), Standing(today))
-    await past.survey(pages(rows), to_ms=None)
+    await past.survey(pages(rows), from_ms=None, to_ms=None)
     assert past.beginning == "log"
     assert past.why is not None
     made.rows, made.entries = rows, [each for each in made.entries if each[0] != 500]
-    if case != "lost":
+    if case not in {"lost", "tiny"}:
         await check(made, past)
 
 
@@ -244,7 +278,7 @@ async def test_learners_that_would_take_too_much_memory_are_refused(monkeypatch:
     monkeypatch.setattr(past_learners, "MOST_BYTES", 300)
     made = world("keys", 60, seed=9)
     past = PastLearners(made.bandit, HeldSource())
-    await past.survey(pages(made.rows), to_ms=None)
+    await past.survey(pages(made.rows), from_ms=None, to_ms=None)
     with pytest.raises(TooLarge, match="less time"):
         await check(made, past)
 
