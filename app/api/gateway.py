@@ -54,7 +54,8 @@ class Gateway:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
-        set_caller(scope.get(CALLER))
+        if CALLER in scope:
+            set_caller(scope[CALLER])
         request_id = _request_id(scope)
         status = 0
 

@@ -199,7 +199,7 @@ async def everything(api: Api) -> dict[str, Any]:
         (1_446, {}, None, ""),
         (1_447, {}, "16,785,224", "catalogue"),
         (1_446, {"shift_rewards": True}, "16,785,224", "catalogue"),
-        (4_096, {"half_life_s": 60}, "134,316,072", "catalogue"),
+        (4_096, {"half_life_s": 60}, "134,316,080", "catalogue"),
         (722, {"scope": "per_key", "half_life_s": 60}, None, ""),
         (723, {"scope": "per_key"}, "4,199,208", "scope"),
         (1_447, {"scope": "per_key"}, "16,785,224", "catalogue"),

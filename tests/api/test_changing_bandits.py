@@ -60,8 +60,10 @@ async def test_a_field_is_changed_and_goes_back_to_its_default(world: Api, field
     await world.bandit("b", "c", **needs)
     made, first = await world.ok("GET", PATH), await etag(world)
     changed = await patched(world, {field: value})
+    assert ("warnings" in changed) == (field == "log"), "no propensities: nothing can be evaluated"
+    warned = {"warnings": changed["warnings"]} if field == "log" else {}
     full = {**made[field], **value} if field == "reward" else value
-    assert changed == {**made, field: full, "version": 2}
+    assert changed == {**made, field: full, "version": 2, **warned}
     assert await world.ok("GET", PATH) == changed
     assert await etag(world) != first
     assert (await world.choose("b"))["bandit_version"] == 2

@@ -39,7 +39,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from app.algorithms import checks
 from app.algorithms.evaluation.asymptotic_confidence_sequence import Missing
@@ -129,4 +129,4 @@ def alpha_of(look: int, alpha: float) -> float:
 
 
 def _quantile(alpha: float, freedom: float) -> float:
-    return float(stats.t.isf(alpha / 2.0, freedom))
+    return -float(stdtrit(freedom, alpha / 2.0))

@@ -23,7 +23,9 @@ async def computed(
 
     ``us``: about how many microseconds it takes without limits. Raises Unavailable (too much waits already).
     """
-    return work() if us + limits_us(ask, view) <= INLINE_US else await threads.run(work)
+    if ask.rules.at_most:
+        us += limits_us(ask, view)
+    return work() if us <= INLINE_US else await threads.run(work)
 
 
 def drawn_us(k: int, *, candidates: int = 0) -> float:
@@ -33,8 +35,6 @@ def drawn_us(k: int, *, candidates: int = 0) -> float:
 
 def limits_us(ask: Ask, view: LearnerView) -> float:
     """About how many microseconds the limits of an ask take at most: when all arms have to be looked at."""
-    if not ask.rules.at_most:
-        return 0.0
     attributes = view.plain.attributes
     values = sum(attributes.values_in(rule.field) for rule in ask.rules.at_most)
     return _LIMITED_US * (view.size + values) + ask.k * _PLACE_US
