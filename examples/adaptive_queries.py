@@ -15,9 +15,9 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.mips.adaptive import AdaptiveSolver, Scan
-from app.algorithms.mips.epsilon_net import solvers_needed
-from app.algorithms.types import NO_ROWS, Rows, TopK
+from shortlist.mips.adaptive import AdaptiveSolver, Scan
+from shortlist.mips.epsilon_net import solvers_needed
+from shortlist.types import NO_ROWS, Rows, TopK
 
 Vector = NDArray[np.float64]
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.sampling.control_variates import Proxy, controlled
-from app.algorithms.sampling.factors import Factors
-from app.algorithms.sampling.metropolis_hastings import metropolis_hastings_step
+from shortlist.sampling.control_variates import Proxy, controlled
+from shortlist.sampling.factors import Factors
+from shortlist.sampling.metropolis_hastings import metropolis_hastings_step
 
 Array = NDArray[np.float64]
 PRIOR_STD = 10.0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.algorithms.linear import linear_ts, ridge, ridge_sums
+from shortlist.linear import linear_ts, ridge, ridge_sums
 from app.progress import progress
 from examples import movielens
 from examples.environments import Environment

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.algorithms.linear import linear_ts, ridge, ridge_sums
-from app.algorithms.linear.pooled_prior import with_pooled_prior
-from app.algorithms.linear.sum_algebra import plus
+from shortlist.linear import linear_ts, ridge, ridge_sums
+from shortlist.linear.pooled_prior import with_pooled_prior
+from shortlist.linear.sum_algebra import plus
 from app.progress import progress
 from examples import movielens
 from examples.environments import Environment, Rows

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ALGORITHMS = "app/algorithms"
-TESTS = "tests/algorithms"
+ALGORITHMS = "algorithms/shortlist"
+TESTS = "algorithms/tests"
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,13 +335,13 @@ def test_the_arrows_have_no_circle():
 @pytest.mark.parametrize(
     ("path", "source", "broken"),
     [
-        ("app/algorithms/linear/a.py", "import redis", 2),
-        ("app/algorithms/mips/a.py", "import hnswlib", 2),
-        ("app/algorithms/mips/a.py", "from time import sleep", 1),
-        ("app/algorithms/mips/a.py", "from app.indexes import exact", 1),
-        ("app/algorithms/mips/a.py", "from app import indexes", 1),
-        ("app/algorithms/mips/a.py", "import numpy as np\nnp.random.rand()", 1),
-        ("app/algorithms/mips/a.py", "def f():\n    import asyncio", 1),
+        ("algorithms/shortlist/linear/a.py", "import redis", 2),
+        ("algorithms/shortlist/mips/a.py", "import hnswlib", 2),
+        ("algorithms/shortlist/mips/a.py", "from time import sleep", 1),
+        ("algorithms/shortlist/mips/a.py", "from app.indexes import exact", 1),
+        ("algorithms/shortlist/mips/a.py", "from app import indexes", 1),
+        ("algorithms/shortlist/mips/a.py", "import numpy as np\nnp.random.rand()", 1),
+        ("algorithms/shortlist/mips/a.py", "def f():\n    import asyncio", 1),
         ("app/indexes/exact.py", "import hnswlib", 1),
         ("app/services/choosing/a.py", "import redis.asyncio", 1),
         ("app/services/choosing/a.py", "from app.api import errors", 1),
@@ -359,13 +359,13 @@ def test_the_arrows_have_no_circle():
         ("app/services/learning/a.py", "from app.services.choosing import choosing", 1),
         ("app/services/choosing/a.py", "from app.services.learning import rewards", 0),
         ("app/services/queries/a.py", "from app.services import learning", 1),
-        ("app/indexes/hnsw.py", "import hnswlib\nfrom app.algorithms.types import TopK", 0),
+        ("app/indexes/hnsw.py", "import hnswlib\nfrom shortlist.types import TopK", 0),
         (
             "app/runtime/application.py",
             "from app.api import problems\nfrom app.storage import redis_store",
             0,
         ),
-        ("app/algorithms/mips/a.py", "import numpy as np\ndef f(rng: np.random.Generator): ...", 0),
+        ("algorithms/shortlist/mips/a.py", "import numpy as np\ndef f(rng: np.random.Generator): ...", 0),
     ],
 )
 def test_the_check_sees_a_broken_rule(path, source, broken):

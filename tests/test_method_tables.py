@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 from pydantic import BaseModel
 
-from app.algorithms.kcenter import ask_tell as noisy_centers_algorithms
-from app.algorithms.kcenter import noisy_state
-from app.algorithms.slates import ask_tell as slate_algorithms
-from app.algorithms.slates import campaign_state
+from shortlist.kcenter import ask_tell as noisy_centers_algorithms
+from shortlist.kcenter import noisy_state
+from shortlist.slates import ask_tell as slate_algorithms
+from shortlist.slates import campaign_state
 from app.api import catalogue_centers as centers_api
 from app.api import center_campaigns as center_campaigns_api
 from app.api import mips as mips_api

@@ -2,7 +2,7 @@
 
 Notation
     n, N, k     vectors, coordinates, vectors to find
-    R           range of the rewards of a query, see app/algorithms/mips/columns.py
+    R           range of the rewards of a query, see algorithms/shortlist/mips/columns.py
     reads       coordinates read, or products computed, as a share of n N
     time        of a search, over that of the scan: the top k of one float32 BLAS product
     follows     speed-up times reads: 1 when time follows reads
@@ -31,14 +31,14 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.guarantee import Guarantee
-from app.algorithms.mips import blocked
-from app.algorithms.mips.answer import Answer
-from app.algorithms.mips.blocked import BlockedArms
-from app.algorithms.mips.bounded_me import bounded_me, follow, rounds, saves
-from app.algorithms.mips.racing import racing
-from app.algorithms.mips.read_costs import READS_ALONE, ReadCosts
-from app.algorithms.mips.rewards import blocked_rewards
+from shortlist.guarantee import Guarantee
+from shortlist.mips import blocked
+from shortlist.mips.answer import Answer
+from shortlist.mips.blocked import BlockedArms
+from shortlist.mips.bounded_me import bounded_me, follow, rounds, saves
+from shortlist.mips.racing import racing
+from shortlist.mips.read_costs import READS_ALONE, ReadCosts
+from shortlist.mips.rewards import blocked_rewards
 from app.bench.one_shot_method import Find, Method, Result, Rows
 from app.bench.screening_methods import screening_methods
 from app.experiments import movielens

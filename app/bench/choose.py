@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.linear import linear_ts, ridge
-from app.algorithms.linear.ridge import Posterior
-from app.algorithms.types import Matrix, Vector
+from shortlist.linear import linear_ts, ridge
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Vector
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
 from app.measurement import report

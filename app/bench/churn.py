@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.types import Matrix
+from shortlist.types import Matrix
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.measurement import report
 from app.progress import progress

@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.linear import bilinear, ridge, ridge_sums, sub_ts
-from app.algorithms.linear.ridge import Posterior
-from app.algorithms.types import Matrix
+from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix
 from app.bench.choose import index_of
 from app.indexes.live import Snapshot
 from app.progress import progress

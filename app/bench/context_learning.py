@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.linear import bilinear
-from app.algorithms.types import Matrix
+from shortlist.linear import bilinear
+from shortlist.types import Matrix
 from app.progress import progress
 from app.services.formats.records import RewardPayload, pack, vector_to_bytes
 from app.services.learning.fold import States, fold

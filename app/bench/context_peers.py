@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.linear import bilinear
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.linear import bilinear
+from shortlist.types import Matrix, Rows, Vector
 from app.bench.context_films import WITH_CONTEXT, Films, Setting, User, Way
 
 # ``mtr`` weighs a reward by one over the number of films, hence its rates of learning.

@@ -29,8 +29,8 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from app.algorithms.linear import bilinear, ridge, ridge_sums, sub_ts
-from app.algorithms.types import Matrix, Vector
+from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
+from shortlist.types import Matrix, Vector
 from app.bench.choose import index_of
 from app.indexes.live import Snapshot
 from app.progress import progress

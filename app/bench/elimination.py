@@ -34,9 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from app.algorithms import confidence
-from app.algorithms.linear import elimination, ridge, sub_elim
-from app.algorithms.linear.most_uncertain_arm import (
+from shortlist import confidence
+from shortlist.linear import elimination, ridge, sub_elim
+from shortlist.linear.most_uncertain_arm import (
     AlternatingSearch,
     Finder,
     QuadraticSearch,
@@ -44,7 +44,7 @@ from app.algorithms.linear.most_uncertain_arm import (
     Watched,
     packed_squares,
 )
-from app.algorithms.types import Matrix, Rows
+from shortlist.types import Matrix, Rows
 from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.measurement import report

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.types import Matrix, Vector
+from shortlist.types import Matrix, Vector
 from app.indexes.live import IndexOptions, LiveIndex
 from app.measurement import peak_mb, report, table
 from app.progress import progress

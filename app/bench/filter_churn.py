@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.types import Matrix
+from shortlist.types import Matrix
 from app.bench.churn import OPTIONS, SWITCH_INTERVAL_S, Loop
 from app.bench.served_filters import ASKED, new_views, plan, served_catalogue
 from app.filters.filter import Filter, parse

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.types import Matrix, TopK, Vector
+from shortlist.types import Matrix, TopK, Vector
 from app.bench import attribute_memory, choose, filter_churn, largest_filter
 from app.bench.served_filters import ASKED, new_views, plan, served_catalogue
 from app.filters.filter import parse

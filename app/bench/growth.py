@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.linear import elimination, linear_ts, ridge, ridge_sums, sub_elim, sub_ts
-from app.algorithms.linear.most_uncertain_arm import Watched
+from shortlist.linear import elimination, linear_ts, ridge, ridge_sums, sub_elim, sub_ts
+from shortlist.linear.most_uncertain_arm import Watched
 from app.experiments.elimination_policies import WidthScan
 from app.indexes.live import IndexOptions, LiveIndex
 from app.measurement import report

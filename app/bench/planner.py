@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.types import Matrix
+from shortlist.types import Matrix
 from app.indexes.exact import scan
 from app.indexes.live import LiveIndex
 from app.indexes.probes import compare, solve

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from app.algorithms.linear import ridge, ridge_sums, sub_ts
-from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+from shortlist.linear import ridge, ridge_sums, sub_ts
+from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.experiments import synthetic
 from app.experiments.synthetic import PERIOD, Environment
 from app.indexes.live import IndexOptions, LiveIndex, Snapshot

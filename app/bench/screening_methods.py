@@ -14,10 +14,10 @@ from functools import partial
 
 import numpy as np
 
-from app.algorithms.mips.screening.greedy_mips import GreedyMips
-from app.algorithms.mips.screening.lsh_mips import LshMips
-from app.algorithms.mips.screening.pca_mips import PcaMips
-from app.algorithms.mips.screening.screened import Screened
+from shortlist.mips.screening.greedy_mips import GreedyMips
+from shortlist.mips.screening.lsh_mips import LshMips
+from shortlist.mips.screening.pca_mips import PcaMips
+from shortlist.mips.screening.screened import Screened
 from app.bench.one_shot_method import Find, Method, Result
 from app.experiments.coordinates import Single
 

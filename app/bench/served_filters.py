@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 
-from app.algorithms.types import Matrix
+from shortlist.types import Matrix
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.catalogues.catalogues import Catalogue

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.slates import ask_tell, icb, sa_foa, saqm
-from app.algorithms.slates.campaign_state import Method, State
-from app.algorithms.slates.least_squares import fit
-from app.algorithms.slates.widths import Look
+from shortlist.slates import ask_tell, icb, sa_foa, saqm
+from shortlist.slates.campaign_state import Method, State
+from shortlist.slates.least_squares import fit
+from shortlist.slates.widths import Look
 from app.experiments.slate_instances import STARTS, mean_samples, normal, play, synthetic
 from app.measurement import report
 from app.progress import progress

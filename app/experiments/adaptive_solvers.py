@@ -30,11 +30,11 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.mips.adaptive import AdaptiveSolver, Scan
-from app.algorithms.mips.epsilon_net import nearest_point, solvers_needed
-from app.algorithms.mips.screening import lsh_mips
-from app.algorithms.mips.screening.lsh_mips import LshMips, solver_for
-from app.algorithms.types import Matrix, MipsSolver, Vector
+from shortlist.mips.adaptive import AdaptiveSolver, Scan
+from shortlist.mips.epsilon_net import nearest_point, solvers_needed
+from shortlist.mips.screening import lsh_mips
+from shortlist.mips.screening.lsh_mips import LshMips, solver_for
+from shortlist.types import Matrix, MipsSolver, Vector
 from app.indexes.independent import IndependentGraphs
 from app.indexes.live import IndexOptions, LiveIndex
 from app.measurement import report, table

@@ -23,11 +23,11 @@ from typing import Protocol
 
 import numpy as np
 
-from app.algorithms.sampling.control_variates import controlled
-from app.algorithms.sampling.factors import Factors
-from app.algorithms.sampling.metropolis_hastings import metropolis_hastings_step
-from app.algorithms.sampling.racing_normal import racing_normal
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.sampling.control_variates import controlled
+from shortlist.sampling.factors import Factors
+from shortlist.sampling.metropolis_hastings import metropolis_hastings_step
+from shortlist.sampling.racing_normal import racing_normal
+from shortlist.types import Matrix, Rows, Vector
 from app.experiments.arch_model import (
     Laplace,
     Series,

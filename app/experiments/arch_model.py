@@ -23,7 +23,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy import optimize
 from scipy.special import digamma, expit, gammaln
 
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.types import Matrix, Rows, Vector
 
 ORDERS = (5, 10, 15, 20, 25, 30)
 LAGS = max(ORDERS)

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.algorithms.sampling.control_variates import Proxy
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.sampling.control_variates import Proxy
+from shortlist.types import Matrix, Rows, Vector
 from app.experiments.arch_model import Derivatives, Series, derivatives, parameters, scales
 
 SIDES = 10

@@ -20,11 +20,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from app.algorithms.mips.answer import Objective
-from app.algorithms.mips.bounded_me import Plan, bounded_me
-from app.algorithms.mips.columns import Bounds
-from app.algorithms.mips.read_costs import READS_ALONE, ReadCosts
-from app.algorithms.types import Rows, Vector
+from shortlist.mips.answer import Objective
+from shortlist.mips.bounded_me import Plan, bounded_me
+from shortlist.mips.columns import Bounds
+from shortlist.mips.read_costs import READS_ALONE, ReadCosts
+from shortlist.types import Rows, Vector
 from app.experiments.plots import figure
 from app.measurement import report
 from app.progress import progress

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.mips import blocked
-from app.algorithms.mips.bounded_me import LEAST_DIM, bounded_me
-from app.algorithms.mips.extreme_points import extreme_points, surely_extreme
-from app.algorithms.mips.read_costs import READS_ALONE
-from app.algorithms.mips.rewards import blocked_rewards
-from app.algorithms.types import Matrix, Rows
+from shortlist.mips import blocked
+from shortlist.mips.bounded_me import LEAST_DIM, bounded_me
+from shortlist.mips.extreme_points import extreme_points, surely_extreme
+from shortlist.mips.read_costs import READS_ALONE
+from shortlist.mips.rewards import blocked_rewards
+from shortlist.types import Matrix, Rows
 from app.measurement import report
 from app.progress import progress
 

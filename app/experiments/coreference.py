@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import ndtri
 
-from app.algorithms.sampling.clusters import Cluster, racing_clusters, schedule
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.sampling.clusters import Cluster, racing_clusters, schedule
+from shortlist.types import Matrix, Rows, Vector
 
 DIM = 48
 SCALE, THRESHOLD = 4.0, 0.25

@@ -16,12 +16,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.linear import elimination, sub_elim
-from app.algorithms.linear.elimination import Elimination, Rules
-from app.algorithms.linear.living_arms import NO_ARMS
-from app.algorithms.linear.most_uncertain_arm import Finder, StageSample, Watched
-from app.algorithms.linear.ridge import Posterior, widths
-from app.algorithms.types import Matrix, Rows
+from shortlist.linear import elimination, sub_elim
+from shortlist.linear.elimination import Elimination, Rules
+from shortlist.linear.living_arms import NO_ARMS
+from shortlist.linear.most_uncertain_arm import Finder, StageSample, Watched
+from shortlist.linear.ridge import Posterior, widths
+from shortlist.types import Matrix, Rows
 from app.experiments.synthetic import Environment
 from app.indexes.table import aligned_empty
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.linear.ridge import Posterior
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Rows, Vector
 from app.experiments.synthetic import Environment
 from app.indexes.table import aligned_empty
 

@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 
-from app.algorithms.kcenter import ask_tell, ns_tands, ns_ts
-from app.algorithms.kcenter.intervals import Counts
-from app.algorithms.kcenter.noisy_state import State, Threshold
-from app.algorithms.types import Matrix
+from shortlist.kcenter import ask_tell, ns_tands, ns_ts
+from shortlist.kcenter.intervals import Counts
+from shortlist.kcenter.noisy_state import State, Threshold
+from shortlist.types import Matrix
 
 _LEAST = 50
 _SHARE = 0.05

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.types import Matrix
+from shortlist.types import Matrix
 from app.experiments import movielens
 
 DIM = 12_288

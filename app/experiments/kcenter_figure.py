@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.kcenter.coordinates import Coordinates, blocked
-from app.algorithms.kcenter.ds_ts import ds_ts
-from app.algorithms.kcenter.ds_ucb import ds_ucb
-from app.algorithms.kcenter.naive_greedy import naive_greedy
+from shortlist.kcenter.coordinates import Coordinates, blocked
+from shortlist.kcenter.ds_ts import ds_ts
+from shortlist.kcenter.ds_ucb import ds_ucb
+from shortlist.kcenter.naive_greedy import naive_greedy
 from app.experiments.kcenter_data import Points, clusters, movies, patches
 from app.measurement import report
 from app.progress import progress

@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.kcenter.coordinates import Coordinates, blocked
-from app.algorithms.kcenter.ds_ts import ds_ts
-from app.algorithms.kcenter.ds_ucb import ds_ucb
-from app.algorithms.kcenter.naive_greedy import naive_greedy
-from app.algorithms.kcenter.random_sampling import random_sampling
+from shortlist.kcenter.coordinates import Coordinates, blocked
+from shortlist.kcenter.ds_ts import ds_ts
+from shortlist.kcenter.ds_ucb import ds_ucb
+from shortlist.kcenter.naive_greedy import naive_greedy
+from shortlist.kcenter.random_sampling import random_sampling
 from app.experiments import kcenter_printed as printed
 from app.experiments.kcenter_campaigns import Played, Setting, play
 from app.experiments.kcenter_data import DIM, Points, clusters, distances, greedy, judged, movies, patches

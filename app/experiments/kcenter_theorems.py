@@ -28,13 +28,13 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import rel_entr
 
-from app.algorithms.kcenter.coordinates import blocked
-from app.algorithms.kcenter.ds_ts import ds_ts
-from app.algorithms.kcenter.ds_ucb import ds_ucb
-from app.algorithms.kcenter.intervals import lil
-from app.algorithms.kcenter.noisy_state import Threshold
-from app.algorithms.kcenter.tracking_weights import rate, weights
-from app.algorithms.types import Matrix, Vector
+from shortlist.kcenter.coordinates import blocked
+from shortlist.kcenter.ds_ts import ds_ts
+from shortlist.kcenter.ds_ucb import ds_ucb
+from shortlist.kcenter.intervals import lil
+from shortlist.kcenter.noisy_state import Threshold
+from shortlist.kcenter.tracking_weights import rate, weights
+from shortlist.types import Matrix, Vector
 from app.experiments.kcenter_campaigns import Setting, play
 from app.experiments.kcenter_data import Points, clusters, distances, greedy
 from app.measurement import report

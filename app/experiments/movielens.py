@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
-from app.algorithms.types import Matrix, Rows
+from shortlist.types import Matrix, Rows
 from app.experiments.synthetic import PERIOD, Environment
 
 GOOD = 4

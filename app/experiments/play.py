@@ -14,9 +14,9 @@ from typing import Protocol
 
 import numpy as np
 
-from app.algorithms.linear import ridge
-from app.algorithms.linear.ridge import Posterior
-from app.algorithms.types import Rows
+from shortlist.linear import ridge
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Rows
 from app.experiments.synthetic import PERIOD, Environment
 
 RIDGE = 1.0

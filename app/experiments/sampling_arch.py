@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.types import Matrix, Rows, Vector
 from app.experiments.arch_chain import Chain, Decisions, Exact, Races
 from app.experiments.arch_model import ORDERS, Laplace, Series, laplace, log_likelihoods, log_prior, make
 from app.experiments.arch_proxy import Expansion, binned

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.sampling.racing_normal import FIRST
+from shortlist.sampling.racing_normal import FIRST
 from app.experiments.coreference import (
     PRINTED_FIRST,
     Draw,

@@ -25,14 +25,14 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from app.algorithms.sampling.factors import Factors, LogFactors
-from app.algorithms.sampling.lil_ucb import lil_ucb
-from app.algorithms.sampling.race import Rules, Variance, race
-from app.algorithms.sampling.racing_ebs import FIRST as EBS_FIRST
-from app.algorithms.sampling.racing_ebs import ebs_rules
-from app.algorithms.sampling.racing_normal import FIRST as NORMAL_FIRST
-from app.algorithms.sampling.racing_normal import normal_rules
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.sampling.factors import Factors, LogFactors
+from shortlist.sampling.lil_ucb import lil_ucb
+from shortlist.sampling.race import Rules, Variance, race
+from shortlist.sampling.racing_ebs import FIRST as EBS_FIRST
+from shortlist.sampling.racing_ebs import ebs_rules
+from shortlist.sampling.racing_normal import FIRST as NORMAL_FIRST
+from shortlist.sampling.racing_normal import normal_rules
+from shortlist.types import Matrix, Rows, Vector
 from app.experiments.plots import can_draw
 from app.experiments.sampling_plot import draw
 from app.measurement import report

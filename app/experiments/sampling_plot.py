@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.algorithms.sampling.race import Variance
+from shortlist.sampling.race import Variance
 from app.experiments.plots import figure
 
 COLOURS = {"racing_normal": "tab:blue", "racing_ebs": "tab:orange", "lil_ucb": "tab:green"}

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.algorithms.sampling.b_normal import b_normal, crossing
+from shortlist.sampling.b_normal import b_normal, crossing
 from app.experiments.plots import can_draw, figure
 from app.measurement import report
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.sampling.lil_ucb import Setting, constants_of
-from app.algorithms.sampling.race import doubling
-from app.algorithms.sampling.racing_ebs import ebs_rules
-from app.algorithms.sampling.racing_normal import FIRST, normal_rules
+from shortlist.sampling.lil_ucb import Setting, constants_of
+from shortlist.sampling.race import doubling
+from shortlist.sampling.racing_ebs import ebs_rules
+from shortlist.sampling.racing_normal import FIRST, normal_rules
 from app.experiments.plots import can_draw, figure
 from app.experiments.sampling_figure import REWARDS, SEED, SIZE, population
 from app.measurement import report

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.slates.allocation import Allocation
-from app.algorithms.slates.campaign_state import Method
-from app.algorithms.slates.matroids import PartitionMatroid, UniformMatroid, lead
-from app.algorithms.slates.sample_bounds import stops_by
-from app.algorithms.slates.widths import Bound
-from app.algorithms.types import Vector
+from shortlist.slates.allocation import Allocation
+from shortlist.slates.campaign_state import Method
+from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, lead
+from shortlist.slates.sample_bounds import stops_by
+from shortlist.slates.widths import Bound
+from shortlist.types import Vector
 from app.experiments.slate_instances import Played, begin, mean_samples, normal, play, synthetic
 from app.measurement import report
 from app.progress import progress

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.slates.campaign_state import Method
-from app.algorithms.slates.widths import Bound
-from app.algorithms.types import Matrix, Vector
+from shortlist.slates.campaign_state import Method
+from shortlist.slates.widths import Bound
+from shortlist.types import Matrix, Vector
 from app.experiments.slate_instances import MOST, Draw, Played, mean_samples, play
 from app.measurement import report
 from app.progress import progress

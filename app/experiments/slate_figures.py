@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.slates import ask_tell, exhaustive, icb, sa_foa, saqm
-from app.algorithms.slates.campaign_state import Method, next_look
-from app.algorithms.slates.certified_bounds import upper_bound
-from app.algorithms.slates.densest_k_subgraph import densest_k_subgraph
-from app.algorithms.slates.least_squares import Fit, fit
-from app.algorithms.slates.matroids import UniformMatroid
-from app.algorithms.slates.widths import Bound, Look
-from app.algorithms.types import Matrix, Vector
+from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
+from shortlist.slates.campaign_state import Method, next_look
+from shortlist.slates.certified_bounds import upper_bound
+from shortlist.slates.densest_k_subgraph import densest_k_subgraph
+from shortlist.slates.least_squares import Fit, fit
+from shortlist.slates.matroids import UniformMatroid
+from shortlist.slates.widths import Bound, Look
+from shortlist.types import Matrix, Vector
 from app.experiments.slate_instances import DELTA, MOST, mean_samples, normal, play, synthetic
 from app.measurement import report
 from app.progress import progress

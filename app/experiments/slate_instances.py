@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.algorithms.slates import ask_tell, exhaustive, icb, sa_foa, saqm
-from app.algorithms.slates.allocation import Allocation
-from app.algorithms.slates.campaign_state import Method, State
-from app.algorithms.slates.matroids import PartitionMatroid
-from app.algorithms.slates.widths import Bound
-from app.algorithms.types import Matrix, Vector
+from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
+from shortlist.slates.allocation import Allocation
+from shortlist.slates.campaign_state import Method, State
+from shortlist.slates.matroids import PartitionMatroid
+from shortlist.slates.widths import Bound
+from shortlist.types import Matrix, Vector
 
 STARTS: dict[Method, Callable[..., State]] = {
     "saqm": saqm.start,

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.algorithms.linear import elimination
+from shortlist.linear import elimination
 from app.errors import ShortlistError
 from app.experiments import movielens, sublinear_figures, synthetic
 from app.experiments.elimination_policies import LinearElim, SubElim

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.algorithms import checks
-from app.algorithms.types import NO_ROWS, Matrix, Rows, Vector
+from shortlist import checks
+from shortlist.types import NO_ROWS, Matrix, Rows, Vector
 from app.errors import InvalidParameter
 
 DIM = 16

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.linear import sub_ts
-from app.algorithms.linear.ridge import Posterior
-from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.linear import sub_ts
+from shortlist.linear.ridge import Posterior
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.experiments.synthetic import Environment
 from app.indexes.ef_choice import LADDER
 from app.indexes.live import IndexOptions, LiveIndex

@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from app.algorithms.finite_population import (
+from shortlist.finite_population import (
     bernstein_serfling,
     empirical_bernstein_serfling,
     hoeffding_serfling,
     root_mean_square,
 )
-from app.algorithms.types import Vector
+from shortlist.types import Vector
 from app.measurement import report
 
 SEED = 3

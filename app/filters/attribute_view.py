@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.types import Rows
+from shortlist.types import Rows
 from app.filters.columns import Block, Column, Mask, Numbers, OrderTest, Test, among, are_integers
 from app.filters.earlier import Earlier
 from app.filters.fields import Kind, Value

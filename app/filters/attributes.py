@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.types import Rows
+from shortlist.types import Rows
 from app.errors import InvalidShape
 from app.filters.attribute_view import AttributeView
 from app.filters.columns import MAX_ENTRIES, Block, Mask, Numbers, Paths, pushed

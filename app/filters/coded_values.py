@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.types import Rows
+from shortlist.types import Rows
 from app.filters.attribute_view import AttributeView
 from app.filters.columns import Column, Numbers
 from app.filters.names import CODED, KINDS

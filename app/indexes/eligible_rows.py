@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.types import Rows
+from shortlist.types import Rows
 from app.filters.attribute_view import AttributeView
 from app.filters.filter import Filter
 from app.indexes.table import ArmView

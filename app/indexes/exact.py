@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.algorithms.mips.exact import best, candidates, unit_scale
-from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.mips.exact import best, candidates, unit_scale
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.table import ArmView
 
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.mips.exact import candidates
-from app.algorithms.types import NO_ROWS, Rows
+from shortlist.mips.exact import candidates
+from shortlist.types import NO_ROWS, Rows
 from app.indexes.table import ArmView
 
 

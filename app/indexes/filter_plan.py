@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.types import NO_ROWS, Matrix, TopK, Vector
+from shortlist.types import NO_ROWS, Matrix, TopK, Vector
 from app.indexes.ef_choice import GOOD, LADDER, LEAST_SPEEDUP, is_fair, reaches
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import gather, mask, search_exactly

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.mips.exact import best, candidates, error_line, ranked, unit_scale
-from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from shortlist.mips.exact import best, candidates, error_line, ranked, unit_scale
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.table import ArmView, not_in
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import search_exactly
 from app.indexes.filtered_ways import Way

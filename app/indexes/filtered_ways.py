@@ -24,8 +24,8 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from app.algorithms.mips.exact import candidates, ranked, unit_scale
-from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.mips.exact import candidates, ranked, unit_scale
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.eligible_rows import Change, EligibleRows, renumbered
 from app.indexes.filtered_search import GATHER_ROWS, contenders, strike_out
 from app.indexes.hnsw import HnswGraph

@@ -29,8 +29,8 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.mips.exact import row_scores
-from app.algorithms.types import Rows, Vector
+from shortlist.mips.exact import row_scores
+from shortlist.types import Rows, Vector
 from app.indexes.hnsw import HnswGraph
 from app.indexes.table import ArmView
 

@@ -43,8 +43,8 @@ import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.mips.exact import error_line, ranked, unit_scale
-from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.mips.exact import error_line, ranked, unit_scale
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.exact import contenders
 from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.graph_wear import GraphWear

@@ -18,8 +18,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms import checks
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist import checks
+from shortlist.types import Matrix, Rows, Vector
 from app.errors import DimensionMismatch
 from app.filters.attributes import AttributeTable, Document
 from app.indexes import graph_file

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from app.algorithms import checks
-from app.algorithms.types import Rows, Vector
+from shortlist import checks
+from shortlist.types import Rows, Vector
 from app.filters.attributes import Compaction
 from app.indexes import graph_file
 from app.indexes.hnsw import HnswGraph

@@ -24,12 +24,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from app.algorithms.guarantee import exactly
-from app.algorithms.mips import blocked
-from app.algorithms.mips.bounded_me import Round, follow
-from app.algorithms.mips.read_costs import ReadCosts
-from app.algorithms.mips.rewards import BlockedRewards, blocked_rewards
-from app.algorithms.types import Rows
+from shortlist.guarantee import exactly
+from shortlist.mips import blocked
+from shortlist.mips.bounded_me import Round, follow
+from shortlist.mips.read_costs import ReadCosts
+from shortlist.mips.rewards import BlockedRewards, blocked_rewards
+from shortlist.types import Rows
 
 Clock = Callable[[], float]
 Work = Callable[[], object]

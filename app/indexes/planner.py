@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 from app.indexes import ef_choice
 from app.indexes.ef_choice import LADDER, choose_ef
 from app.indexes.exact import scan

@@ -24,8 +24,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.mips.exact import unit_scale
-from app.algorithms.types import Matrix, Rows, TopK, Vector
+from shortlist.mips.exact import unit_scale
+from shortlist.types import Matrix, Rows, TopK, Vector
 from app.indexes.table import ArmView
 
 Search = Callable[[Vector], TopK]

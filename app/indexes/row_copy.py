@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.mips.exact import candidates
-from app.algorithms.types import NO_ROWS, Rows, Vector
+from shortlist.mips.exact import candidates
+from shortlist.types import NO_ROWS, Rows, Vector
 from app.indexes.eligible_rows import Change
 from app.indexes.table import ArmView, Working, aligned_empty, places_of
 

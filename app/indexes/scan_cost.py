@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from app.algorithms.mips.exact import candidates
+from shortlist.mips.exact import candidates
 from app.indexes.table import aligned_empty
 
 _DIM = 32

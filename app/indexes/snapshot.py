@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms import checks
-from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from shortlist import checks
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 from app.filters.attribute_view import AttributeView
 from app.indexes.exact import scan
 from app.indexes.structure import Kind, Structure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.table import ArmView
 
 Kind = Literal["exact", "norm_pruned", "hnsw"]

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.mips.exact import error_line
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.mips.exact import error_line
+from shortlist.types import Matrix, Rows, Vector
 
 Working = NDArray[np.floating[Any]]
 

@@ -9,7 +9,7 @@ import pytest
 from api_client import Api, Json, running
 from service_process import serving
 
-from tests.algorithms.kcenter.brute_force import best_radius, greedy, radius, squared
+from center_brute_force import best_radius, greedy, radius, squared
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 from api_client import Api, Json, running
 
 from app.services.queries.centers import METHODS
-from tests.algorithms.kcenter.brute_force import best_radius, greedy, radius, separated, squared
+from center_brute_force import best_radius, greedy, radius, separated, squared
 
 pytestmark = pytest.mark.anyio
 

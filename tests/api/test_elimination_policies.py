@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from api_client import Api, Json, running
 
-from app.algorithms import confidence
+from shortlist import confidence
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from api_client import Api, Json, running
 
-from tests.algorithms.kcenter.brute_force import greedy, squared
+from center_brute_force import greedy, squared
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ import pytest
 from api_client import Api, Json
 from endpoints import WRITES, Endpoint, build_world, with_token
 
-from app.algorithms import checks
+from shortlist import checks
 from app.api.limits import MIN_DELTA
 
 pytestmark = pytest.mark.anyio

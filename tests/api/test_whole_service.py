@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from service_machine import play
 
-from app.algorithms.types import NO_ROWS
+from shortlist.types import NO_ROWS
 from app.indexes.live import LiveIndex
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.catalogues.catalogues import Catalogues

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app import cli
-from app.algorithms.linear import bilinear
+from shortlist.linear import bilinear
 from app.bench import (
     context,
     context_decisions,

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from app.algorithms.types import TopK
+from shortlist.types import TopK
 from app.bench import attribute_memory, filter_churn, filters, largest_filter, served_filters
 from app.filters.filter import MAX_CONDITIONS, parse
 from app.indexes.filtered_snapshot import FilteredSnapshot

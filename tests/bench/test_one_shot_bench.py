@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app import cli
-from app.algorithms.mips.read_costs import READS_ALONE
+from shortlist.mips.read_costs import READS_ALONE
 from app.bench import bounded_me, bounded_me_figures, screening_methods
 from app.experiments import bounded_me_guarantee, coordinates, movielens
 

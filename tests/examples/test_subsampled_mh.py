@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from app.algorithms.sampling.control_variates import controlled
-from app.algorithms.sampling.factors import Factors
+from shortlist.sampling.control_variates import controlled
+from shortlist.sampling.factors import Factors
 from examples import subsampled_mh
 from examples.subsampled_mh import make, mode, proxies, walk
 

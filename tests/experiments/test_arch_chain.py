@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.algorithms.types import Vector
+from shortlist.types import Vector
 from app.experiments import sampling_arch
 from app.experiments.arch_chain import Chain, Exact
 from app.experiments.arch_model import (

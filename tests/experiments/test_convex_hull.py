@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.algorithms.mips.extreme_points import extreme_points, surely_extreme
+from shortlist.mips.extreme_points import extreme_points, surely_extreme
 from app.experiments import convex_hull
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.algorithms.sampling.clusters import Cluster
+from shortlist.sampling.clusters import Cluster
 from app.experiments import coreference, sampling_coreference
 from app.experiments.coreference import Name, b_cubed, exactly, make, printed, racing, sample
 from app.experiments.sampling_coreference import Scale

@@ -14,7 +14,7 @@ from app.experiments import kcenter_data as data
 from app.experiments import kcenter_printed as printed
 from app.experiments import kcenter_tables as tables
 from app.experiments.kcenter_campaigns import Setting, play
-from tests.algorithms.kcenter import brute_force
+import center_brute_force as brute_force
 
 
 def test_clusters_lead_clearly_and_distances_are_those_of_the_definition() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from app.algorithms.kcenter.intervals import lil
+from shortlist.kcenter.intervals import lil
 from app.cli import REPRODUCTIONS
 from app.experiments import kcenter_figure as figure
 from app.experiments import kcenter_theorems as theorems

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from app.algorithms.slates.matroids import PartitionMatroid
+from shortlist.slates.matroids import PartitionMatroid
 from app.bench import slates as bench
 from app.experiments import line_chart, slate_bounds, slate_crowdsourcing, slate_figures, slate_instances
 

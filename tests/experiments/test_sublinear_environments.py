@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.algorithms.linear import elimination, ridge, ridge_sums
+from shortlist.linear import elimination, ridge, ridge_sums
 from app.experiments import movielens, synthetic
 from app.experiments.elimination_policies import LinearElim, SubElim, WidthScan
 from app.experiments.exact_elimination import ExactElim

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from app.algorithms.types import NO_ROWS
+from shortlist.types import NO_ROWS
 from app.filters.filter import parse
 from app.indexes import filter_plan, filtered_search, filtered_ways, norm_pruned, planner
 from app.indexes.eligible_rows import eligible_rows

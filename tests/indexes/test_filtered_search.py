@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.filters.filter import Filter, parse
 from app.indexes.eligible_rows import EligibleRows, eligible_rows
 from app.indexes.filter_plan import FilterPlan, PlanOptions, plan_filter, renew

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.algorithms.types import NO_ROWS
+from shortlist.types import NO_ROWS
 from app.indexes import hnsw
 from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph

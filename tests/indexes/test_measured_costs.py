@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.algorithms.mips.read_costs import READS_ALONE, ReadCosts
+from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from app.indexes.measured_costs import (
     MOST_OVERHEAD,
     MOST_READ,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.algorithms.types import NO_ROWS
+from shortlist.types import NO_ROWS
 from app.indexes.eligible_rows import Change
 from app.indexes.row_copy import RowCopy
 from app.indexes.table import ArmTable, ArmView

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.algorithms.types import TopK
+from shortlist.types import TopK
 from app.indexes import probes
 from app.indexes.probes import time_in_turn, typical_us
 

@@ -18,7 +18,7 @@ SMALL = ("bounds", "evaluation", "sampling", "slates")
 def test_every_algorithm_is_in_one_area():
     listed = [file for area in AREAS.values() for file in area.files()]
     assert len(listed) == len(set(listed))
-    modules = {path.relative_to(ROOT) for path in ROOT.glob("app/algorithms/**/*.py")}
+    modules = {path.relative_to(ROOT) for path in ROOT.glob("algorithms/shortlist/**/*.py")}
     assert {path for path in modules if path.name != "__init__.py"} <= set(listed)
 
 

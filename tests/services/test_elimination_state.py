@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.algorithms.linear import elimination, ridge, ridge_sums
-from app.algorithms.linear.ridge import Posterior
+from shortlist.linear import elimination, ridge, ridge_sums
+from shortlist.linear.ridge import Posterior
 from app.indexes.live import LiveIndex
 from app.services.choosing.ask import Moment
 from app.services.choosing.elimination_state import caught_up, pick, rebuilt, refreshed, sets_of

@@ -15,9 +15,9 @@ import pytest
 from logged_rows import row
 from scipy import stats
 
-from app.algorithms.evaluation import asymptotic_confidence_sequence as asymptotic
-from app.algorithms.evaluation import confidence_sequence as bounded
-from app.algorithms.evaluation.asymptotic_confidence_sequence import LARGEST, LEAST, Unbounded
+from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
+from shortlist.evaluation import confidence_sequence as bounded
+from shortlist.evaluation.asymptotic_confidence_sequence import LARGEST, LEAST, Unbounded
 from app.services.measuring.outcomes import Terms
 from app.services.measuring.report import ReportFold
 

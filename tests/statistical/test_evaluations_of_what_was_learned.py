@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from logged_rows import reward_of, row
 
-from app.algorithms.evaluation import blocks, estimates, off_policy
-from app.algorithms.evaluation.logged import Logged
+from shortlist.evaluation import blocks, estimates, off_policy
+from shortlist.evaluation.logged import Logged
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits.bandits import bandit_of
 from app.services.catalogues.catalogues import Catalogue

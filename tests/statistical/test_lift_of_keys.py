@@ -16,8 +16,8 @@ import pytest
 from logged_rows import row
 from scipy import stats
 
-from app.algorithms.evaluation import clustered_t_sequence as sequence
-from app.algorithms.evaluation.clustered_t_sequence import Looks, Summary
+from shortlist.evaluation import clustered_t_sequence as sequence
+from shortlist.evaluation.clustered_t_sequence import Looks, Summary
 from app.services.measuring.outcomes import Terms
 from app.services.measuring.report import ReportFold
 

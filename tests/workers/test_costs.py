@@ -13,7 +13,7 @@ from store_clients import connect
 from store_server import patient_store
 from test_reward_ingestion import TTL_MS, UID, worker
 
-from app.algorithms.linear import ridge_sums
+from shortlist.linear import ridge_sums
 from app.services.formats.records import (
     LearnerState,
     RewardPayload,

@@ -16,8 +16,8 @@ from store_clients import connect, flush
 from store_server import patient_store
 from waiting import until
 
-from app.algorithms.linear import ridge_sums
-from app.algorithms.linear.sum_algebra import plus, scaled, weight
+from shortlist.linear import ridge_sums
+from shortlist.linear.sum_algebra import plus, scaled, weight
 from app.services.formats.records import (
     POOLED,
     LearnerState,

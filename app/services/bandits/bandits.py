@@ -10,8 +10,8 @@ from typing import Protocol
 
 import msgspec
 
-from app.algorithms.linear.ridge import Posterior
-from app.algorithms.types import Vector
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Vector
 from app.errors import Conflict, Invalid, NotFound, Unavailable
 from app.filters.filter import Filter, parse
 from app.indexes.snapshot import Snapshot

@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.linear import bilinear
-from app.algorithms.linear.ridge import Posterior
-from app.algorithms.types import Matrix, Vector
+from shortlist.linear import bilinear
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Vector
 from app.errors import Invalid
 from app.indexes.snapshot import Snapshot
 from app.services.bandits import encoding

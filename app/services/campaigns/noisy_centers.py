@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from app.algorithms.kcenter import ask_tell, ns_tands, ns_ts, ns_ucb
-from app.algorithms.kcenter.ask_tell import Answer, Query
-from app.algorithms.kcenter.noisy_state import Method, Noise, Options, State, Threshold
+from shortlist.kcenter import ask_tell, ns_tands, ns_ts, ns_ucb
+from shortlist.kcenter.ask_tell import Answer, Query
+from shortlist.kcenter.noisy_state import Method, Noise, Options, State, Threshold
 from app.errors import Invalid
 from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.fold import Campaign

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from app.algorithms.slates.matroids import PartitionMatroid
+from shortlist.slates.matroids import PartitionMatroid
 from app.errors import Invalid, Location, NotFound
 from app.filters.fields import Kind, Value, fields_of, kind_of
 from app.services.campaigns.fold import MOST_NAMED

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from app.algorithms.slates.least_squares import as_observations
-from app.algorithms.types import Matrix
+from shortlist.slates.least_squares import as_observations
+from shortlist.types import Matrix
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.long_work import REQUESTS

@@ -1,4 +1,4 @@
-"""Slate campaigns: the algorithms of ``app.algorithms.slates`` over arms that have ids.
+"""Slate campaigns: the algorithms of ``shortlist.slates`` over arms that have ids.
 
 Their stopping rule is tested after t_1, t_2, ... results, numbers fixed in advance: each test is a look.
 """
@@ -14,12 +14,12 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from app.algorithms.slates import ask_tell, exhaustive, icb, sa_foa, saqm
-from app.algorithms.slates.allocation import Allocation
-from app.algorithms.slates.ask_tell import Pull
-from app.algorithms.slates.campaign_state import Method, Options, Report, State
-from app.algorithms.slates.matroids import PartitionMatroid
-from app.algorithms.slates.widths import Bound
+from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
+from shortlist.slates.allocation import Allocation
+from shortlist.slates.ask_tell import Pull
+from shortlist.slates.campaign_state import Method, Options, Report, State
+from shortlist.slates.matroids import PartitionMatroid
+from shortlist.slates.widths import Bound
 from app.errors import Conflict, NotFound
 from app.filters.fields import Value
 from app.services.campaigns.campaigns import Campaigns

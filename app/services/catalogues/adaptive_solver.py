@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from app.algorithms.mips.adaptive import Ladder
-from app.algorithms.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
+from shortlist.mips.adaptive import Ladder
+from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 from app.indexes.independent import IndependentGraphs
 from app.indexes.live import IndexOptions
 from app.indexes.snapshot import Snapshot

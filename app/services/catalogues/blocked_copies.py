@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.algorithms.mips import blocked, columns
-from app.algorithms.mips.blocked import BlockedArms
-from app.algorithms.mips.columns import Columns
-from app.algorithms.mips.read_costs import ReadCosts
+from shortlist.mips import blocked, columns
+from shortlist.mips.blocked import BlockedArms
+from shortlist.mips.columns import Columns
+from shortlist.mips.read_costs import ReadCosts
 from app.indexes.table import ArmView
 from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.catalogues import Catalogue

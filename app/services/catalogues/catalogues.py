@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.types import Vector
+from shortlist.types import Vector
 from app.errors import Conflict, DimensionMismatch, NotFound
 from app.filters.attributes import Document
 from app.indexes.live import IndexOptions, LiveIndex

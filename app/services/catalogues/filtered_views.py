@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from app.algorithms.types import Rows, Vector
+from shortlist.types import Rows, Vector
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import EligibleRows, eligible_rows, work
 from app.indexes.filter_plan import FilterPlan, PlanOptions, graph_number, plan_filter, renew

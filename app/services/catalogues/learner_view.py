@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from app.algorithms.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 from app.indexes.snapshot import Snapshot
 from app.indexes.structure import Kind
 from app.indexes.table import ArmView

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.algorithms.linear.ridge import Posterior
-from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+from shortlist.linear.ridge import Posterior
+from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32

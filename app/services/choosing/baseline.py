@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from app.algorithms.types import NO_ROWS, TopK
+from shortlist.types import NO_ROWS, TopK
 from app.services.bandits.shifted import observed
 from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.computing import computed

@@ -15,8 +15,8 @@ from functools import partial
 
 import numpy as np
 
-from app.algorithms.kcenter.naive_greedy import naive_greedy
-from app.algorithms.types import Matrix
+from shortlist.kcenter.naive_greedy import naive_greedy
+from shortlist.types import Matrix
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.services.bounded.cache import BoundedCache

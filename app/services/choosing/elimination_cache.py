@@ -12,9 +12,9 @@ import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
 
-from app.algorithms.linear import elimination
-from app.algorithms.linear.elimination import Rules
-from app.algorithms.types import TopK
+from shortlist.linear import elimination
+from shortlist.linear.elimination import Rules
+from shortlist.types import TopK
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.caller import task_for_all

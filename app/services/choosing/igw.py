@@ -19,8 +19,8 @@ from functools import partial
 
 import numpy as np
 
-from app.algorithms.linear import igw as algorithm
-from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.linear import igw as algorithm
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.algorithms.evaluation import igw_target as algorithm
-from app.algorithms.types import Rows, Vector
+from shortlist.evaluation import igw_target as algorithm
+from shortlist.types import Rows, Vector
 from app.indexes.snapshot import Snapshot
 from app.services.choosing.covers import Covers
 from app.services.choosing.igw import candidates, near_and_cover

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.filters.attribute_view import AttributeView
 from app.filters.coded_values import Small, ascending, coded
 from app.filters.columns import spread

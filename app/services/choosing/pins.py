@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.algorithms.types import TopK
+from shortlist.types import TopK
 from app.services.bandits.shifted import observed
 from app.services.choosing.ask import Ask, Selection
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from app.algorithms import confidence
+from shortlist import confidence
 from app.errors import Invalid, Location
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.adaptive_solver import IndependentSolvers

@@ -11,8 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from app.algorithms.linear import softmax as algorithm
-from app.algorithms.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.linear import softmax as algorithm
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.snapshot import Snapshot, scores_of
 from app.services.bandits.shifted import observed_theta
 from app.services.choosing.ask import Ask, Drawn, Moment, Selection

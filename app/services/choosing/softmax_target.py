@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.algorithms.evaluation import softmax_target as algorithm
-from app.algorithms.evaluation.softmax_target import Totals
-from app.algorithms.types import Matrix, Rows
+from shortlist.evaluation import softmax_target as algorithm
+from shortlist.evaluation.softmax_target import Totals
+from shortlist.types import Matrix, Rows
 from app.indexes.snapshot import Snapshot, scores_of
 from app.services.choosing.covers import Covers
 from app.services.choosing.target import Lists, Pool, Situations, Targets, Weighed

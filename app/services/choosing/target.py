@@ -19,8 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.linear.ridge import Posterior
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Rows, Vector
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from app.algorithms.linear import sub_ts as algorithm
-from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+from shortlist.linear import sub_ts as algorithm
+from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed
 from app.services.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder

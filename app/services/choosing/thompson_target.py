@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.algorithms.evaluation import simulated_target as algorithm
-from app.algorithms.evaluation.logged import MAX_PLACES
-from app.algorithms.linear.linear_ts import draws
-from app.algorithms.types import Matrix, MipsSolver, Rows
+from shortlist.evaluation import simulated_target as algorithm
+from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.linear.linear_ts import draws
+from shortlist.types import Matrix, MipsSolver, Rows
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.adaptive_solver import ExactSolver
 from app.services.catalogues.learner_view import LearnerView

@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.linear import softmax as algorithm
-from app.algorithms.sampling.uniform import draw_distinct
-from app.algorithms.types import NO_ROWS, Rows, TopK
+from shortlist.linear import softmax as algorithm
+from shortlist.sampling.uniform import draw_distinct
+from shortlist.types import NO_ROWS, Rows, TopK
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
 from app.services.bandits.shifted import observed

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.algorithms.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.indexes.snapshot import merged
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.linear.ridge_sums import RidgeSums
-from app.algorithms.types import Vector
+from shortlist.linear.ridge_sums import RidgeSums
+from shortlist.types import Vector
 
 UID_LENGTH = 16
 STATE_FORMAT, UNWEIGHED_STATE_FORMAT, DISCOUNTED_STATE_FORMAT = 1, 2, 3

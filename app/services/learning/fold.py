@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.linear import ridge_sums
-from app.algorithms.linear.shifted_rewards import shift_features
-from app.algorithms.linear.sum_algebra import minus, plus, scaled, weight
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.linear import ridge_sums
+from shortlist.linear.shifted_rewards import shift_features
+from shortlist.linear.sum_algebra import minus, plus, scaled, weight
+from shortlist.types import Matrix, Rows, Vector
 from app.errors import InvalidShape, ShortlistError
 from app.services.formats.records import (
     POOLED,

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from app.algorithms.linear import ridge
+from shortlist.linear import ridge
 from app.errors import Conflict, Invalid, ShortlistError, Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.long_work import REQUESTS

@@ -17,10 +17,10 @@ from functools import partial
 
 import numpy as np
 
-from app.algorithms.linear import ridge, ridge_sums
-from app.algorithms.linear.ridge import Posterior
-from app.algorithms.linear.ridge_sums import RidgeSums
-from app.algorithms.types import Matrix, Vector
+from shortlist.linear import ridge, ridge_sums
+from shortlist.linear.ridge import Posterior
+from shortlist.linear.ridge_sums import RidgeSums
+from shortlist.types import Matrix, Vector
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache

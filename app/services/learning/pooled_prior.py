@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass
 from functools import reduce
 
-from app.algorithms.linear import sum_algebra
-from app.algorithms.linear.pooled_prior import with_pooled_prior
-from app.algorithms.linear.ridge_sums import RidgeSums
+from shortlist.linear import sum_algebra
+from shortlist.linear.pooled_prior import with_pooled_prior
+from shortlist.linear.ridge_sums import RidgeSums
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from app.algorithms.types import Vector
+from shortlist.types import Vector
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.records import RewardRule, reward_payload

@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from app.algorithms.evaluation import clustered_t_sequence as sequence
-from app.algorithms.evaluation.clustered_t_sequence import Looks, Summary
-from app.algorithms.types import Rows, Vector
+from shortlist.evaluation import clustered_t_sequence as sequence
+from shortlist.evaluation.clustered_t_sequence import Looks, Summary
+from shortlist.types import Rows, Vector
 
 Place = Literal[0, 1]
 

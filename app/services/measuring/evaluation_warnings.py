@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.evaluation.logged import MAX_PLACES
-from app.algorithms.evaluation.off_policy import State
+from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.evaluation.off_policy import State
 from app.services.choosing.policies import POLICIES
 from app.services.formats.records import BanditRecord
 from app.services.measuring.evaluator import Evaluator

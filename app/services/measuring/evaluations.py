@@ -15,9 +15,9 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from app.algorithms.evaluation.estimates import NOTHING, Estimate
-from app.algorithms.linear.ridge import Posterior
-from app.algorithms.types import Matrix, Vector
+from shortlist.evaluation.estimates import NOTHING, Estimate
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Vector
 from app.errors import Invalid
 from app.filters.filter import Filter
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits

@@ -23,11 +23,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.evaluation import off_policy
-from app.algorithms.evaluation.logged import LARGEST_WEIGHT, Logged
-from app.algorithms.evaluation.off_policy import ESTIMATORS, State
-from app.algorithms.linear.ridge import Factored, Posterior
-from app.algorithms.types import NO_ROWS, Matrix, Rows
+from shortlist.evaluation import off_policy
+from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
+from shortlist.evaluation.off_policy import ESTIMATORS, State
+from shortlist.linear.ridge import Factored, Posterior
+from shortlist.types import NO_ROWS, Matrix, Rows
 from app.errors import Invalid
 from app.filters.filter import Filter, parse
 from app.services.bandits.bandits import Bandit

@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from app.algorithms.linear.shifted_rewards import unshift_scores
+from shortlist.linear.shifted_rewards import unshift_scores
 from app.errors import Invalid, NoArms, NotFound
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.long_work import REQUESTS

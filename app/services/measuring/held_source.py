@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.algorithms.types import Matrix
+from shortlist.types import Matrix
 from app.errors import Invalid
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit

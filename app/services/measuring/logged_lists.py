@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from app.algorithms.evaluation.logged import MAX_PLACES
-from app.algorithms.types import Matrix
+from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.types import Matrix
 from app.services.decision_log.rows import LoggedArm, Row
 from app.services.formats.logged import Asked, asked_of
 from app.services.learning.tokens import decision_of, raw_of

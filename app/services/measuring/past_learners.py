@@ -33,12 +33,12 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from app.algorithms.evaluation import blocks as algorithm
-from app.algorithms.evaluation.blocks import Blocks
-from app.algorithms.linear import bilinear, ridge, ridge_sums
-from app.algorithms.linear.ridge import Posterior
-from app.algorithms.linear.sum_algebra import minus
-from app.algorithms.types import Matrix
+from shortlist.evaluation import blocks as algorithm
+from shortlist.evaluation.blocks import Blocks
+from shortlist.linear import bilinear, ridge, ridge_sums
+from shortlist.linear.ridge import Posterior
+from shortlist.linear.sum_algebra import minus
+from shortlist.types import Matrix
 from app.errors import Invalid, TooLarge
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit
 from app.services.bounded.long_work import MEASURING

@@ -20,11 +20,11 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from app.algorithms.evaluation import asymptotic_confidence_sequence as asymptotic
-from app.algorithms.evaluation import clustered_t_sequence as by_keys
-from app.algorithms.evaluation import confidence_sequence as bounded
-from app.algorithms.evaluation.asymptotic_confidence_sequence import Missing, Unbounded
-from app.algorithms.evaluation.confidence_sequence import Bounded
+from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
+from shortlist.evaluation import clustered_t_sequence as by_keys
+from shortlist.evaluation import confidence_sequence as bounded
+from shortlist.evaluation.asymptotic_confidence_sequence import Missing, Unbounded
+from shortlist.evaluation.confidence_sequence import Bounded
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.long_work import MEASURING

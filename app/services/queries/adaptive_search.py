@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.guarantee import Guarantee
-from app.algorithms.mips.adaptive import adaptive
-from app.algorithms.mips.answer import Answer
-from app.algorithms.types import Vector
+from shortlist.guarantee import Guarantee
+from shortlist.mips.adaptive import adaptive
+from shortlist.mips.answer import Answer
+from shortlist.types import Vector
 from app.indexes.snapshot import Snapshot
 from app.services.catalogues.adaptive_solver import ladder
 

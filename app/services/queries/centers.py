@@ -20,14 +20,14 @@ from typing import Literal
 
 import numpy as np
 
-from app.algorithms.kcenter.center_set import CenterSet, Points
-from app.algorithms.kcenter.coordinates import Coordinates, blocked
-from app.algorithms.kcenter.ds_ts import ds_ts
-from app.algorithms.kcenter.ds_ucb import ds_ucb
-from app.algorithms.kcenter.naive_greedy import naive_greedy
-from app.algorithms.kcenter.random_sampling import random_sampling
-from app.algorithms.kcenter.stages import LEAST_SAMPLED_DIM
-from app.algorithms.types import Rows
+from shortlist.kcenter.center_set import CenterSet, Points
+from shortlist.kcenter.coordinates import Coordinates, blocked
+from shortlist.kcenter.ds_ts import ds_ts
+from shortlist.kcenter.ds_ucb import ds_ucb
+from shortlist.kcenter.naive_greedy import naive_greedy
+from shortlist.kcenter.random_sampling import random_sampling
+from shortlist.kcenter.stages import LEAST_SAMPLED_DIM
+from shortlist.types import Rows
 from app.errors import Invalid, NoArms, TooLarge
 from app.filters.filter import Filter
 from app.indexes.live import Snapshot

@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from app.algorithms.mips.answer import Answer
-from app.algorithms.types import Vector
+from shortlist.mips.answer import Answer
+from shortlist.types import Vector
 from app.errors import DimensionMismatch, NoArms
 from app.filters.filter import Filter
 from app.indexes.measured_costs import MeasuredCosts

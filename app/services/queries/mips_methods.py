@@ -19,14 +19,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from app.algorithms.guarantee import Guarantee, exactly
-from app.algorithms.mips import bounded_me, exact, racing
-from app.algorithms.mips import columns as column_values
-from app.algorithms.mips.answer import Answer, Objective
-from app.algorithms.mips.read_costs import ReadCosts
-from app.algorithms.mips.rewards import Rewards, blocked_rewards
-from app.algorithms.mips.row_major import RowMajorRewards
-from app.algorithms.types import Matrix, Vector
+from shortlist.guarantee import Guarantee, exactly
+from shortlist.mips import bounded_me, exact, racing
+from shortlist.mips import columns as column_values
+from shortlist.mips.answer import Answer, Objective
+from shortlist.mips.read_costs import ReadCosts
+from shortlist.mips.rewards import Rewards, blocked_rewards
+from shortlist.mips.row_major import RowMajorRewards
+from shortlist.types import Matrix, Vector
 from app.errors import Invalid, TooLarge
 from app.indexes.live import IndexOptions, LiveIndex, Snapshot
 from app.services.catalogues.blocked_copies import NO_ROOM, BlockedCopies, Prepared

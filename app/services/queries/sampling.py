@@ -18,9 +18,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from app.algorithms.guarantee import Guarantee
-from app.algorithms.sampling.factors import Draws, Factors
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.guarantee import Guarantee
+from shortlist.sampling.factors import Draws, Factors
+from shortlist.types import Matrix, Rows, Vector
 from app.errors import DimensionMismatch, Invalid, NoArms
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot

@@ -16,17 +16,17 @@ from typing import Literal
 
 import numpy as np
 
-from app.algorithms.guarantee import Guarantee, exactly
-from app.algorithms.mips.columns import LARGEST
-from app.algorithms.mips.rewards import blocked_rewards
-from app.algorithms.sampling import coordinates
-from app.algorithms.sampling.factors import Draws, Factors
-from app.algorithms.sampling.gumbel_max import from_weights, gumbel_max
-from app.algorithms.sampling.lil_ucb import Setting, lil_ucb
-from app.algorithms.sampling.race import Variance
-from app.algorithms.sampling.racing_ebs import racing_ebs
-from app.algorithms.sampling.racing_normal import racing_normal
-from app.algorithms.types import Matrix, Rows, Vector
+from shortlist.guarantee import Guarantee, exactly
+from shortlist.mips.columns import LARGEST
+from shortlist.mips.rewards import blocked_rewards
+from shortlist.sampling import coordinates
+from shortlist.sampling.factors import Draws, Factors
+from shortlist.sampling.gumbel_max import from_weights, gumbel_max
+from shortlist.sampling.lil_ucb import Setting, lil_ucb
+from shortlist.sampling.race import Variance
+from shortlist.sampling.racing_ebs import racing_ebs
+from shortlist.sampling.racing_normal import racing_normal
+from shortlist.types import Matrix, Rows, Vector
 from app.indexes.snapshot import scores_of
 from app.services.catalogues.blocked_copies import NO_ROOM, BlockedCopies, Prepared
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from world import World, bandit_record
 
-from app.algorithms.linear import bilinear
+from shortlist.linear import bilinear
 from app.errors import Invalid
 from app.indexes.snapshot import Snapshot
 from app.services.bandits import context as module

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.algorithms.linear.shifted_rewards import shift_features
+from shortlist.linear.shifted_rewards import shift_features
 from app.indexes.live import LiveIndex
 from app.services.bandits.shifted import ShiftedView
 from app.services.catalogues.learner_view import LearnerView

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from app.algorithms.slates.campaign_state import State
-from app.algorithms.slates.matroids import PartitionMatroid
+from shortlist.slates.campaign_state import State
+from shortlist.slates.matroids import PartitionMatroid
 from app.services.campaigns.records import pack_state, size_of, unpack_state
 from app.services.campaigns.slate_rules import AtMostRule, SlateRules, partition
 from app.services.campaigns.slates import SlateParameters, Slates

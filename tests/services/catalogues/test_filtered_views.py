@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from app.algorithms.types import NO_ROWS
+from shortlist.types import NO_ROWS
 from app.filters.filter import Filter, parse
 from app.indexes import filter_plan
 from app.indexes.filter_plan import FilterPlan, graph_number

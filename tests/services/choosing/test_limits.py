@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.algorithms.linear import igw as algorithm
-from app.algorithms.types import NO_ROWS
+from shortlist.linear import igw as algorithm
+from shortlist.types import NO_ROWS
 from app.filters.coded_values import coded
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows

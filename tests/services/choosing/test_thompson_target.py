@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.algorithms.types import NO_ROWS
+from shortlist.types import NO_ROWS
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.choosing import thompson_target
 from app.services.choosing.thompson_target import NO_ARM, ThompsonTarget

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from app.algorithms.types import NO_ROWS
+from shortlist.types import NO_ROWS
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_snapshot import FilteredSnapshot

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from app.algorithms.linear import ridge_sums
+from shortlist.linear import ridge_sums
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from app.algorithms.linear import ridge_sums
+from shortlist.linear import ridge_sums
 from app.errors import InvalidParameter
 from app.services.formats.records import (
     POOLED,

@@ -8,7 +8,7 @@ import pytest
 from waiting import until
 from world import World
 
-from app.algorithms.linear import ridge
+from shortlist.linear import ridge
 from app.errors import Conflict, Invalid
 from app.services.bandits.bandits import Bandit
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from waiting import until
 from world import World
 
-from app.algorithms.linear import ridge, ridge_sums
-from app.algorithms.linear.pooled_prior import with_pooled_prior
+from shortlist.linear import ridge, ridge_sums
+from shortlist.linear.pooled_prior import with_pooled_prior
 from app.services.bandits.bandits import Bandit
 from app.services.formats.records import (
     POOLED,

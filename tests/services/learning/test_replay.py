@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.algorithms.linear import ridge_sums
+from shortlist.linear import ridge_sums
 from app.services.formats.records import LearnerState, state_to_bytes
 from app.services.learning.replay import _is_equal
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.algorithms.evaluation import off_policy
-from app.algorithms.evaluation.logged import Logged
+from shortlist.evaluation import off_policy
+from shortlist.evaluation.logged import Logged
 from app.services.measuring.evaluation_warnings import MUCH_MISSING, lacking
 
 

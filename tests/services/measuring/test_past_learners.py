@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logged_rows import reward_of, row
 
-from app.algorithms.evaluation import blocks
-from app.algorithms.linear import ridge, ridge_sums
+from shortlist.evaluation import blocks
+from shortlist.linear import ridge, ridge_sums
 from app.errors import TooLarge
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, bandit_of

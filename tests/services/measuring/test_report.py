@@ -13,11 +13,11 @@ import pytest
 from logged_rows import LogInMemory, reward_of, row
 from world import World
 
-from app.algorithms.evaluation import asymptotic_confidence_sequence as asymptotic
-from app.algorithms.evaluation import clustered_t_sequence as sequence
-from app.algorithms.evaluation import confidence_sequence as bounded
-from app.algorithms.evaluation.asymptotic_confidence_sequence import Unbounded
-from app.algorithms.evaluation.clustered_t_sequence import Looks, Summary
+from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
+from shortlist.evaluation import clustered_t_sequence as sequence
+from shortlist.evaluation import confidence_sequence as bounded
+from shortlist.evaluation.asymptotic_confidence_sequence import Unbounded
+from shortlist.evaluation.clustered_t_sequence import Looks, Summary
 from app.errors import Invalid, Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.decision_log.rows import Row

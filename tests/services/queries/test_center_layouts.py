@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.algorithms.kcenter.center_set import Points
+from shortlist.kcenter.center_set import Points
 from app.services.queries.centers import Layouts
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.algorithms.mips.answer import Answer
-from app.algorithms.mips.read_costs import READS_ALONE, ReadCosts
+from shortlist.mips.answer import Answer
+from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.catalogues.blocked_copies import BlockedCopies, Prepared
 from app.services.queries.mips_methods import METHODS, SEEDED, CatalogueJob, MipsRequest, VectorsJob

@@ -1,0 +1,63 @@
+"""Checks of arguments for all algorithms. Each raises an error of ``app.errors`` that names the argument."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
+
+# Of a promise that may fail with probability delta. Its shares among billions of events are numbers still.
+MIN_DELTA = 1e-100
+
+
+def shape(name: str, array: NDArray[np.generic], expected: Sequence[int | None]) -> None:
+    """Raise InvalidShape unless ``array`` has the ``expected`` shape, in which None is any length."""
+    if array.ndim != len(expected) or any(
+        want is not None and have != want for have, want in zip(array.shape, expected, strict=True)
+    ):
+        wanted = ", ".join("*" if n is None else str(n) for n in expected)
+        raise InvalidShape(f"{name} must have shape ({wanted}), not {array.shape}", argument=name)
+
+
+def finite(name: str, array: NDArray[np.floating]) -> None:
+    """Raise NonFinite if ``array`` holds NaN or an infinity."""
+    if not np.isfinite(array).all():
+        raise NonFinite(f"{name} must be finite", argument=name)
+
+
+def in_range(
+    name: str,
+    value: float,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> None:
+    """Raise InvalidParameter unless above < value < below, least <= value <= most, and it is finite.
+
+    Bounds that are not given are not checked.
+    """
+    good = (
+        math.isfinite(value)
+        and (above is None or value > above)
+        and (below is None or value < below)
+        and (least is None or value >= least)
+        and (most is None or value <= most)
+    )
+    if not good:
+        bounds = [
+            f"{sign} {bound:g}"
+            for sign, bound in ((">", above), ("<", below), (">=", least), ("<=", most))
+            if bound is not None
+        ]
+        raise InvalidParameter(f"{name} must be {' and '.join(bounds) or 'finite'}", argument=name)
+
+
+def delta(value: float) -> None:
+    """Raise InvalidParameter unless MIN_DELTA <= value < 1, as the probability that a promise fails."""
+    in_range("delta", value, least=MIN_DELTA, below=1.0)

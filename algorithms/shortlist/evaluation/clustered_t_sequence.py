@@ -1,0 +1,132 @@
+"""Intervals of a mean reward where the unit is the key, at looks that are rarer and rarer.
+
+What the decisions of one key earn is alike, so 1,000 decisions of one key tell less than one of each of 1,000
+keys. Keys are the draws here, and a mean reward is the ratio of two sums over keys. The sums of a key go on
+growing, so they are no sequence of independent draws, and no sequence for such draws holds. Instead there are
+looks: one whenever the number of decisions has doubled, and nothing changes between two of them.
+
+Notation
+    n_k, s_k    decisions of key k, and the sum of their rewards
+    K           keys of the group
+    r           sum of s_k / sum of n_k: the mean reward of a decision
+    e_k         what key k adds to the error of r, linearised: (s_k - r n_k) / sum of n
+    v           variance of r: K / (K - 1) sum of e_k^2
+    j           how many intervals were given, this one counted
+    alpha       probability that any of all intervals ever fails
+
+The j-th interval is r +- sqrt(v) t, with t the quantile of Student's distribution at 1 - a_j / 2, and
+
+    a_j = alpha 6 / (pi^2 j^2)
+
+These sum to alpha, so all intervals hold together with probability 1 - alpha whatever their dependence
+(Boole), as far as each holds at its own level. That is so the better the more keys there are, and the more
+alike they weigh. So there is none below ``LEAST`` keys, nor while one key makes more than ``LARGEST`` of the
+sum of all e_k^2: a condition like Lindeberg's. Simulations chose it: tests/statistical/test_lift_of_keys.py.
+
+For a difference of two groups variances are added, and the degrees of freedom, K - 1 of each, are joined as
+Welch and Satterthwaite do.
+
+The jackknife over keys, or what is the same here, CR3 of Bell and McCaffrey (2002), makes no difference where
+there is an interval: no key weighs much then.
+
+Source: Cochran, "Sampling Techniques" (1977), chapter 6 (the linearised ratio); Welch, "The generalization of
+Student's problem when several different population variances are involved" (1947).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from shortlist import checks
+from shortlist.evaluation.asymptotic_confidence_sequence import Missing
+from shortlist.types import Vector
+
+LEAST = 30  # keys of a group
+LARGEST = 1 / 5  # part of the sum of all e_k^2 that one key may make
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of the keys of one group. ``variance``: v; 0 if all keys have earned the same.
+
+    ``largest``: what part of the sum of all e_k^2 one key makes; 0 if that sum is 0.
+    """
+
+    keys: int = 0
+    mean: float = 0.0
+    variance: float = 0.0
+    largest: float = 0.0
+
+    @property
+    def missing(self) -> Missing | None:
+        """Why there is no interval; None where there is one."""
+        if self.keys < LEAST:
+            return "few"
+        if self.variance <= 0.0:
+            return "alike"
+        return "uneven" if self.largest > LARGEST else None
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What came of the looks so far. ``given``: j. ``interval``: at the last look; None if there was none."""
+
+    given: int = 0
+    interval: tuple[float, float] | None = None
+
+
+def is_look(decisions: int) -> bool:
+    """Whether the number of decisions has doubled since the last look: it is a power of two."""
+    return decisions > 0 and decisions & (decisions - 1) == 0
+
+
+def summary(counts: Vector, sums: Vector) -> Summary:
+    """Summarise a group. ``counts``: n_k >= 1. Shapes: (K,), (K,). Cost: O(K).
+
+    Raises: InvalidShape, NonFinite, InvalidParameter (counts).
+    """
+    checks.shape("counts", counts, (None,))
+    checks.shape("sums", sums, counts.shape)
+    checks.finite("sums", sums)
+    if not len(counts):
+        return Summary()
+    checks.in_range("counts", float(counts.min()), least=1.0)
+    keys, decisions = len(counts), float(counts.sum())
+    mean = float(sums.sum()) / decisions
+    apart = sums - mean * counts
+    if keys < 2 or np.abs(apart).max() <= _ROUNDING * np.abs(sums).max():
+        return Summary(keys, mean)
+    squares = np.square(apart / decisions)
+    total = float(squares.sum())
+    return Summary(keys, mean, keys / (keys - 1) * total, float(squares.max()) / total)
+
+
+def look(past: Looks, group: Summary, other: Summary | None = None, *, level: float = 0.95) -> Looks:
+    """Look once more, at the mean of ``group``, or at that less the mean of ``other``.
+
+    Cost: O(1). Raises: InvalidParameter (level).
+    """
+    checks.in_range("level", level, above=0.0, below=1.0)
+    groups = (group,) if other is None else (group, other)
+    if any(each.missing for each in groups):
+        return Looks(past.given)
+    given = past.given + 1
+    centre = group.mean - (0.0 if other is None else other.mean)
+    variance = sum(each.variance for each in groups)
+    freedom = variance**2 / sum(each.variance**2 / (each.keys - 1) for each in groups)
+    half = math.sqrt(variance) * _quantile(alpha_of(given, 1.0 - level), freedom)
+    return Looks(given, (centre - half, centre + half))
+
+
+def alpha_of(look: int, alpha: float) -> float:
+    """a_j: what the ``look``-th interval may fail with."""
+    return alpha * 6.0 / (math.pi * look) ** 2
+
+
+def _quantile(alpha: float, freedom: float) -> float:
+    return -float(stdtrit(freedom, alpha / 2.0))

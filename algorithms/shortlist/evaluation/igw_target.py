@@ -1,0 +1,48 @@
+"""How likely inverse-gap weighting is to draw the lists that another policy drew.
+
+Notation as in ``linear.igw`` and ``logged``, with n decisions and c candidates of each at most.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shortlist import checks
+from shortlist.types import Matrix, Rows
+
+
+def weigh(
+    estimates: Matrix, is_candidate: NDArray[np.bool_], drawn: Rows, *, gamma: float
+) -> tuple[Matrix, Matrix]:
+    """Return the propensity of each arm of the lists, and the mean estimate of what would be drawn there.
+
+    ``is_candidate``   False where a decision has fewer candidates than others
+    ``drawn``          places of the arms of a list among its candidates; -1: it is none, so its propensity
+                       is 0
+
+    Shapes: estimates, is_candidate (n, c), drawn (n, k) -> (n, k), (n, k). Cost: O(n c k).
+    Raises: InvalidShape, InvalidParameter (gamma < 0).
+    """
+    checks.shape("estimates", estimates, (None, None))
+    checks.shape("is_candidate", is_candidate, estimates.shape)
+    checks.shape("drawn", drawn, (len(estimates), None))
+    checks.in_range("gamma", gamma, least=0.0)
+    left, every = is_candidate.copy(), np.arange(len(estimates))
+    propensities, expected = np.zeros(drawn.shape), np.zeros(drawn.shape)
+    if not estimates.shape[1]:
+        return propensities, expected
+    for j in range(drawn.shape[1]):
+        seen = np.where(left, estimates, -np.inf)
+        best = seen.argmax(axis=1)
+        top = seen[every, best]
+        some = left.any(axis=1)
+        gaps = np.where(left, top[:, None] - estimates, 0.0)
+        p = np.where(left, 1.0 / (np.maximum(left.sum(axis=1), 1)[:, None] + gamma * gaps), 0.0)
+        p[every, best] = 0.0
+        p[every, best] = np.where(some, 1.0 - p.sum(axis=1), 0.0)
+        expected[:, j] = np.einsum("ij,ij->i", p, np.where(left, estimates, 0.0))
+        known = np.flatnonzero(drawn[:, j] >= 0)
+        propensities[known, j] = p[known, drawn[known, j]]
+        left[known, drawn[known, j]] = False
+    return propensities, expected

@@ -1,0 +1,86 @@
+"""Logged decisions, as the estimators of another policy's value need them.
+
+Notation
+    m, k        decisions, places of a list (1 for a single arm)
+    p_ij        propensity: the probability with which the logging policy drew the arm at place j of decision
+                i, given the arms before it
+    t_ij        the same under the policy that is evaluated, the target, given the same arms before it
+    r_ij        reward of the arm at place j
+    w_ij        t_i1 ... t_ij / (p_i1 ... p_ij), the weight of the list down to place j
+    q           a model: it predicts the mean reward of any arm
+
+A place counts with the weight of all places down to it. This is right if the reward of an arm depends on the
+arms above it, but not on those below.
+
+Source: Precup, Sutton, Singh, "Eligibility Traces for Off-Policy Policy Evaluation" (2000), section 3, the
+per-decision weights, with the places of a list for the steps of an episode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shortlist import checks
+from shortlist.types import Matrix
+from shortlist.errors import InvalidParameter, InvalidShape
+
+MAX_PLACES = 100
+LARGEST_WEIGHT = 1e100  # the square of a larger one could not be summed
+
+
+@dataclass(frozen=True, eq=False)
+class Logged:
+    """Some decisions, with what the logging policy and the target would do.
+
+    ``propensities`` are p, ``targets`` t, ``rewards`` r. Only the doubly robust estimator needs the rest:
+    ``predicted``, what the model predicts for the arm that was shown, and ``expected``, the mean of its
+    predictions for the arms that the target would draw at this place, after the same arms before it.
+
+    A place that a list does not have: p = t = 1, and all else 0.
+
+    Shapes: all (m, k), k at most ``MAX_PLACES``.
+    Raises: InvalidShape, NonFinite, InvalidParameter (p not in (0, 1], t not in [0, 1], weights too large).
+    """
+
+    propensities: Matrix
+    targets: Matrix
+    rewards: Matrix
+    predicted: Matrix | None = None
+    expected: Matrix | None = None
+
+    def __post_init__(self) -> None:
+        checks.shape("propensities", self.propensities, (None, None))
+        if not 1 <= self.places <= MAX_PLACES:
+            raise InvalidShape(f"propensities must have 1 to {MAX_PLACES} columns", argument="propensities")
+        if (self.predicted is None) != (self.expected is None):
+            raise InvalidParameter("expected must be given exactly when predicted is", argument="expected")
+        for name in ("propensities", "targets", "rewards", "predicted", "expected"):
+            given = getattr(self, name)
+            if given is not None:
+                checks.shape(name, given, self.propensities.shape)
+                checks.finite(name, given)
+        if not ((self.propensities > 0.0) & (self.propensities <= 1.0)).all():
+            raise InvalidParameter("propensities must be in (0, 1]", argument="propensities")
+        if not ((self.targets >= 0.0) & (self.targets <= 1.0)).all():
+            raise InvalidParameter("targets must be in [0, 1]", argument="targets")
+        if not (self.weights <= LARGEST_WEIGHT).all():
+            raise InvalidParameter(
+                f"targets / propensities must be at most {LARGEST_WEIGHT:g}", argument="targets"
+            )
+
+    @property
+    def decisions(self) -> int:
+        return len(self.propensities)
+
+    @property
+    def places(self) -> int:
+        return int(self.propensities.shape[1])
+
+    @cached_property
+    def weights(self) -> Matrix:
+        """The w (m, k)."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return np.cumprod(self.targets / self.propensities, axis=1, dtype=np.float64)

@@ -1,0 +1,172 @@
+"""Off-policy evaluation of a log that is read in pieces, by one or more estimators.
+
+    state = start(["ips", "dr"], places=1)
+    for piece in log:
+        state = add(state, piece)
+    estimates = state.estimates("ips", level=0.95)
+
+A state takes O(k^2) memory for k places, however many decisions it has seen. States of parts of a log can be
+``joined``. A new estimator is one file and one row of ``ESTIMATORS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from shortlist import checks
+from shortlist.evaluation import dr, ips, moments, ranges, snips, support
+from shortlist.evaluation.estimates import Estimates, nothing, of_means, reach, widened_by
+from shortlist.evaluation.logged import MAX_PLACES, Logged
+from shortlist.evaluation.moments import Moments
+from shortlist.evaluation.ranges import Ranges
+from shortlist.evaluation.support import Support
+from shortlist.types import Matrix, Vector
+from shortlist.errors import InvalidParameter, InvalidShape
+
+
+class _FromMoments(Protocol):
+    def __call__(self, moments: Moments, ranges: Ranges, *, level: float) -> Estimates: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """A row of ``ESTIMATORS``.
+
+    ``summands``      what it needs the moments of, (m, columns for each place * k)
+    ``estimate``      the value of the target, from these moments and ``Ranges``
+    ``unseen``        between which bounds lies what the value lacks of a decision that was never made, from
+                      ``Ranges`` and the values of the places, (k,) each
+    ``carries``       for each of them: whether a place that a list does not have repeats the place before it
+    ``needs_model``   whether decisions must come with predictions
+    """
+
+    summands: Callable[[Logged], Matrix]
+    estimate: _FromMoments
+    unseen: Callable[[Ranges, Vector], tuple[Vector, Vector]]
+    carries: tuple[bool, ...] = (False,)
+    needs_model: bool = False
+
+    @property
+    def columns(self) -> int:
+        return len(self.carries)
+
+
+ESTIMATORS: Mapping[str, Estimator] = {
+    "ips": Estimator(ips.summands, ips.estimate, ips.unseen),
+    "snips": Estimator(snips.summands, snips.estimate, snips.unseen, carries=(False, True)),
+    "dr": Estimator(dr.summands, dr.estimate, dr.unseen, needs_model=True),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """What was seen of a log. ``earned``: moments of the rewards as they were logged, (k,)."""
+
+    places: int
+    moments: Mapping[str, Moments]
+    support: Support
+    earned: Moments
+    ranges: Ranges
+
+    def estimates(self, name: str, *, level: float = 0.95) -> Estimates:
+        """The value of the target by one of the estimators. Raises: InvalidParameter (level)."""
+        if not self.support.decisions:
+            return nothing(self.places)
+        estimator = ESTIMATORS[name]
+        found = estimator.estimate(self.moments[name], self.ranges, level=level)
+        missing = np.where(self.reached(level=level) < 1.0, self.support.missing_share, 0.0)
+        if not missing.any():
+            return found
+        values = np.array([place.value or 0.0 for place in found.places])
+        low, high = estimator.unseen(self.ranges, values)
+        return widened_by(found, missing * np.minimum(low, 0.0), missing * np.maximum(high, 0.0))
+
+    def reached(self, *, level: float = 0.95) -> Vector:
+        """Upper limits of the mean weights: below 1 where the target does what was never done, not by chance.
+
+        Shape: (k,). Raises: InvalidParameter (level).
+        """
+        count = float(self.support.decisions)
+        if not count:
+            return np.ones(self.places)
+        mean = self.support.weights / count
+        spreads = np.sqrt((self.support.squares - count * mean**2).clip(min=0.0)).tolist()
+        steps = (self.ranges.largest - mean).tolist()
+        return mean + [
+            reach(spread, step, level=level) / count for spread, step in zip(spreads, steps, strict=True)
+        ]
+
+    def logged(self, *, level: float = 0.95) -> Estimates:
+        """The value of what was logged. Raises: InvalidParameter (level)."""
+        if not self.support.decisions:
+            return nothing(self.places)
+        return of_means(self.earned, self.ranges.rewards, level=level)
+
+
+def start(estimators: Sequence[str], *, places: int, rewards: tuple[float, float] | None = None) -> State:
+    """The state before the first decision. ``places``: length of the longest list.
+
+    ``rewards``: smallest and largest reward that an arm can have; None: intervals go by those that were seen.
+
+    Raises: InvalidParameter (an unknown estimator, places not in 1..``MAX_PLACES``).
+    """
+    checks.in_range("places", places, least=1, most=MAX_PLACES)
+    unknown = [name for name in estimators if name not in ESTIMATORS]
+    if unknown:
+        raise InvalidParameter(f"estimators must be among {', '.join(ESTIMATORS)}", argument="estimators")
+    empty = {name: moments.nothing(ESTIMATORS[name].columns * places) for name in estimators}
+    return State(
+        places, empty, support.nothing(places), moments.nothing(places), ranges.start(places, rewards)
+    )
+
+
+def add(state: State, logged: Logged) -> State:
+    """The state after some more decisions. Cost: O(m k^2).
+
+    Raises: InvalidShape (another number of places), InvalidParameter (no predictions for ``dr``).
+    """
+    if logged.places != state.places:
+        raise InvalidShape(f"propensities must have {state.places} columns", argument="propensities")
+    pieces = {name: moments.of(ESTIMATORS[name].summands(logged)) for name in state.moments}
+    seen = support.of(logged), moments.of(logged.rewards), ranges.of(logged)
+    return joined(state, State(state.places, pieces, *seen))
+
+
+def widened(state: State, places: int) -> State:
+    """The state, as of lists of more places, of which the last were always missing. Cost: O(places^3).
+
+    Raises: InvalidParameter (fewer places than it has, or more than ``MAX_PLACES``).
+    """
+    checks.in_range("places", places, least=state.places, most=MAX_PLACES)
+    if places == state.places:
+        return state
+    wider = {
+        name: moments.mapped(kept, _wider(state.places, places, ESTIMATORS[name].carries))
+        for name, kept in state.moments.items()
+    }
+    earned = moments.mapped(state.earned, _wider(state.places, places, (False,)))
+    seen = support.widened(state.support, places), earned, ranges.widened(state.ranges, places)
+    return State(places, wider, *seen)
+
+
+def _wider(before: int, after: int, carries: Sequence[bool]) -> Matrix:
+    """What maps the columns of lists to those of longer ones. Shape: (c after, c before)."""
+    found = np.zeros((len(carries) * after, len(carries) * before))
+    for block, is_carried in enumerate(carries):
+        rows, columns = block * after, block * before
+        found[rows : rows + before, columns : columns + before] = np.eye(before)
+        if is_carried:
+            found[rows + before : rows + after, columns + before - 1] = 1.0
+    return found
+
+
+def joined(one: State, other: State) -> State:
+    """The state of the decisions of both, which have the same places and estimators."""
+    both = {name: moments.joined(kept, other.moments[name]) for name, kept in one.moments.items()}
+    earned = moments.joined(one.earned, other.earned)
+    bounds = ranges.joined(one.ranges, other.ranges)
+    return State(one.places, both, support.joined(one.support, other.support), earned, bounds)

@@ -1,0 +1,74 @@
+"""Between which bounds lies what decisions were weighed with: so much one more decision could add to a value.
+
+For notation see ``logged``. Bounds of the rewards that are known beforehand are given at the start; all
+others are those that were seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shortlist.evaluation.logged import Logged
+from shortlist.types import Matrix, Vector
+
+_REWARDS, _PREDICTED, _EXPECTED = range(3)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """Rows: of rewards, predictions and expected predictions. Shapes: low, high (3, k), largest (k,).
+
+    ``largest`` is the largest weight of each place.
+    """
+
+    low: Matrix
+    high: Matrix
+    largest: Vector
+
+    @property
+    def rewards(self) -> tuple[Vector, Vector]:
+        """Smallest and largest (k,)."""
+        return self.low[_REWARDS], self.high[_REWARDS]
+
+    @property
+    def residuals(self) -> tuple[Vector, Vector]:
+        """Of a reward less its prediction (k,)."""
+        return self.low[_REWARDS] - self.high[_PREDICTED], self.high[_REWARDS] - self.low[_PREDICTED]
+
+    @property
+    def expected(self) -> tuple[Vector, Vector]:
+        """Smallest and largest (k,)."""
+        return self.low[_EXPECTED], self.high[_EXPECTED]
+
+
+def start(places: int, rewards: tuple[float, float] | None) -> Ranges:
+    """Those of no decision. ``rewards``: smallest and largest reward of an arm; None: nobody knows them."""
+    low, high = np.full((3, places), np.inf), np.full((3, places), -np.inf)
+    if rewards is not None:
+        low[_REWARDS], high[_REWARDS] = rewards
+    return Ranges(low, high, np.zeros(places))
+
+
+def of(logged: Logged) -> Ranges:
+    """Those of some decisions. Cost: O(m k)."""
+    columns = (logged.rewards, logged.predicted, logged.expected)
+    given = [np.zeros((1, logged.places)) if column is None else column for column in columns]
+    low = np.array([column.min(axis=0, initial=np.inf) for column in given])
+    high = np.array([column.max(axis=0, initial=-np.inf) for column in given])
+    return Ranges(low, high, logged.weights.max(axis=0, initial=0.0))
+
+
+def widened(one: Ranges, places: int) -> Ranges:
+    """Those of lists of more places, of which the last were always missing."""
+    more = places - one.low.shape[1]
+    none = np.zeros((3, more))
+    low, high = np.hstack((one.low, none)), np.hstack((one.high, none))
+    return Ranges(low, high, np.concatenate((one.largest, np.repeat(one.largest[-1:], more))))
+
+
+def joined(one: Ranges, other: Ranges) -> Ranges:
+    """Those of the decisions of both."""
+    low, high = np.minimum(one.low, other.low), np.maximum(one.high, other.high)
+    return Ranges(low, high, np.maximum(one.largest, other.largest))

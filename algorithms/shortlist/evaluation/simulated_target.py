@@ -1,0 +1,41 @@
+"""How likely a policy without known propensities is to draw a list: how often it does in simulated draws.
+
+Notation, besides that of ``logged``
+    n, M        decisions, draws for each
+
+The propensity of an arm given those before it is the share of the draws that go on with it, among those that
+begin like the list. For a single arm it is unbiased with a standard error of sqrt(t (1 - t) / M). A list that
+is drawn with a probability well below 1 / M is mostly not seen at all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shortlist import checks
+from shortlist.types import Matrix, Rows, Vector
+
+
+def weigh(simulated: Rows, scores: Vector, which: Rows, drawn: Rows) -> tuple[Matrix, Matrix]:
+    """Return the propensity of each arm of the lists, and the mean score of what was drawn there.
+
+    ``simulated``   lists that the policy drew: rows of arms, -2 where none was left
+    ``scores``      the scores of these arms, 0 where there is none
+    ``which``       which of the q situations each decision has
+    ``drawn``       rows of the arms of the logged lists, -1 for one that could not be drawn
+
+    Shapes: simulated, scores (q, M, k), which (n,), drawn (n, k) -> (n, k), (n, k).
+    Cost: O(n M k), and O(n M) memory. Raises: InvalidShape.
+    """
+    checks.shape("drawn", drawn, (len(which), None))
+    checks.shape("simulated", simulated, (None, None, drawn.shape[1]))
+    checks.shape("scores", scores, simulated.shape)
+    propensities, expected = np.zeros(drawn.shape), np.zeros(drawn.shape)
+    alike = np.ones((len(which), simulated.shape[1]), dtype=np.bool_)
+    for j in range(drawn.shape[1]):
+        before = alike.sum(axis=1)
+        some = np.maximum(before, 1)
+        expected[:, j] = np.where(alike, scores[which, :, j], 0.0).sum(axis=1) / some
+        alike &= simulated[which, :, j] == drawn[:, j, None]
+        propensities[:, j] = alike.sum(axis=1) / some
+    return propensities, expected

@@ -1,0 +1,191 @@
+"""Ridge regression: the posterior that the sums of a learner (``ridge_sums``) imply.
+
+Notation
+    d               dimension of the features
+    x, r            features of a chosen arm (d,), its reward
+    gram, moment    sum x x^T (d, d) and sum r x (d,)
+    V               ridge * I + gram (d, d), the precision
+    theta           V^-1 moment (d,), the estimate theta^ of the paper
+    root            (d, d) with V^-1 = root root^T; L^-T for the Cholesky factor L of V, until ``learned``
+    ||x||_{V^-1}    sqrt(x^T V^-1 x), the width of x: how uncertain x.theta is
+
+Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Equation 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import lapack
+
+from shortlist import checks
+from shortlist.linear.ridge_sums import RidgeSums, empty
+from shortlist.types import Matrix, Vector
+from shortlist.errors import InvalidParameter
+
+_BLOCK_ROWS = 4096
+_SHORT = 256
+_BLOCK = 256  # a factorisation of this many dimensions takes a millisecond or two
+
+
+class Posterior(Protocol):
+    """The estimate and a root of V^-1 after some rewards; all arrays are read-only.
+
+    ``ridge`` is the one in V, which may be larger than what was asked for: see ``posterior``.
+    Shapes: theta (d,), root (d, r) with r >= d.
+    """
+
+    @property
+    def theta(self) -> Vector: ...
+    @property
+    def root(self) -> Matrix: ...
+    @property
+    def ridge(self) -> float: ...
+
+    def noise(self, rng: np.random.Generator) -> Vector:
+        """A draw from N(0, V^-1). Shape: -> (d,). Cost: r normal draws."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factored:
+    """A ``Posterior`` whose root is square. Shapes: theta (d,), root (d, d)."""
+
+    theta: Vector
+    root: Matrix
+    ridge: float
+
+    def noise(self, rng: np.random.Generator) -> Vector:
+        """Return root xi, xi standard normal. Shape: -> (d,). Cost: d normal draws, d^2 multiply-adds."""
+        return self.root @ rng.standard_normal(len(self.theta))
+
+
+def prior(dim: int, *, ridge: float) -> Posterior:
+    """Return the posterior of a learner that has seen nothing: theta = 0, V = ridge * I."""
+    return posterior(empty(dim), ridge=ridge)
+
+
+def posterior(sums: RidgeSums, *, ridge: float) -> Posterior:
+    """Return theta = V^-1 moment and the factors of V = ridge * I + gram.
+
+    A ridge below the rounding noise of gram is raised to it (``rounding_floor``), so the factorisation
+    always succeeds; ``Posterior.ridge`` says which ridge was used. The relative error of theta is about
+    1e-16 * d * cond(V).
+
+    Cost: O(d^3). Raises InvalidParameter (ridge <= 0, not finite).
+    """
+    checks.in_range("ridge", ridge, above=0.0)
+    precision = sums.lower_gram()
+    # DEVIATION (Eq. 1): collinear features and a tiny ridge make I + X^T X numerically singular.
+    used = max(ridge, rounding_floor(precision))
+    np.einsum("ii->i", precision)[:] += used
+    factor, inverse = _factored(precision)
+    theta, _ = lapack.dpotrs(factor, sums.moment, lower=1)
+    return _read_only(theta, np.ascontiguousarray(inverse.T), used)
+
+
+def _factored(precision: Matrix) -> tuple[Matrix, Matrix]:
+    """The lower Cholesky factor of a matrix, given as its lower triangle, and the inverse of the factor.
+
+    scipy's LAPACK keeps the interpreter's lock, numpy does not. So large matrices are factored by numpy:
+    a thread that calls this does not keep others waiting. Shapes: (d, d) -> (d, d), (d, d).
+    """
+    if len(precision) <= _BLOCK:
+        factor, failed = lapack.dpotrf(precision, lower=1, clean=1)
+        inverse, singular = lapack.dtrtri(factor, lower=1)
+        if failed or singular:
+            raise _not_definite()
+        return factor, inverse
+    try:
+        factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        raise _not_definite() from None
+    return factor, _inverse(factor)
+
+
+def _inverse(lower: Matrix) -> Matrix:
+    """The inverse of a lower triangular matrix: of its blocks, by products. Shape: (d, d)."""
+    dim = len(lower)
+    if dim <= _BLOCK:
+        small, singular = lapack.dtrtri(lower, lower=1)
+        if singular:
+            raise _not_definite()
+        return np.asarray(small)
+    half = dim // 2
+    inverse = np.zeros((dim, dim))
+    inverse[:half, :half] = _inverse(lower[:half, :half])
+    inverse[half:, half:] = _inverse(lower[half:, half:])
+    inverse[half:, :half] = -inverse[half:, half:] @ (lower[half:, :half] @ inverse[:half, :half])
+    return inverse
+
+
+def _not_definite() -> InvalidParameter:
+    return InvalidParameter("ridge and gram must make a positive definite matrix", argument="ridge")
+
+
+def learned(before: Posterior, features: Vector, value: float) -> Posterior:
+    """Return the posterior after one more reward, from the one before it.
+
+    V' = V + x x^T. With z = root^T x, u = V^-1 x and s^2 = 1 + z.z, I - z z^T / (s^2 + s) is the square root
+    of (I + z z^T)^-1, so root' = root - u z^T / (s^2 + s); theta' = theta + u (r - x.theta) / s^2 (Sherman
+    and Morrison). This is for a learner whose rewards come one by one. No sums are kept, so rounding errors
+    add up, about 1e-16 * cond(V) for each reward. ``RidgeSums`` give the same bits for any batches; this does
+    not.
+
+    Shapes: features (d,). Cost: 4 d^2 multiply-adds.
+    """
+    theta, root = before.theta, before.root
+    turned = features @ root
+    towards = root @ turned
+    spread = 1.0 + float(turned @ turned)
+    shrunk = towards * (1.0 / (spread + math.sqrt(spread)))
+    moved = towards * ((value - float(features @ theta)) / spread)
+    return _read_only(theta + moved, root - np.multiply.outer(shrunk, turned), before.ridge)
+
+
+def _read_only(theta: Vector, root: Matrix, ridge: float) -> Posterior:
+    theta.setflags(write=False)
+    root.setflags(write=False)
+    return Factored(theta, root, ridge)
+
+
+def rounding_floor(gram: Matrix) -> float:
+    """Return the least ridge at which a Cholesky factorisation of ridge * I + gram cannot fail.
+
+    It is d (d + 4) eps max_i gram_ii, twice what Higham, "Accuracy and Stability of Numerical Algorithms",
+    Theorem 10.7, asks for when the rounding of gram itself is counted (docs/papers/sublinear-bandits.md).
+    """
+    dim = len(gram)
+    return float(dim * (dim + 4) * np.finfo(np.float64).eps * gram.diagonal().max())
+
+
+def widths(posterior: Posterior, features: Matrix) -> Vector:
+    """Return ||x||_{V^-1} of every row of ``features`` (float32 or float64).
+
+    Shapes: features (n, d) -> (n,). Cost: n d^2 multiply-adds, n d for many rows of a prior; in blocks: O(d)
+    extra memory per row of a block. Raises: InvalidShape.
+    """
+    if features.ndim != 2 or features.shape[1] != len(posterior.theta):
+        checks.shape("features", features, (None, len(posterior.theta)))
+    if len(features) <= _SHORT:
+        turned = features.dot(posterior.root)
+        few: Vector = np.sqrt(np.vecdot(turned, turned))
+        return few
+    if _is_scalar(posterior.root):  # no reward yet
+        norms = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
+        scaled: Vector = float(posterior.root[0, 0]) * norms
+        return scaled
+    found = np.empty(len(features))
+    for start in range(0, len(features), _BLOCK_ROWS):
+        turned = features[start : start + _BLOCK_ROWS] @ posterior.root
+        np.einsum("ij,ij->i", turned, turned, out=found[start : start + _BLOCK_ROWS])
+    return np.sqrt(found, out=found)
+
+
+def _is_scalar(matrix: Matrix) -> bool:
+    """Whether it is a multiple of the identity."""
+    diagonal = matrix.diagonal()
+    return int(np.count_nonzero(matrix)) == len(diagonal) and bool((diagonal == diagonal[0]).all())

@@ -1,0 +1,282 @@
+"""The sums that a learner keeps, for online ridge regression. What they imply is in ``ridge``.
+
+Notation
+    d               dimension of the features
+    x, r            features of a chosen arm (d,), its reward
+    gram            sum x x^T (d, d), without the ridge
+    moment          sum r x (d,)
+
+Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Equation 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shortlist import checks
+from shortlist.types import Matrix, Rows, Vector
+from shortlist.errors import InvalidParameter
+
+_BLOCK_TERMS = 1 << 14
+_WIDE_DIM = 128  # from here on one learner fills a processor's cache, and the places of a triangle take long
+_PART_TERMS, _PART_ROWS = 1 << 13, 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RidgeSums:
+    """What a learner has seen: gram and moment, packed as the lower triangle row by row, then the vector.
+
+    The sum is ``total - error``. ``error`` is the rounding error of the last addition, at most half a unit in
+    the last place; it is part of the state, because the next addition corrects for it. ``observations``
+    counts decisions, not rewards: the rows that were ``first``. ``weight`` is the sum of their weights, which
+    is their number unless they are discounted. Shapes: (d (d + 3) / 2,) both.
+    """
+
+    total: Vector
+    error: Vector
+    observations: int
+    weight: float
+
+    @property
+    def dim(self) -> int:
+        return (math.isqrt(8 * len(self.total) + 9) - 3) // 2
+
+    @property
+    def gram(self) -> Matrix:
+        """Shape: (d, d), a new array."""
+        lower = self.lower_gram()
+        return lower + np.tril(lower, -1).T
+
+    @property
+    def moment(self) -> Vector:
+        """Shape: (d,)."""
+        return self.total[-self.dim :]
+
+    def lower_gram(self) -> Matrix:
+        """The gram with zeros above the diagonal. Shape: (d, d), a new array."""
+        dim = self.dim
+        lower = np.zeros((dim, dim))
+        if dim < _WIDE_DIM:
+            lower.reshape(-1)[_triangle(dim)] = self.total[:-dim]
+        else:
+            lower[np.tri(dim, dtype=np.bool_)] = self.total[:-dim]
+        return lower
+
+
+def empty(dim: int) -> RidgeSums:
+    """Return the sums of a learner without rewards. Raises InvalidParameter (dim < 1)."""
+    if dim < 1:
+        raise InvalidParameter("dim must be at least 1", argument="dim")
+    size = dim * (dim + 3) // 2
+    return RidgeSums(np.zeros(size), np.zeros(size), 0, 0.0)
+
+
+def of(
+    features: Matrix, values: Vector, first: NDArray[np.bool_], weights: Vector | None = None
+) -> RidgeSums:
+    """Return the sums of rewards as ``add`` has them, but for rounding: they are products of matrices.
+
+    ``weights``: by how much each row counts; None: all are 1.
+    Shapes: features (n, d), values (n,), first (n,), weights (n,). Cost: n d^2 multiply-adds.
+    Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
+    """
+    checks.shape("features", features, (None, None))
+    checks.shape("values", values, (len(features),))
+    checks.shape("first", first, (len(features),))
+    weight = float(np.count_nonzero(first))
+    if weights is not None:
+        checks.shape("weights", weights, (len(features),))
+        weight, roots = float(weights @ first), np.sqrt(weights)
+        features, values = roots[:, None] * features, roots * values
+    with np.errstate(over="ignore", invalid="ignore"):
+        seen = features if first.all() else features[first]
+        gram, dim = seen.T @ seen, features.shape[1]
+        lower = gram.take(_triangle(dim)) if dim < _WIDE_DIM else gram[np.tri(dim, dtype=np.bool_)]
+        total = np.concatenate((lower, values @ features))
+    checks.finite("features and values", total)
+    return RidgeSums(total, np.zeros(len(total)), int(np.count_nonzero(first)), weight)
+
+
+def add(
+    sums: RidgeSums,
+    features: Matrix,
+    values: Vector,
+    first: NDArray[np.bool_],
+    discounts: tuple[Vector, Vector] | None = None,
+) -> RidgeSums:
+    """Return the sums after more rewards, one row after the other.
+
+    A row with ``first`` false is a further reward for a decision already counted: it adds r x to the
+    moment and nothing else. Every entry is a compensated sum (Kahan) in row order, so the result is the
+    same to the bit however a log is cut into batches, and its error does not grow with the number of rows.
+
+    ``discounts``: factors and weights. The sums are multiplied by the n-th factor before row n is added, and
+    that counts by its weight. None: all are 1.
+    Shapes: features (n, d), values (n,), first (n,), factors and weights (n,).
+    Cost: n d (d + 3) / 2 multiply-adds, five array operations a row, or seven with discounts.
+    Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
+    """
+    if discounts is None:
+        return add_each([sums], np.zeros(len(values), dtype=np.int64), features, values, first)[0]
+    count = len(features)
+    checks.shape("features", features, (None, sums.dim))
+    checks.shape("values", values, (count,))
+    checks.shape("first", first, (count,))
+    factors, weights = discounts
+    checks.shape("factors", factors, (count,))
+    checks.shape("weights", weights, (count,))
+    roots, weight = np.sqrt(weights), sums.weight
+    for factor, more in zip(factors.tolist(), (weights * first).tolist(), strict=True):
+        weight = weight * factor + more
+    added = _add_by_parts(sums, roots[:, None] * features, roots * values, first, factors)
+    return replace(added, weight=weight)
+
+
+def add_each(
+    sums: Sequence[RidgeSums], owners: Rows, features: Matrix, values: Vector, first: NDArray[np.bool_]
+) -> list[RidgeSums]:
+    """Return the sums of several learners after more rewards; row i is for ``sums[owners[i]]``.
+
+    As ``add`` does for each by itself, to the bit, but the n-th rows of all learners are added together,
+    unless each is so large that it fills a processor's cache alone.
+    Shapes: owners (n,), features (n, d), values (n,), first (n,).
+    Cost: n d (d + 3) / 2 multiply-adds, five array operations for each row of the learner with most.
+    Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
+    """
+    dim, count = sums[0].dim, len(features)
+    checks.shape("features", features, (None, dim))
+    checks.shape("values", values, (count,))
+    checks.shape("first", first, (count,))
+    for other in sums:
+        checks.shape("sums", other.total, sums[0].total.shape)
+    if dim >= _WIDE_DIM:
+        added = []
+        for owner, before in enumerate(sums):
+            own = owners == owner
+            added.append(_add_by_parts(before, features[own], values[own], first[own], np.ones(own.sum())))
+        return added
+    # In turn n the n-th row of every learner is added. Learners with more rows come first, so the learners of
+    # a turn are always the first few, and a turn is one slice.
+    rows_of = np.bincount(owners, minlength=len(sums))
+    most_first = np.argsort(-rows_of, kind="stable")
+    place = np.argsort(most_first)
+    turn = np.empty(count, dtype=np.int64)
+    turn[np.argsort(owners, kind="stable")] = np.arange(count) - np.repeat(
+        np.cumsum(rows_of) - rows_of, rows_of
+    )
+    order = np.lexsort((place[owners], turn))
+    total = np.array([sums[owner].total for owner in most_first])
+    error = np.array([sums[owner].error for owner in most_first])
+    block = max(1, _BLOCK_TERMS // dim**2)
+    parts = (order[start : start + block] for start in range(0, count, block))
+    with np.errstate(over="ignore", invalid="ignore"):
+        _fold(total, error, (_terms(features[p], values[p], first[p]) for p in parts), np.bincount(turn))
+    if not np.isfinite(total).all():  # only now it matters which argument is to blame
+        checks.finite("features", features)
+        checks.finite("values", values)
+        checks.finite("features and values", total)
+    counted = np.bincount(owners, weights=first, minlength=len(sums)).astype(int).tolist()
+    return [
+        RidgeSums(total[at].copy(), error[at].copy(), before.observations + more, before.weight + more)
+        for at, before, more in zip(place.tolist(), sums, counted, strict=True)
+    ]
+
+
+def _add_by_parts(
+    before: RidgeSums, features: Matrix, values: Vector, first: NDArray[np.bool_], factors: Vector
+) -> RidgeSums:
+    """Add the rows to one learner, all rows to one part of its sums after the other."""
+    dim = before.dim
+    total, error = before.total.copy(), before.error.copy()
+    left = np.ascontiguousarray(features, dtype=np.float64)
+    right = left if first.all() else left * first[:, None]
+    steps = factors.tolist()
+    space = np.empty((_PART_ROWS, min(_PART_TERMS + dim, _packed(dim))))
+    with np.errstate(over="ignore", invalid="ignore"):
+        start = 0
+        while start < dim:
+            stop = start + 1
+            while stop < dim and _packed(stop + 1) - _packed(start) <= _PART_TERMS:
+                stop += 1
+            part = slice(_packed(start), _packed(stop))
+            for row in range(0, len(left), _PART_ROWS):
+                some = slice(row, row + _PART_ROWS)
+                terms = space[: len(left[some]), : part.stop - part.start]
+                for i in range(start, stop):
+                    at = _packed(i) - part.start
+                    np.multiply(left[some, i : i + 1], right[some, : i + 1], out=terms[:, at : at + i + 1])
+                _add_rows(total[part], error[part], terms, steps[some])
+            start = stop
+        _add_rows(total[-dim:], error[-dim:], left * values[:, None], steps)
+    if not np.isfinite(total).all():
+        checks.finite("features", features)
+        checks.finite("values", values)
+        checks.finite("features and values", total)
+    counted = int(np.count_nonzero(first))
+    return RidgeSums(total, error, before.observations + counted, before.weight + counted)
+
+
+def _add_rows(total: Vector, error: Vector, terms: Matrix, factors: Sequence[float]) -> None:
+    """Multiply ``total - error`` by a factor and add a row of ``terms``, one after the other, in place."""
+    for term, factor in zip(terms, factors, strict=True):
+        if factor != 1.0:
+            np.multiply(total, factor, out=total)
+            np.multiply(error, factor, out=error)
+        _compensated(total, error, term)
+
+
+def _packed(row: int) -> int:
+    """Where a row of the lower triangle begins."""
+    return row * (row + 1) // 2
+
+
+def _fold(total: Matrix, error: Matrix, blocks: Iterable[Matrix], sizes: Rows) -> None:
+    """Add terms to the sums ``total - error``, in place: turn n adds one term to each of its first learners.
+
+    ``blocks`` are the terms of all turns, one after the other; ``sizes`` is the number of terms of each turn.
+    Shapes: total, error (m, p), each block (n, p), sizes (t,) not increasing.
+    """
+    learner, left = 0, sizes.tolist()[::-1]
+    for terms in blocks:
+        row = 0
+        while row < len(terms):
+            some = min(left[-1] - learner, len(terms) - row)
+            part = slice(learner, learner + some)
+            _compensated(total[part], error[part], terms[row : row + some])
+            row, learner = row + some, learner + some
+            if learner == left[-1]:
+                left.pop()
+                learner = 0
+
+
+def _terms(features: Matrix, values: Vector, first: NDArray[np.bool_]) -> Matrix:
+    """Return what each row adds to gram and moment, packed. Shapes: (n, d), (n,), (n,) -> (n, p)."""
+    count, dim = features.shape
+    terms = np.empty((count, dim * (dim + 3) // 2))
+    left = np.ascontiguousarray(features, dtype=np.float64)
+    right = left if first.all() else left * first[:, None]
+    products = (left[:, :, None] * right[:, None, :]).reshape(count, dim * dim)
+    products.take(_triangle(dim), axis=1, out=terms[:, :-dim])
+    np.multiply(left, values[:, None], out=terms[:, -dim:])
+    return terms
+
+
+def _compensated(total: Matrix, error: Matrix, term: Matrix) -> None:
+    """Add ``term`` to ``total - error``, one step of Kahan's summation. All three are overwritten."""
+    np.subtract(term, error, out=term)
+    np.add(total, term, out=error)
+    np.subtract(error, total, out=error)
+    np.subtract(error, term, out=error)
+    np.add(total, term, out=total)
+
+
+@lru_cache(maxsize=16)
+def _triangle(dim: int) -> Rows:
+    """Places of the lower triangle in a matrix (d, d) that is read row by row. Shape: (d (d + 1) / 2,)."""
+    return np.flatnonzero(np.tri(dim, dtype=np.bool_))

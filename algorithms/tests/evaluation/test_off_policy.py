@@ -1,0 +1,295 @@
+"""Estimators of another policy's value: against other code, plain loops, and simulated logs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from estimators.bandits import gaussian as vw_normal
+from estimators.bandits import ips as vw_ips
+from estimators.bandits import snips as vw_snips
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from shortlist.evaluation import estimates, moments, off_policy
+from shortlist.evaluation.logged import MAX_PLACES, Logged
+from shortlist.evaluation.off_policy import ESTIMATORS, State
+from shortlist.evaluation.support import Support
+from shortlist.errors import InvalidArgument, InvalidParameter, InvalidShape, NonFinite
+
+ALL = tuple(ESTIMATORS)
+
+
+def some(decisions: int, places: int, seed: int = 0) -> Logged:
+    rng = np.random.default_rng(seed)
+    shape = (decisions, places)
+    targets = np.where(rng.random(shape) < 0.2, 0.0, rng.random(shape))
+    return Logged(
+        rng.uniform(0.05, 1.0, shape),
+        targets,
+        rng.normal(size=shape),
+        rng.normal(size=shape),
+        rng.random(shape),
+    )
+
+
+def part(logged: Logged, rows: slice) -> Logged:
+    assert logged.predicted is not None
+    assert logged.expected is not None
+    return Logged(
+        logged.propensities[rows],
+        logged.targets[rows],
+        logged.rewards[rows],
+        logged.predicted[rows],
+        logged.expected[rows],
+    )
+
+
+def read(logged: Logged, estimators: tuple[str, ...] = ALL) -> State:
+    return off_policy.add(off_policy.start(estimators, places=logged.places), logged)
+
+
+def test_ips_and_snips_are_those_of_vw_estimators():
+    for seed in range(5):
+        logged = some(3_000, 1, seed)
+        theirs = vw_ips.Estimator(), vw_snips.Estimator(), vw_normal.Interval()
+        rows = np.column_stack((logged.propensities, logged.rewards, logged.targets))
+        for p, r, t in rows.tolist():
+            for estimator in theirs:
+                estimator.add_example(p, r, t)
+        state = read(logged)
+        for name, estimator in zip(("ips", "snips"), theirs, strict=False):
+            assert state.estimates(name).whole.value == pytest.approx(estimator.get(), rel=1e-9, abs=1e-9)
+        low, high = theirs[2].get(0.05)
+        mine = state.estimates("ips").whole.interval
+        assert mine[0] < low < high < mine[1]  # it has room for one more of the largest
+        assert mine[1] - mine[0] < 2.0 * (high - low)
+
+
+def limits(value: float, column: np.ndarray, least: float, most: float) -> tuple[float, float]:
+    """By exact limits of a Poisson count, as they are printed: quantiles of chi-squared."""
+    found = []
+    for step, sign in ((value - least, -1.0), (most - value, 1.0)):
+        count = column.var(ddof=1) * len(column) / step**2
+        found.append(value + sign * step * (stats.chi2.ppf(0.975, 2 * (count + 1)) / 2 - count) / len(column))
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("places", [1, 3])
+def test_every_value_is_that_of_a_plain_loop(places: int):
+    logged = some(400, places, 7)
+    ips, dr, weighted, weights = (np.zeros((400, places)) for _ in range(4))
+    for i in range(400):
+        w = 1.0
+        for j in range(places):
+            before = w
+            w *= logged.targets[i, j] / logged.propensities[i, j]
+            ips[i, j] = w * logged.rewards[i, j]
+            dr[i, j] = before * logged.expected[i, j] + w * (logged.rewards[i, j] - logged.predicted[i, j])
+            weighted[i, j], weights[i, j] = w * logged.rewards[i, j], w
+    state = read(logged)
+    rewards, top = logged.rewards, weights.max(axis=0)
+    before = np.concatenate(([1.0], top[:-1]))
+    low, high = rewards.min(axis=0), rewards.max(axis=0)
+    worse, better = low - logged.predicted.max(axis=0), high - logged.predicted.min(axis=0)
+    bounds = {
+        "ips": (top * low, top * high),
+        "dr": (
+            before * logged.expected.min(axis=0) * (np.arange(places) == 0) + top * worse,
+            before * logged.expected.max(axis=0) + top * better,
+        ),
+    }
+    for name, rows in (("ips", ips), ("dr", dr)):
+        found = state.estimates(name)
+        assert [place.value for place in found.places] == pytest.approx(rows.mean(axis=0))
+        for estimate, column, least, most in [
+            (found.whole, rows.sum(axis=1), bounds[name][0].sum(), bounds[name][1].sum()),
+            *zip(found.places, rows.T, *bounds[name], strict=True),
+        ]:
+            assert estimate.value == pytest.approx(column.mean(), rel=1e-9)
+            assert estimate.interval == pytest.approx(limits(column.mean(), column, least, most), rel=1e-9)
+    mean = weights.mean(axis=0)
+    ratios = weighted.mean(axis=0) / mean
+    found = state.estimates("snips")
+    assert [place.value for place in found.places] == pytest.approx(ratios, rel=1e-9)
+    assert found.whole.value == pytest.approx(ratios.sum(), rel=1e-9)
+    residuals = ratios + (weighted - ratios * weights) / mean
+    least, most = ratios + top / mean * (low - ratios), ratios + top / mean * (high - ratios)
+    for estimate, column, down, up in [
+        (found.whole, residuals.sum(axis=1), least.sum(), most.sum()),
+        *zip(found.places, residuals.T, least, most, strict=True),
+    ]:
+        assert estimate.interval == pytest.approx(limits(estimate.value, column, down, up), rel=1e-6)
+    support = state.support
+    assert support.effective_sample_size == pytest.approx(weights.sum(axis=0) ** 2 / (weights**2).sum(axis=0))
+    assert support.unused_share == pytest.approx((weights == 0).mean(axis=0))
+    assert support.missing_share == pytest.approx(np.maximum(1 - weights.mean(axis=0), 0))
+    assert state.ranges.largest == pytest.approx(weights.max(axis=0))
+    assert state.logged().whole.value == pytest.approx(logged.rewards.sum(axis=1).mean())
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(1, 3))
+def test_a_log_in_pieces_is_the_log(sizes: list[int], places: int):
+    logged = some(sum(sizes), places, sum(sizes))
+    state = off_policy.start(ALL, places=places)
+    start = 0
+    halves = [state, state]
+    for number, size in enumerate(sizes):
+        piece = part(logged, slice(start, start + size))
+        state = off_policy.add(state, piece)
+        halves[number % 2] = off_policy.add(halves[number % 2], piece)
+        start += size
+    for found in (state, off_policy.joined(*halves)):
+        for name in ALL:
+            at_once = read(logged).moments[name]
+            assert found.moments[name].count == at_once.count
+            np.testing.assert_allclose(found.moments[name].mean, at_once.mean, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(found.moments[name].scatter, at_once.scatter, rtol=1e-6, atol=1e-9)
+
+
+def test_a_small_variance_beside_a_large_mean_is_not_lost():
+    rows = 1e9 + np.random.default_rng(0).normal(size=(10_000, 1))
+    whole = moments.of(rows)
+    pieces = moments.nothing(1)
+    for start in range(0, 10_000, 100):
+        pieces = moments.joined(pieces, moments.of(rows[start : start + 100]))
+    assert pieces.scatter[0, 0] == pytest.approx(rows.var() * 10_000, rel=1e-6)
+    assert whole.scatter[0, 0] == pytest.approx(pieces.scatter[0, 0], rel=1e-6)
+
+
+def test_nothing_or_little_has_no_value_or_no_interval():
+    empty = off_policy.start(ALL, places=2)
+    for nothing in (empty.support.unused_share, empty.support.missing_share):
+        assert nothing.tolist() == [0.0, 0.0]
+    one = read(part(some(9, 2), slice(0, 1)))
+    assert one.support.unused_share.tolist() == (one.support.weights == 0.0).tolist()
+    for name in ALL:
+        assert empty.estimates(name).whole.value is None
+        assert [place.interval for place in empty.estimates(name).places] == [None, None]
+        assert one.estimates(name).whole.interval is None
+    never = Logged(*(np.full((5, 1), value) for value in (0.5, 0.0, 1.0)))
+    state = read(never, ("ips", "snips"))
+    assert state.estimates("ips").whole.value == 0.0
+    assert state.estimates("snips").whole.value is None
+    assert state.support.unused_share.tolist() == state.support.missing_share.tolist() == [1.0]
+    assert state.support.effective_sample_size.tolist() == [0.0]
+
+
+def test_the_target_that_logged_has_the_logged_value():
+    logged = some(100, 2)
+    same = Logged(logged.propensities, logged.propensities, logged.rewards)
+    state = read(same, ("ips", "snips"))
+    for name in state.moments:
+        assert state.estimates(name).whole.value == pytest.approx(state.logged().whole.value)
+    assert state.support.effective_sample_size == pytest.approx([100, 100])
+
+
+def column(value: float) -> np.ndarray:
+    return np.full((3, 1), value)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "name"),
+    [
+        ({"propensities": column(0.0)}, InvalidParameter, "propensities"),
+        ({"propensities": column(1.1)}, InvalidParameter, "propensities"),
+        ({"propensities": column(np.nan)}, NonFinite, "propensities"),
+        ({"propensities": np.ones(3)}, InvalidShape, "propensities"),
+        ({"propensities": np.ones((3, MAX_PLACES + 1))}, InvalidShape, "propensities"),
+        ({"propensities": np.ones((3, 0))}, InvalidShape, "propensities"),
+        ({"propensities": column(1e-200)}, InvalidParameter, "targets"),
+        ({"propensities": column(5e-324)}, InvalidParameter, "targets"),
+        ({"targets": column(-0.1)}, InvalidParameter, "targets"),
+        ({"targets": np.ones((2, 1))}, InvalidShape, "targets"),
+        ({"rewards": column(np.inf)}, NonFinite, "rewards"),
+        ({"predicted": column(1.0)}, InvalidParameter, "expected"),
+        ({"predicted": column(1.0), "expected": column(np.nan)}, NonFinite, "expected"),
+    ],
+)
+def test_bad_decisions_are_named(change, error, name):
+    given_ = {"propensities": column(0.5), "targets": column(0.5), "rewards": column(1.0), **change}
+    with pytest.raises(error) as raised:
+        Logged(**given_)
+    assert [place for place, _ in raised.value.errors] == [(name,)]
+
+
+def test_an_estimator_says_whether_it_needs_a_model_and_how_many_columns_it_sums():
+    bare = Logged(column(0.5), column(0.5), column(1.0))
+    for name, estimator in ESTIMATORS.items():
+        assert estimator.summands(some(9, 3)).shape == (9, 3 * estimator.columns), name
+        if estimator.needs_model:
+            with pytest.raises(InvalidParameter, match="predicted"):
+                estimator.summands(bare)
+        else:
+            assert estimator.summands(bare).shape == (3, estimator.columns), name
+
+
+def test_what_cannot_be_evaluated_is_refused():
+    with pytest.raises(InvalidParameter, match="ips, snips, dr"):
+        off_policy.start(["ips", "magic"], places=1)
+    for places in (0, MAX_PLACES + 1):
+        with pytest.raises(InvalidParameter, match="places"):
+            off_policy.start(ALL, places=places)
+    bare = Logged(column(0.5), column(0.5), column(1.0))
+    with pytest.raises(InvalidParameter, match="predicted"):
+        read(bare)
+    with pytest.raises(InvalidShape):
+        off_policy.add(off_policy.start(["ips"], places=2), bare)
+    for level in (0.0, 1.0):
+        with pytest.raises(InvalidArgument):
+            read(bare, ("ips",)).estimates("ips", level=level)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-4, 1.0, 1e150])
+def test_the_effective_sample_size_does_not_depend_on_the_scale_of_the_weights(scale):
+    weights = scale * np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
+    found = Support(3, weights.sum(axis=0), (weights**2).sum(axis=0), np.ones(2))
+    assert found.effective_sample_size == pytest.approx([9 / 5, 1])
+
+
+@pytest.mark.parametrize("decisions", [1, 2, 3, 50])
+def test_the_unused_share_is_of_the_decisions(decisions):
+    found = Support(decisions, np.ones(2), np.ones(2), np.array([decisions, 1.0]))
+    assert found.unused_share.tolist() == [1.0, 1 / decisions]
+
+
+def counted(count: int, decisions: int = 10_000) -> tuple[float, float]:
+    """The interval of the number of clicks among many decisions, of which as many brought one."""
+    rewards = (np.arange(decisions) < count).astype(float)[:, None]
+    ones = np.ones((decisions, 1))
+    start = off_policy.start(["ips"], places=1, rewards=(0.0, 1.0))
+    low, high = off_policy.add(start, Logged(ones, ones, rewards)).estimates("ips").whole.interval
+    return low * decisions, high * decisions
+
+
+def test_few_rewards_have_the_limits_of_a_count():
+    """Garwood's table for 95 %: 0 has 3.69, 10 has 18.39; many are as good as normal."""
+    assert counted(0) == pytest.approx((0.0, 3.689), abs=2e-3)
+    assert counted(10)[1] == pytest.approx(18.39, abs=0.02)
+    assert counted(3_000)[1] - 3_000 == pytest.approx(1.96 * (3_000 * 0.7) ** 0.5, rel=0.04)
+    for spread in (999.9, 1_000.1):  # on both sides of MANY
+        assert estimates.reach(spread, 1.0, level=0.95) == pytest.approx(1.959964 * spread + 1.9471, rel=1e-6)
+
+
+def test_intervals_reach_as_far_as_what_was_never_done_could_go():
+    """Every decision has weight 9 / 10, so a tenth is missing: it may earn 0 to 5."""
+    rewards = np.tile([[1.0], [2.0]], (50, 1))
+    columns = np.full((100, 1), 0.5), np.full((100, 1), 0.45), rewards, np.full((100, 1), 1.5)
+    logged = Logged(*columns, columns[3])
+    state = off_policy.add(off_policy.start(ALL, places=1, rewards=(0.0, 5.0)), logged)
+    assert state.reached() == pytest.approx([0.9])
+    for name, more in (("ips", (0.0, 5.0)), ("snips", (-1.5, 3.5)), ("dr", (-1.5, 3.5))):
+        plain = ESTIMATORS[name].estimate(state.moments[name], state.ranges, level=0.95)
+        wider = state.estimates(name)
+        for one, other in ((plain.whole, wider.whole), (plain.places[0], wider.places[0])):
+            assert other.value == one.value
+            assert np.subtract(other.interval, one.interval) == pytest.approx(np.multiply(0.1, more))
+
+
+def test_rewards_that_are_all_alike_have_no_interval_unless_their_bounds_are_known():
+    alike = Logged(column(0.5), column(0.5), column(2.0))
+    for name in ("snips",):
+        assert read(alike, (name,)).estimates(name).whole.interval is None
+        known = off_policy.add(off_policy.start([name], places=1, rewards=(0.0, 5.0)), alike)
+        low, high = known.estimates(name).whole.interval
+        assert low < 2.0 < high

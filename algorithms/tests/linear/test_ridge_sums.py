@@ -1,0 +1,168 @@
+"""The sums of ridge regression: the same to the bit for any batching, and compensated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shortlist.linear import ridge_sums
+from shortlist.linear.sum_algebra import scaled
+from shortlist.errors import InvalidShape, NonFinite
+from folds import fold
+
+
+@settings(max_examples=60)
+@given(data=st.data(), dim=st.integers(1, 6), rows=st.integers(0, 40))
+def test_the_sums_are_the_same_to_the_bit_however_the_log_is_cut(data, dim, rows):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    features = rng.standard_normal((rows, dim)) * 10.0 ** rng.integers(-8, 8, (rows, 1))
+    values = rng.standard_normal(rows)
+    first = rng.random(rows) < 0.7
+    cuts = tuple(sorted(data.draw(st.lists(st.integers(0, rows), max_size=6))))
+    whole, cut = fold(features, values, first), fold(features, values, first, cuts)
+    for name in ("total", "error"):
+        assert getattr(whole, name).tobytes() == getattr(cut, name).tobytes(), name
+    assert whole.observations == cut.observations == whole.weight == cut.weight == np.count_nonzero(first)
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**32),
+    dim=st.integers(1, 6),
+    learners=st.integers(1, 7),
+    rows=st.integers(0, 60),
+    block=st.sampled_from([1, 40, 1 << 14]),
+)
+def test_learners_that_are_added_to_together_are_as_those_added_to_alone(*, seed, dim, learners, rows, block):
+    rng = np.random.default_rng(seed)
+    before = [
+        fold(rng.standard_normal((n, dim)), rng.standard_normal(n)) for n in rng.integers(0, 4, learners)
+    ]
+    owners = rng.integers(0, rng.integers(1, learners + 1), rows)
+    features = rng.standard_normal((rows, dim)) * 10.0 ** rng.integers(-8, 8, (rows, 1))
+    values, first = rng.standard_normal(rows), rng.random(rows) < 0.7
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ridge_sums, "_BLOCK_TERMS", block)
+        found = ridge_sums.add_each(before, owners, features, values, first)
+    for owner, (sums, together) in enumerate(zip(before, found, strict=True)):
+        mine = owners == owner
+        alone = ridge_sums.add(sums, features[mine], values[mine], first[mine])
+        assert together.total.tobytes() == alone.total.tobytes()
+        assert together.error.tobytes() == alone.error.tobytes()
+        assert (together.observations, together.weight) == (alone.observations, alone.weight)
+
+
+def test_sums_are_compensated_by_the_rule_of_kahan():
+    """Against a plain loop over the entries, to the bit."""
+    rng = np.random.default_rng(4)
+    features, values = rng.standard_normal((50, 3)), rng.standard_normal(50)
+    first = rng.random(50) < 0.7
+    total, error = np.zeros((3, 4)), np.zeros((3, 4))
+    for x, r, counted in zip(features, values, first, strict=True):
+        for i in range(3):
+            for j, y in enumerate([*(x * counted), r]):
+                term = x[i] * y - error[i, j]
+                grown = total[i, j] + term
+                error[i, j] = (grown - total[i, j]) - term
+                total[i, j] = grown
+    found = fold(features, values, first)
+    lower = np.tril_indices(3)
+    assert found.total.tobytes() == np.append(total[:, :3][lower], total[:, 3]).tobytes()
+    assert found.error.tobytes() == np.append(error[:, :3][lower], error[:, 3]).tobytes()
+    assert found.gram.tobytes() == total[:, :3].tobytes()
+    assert found.moment.tobytes() == total[:, 3].tobytes()
+    assert found.dim == 3
+
+
+def test_a_further_reward_moves_only_the_moment():
+    features = np.array([[1.0, 2.0], [1.0, 2.0]])
+    sums = fold(features, np.array([1.0, 5.0]), np.array([True, False]))
+    assert sums.gram.tolist() == [[1.0, 2.0], [2.0, 4.0]]
+    assert sums.moment.tolist() == [6.0, 12.0]
+    assert sums.observations == sums.weight == 1
+
+
+@pytest.mark.parametrize("dim", [1, 5, 40, 200])
+def test_large_and_small_learners_are_added_to_alike_to_the_bit(monkeypatch, dim):
+    rng = np.random.default_rng(7)
+    rows = 40
+    features = rng.normal(size=(rows, dim)) * np.exp(5 * rng.normal(size=(rows, 1)))
+    words = rng.integers(0, 3, rows), features, rng.normal(size=rows), rng.random(rows) < 0.7
+    found = []
+    for wide, terms in ((10**9, 1), (1, 64), (1, 1 << 13)):
+        monkeypatch.setattr(ridge_sums, "_WIDE_DIM", wide)
+        monkeypatch.setattr(ridge_sums, "_PART_TERMS", terms)
+        once = ridge_sums.add_each([ridge_sums.empty(dim)] * 4, *words)
+        twice = ridge_sums.add_each(once, *words)
+        found.append([(s.total.tobytes(), s.error.tobytes(), s.observations, s.weight) for s in twice])
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("dim", [1, 5, 40, 200])
+def test_discounts_are_those_of_scaled_sums_to_the_bit(dim):
+    """However many rows are added at once; a factor of 1 changes nothing. Rows count by their weights."""
+    rng = np.random.default_rng(8)
+    rows = 30
+    features, values = rng.normal(size=(rows, dim)), rng.normal(size=rows)
+    first, factors = rng.random(rows) < 0.7, np.where(rng.random(rows) < 0.4, 1.0, rng.random(rows))
+    weights = np.where(rng.random(rows) < 0.4, 1.0, rng.random(rows))
+    before = fold(features[:5], values[:5])
+    at_once = ridge_sums.add(before, features, values, first, (factors, weights))
+    one_by_one, counted = before, 5.0
+    roots = np.sqrt(weights)
+    features, values = roots[:, None] * features, roots * values
+    for n in range(rows):
+        row = slice(n, n + 1)
+        one_by_one = ridge_sums.add(scaled(one_by_one, factors[n]), features[row], values[row], first[row])
+        counted = counted * factors[n] + weights[n] * first[n]
+    assert at_once.total.tobytes() == one_by_one.total.tobytes()
+    assert at_once.error.tobytes() == one_by_one.error.tobytes()
+    assert at_once.observations == one_by_one.observations == 5 + np.count_nonzero(first)
+    assert at_once.weight == counted
+
+
+@pytest.mark.parametrize(("factors", "weights"), [(2, 3), (3, 2), (3, 4)])
+def test_discounts_must_be_as_many_as_the_rows(factors, weights):
+    words = np.ones((3, 2)), np.ones(3), np.ones(3, dtype=bool)
+    with pytest.raises(InvalidShape):
+        ridge_sums.add(ridge_sums.empty(2), *words, (np.ones(factors), np.ones(weights)))
+
+
+def test_the_dimension_is_read_off_the_length():
+    assert [ridge_sums.empty(dim).dim for dim in range(1, 400)] == list(range(1, 400))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 7, 20])
+@pytest.mark.parametrize(("wide", "terms", "rows"), [(10**9, 1, 1), (1, 1, 1), (1, 8, 3), (1, 64, 16)])
+def test_sums_are_those_of_matrix_products(monkeypatch, dim, wide, terms, rows):
+    """To the bit, for whole numbers, whatever the parts in which they are made and unpacked."""
+    monkeypatch.setattr(ridge_sums, "_WIDE_DIM", wide)
+    monkeypatch.setattr(ridge_sums, "_PART_TERMS", terms)
+    monkeypatch.setattr(ridge_sums, "_PART_ROWS", rows)
+    rng = np.random.default_rng(dim)
+    features = rng.integers(-9, 10, (41, dim)).astype(float)
+    values, first = rng.integers(-9, 10, 41).astype(float), rng.random(41) < 0.7
+    found = ridge_sums.add(ridge_sums.empty(dim), features, values, first)
+    counted = features[first]
+    assert found.gram.tolist() == (counted.T @ counted).tolist()
+    assert found.lower_gram().tolist() == np.tril(counted.T @ counted).tolist()
+    assert found.moment.tolist() == (features.T @ values).tolist()
+    assert not found.error.any()
+    assert found.observations == found.weight == len(counted)
+
+
+@pytest.mark.parametrize("dim", [1, 7, 130])
+def test_sums_made_at_once_are_those_of_rewards_added_one_after_the_other(dim):
+    rng = np.random.default_rng(dim)
+    features, values, first = rng.normal(size=(40, dim)), rng.normal(size=40), rng.random(40) < 0.7
+    for which in (first, np.ones(40, dtype=np.bool_), np.zeros(40, dtype=np.bool_)):
+        at_once = ridge_sums.of(features, values, which)
+        one_by_one = ridge_sums.add(ridge_sums.empty(dim), features, values, which)
+        np.testing.assert_allclose(at_once.total, one_by_one.total, rtol=1e-9, atol=1e-11)
+        assert at_once.observations == one_by_one.observations == at_once.weight
+    with pytest.raises(NonFinite):
+        ridge_sums.of(features * 1e200, values * 1e200, first)
+    with pytest.raises(InvalidShape):
+        ridge_sums.of(features, values[1:], first)

@@ -1,0 +1,118 @@
+"""Ridge sums are a vector space: what is added can be taken out, and what is scaled weighs less."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shortlist.linear import ridge, ridge_sums
+from shortlist.linear.pooled_prior import with_pooled_prior
+from shortlist.linear.sum_algebra import minus, plus, scaled, weight
+from shortlist.errors import InvalidParameter, InvalidShape
+
+DIM = 4
+
+
+def sums_of(rows, values):
+    return ridge_sums.add(ridge_sums.empty(DIM), rows, values, np.ones(len(values), dtype=bool))
+
+
+def some(seed, n):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, DIM)), rng.standard_normal(n)
+
+
+def value(sums):
+    """The sums themselves, without their error terms: gram and moment."""
+    return sums.total - sums.error
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(value(found), value(expected), rtol=1e-13, atol=1e-13)
+    assert (found.observations, found.weight) == (expected.observations, expected.weight)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 30))
+def test_what_was_added_can_be_taken_out(seed, n, m):
+    (X, r), (Y, s) = some(seed, n), some(seed + 1, m)
+    a, b, both = sums_of(X, r), sums_of(Y, s), sums_of(np.vstack((X, Y)), np.concatenate((r, s)))
+    assert_close(plus(a, b), both)
+    assert_close(minus(both, b), a)
+
+
+def test_what_is_left_of_a_large_learner_is_exact():
+    """Compensated: taking 10^8 out of 10^8 + 1 leaves 1, where plain sums keep seven digits."""
+    small, large = sums_of(*some(1, 3)), sums_of(*(1e4 * part for part in some(2, 50)))
+    left, right = minus(plus(small, large), large), small
+    np.testing.assert_allclose(value(left), value(right), rtol=1e-12)
+    plain = (small.total + large.total) - large.total
+    assert np.abs(plain - small.total).max() > 1e3 * np.abs(value(left) - small.total).max()
+
+
+def test_scaling_is_that_of_the_weighted_sums():
+    X, r = some(3, 20)
+    half = scaled(sums_of(X, r), 0.5)
+    first, halves = np.ones(20, dtype=bool), np.full(20, 0.5)
+    assert_close(half, ridge_sums.add(ridge_sums.empty(DIM), X, r, first, (np.ones(20), halves)))
+    assert half.weight == 10.0
+    assert scaled(half, 1.0) is half
+    assert not scaled(half, 0.0).gram.any()
+
+
+def test_a_weight_halves_with_every_half_life():
+    assert [weight(ms, 2.0) for ms in (0, 2_000, 4_000, -5)] == [1.0, 0.5, 0.25, 1.0]
+    assert weight(2**62, 1.0) == 0.0
+
+
+def test_a_pooled_prior_counts_as_few_observations_of_the_others():
+    (X, r), (Y, s) = some(4, 5), some(5, 200)
+    own, others = sums_of(X, r), sums_of(Y, s)
+    found = ridge.posterior(with_pooled_prior(own, others, strength=10.0), ridge=1.0)
+    V = np.eye(DIM) + X.T @ X + 0.05 * Y.T @ Y
+    np.testing.assert_allclose(found.theta, np.linalg.solve(V, X.T @ r + 0.05 * Y.T @ s), rtol=1e-10)
+    assert with_pooled_prior(own, others, strength=10.0).observations == 5
+    assert with_pooled_prior(own, ridge_sums.empty(DIM), strength=10.0) is own
+    few = with_pooled_prior(own, own, strength=10.0)  # fewer than it may count as: as they are
+    np.testing.assert_allclose(few.gram, 2 * own.gram, rtol=1e-13)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5, 2**-4.6, 2.0**-5])
+def test_others_that_were_discounted_count_by_their_weight(factor):
+    """As few observations as ever while they weigh more than that, and as what they weigh afterwards."""
+    own, others = ridge_sums.empty(DIM), scaled(sums_of(*some(5, 200)), factor)
+    found = with_pooled_prior(own, others, strength=10.0)
+    expected = sums_of(*some(5, 200)).gram * min(10.0 / 200, factor)
+    np.testing.assert_allclose(found.gram, expected, rtol=1e-12)
+
+
+def test_others_who_weigh_less_than_what_the_pool_lacks_are_no_prior():
+    """They are more, but older: the newest rewards of the key, not yet in the pool, outweigh them."""
+    own, older = sums_of(*some(8, 2)), scaled(sums_of(*some(9, 5)), 1e-3)
+    others = minus(older, own)
+    assert others.observations > 0 > others.weight
+    assert with_pooled_prior(own, others, strength=5.0) is own
+
+
+@pytest.mark.parametrize("strength", [1e-3, 1.0, 1e6])
+def test_a_pool_that_is_behind_does_no_harm(strength):
+    """The newest rewards of the key are not yet in the pool, so that the rest holds their negative."""
+    (X, r), (Y, s) = some(6, 30), some(7, 2)
+    own = sums_of(X, r)
+    pool = plus(sums_of(X[:25], r[:25]), sums_of(np.vstack([Y] * 4), np.tile(s, 4)))
+    found = with_pooled_prior(own, minus(pool, own), strength=strength)
+    assert np.linalg.eigvalsh(found.gram).min() > -1e-9
+    ridge.posterior(found, ridge=1e-9)
+
+
+def test_arguments_are_checked():
+    a = ridge_sums.empty(3)
+    with pytest.raises(InvalidShape):
+        plus(a, ridge_sums.empty(4))
+    for call in (
+        lambda: scaled(a, -1),
+        lambda: weight(1, 0.0),
+        lambda: with_pooled_prior(a, a, strength=0.0),
+    ):
+        with pytest.raises(InvalidParameter):
+            call()

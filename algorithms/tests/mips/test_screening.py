@@ -1,0 +1,292 @@
+"""The baselines that screen: against plain references, at full budget, and at the ends of their ranges."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shortlist.mips.exact import exact
+from shortlist.mips.screening.euclidean_reduction import last_coordinate, norms_of, on_the_sphere
+from shortlist.mips.screening.greedy_mips import GreedyMips
+from shortlist.mips.screening.lsh_mips import MOST_BITS, LshMips, success_probability
+from shortlist.mips.screening.pca_mips import MOST_DEPTH, PcaMips, principal_components
+from shortlist.mips.screening.screened import Screened
+from shortlist.errors import InvalidArgument
+
+SIZES = {"n": st.integers(1, 60), "dim": st.integers(1, 40), "seed": st.integers(0, 2**32)}
+
+
+def gaussian(n, dim, seed, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, dim)).astype(dtype), rng.standard_normal(dim)
+
+
+def by_a_heap(vectors, query, budget):
+    """The candidates as printed: pop the largest product, take its arm if it is new, move on in its list."""
+    lists = [
+        sorted(range(len(vectors)), key=lambda i: (-vectors[i][j] * query[j], i)) for j in range(len(query))
+    ]
+    heap = [(-vectors[rows[0]][j] * query[j], rows[0], j, 0) for j, rows in enumerate(lists)]
+    heapq.heapify(heap)
+    found: list[int] = []
+    while len(found) < budget:
+        _, row, j, place = heapq.heappop(heap)
+        if row not in found:
+            found.append(row)
+        if place + 1 < len(vectors):
+            after = lists[j][place + 1]
+            heapq.heappush(heap, (-vectors[after][j] * query[j], after, j, place + 1))
+    return found
+
+
+@settings(max_examples=40)
+@given(
+    **SIZES,
+    dtype=st.sampled_from([np.float32, np.float64]),
+    signs=st.sampled_from(["both", "below", "above"]),
+)
+def test_greedy_takes_the_arms_that_the_printed_heap_takes(n, dim, seed, dtype, signs):
+    vectors, query = gaussian(n, dim, seed, dtype)
+    if signs != "both":
+        vectors, query = np.abs(vectors) * (-1 if signs == "below" else 1), np.abs(query)
+    index = GreedyMips.build(vectors)
+    for budget in {1, 2, n // 2, n - 1} & set(range(1, n)):
+        expected = by_a_heap(vectors.astype(float).tolist(), query.tolist(), budget)
+        assert index.candidates(query, budget).rows.tolist() == expected
+
+
+@given(**SIZES)
+def test_greedy_with_ties_and_zeros_takes_the_largest_products(n, dim, seed):
+    """Whole numbers from -2 to 2 in arms and query: nearly all products are tied, and many are 0."""
+    rng = np.random.default_rng(seed)
+    vectors, query = rng.integers(-2, 3, (n, dim)).astype(float), rng.integers(-2, 3, dim).astype(float)
+    largest = (vectors * query).max(axis=1)
+    expected = sorted(range(n), key=lambda row: (-largest[row], row))
+    for budget in {1, n // 2 + 1}:
+        found = GreedyMips.build(vectors).candidates(query, budget).rows.tolist()
+        assert found == (expected[:budget] if budget < n else list(range(n)))
+
+
+def test_greedy_reads_little_of_the_lists():
+    """The heap looks at the head of each list, and pops at least as many products as there are candidates."""
+    vectors, query = gaussian(2_000, 300, 1, np.float32)
+    for budget in (20, 200, 800):
+        found = GreedyMips.build(vectors).candidates(query, budget)
+        assert budget + 300 <= found.multiplications < 0.02 * vectors.size
+
+
+def test_greedy_goes_on_where_few_arms_have_most_of_the_large_products():
+    """25 long arms head every list, so that thirty candidates need more than the first lists."""
+    vectors, query = gaussian(2_000, 300, 1)
+    vectors[:25] *= 5.0
+    found = GreedyMips.build(vectors).candidates(query, 30)
+    assert found.multiplications < 0.1 * vectors.size
+
+
+def test_greedy_says_how_many_products_it_computed_when_it_gave_up_on_the_lists():
+    """Where all products are alike no bound leaves few of them, so they are computed for all arms."""
+    vectors = 1.0 + 1e-9 * gaussian(50, 20, 2)[0]
+    found = GreedyMips.build(vectors).candidates(np.ones(20), 49)
+    assert vectors.size <= found.multiplications <= 3 * vectors.size
+
+
+@given(**SIZES)
+def test_one_more_coordinate_makes_products_distances(n, dim, seed):
+    vectors, query = gaussian(n, dim, seed)
+    norms = norms_of(vectors)
+    np.testing.assert_allclose(norms, np.linalg.norm(vectors, axis=1))
+    arms = np.column_stack((vectors, last_coordinate(norms)))
+    asked = np.append(on_the_sphere(query, norms.max()), 0.0)
+    np.testing.assert_allclose(np.linalg.norm(arms, axis=1), norms.max())
+    assert np.linalg.norm(asked) == pytest.approx(norms.max())
+    distances = np.square(arms - asked).sum(axis=1)
+    products = vectors @ query / np.linalg.norm(query)
+    np.testing.assert_allclose(distances, 2.0 * norms.max() ** 2 - 2.0 * norms.max() * products, atol=1e-9)
+    assert distances.argmin() == products.argmax()
+
+
+def test_a_query_of_zeros_stays():
+    assert not on_the_sphere(np.zeros(3), 2.0).any()
+
+
+def everything(vectors):
+    """Each search where it leaves out nothing."""
+    rng = np.random.default_rng(3)
+    yield lambda query: GreedyMips.build(vectors).candidates(query, len(vectors))
+    yield PcaMips.build(vectors, 0, rng).candidates
+    yield LshMips.build(vectors, bits=1, tables=200, rng=rng).candidates
+
+
+@settings(max_examples=30)
+@given(**SIZES, k=st.integers(1, 8), dtype=st.sampled_from([np.float32, np.float64]))
+def test_with_the_full_budget_each_is_brute_force(n, dim, seed, k, dtype):
+    """All cosines are above 0, so 200 tables of one bit miss an arm with probability 2^-200 at most."""
+    vectors, query = gaussian(n, dim, seed, dtype)
+    vectors[:, 0], query[0] = np.abs(vectors[:, 0]) + 9.0, 9.0
+    for search in everything(vectors):
+        found = search(query)
+        best = found.best(k, vectors, query)
+        expected = exact(vectors, query, k=k)
+        assert best.rows.tolist() == expected.rows.tolist()
+        np.testing.assert_array_equal(best.scores, expected.scores)
+        assert not best.exact
+
+
+def plain_tree(along, rows, level=0):
+    """The tree as a nest of medians and leaves."""
+    if level == along.shape[1]:
+        return sorted(rows)
+    order = sorted(rows, key=lambda row: along[row, level])
+    half = len(order) // 2
+    median = along[order[half - 1], level] if half else -np.inf
+    return median, plain_tree(along, order[:half], level + 1), plain_tree(along, order[half:], level + 1)
+
+
+@settings(max_examples=50)
+@given(n=st.integers(1, 60), seed=st.integers(0, 2**32), depth=st.integers(0, 5))
+def test_a_query_gets_the_leaf_that_a_plain_tree_leads_to(n, seed, depth):
+    vectors, query = gaussian(n, 6, seed)
+    depth = min(depth, n)
+    tree = PcaMips.build(vectors, depth, np.random.default_rng(seed))
+    norms = norms_of(vectors)
+    components = principal_components(vectors, last_coordinate(norms), depth, np.random.default_rng(seed))
+    along = np.column_stack((vectors, last_coordinate(norms))) @ components.T
+    asked = components @ np.append(on_the_sphere(query, norms.max()), 0.0)
+    node = plain_tree(along, range(n))
+    for level in range(depth):
+        median, lower, upper = node
+        node = upper if asked[level] > median else lower
+    found = tree.candidates(query)
+    assert found.rows.tolist() == node
+    assert n // 2**depth <= len(node) <= -(-n // 2**depth)
+    assert found.multiplications == depth * 6
+
+
+def test_the_leaves_are_all_arms_once():
+    vectors, _ = gaussian(100, 8, 5)
+    tree = PcaMips.build(vectors, 4, np.random.default_rng(0))
+    assert sorted(tree.order.tolist()) == list(range(100))
+    assert set(np.bincount(tree.leaves).tolist()) == {6, 7}
+
+
+def test_components_are_those_of_a_singular_value_decomposition():
+    """Variances a factor of 4 apart: twelve steps leave an error of about 4^-12."""
+    rng = np.random.default_rng(6)
+    vectors = rng.standard_normal((400, 5)) * 2.0 ** -np.arange(5) + 3.0
+    last = np.zeros(400)
+    found = principal_components(vectors, last, 3, rng)
+    _, _, expected = np.linalg.svd(vectors - vectors.mean(axis=0))
+    np.testing.assert_allclose(np.abs(found[:, :5] @ expected[:3].T), np.eye(3), atol=1e-5)
+
+
+def test_candidates_may_come_in_any_order():
+    vectors, query = gaussian(50, 4, 7)
+    order = np.random.default_rng(1).permutation(50)
+    expected = exact(vectors, query, k=3).rows.tolist()
+    assert Screened(order, 0).best(3, vectors, query).rows.tolist() == expected
+    assert Screened(order[order != expected[0]], 0).best(2, vectors, query).rows.tolist() == expected[1:]
+
+
+def test_few_candidates_are_a_short_answer():
+    vectors, query = gaussian(9, 4, 7)
+    assert len(Screened(np.array([2, 5]), 0).best(5, vectors, query).rows) == 2
+    assert len(Screened(np.array([], dtype=np.int64), 0).best(1, vectors, query).rows) == 0
+
+
+def test_excluded_arms_are_not_found():
+    vectors, query = gaussian(200, 4, 8)
+    hashed = LshMips.build(vectors, bits=2, tables=4, rng=np.random.default_rng(0))
+    first = hashed.search(query, 3)
+    again = hashed.search(query, 3, exclude=first.rows)
+    assert not set(first.rows) & set(again.rows)
+    assert set(again.rows) <= set(hashed.candidates(query).rows)
+
+
+def a_bucket_mate(hashed, row, query, table):
+    """Whether an arm agrees with the query in all bits of one table, by the hyperplanes themselves."""
+    norms = norms_of(hashed.vectors)
+    arm = np.append(hashed.vectors[row], last_coordinate(norms)[row])
+    return all((plane @ arm >= 0) == (plane[:-1] @ query >= 0) for plane in table)
+
+
+def test_candidates_share_all_bits_of_a_table():
+    """The hyperplanes are drawn again from the same seed, with their last coordinate."""
+    vectors, query = gaussian(80, 5, 9)
+    hashed = LshMips.build(vectors, bits=3, tables=4, rng=np.random.default_rng(2))
+    planes = np.random.default_rng(2).standard_normal((4, 3, 6))
+    np.testing.assert_array_equal(planes[..., :-1], hashed.hyperplanes)
+    expected = [row for row in range(80) if any(a_bucket_mate(hashed, row, query, table) for table in planes)]
+    assert 0 < len(expected) < 80
+    found = hashed.candidates(query)
+    assert found.rows.tolist() == expected
+    assert found.multiplications == 4 * 3 * 5
+    assert (hashed.bits, hashed.tables) == (3, 4)
+
+
+BUILDS = {
+    "greedy": GreedyMips.build,
+    "lsh": lambda vectors: LshMips.build(vectors, bits=2, tables=2, rng=np.random.default_rng(0)),
+    "pca": lambda vectors: PcaMips.build(vectors, 1, np.random.default_rng(0)),
+}
+
+
+@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+def test_what_is_not_a_finite_matrix_is_refused(build):
+    for bad in (np.array([1.0, 2.0]), np.array([[1.0, np.nan]])):
+        with pytest.raises(InvalidArgument) as raised:
+            build(bad)
+        assert raised.value.argument == "vectors"
+
+
+@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+def test_what_is_no_query_is_refused(build):
+    search = build(gaussian(9, 3, 1)[0])
+    budget = {"budget": 2} if isinstance(search, GreedyMips) else {}
+    for bad in (np.zeros(2), np.array([1.0, np.inf, 0.0])):
+        with pytest.raises(InvalidArgument) as raised:
+            search.candidates(bad, **budget)
+        assert raised.value.argument == "query"
+
+
+def test_bad_parameters_are_named():
+    vectors, query = gaussian(9, 3, 1)
+    rng = np.random.default_rng(0)
+    bad = {
+        "budget": lambda: GreedyMips.build(vectors).candidates(query, 0),
+        "depth": lambda: PcaMips.build(vectors, 5, rng),
+        "bits": lambda: LshMips.build(vectors, bits=MOST_BITS + 1, tables=1, rng=rng),
+        "tables": lambda: LshMips.build(vectors, bits=1, tables=0, rng=rng),
+        "k": lambda: Screened(np.arange(3), 0).best(0, vectors, query),
+    }
+    for name, call in bad.items():
+        with pytest.raises(InvalidArgument) as raised:
+            call()
+        assert raised.value.argument == name
+    with pytest.raises(InvalidArgument):
+        PcaMips.build(gaussian(99, 40, 1)[0], MOST_DEPTH + 1, rng)
+
+
+def test_the_least_and_the_most_that_are_allowed_are_allowed():
+    """One table of one bit, a budget of one arm, no depth and the most depth that nine arms allow."""
+    vectors, query = gaussian(9, 3, 1)
+    rng = np.random.default_rng(0)
+    every = np.arange(9)
+    hashed = LshMips.build(vectors, bits=1, tables=1, rng=rng).candidates(query)
+    assert np.isin(hashed.rows, every).all()
+    assert GreedyMips.build(vectors).candidates(query, 1).rows.size == 1
+    assert np.array_equal(np.sort(PcaMips.build(vectors, 0, rng).candidates(query).rows), every)
+    assert len(PcaMips.build(vectors, 4, rng).candidates(query).rows) == 1
+    for cosine in (-1.0, 1.0):
+        assert success_probability(cosine, bits=1, tables=1) == (cosine > 0)
+
+
+def test_all_bits_of_a_table_count():
+    """With as many bits as there can be hardly any arm shares a bucket, but each is in its own."""
+    vectors, _ = gaussian(300, 6, 4)
+    hashed = LshMips.build(vectors, bits=MOST_BITS, tables=2, rng=np.random.default_rng(1))
+    longest = int(norms_of(vectors).argmax())
+    assert hashed.candidates(vectors[longest]).rows.tolist() == [longest]

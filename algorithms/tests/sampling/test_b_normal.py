@@ -1,0 +1,84 @@
+"""B_Normal: the printed table, brute force over simulated walks, and its behaviour at the edges."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from shortlist.sampling.b_normal import b_normal, crossing
+from shortlist.errors import InvalidArgument
+from app.experiments.sampling_table import PRINTED, SHARES
+
+
+def test_the_two_sided_root_is_the_printed_table():
+    found = np.array([[b_normal(delta, share, two_sided=True) for share in SHARES] for delta in PRINTED])
+    printed = np.array(list(PRINTED.values()))
+    error = np.abs(found - printed)
+    assert printed.shape == (39, 6)
+    assert np.median(error) < 0.0018
+    assert np.quantile(error, 0.95) < 0.009
+    assert error.max() < 0.035
+
+
+def test_the_one_sided_root_is_not_the_printed_table_but_close_where_delta_is_small():
+    assert b_normal(0.49, 0.01) - PRINTED[0.49][-1] > 0.4
+    for delta in (0.01, 0.05, 0.1):
+        assert 0.0 <= b_normal(delta, 0.01) - b_normal(delta, 0.01, two_sided=True) < 0.006
+
+
+def walks(share, runs, seed):
+    """The means of normal populations read without replacement, standardised; the last check is left out."""
+    rng = np.random.default_rng(seed)
+    pi, y = [share], [rng.standard_normal(runs)]
+    while 2 * pi[-1] < 1:
+        pi.append(2 * pi[-1])
+        rho = math.sqrt(pi[-2] * (1 - pi[-1]) / (pi[-1] * (1 - pi[-2])))
+        y.append(rho * y[-1] + math.sqrt(1 - rho * rho) * rng.standard_normal(runs))
+    return np.array(y)
+
+
+@pytest.mark.parametrize(("delta", "share"), [(0.1, 0.01), (0.3, 0.003), (0.02, 0.06)])
+def test_the_walk_crosses_with_probability_delta(delta, share):
+    """False alarm below 1e-6 a case: five standard deviations of 200,000 walks."""
+    runs = 200_000
+    y = walks(share, runs, seed=2)
+    noise = 5.0 * math.sqrt(delta / runs)
+    crossed = (y > b_normal(delta, share)).any(axis=0).mean()
+    assert abs(crossed - delta) < noise
+    assert abs((y > b_normal(2 * delta, share)).any(axis=0).mean() - delta) > noise
+
+
+def test_the_walk_is_that_of_a_finite_population():
+    """Cov(mean_s, mean_t) for s < t is that of sd_t^2: the correlation used is that of real samples."""
+    rng, size, runs = np.random.default_rng(1), 64, 40_000
+    population = rng.standard_normal(size)
+    order = np.argsort(rng.random((runs, size)), axis=1)
+    means = np.cumsum(population[order], axis=1) / np.arange(1, size + 1)
+    for s, t in ((8, 16), (16, 32), (8, 32)):
+        pi_s, pi_t = s / size, t / size
+        rho = math.sqrt(pi_s * (1 - pi_t) / (pi_t * (1 - pi_s)))
+        assert np.corrcoef(means[:, s - 1], means[:, t - 1])[0, 1] == pytest.approx(rho, abs=0.03)
+
+
+def test_it_lies_between_one_check_and_the_union_over_checks():
+    checks = len(walks(0.001, 1, 0))
+    for delta in (1e-8, 1e-3, 0.05):
+        union = stats.norm.isf(delta / checks)
+        assert stats.norm.isf(delta) < b_normal(delta, 0.001) < union
+
+
+def test_more_nodes_change_nothing():
+    for bound, share in ((1.0, 1e-5), (5.0, 1e-4)):
+        assert crossing(bound, share) == pytest.approx(crossing(bound, share, nodes=400), rel=1e-10)
+
+
+def test_edges():
+    assert b_normal(0.05, 1.0) == 0.0
+    assert b_normal(0.99, 0.01) == 0.0
+    assert b_normal(0.05, 0.7) == pytest.approx(stats.norm.isf(0.05))
+    for delta, share in ((0.0, 0.1), (1.0, 0.1), (math.nan, 0.1), (0.1, 0.0)):
+        with pytest.raises(InvalidArgument):
+            b_normal(delta, share)
