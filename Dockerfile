@@ -6,9 +6,10 @@ ENV HNSWLIB_NO_NATIVE=1 CFLAGS=-march=$MARCH
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY algorithms algorithms
 COPY app app
 COPY workers workers
-RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt '.[otel]'
+RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms '.[otel]'
 
 FROM python:3.12-slim
 COPY --from=build /opt/shortlist /opt/shortlist

@@ -24,10 +24,10 @@ help:
 	@echo "make audit                 look up known vulnerabilities of the pinned versions"
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
 
-$(VENV)/.installed: pyproject.toml constraints.txt clients/python/pyproject.toml
+$(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shortlist needs Python 3.11 or newer; this is " + sys.version)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -e clients/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e algorithms -e . -e clients/python
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
@@ -105,12 +105,12 @@ client-ts: $(VENV)/.installed-test
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
-	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[test,docs,load,mutants,images,peers,plots,otel]' ./clients/python
-	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist --exclude shortlist-client > constraints.txt
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,load,mutants,images,peers,plots,otel]' ./clients/python
+	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist --exclude shortlist-service --exclude shortlist-client > constraints.txt
 
 audit:
 	$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/python -m pip install --quiet pip-audit
 	$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info clients/python/build clients/python/*.egg-info clients/typescript/dist
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info */build */*.egg-info clients/python/build clients/python/*.egg-info clients/typescript/dist

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from importlib import import_module
-from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +17,7 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from app.errors import ShortlistError
-from app.settings import Settings
+from app.settings import VERSION, Settings
 
 MOST_PROCESSES = 64
 REFUSED = 2
@@ -111,7 +110,7 @@ class Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="shortlist", description="An online linear-bandit recommendation service.")
-    parser.add_argument("--version", action="version", version=f"shortlist {version('shortlist')}")
+    parser.add_argument("--version", action="version", version=f"shortlist {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
     serve = commands.add_parser("serve", help="start the service")

@@ -7,10 +7,7 @@
     │   ├── NotChangeable    409  not_changeable      a field that stays as it was made
     │   └── EventUsed        409  event_used          the event id was sent with another request before
     ├── Invalid              422  invalid             a field breaks its rule; nothing was changed
-    │   ├── DimensionMismatch     dimension_mismatch  a vector of the wrong length
-    │   ├── InvalidShape          invalid             an array of the wrong shape (algorithms)
-    │   ├── InvalidParameter      invalid             a parameter outside its range (algorithms)
-    │   └── NonFinite             invalid             NaN or infinity in an array (algorithms)
+    │   └── DimensionMismatch     dimension_mismatch  a vector of the wrong length
     ├── PreconditionFailed   412  precondition_failed it is no longer what If-Match names
     ├── BadRequest           400  bad_request         a request that means two things at once
     ├── Unauthorized         401  unauthorized        an API key is needed, or this one is not known
@@ -21,6 +18,8 @@
     ├── Unavailable          503  unavailable         the store does not answer; safe to try again
     │   └── StoreFull             store_full          it holds as much of this kind as it may; some expires
     └── StartupError          -                       the service cannot start; the message says why
+
+Algorithms raise errors of their own (``shortlist.errors``), which become ``invalid``.
 
 No error message contains a value that the caller sent: it names the field, and the rule.
 """
@@ -91,18 +90,6 @@ class Invalid(ShortlistError):
 
 class DimensionMismatch(Invalid):
     code, title = "dimension_mismatch", "A vector of the wrong length"
-
-
-class InvalidShape(Invalid):
-    pass
-
-
-class InvalidParameter(Invalid):
-    pass
-
-
-class NonFinite(Invalid):
-    pass
 
 
 class BadRequest(ShortlistError):

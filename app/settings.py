@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +17,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.errors import StartupError
 
+VERSION = version("shortlist-service")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 
 

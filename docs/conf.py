@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = (
     "README.md",
+    "algorithms/README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "docs/**/*.md",
@@ -39,7 +40,7 @@ PARTS = {
         "docs/glossary",
     ),
     "API and clients": (API, "docs/clients", "docs/files", "clients/*/README", "clients/cases/README"),
-    "Papers": ("docs/papers/README", "docs/papers/*"),
+    "Papers": ("algorithms/README", "docs/papers/README", "docs/papers/*"),
     "Operations": (
         "docs/operations",
         "docs/guarantees",

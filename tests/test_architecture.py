@@ -10,28 +10,31 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = sorted((*ROOT.glob("app/**/*.py"), *ROOT.glob("workers/**/*.py")))
+SOURCES = sorted(
+    path for folder in ("algorithms/shortlist", "app", "workers") for path in ROOT.glob(f"{folder}/**/*.py")
+)
 
 # The arrows: which parts of the project a part imports. No other arrow is allowed, and each is used.
-# A part is a folder of app, a folder of app/services, a module that stands in app itself, or workers.
+# A part is a folder of app, a folder of app/services, a module that stands in app itself, or workers;
+# or the library shortlist.
 ARROWS = {
     "errors": set(),
     "progress": set(),
     "background": set(),
     "settings": {"errors"},
     "observability": {"errors"},
-    "algorithms": {"errors"},
-    "filters": {"algorithms", "errors"},
-    "indexes": {"algorithms", "filters", "errors"},
+    "shortlist": set(),
+    "filters": {"shortlist", "errors"},
+    "indexes": {"shortlist", "filters", "errors"},
     "storage": {"progress", "errors"},
     "services/access": {"errors"},
     "services/bounded": {"errors"},
-    "services/formats": {"algorithms", "errors"},
+    "services/formats": {"shortlist", "errors"},
     "services/catalogues": {
         "filters",
         "services/bounded",
         "services/formats",
-        "algorithms",
+        "shortlist",
         "indexes",
         "storage",
         "errors",
@@ -41,7 +44,7 @@ ARROWS = {
         "services/bounded",
         "services/catalogues",
         "services/formats",
-        "algorithms",
+        "shortlist",
         "indexes",
         "storage",
         "errors",
@@ -59,7 +62,7 @@ ARROWS = {
         "services/bounded",
         "services/catalogues",
         "services/formats",
-        "algorithms",
+        "shortlist",
         "storage",
         "errors",
     },
@@ -79,7 +82,7 @@ ARROWS = {
         "services/formats",
         "services/learning",
         "services/replicas",
-        "algorithms",
+        "shortlist",
         "indexes",
         "storage",
         "errors",
@@ -93,7 +96,7 @@ ARROWS = {
         "services/decision_log",
         "services/formats",
         "services/learning",
-        "algorithms",
+        "shortlist",
         "storage",
         "errors",
     },
@@ -101,7 +104,7 @@ ARROWS = {
         "filters",
         "services/bounded",
         "services/catalogues",
-        "algorithms",
+        "shortlist",
         "indexes",
         "errors",
     },
@@ -112,7 +115,7 @@ ARROWS = {
         "services/catalogues",
         "services/formats",
         "services/learning",
-        "algorithms",
+        "shortlist",
         "storage",
         "errors",
     },
@@ -151,6 +154,7 @@ ARROWS = {
         "services/learning",
         "services/measuring",
         "services/queries",
+        "shortlist",
         "observability",
         "settings",
         "errors",
@@ -172,6 +176,7 @@ ARROWS = {
         "services/measuring",
         "services/queries",
         "services/replicas",
+        "shortlist",
         "indexes",
         "storage",
         "observability",
@@ -181,7 +186,7 @@ ARROWS = {
         "errors",
     },
     "measurement": set(),
-    "experiments": {"measurement", "algorithms", "indexes", "progress", "errors"},
+    "experiments": {"measurement", "shortlist", "indexes", "progress", "errors"},
     "bench": {
         "experiments",
         "measurement",
@@ -193,7 +198,7 @@ ARROWS = {
         "services/learning",
         "services/measuring",
         "filters",
-        "algorithms",
+        "shortlist",
         "indexes",
         "storage",
         "progress",
@@ -209,6 +214,8 @@ PURE = {
 # Of these parts only some modules, which hold types without behaviour.
 ONLY_MODULES = {
     ("workers", "storage"): {"app.storage.protocol"},
+    ("api", "shortlist"): {"shortlist.errors"},
+    ("runtime", "shortlist"): {"shortlist.errors"},
 }
 ONLY_IN = {"hnswlib": ("app/indexes/hnsw.py", "app/bench/bounded_me.py"), "redis": "app/storage/"}
 # What may use the default threads of asyncio. What a request waits for has threads of its own (``LongWork``):
@@ -221,11 +228,11 @@ IN_DEFAULT_THREADS = {
     "app/runtime/application.py": "the last spans are sent, at the end",
 }
 GENERATOR_TYPES = {"Generator", "SeedSequence"}
-OURS = {"app", "workers"}
+OURS = {"app", "shortlist", "workers"}
 
 
 def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT)).removesuffix(".py").replace("/", ".")
+    return str(path.relative_to(ROOT)).removeprefix("algorithms/").removesuffix(".py").replace("/", ".")
 
 
 def part(module: str) -> str:
@@ -253,7 +260,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
 def violations(path: str, source: str) -> list[str]:
     """Return every rule that the module at ``path`` (relative to the project) breaks."""
     tree = ast.parse(source)
-    here = part(path.removesuffix(".py").replace("/", "."))
+    here = part(name_of(ROOT / path))
     found = []
     for module in imports(tree):
         outside = module.split(".")[0]
@@ -263,15 +270,15 @@ def violations(path: str, source: str) -> list[str]:
                 found.append(f"{here} imports {there}")
             elif module not in ONLY_MODULES.get((here, there), {module}):
                 found.append(f"{here} imports {module}")
-        elif here == "algorithms" and outside not in PURE:
-            found.append(f"algorithms import {outside}")
+        elif here == "shortlist" and outside not in PURE:
+            found.append(f"shortlist imports {outside}")
         if module == "relative":
             found.append("relative import")
         if outside in ONLY_IN and not path.startswith(ONLY_IN[outside]):
             found.append(f"{outside} outside {ONLY_IN[outside]}")
     if path not in IN_DEFAULT_THREADS:
         found += [f"default threads: {name}" for name in default_threads(tree)]
-    if here == "algorithms":
+    if here == "shortlist":
         found += [f"hidden randomness: {name}" for name in global_randomness(tree)]
     return found
 

@@ -24,6 +24,10 @@ GIVEN_A_CLIENT = {"docs/clients.md"}
 NOT_RUN = {
     ("README.md", "$ make serve"): "installs, and serves until it is stopped",
     ("docs/quick-start.md", "$ make serve"): "installs, and serves until it is stopped",
+    (
+        "algorithms/README.md",
+        "$ pip install ./algorithms",
+    ): "see tests/test_distributions.py",
     ("docs/operations.md", "$ docker build -t shortlist ."): "needs Docker; see tests/test_deploy.py",
     (
         "docs/security.md",

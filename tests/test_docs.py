@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     {
         *ROOT.glob("*.md"),
+        *ROOT.glob("algorithms/*.md"),
         *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("load_tests/*.md"),
         *ROOT.glob("clients/*/*.md"),
@@ -86,8 +87,8 @@ def test_links_to_headings_lead_to_one() -> None:
 
 
 def named_tests(text: str) -> list[str]:
-    """Paths below tests/ in a text, each with the test that it names, if any."""
-    return re.findall(r"`(tests/[\w/]+(?:\.py)?(?:::\w+)?)`", text)
+    """Paths of tests in a text, each with the test that it names, if any."""
+    return re.findall(r"`((?:algorithms/)?tests/[\w/]+(?:\.py)?(?:::\w+)?)`", text)
 
 
 def promises() -> list[str]:

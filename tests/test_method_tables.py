@@ -9,17 +9,19 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 from pydantic import BaseModel
 
-from shortlist.kcenter import ask_tell as noisy_centers_algorithms
-from shortlist.kcenter import noisy_state
-from shortlist.slates import ask_tell as slate_algorithms
-from shortlist.slates import campaign_state
+from algorithm_table import BY_NAME
 from app.api import catalogue_centers as centers_api
 from app.api import center_campaigns as center_campaigns_api
 from app.api import mips as mips_api
 from app.api import sampling as sampling_api
 from app.api import slates as slates_api
 from app.services.campaigns import noisy_centers, slates
+from app.services.choosing.policies import POLICIES
 from app.services.queries import centers, mips_methods, sampling_methods
+from shortlist.kcenter import ask_tell as noisy_centers_algorithms
+from shortlist.kcenter import noisy_state
+from shortlist.slates import ask_tell as slate_algorithms
+from shortlist.slates import campaign_state
 
 TABLES: dict[str, tuple[str, Iterable[str], type[BaseModel]]] = {
     "mips": ("mips", mips_methods.METHODS, mips_api.MipsBody),
@@ -94,3 +96,24 @@ def test_an_algorithm_gets_all_its_options(
     assert {field.name for field in fields(settings)} == names | own | {"method"}
     computed = {"n", "reach", "seed", "matroid"}
     assert names | own <= set(parameters.__struct_fields__) | computed
+
+
+# The tables from which the service chooses, by problem.
+SERVED = {
+    "policy": [POLICIES],
+    "mips": [mips_methods.METHODS],
+    "sampling": [sampling_methods.METHODS],
+    "slates": [slates.METHODS],
+    "kcenter": [centers.METHODS, noisy_centers.METHODS],
+}
+# An index, tested in tests/indexes.
+NO_ALGORITHM = {("mips", "hnsw")}
+# A part of saqm and sa_foa.
+NOT_SERVED = {("slates", "densest_k_subgraph")}
+
+
+def test_the_battery_has_what_the_service_runs_and_nothing_else():
+    served = {(problem, name) for problem, tables in SERVED.items() for table in tables for name in table}
+    assert served > NO_ALGORITHM
+    assert set(BY_NAME) > NOT_SERVED
+    assert served - NO_ALGORITHM == set(BY_NAME) - NOT_SERVED

@@ -1,4 +1,4 @@
-"""Checks of arguments for all algorithms. Each raises an error of ``app.errors`` that names the argument."""
+"""Checks of arguments for all algorithms. Each raises an error that names the argument."""
 
 from __future__ import annotations
 

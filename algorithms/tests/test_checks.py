@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
 from shortlist import checks
 from shortlist.guarantee import exactly
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
 
 @pytest.mark.parametrize("expected", [(2, 3), (None, 3), (2, None), (None, None)])

@@ -22,7 +22,7 @@ from app.api.arms import LONG_METADATA, MAX_METADATA_BYTES, TWICE, storable
 from app.api.fields import IDENTIFIER
 from app.api.limits import MAX_BLOCK_ARMS, MAX_BLOCK_BYTES, MAX_FEATURE, MAX_TAG_CHARS, MAX_TAGS
 from app.api.strict_json import invalid
-from app.errors import BadRequest, DimensionMismatch, Invalid, NonFinite, TooLarge
+from app.errors import BadRequest, DimensionMismatch, Invalid, TooLarge
 from app.services.bounded.turns import turn
 from app.services.catalogues.catalogues import Arm
 
@@ -108,7 +108,7 @@ def _features(block: Block, first: int, count: int, dim: int) -> NDArray[np.floa
         row = int(wrong.argmax())
         where = ("body", first + row, "features")
         if not np.isfinite(rows[row]).all():
-            raise NonFinite("every number must be finite", loc=where)
+            raise Invalid("every number must be finite", loc=where)
         raise Invalid(f"no number may be larger than {MAX_FEATURE:.0f} in magnitude", loc=where)
     return rows.astype(np.float64, copy=False)
 

@@ -31,7 +31,7 @@ from app.api.limits import (
 )
 from app.api.services import CataloguesDep, MipsDep
 from app.api.strict_json import MOST_BYTES, StrictModel, invalid, json_router, read_body
-from app.errors import DimensionMismatch, Invalid, Location, NonFinite, TooLarge
+from app.errors import DimensionMismatch, Invalid, Location, TooLarge
 from app.services.queries.mips import Found, Mips
 from app.services.queries.mips_methods import MethodName, MipsRequest
 
@@ -274,10 +274,10 @@ def _raw(
 
 
 def _check(numbers: Numbers) -> None:
-    """Raise NonFinite or Invalid, as a feature in JSON would."""
+    """Raise Invalid, as a feature in JSON would."""
     largest = max(float(numbers.max()), -float(numbers.min()))
     if not np.isfinite(largest):
-        raise NonFinite("every number must be finite", loc=("body",))
+        raise Invalid("every number must be finite", loc=("body",))
     if largest > MAX_FEATURE:
         raise Invalid(f"no number may be larger than {MAX_FEATURE:.0f} in magnitude", loc=("body",))
 

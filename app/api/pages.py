@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
 
 import fastapi_offline
@@ -21,6 +20,7 @@ from pydantic import BaseModel
 from app.api.strict_json import json_router, reply
 from app.errors import NotFound
 from app.services.bounded.long_work import REQUESTS
+from app.settings import VERSION
 
 router = json_router(tags=["operations"])
 
@@ -132,10 +132,10 @@ async def root(request: Request) -> Response:
             f'<tr><td><a href="{escape(path[1:])}">{escape(path)}</a></td><td>{escape(text)}</td></tr>'
             for path, text in LINKS.values()
         )
-        page = _ROOT_PAGE.format(style=_STYLE, version=version("shortlist"), summary=SUMMARY, rows=rows)
+        page = _ROOT_PAGE.format(style=_STYLE, version=VERSION, summary=SUMMARY, rows=rows)
         return _page(page, f"style-src {_digest(_STYLE)}; img-src data:")
     links = LinksView(**{name: path for name, (path, _) in LINKS.items()})
-    answer = reply(RootView(name="shortlist", version=version("shortlist"), summary=SUMMARY, links=links))
+    answer = reply(RootView(name="shortlist", version=VERSION, summary=SUMMARY, links=links))
     answer.headers["vary"] = "accept"
     return answer
 

@@ -6,10 +6,11 @@ from http import HTTPStatus
 
 import msgspec
 from fastapi import FastAPI, Request, Response
+from shortlist.errors import InvalidArgument
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from app.errors import ShortlistError, Unavailable
+from app.errors import Invalid, ShortlistError, Unavailable
 
 PROBLEM = "application/problem+json"
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid"}
@@ -36,7 +37,10 @@ def problem_of(error: ShortlistError) -> bytes:
     return problem(error.status, error.code, error.title, error.detail, errors)
 
 
-def problem_response(error: ShortlistError) -> Response:
+def problem_response(error: ShortlistError | InvalidArgument) -> Response:
+    """The response to an error; an argument of an algorithm is a field of the body."""
+    if isinstance(error, InvalidArgument):
+        error = Invalid.many([(("body", *path), str(error)) for path in error.paths])
     headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, Unavailable) else None
     return Response(problem_of(error), error.status, headers, PROBLEM)
 

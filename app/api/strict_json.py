@@ -25,6 +25,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.params import Depends, Query
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from shortlist.errors import InvalidArgument
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
@@ -222,7 +223,7 @@ class JsonRoute(Route):
                     request.scope[MOST_BYTES] = body[1].max_bytes
                     arguments[body[0]] = await read_body(body[1], await _body(request))
                 result = await endpoint(**arguments)
-            except ShortlistError as error:
+            except (ShortlistError, InvalidArgument) as error:
                 return problem_response(error)
             return result if isinstance(result, Response) else reply(result, status)
 

@@ -31,6 +31,13 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from app.bench.one_shot_method import Find, Method, Result, Rows
+from app.bench.screening_methods import screening_methods
+from app.experiments import movielens
+from app.experiments.coordinates import Data, Single, make
+from app.indexes.measured_costs import measure
+from app.measurement import report
+from app.progress import progress
 from shortlist.guarantee import Guarantee
 from shortlist.mips import blocked
 from shortlist.mips.answer import Answer
@@ -39,13 +46,6 @@ from shortlist.mips.bounded_me import bounded_me, follow, rounds, saves
 from shortlist.mips.racing import racing
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.mips.rewards import blocked_rewards
-from app.bench.one_shot_method import Find, Method, Result, Rows
-from app.bench.screening_methods import screening_methods
-from app.experiments import movielens
-from app.experiments.coordinates import Data, Single, make
-from app.indexes.measured_costs import measure
-from app.measurement import report
-from app.progress import progress
 
 SEED = 11
 ARMS = 10_000

@@ -24,15 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from shortlist.linear import linear_ts, ridge
-from shortlist.linear.ridge import Posterior
-from shortlist.types import Matrix, Vector
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
 from app.measurement import report
 from app.progress import progress
 from app.services.choosing import igw
 from app.services.choosing.covers import center_ids
+from shortlist.linear import linear_ts, ridge
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Vector
 
 Data = Literal["gaussian", "lognormal", "unit"]
 Search = Callable[[Vector], int]

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from shortlist.types import Matrix
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.measurement import report
 from app.progress import progress
+from shortlist.types import Matrix
 
 SEED = 11
 DIM = 32

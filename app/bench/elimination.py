@@ -34,6 +34,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from app.indexes.live import LiveIndex
+from app.indexes.snapshot import Snapshot
+from app.measurement import report
+from app.progress import progress
 from shortlist import confidence
 from shortlist.linear import elimination, ridge, sub_elim
 from shortlist.linear.most_uncertain_arm import (
@@ -45,10 +49,6 @@ from shortlist.linear.most_uncertain_arm import (
     packed_squares,
 )
 from shortlist.types import Matrix, Rows
-from app.indexes.live import LiveIndex
-from app.indexes.snapshot import Snapshot
-from app.measurement import report
-from app.progress import progress
 
 SIZES = (10_000, 100_000, 1_000_000)
 DIMS = (16, 32, 64, 128)

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from shortlist.types import Matrix, Vector
 from app.indexes.live import IndexOptions, LiveIndex
 from app.measurement import peak_mb, report, table
 from app.progress import progress
@@ -37,6 +36,7 @@ from app.services.measuring.evaluations import evaluation_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
 from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
+from shortlist.types import Matrix, Vector
 
 SEED = 1_717
 DIM = 32

@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.types import Matrix
 from app.bench.churn import OPTIONS, SWITCH_INTERVAL_S, Loop
 from app.bench.served_filters import ASKED, new_views, plan, served_catalogue
 from app.filters.filter import Filter, parse
@@ -36,6 +35,7 @@ from app.indexes.live import LiveIndex
 from app.progress import progress
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filtered_views import FilteredViews
+from shortlist.types import Matrix
 
 SEED = 1_516
 DIM = 32

@@ -38,7 +38,6 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from shortlist.types import Matrix, TopK, Vector
 from app.bench import attribute_memory, choose, filter_churn, largest_filter
 from app.bench.served_filters import ASKED, new_views, plan, served_catalogue
 from app.filters.filter import parse
@@ -49,6 +48,7 @@ from app.indexes.snapshot import Snapshot
 from app.measurement import record, table
 from app.progress import progress
 from app.services.catalogues.catalogues import Catalogue
+from shortlist.types import Matrix, TopK, Vector
 
 Norms = Literal["gaussian", "lognormal"]
 Placement = Literal["independent", "clustered"]

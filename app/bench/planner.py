@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from shortlist.types import Matrix
 from app.indexes.exact import scan
 from app.indexes.live import LiveIndex
 from app.indexes.probes import compare, solve
 from app.measurement import report
 from app.progress import progress
+from shortlist.types import Matrix
 
 ARMS, DIM = 100_000, 32
 BUILDS, QUICK_BUILDS = 20, 3

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 
-from shortlist.types import Matrix
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filtered_views import GRAPH_AFTER, FilteredViews
 from app.services.formats.records import CatalogueRecord
+from shortlist.types import Matrix
 
 ASKED = GRAPH_AFTER  # from here on every way to search may serve a filter
 CACHE_BYTES = 512 << 20  # as by default in the service

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from app.experiments.kcenter_data import Points, clusters, movies, patches
+from app.measurement import report
+from app.progress import progress
 from shortlist.kcenter.coordinates import Coordinates, blocked
 from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.naive_greedy import naive_greedy
-from app.experiments.kcenter_data import Points, clusters, movies, patches
-from app.measurement import report
-from app.progress import progress
 
 SEED = 7
 DELTA = 0.1

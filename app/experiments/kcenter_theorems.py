@@ -28,6 +28,9 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import rel_entr
 
+from app.experiments.kcenter_campaigns import Setting, play
+from app.experiments.kcenter_data import Points, clusters, distances, greedy
+from app.measurement import report
 from shortlist.kcenter.coordinates import blocked
 from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
@@ -35,9 +38,6 @@ from shortlist.kcenter.intervals import lil
 from shortlist.kcenter.noisy_state import Threshold
 from shortlist.kcenter.tracking_weights import rate, weights
 from shortlist.types import Matrix, Vector
-from app.experiments.kcenter_campaigns import Setting, play
-from app.experiments.kcenter_data import Points, clusters, distances, greedy
-from app.measurement import report
 
 SEED = 7
 DELTAS = (0.1, 1e-3, 1e-6)

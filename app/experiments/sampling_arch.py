@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from shortlist.types import Matrix, Rows, Vector
 from app.experiments.arch_chain import Chain, Decisions, Exact, Races
 from app.experiments.arch_model import ORDERS, Laplace, Series, laplace, log_likelihoods, log_prior, make
 from app.experiments.arch_proxy import Expansion, binned
 from app.experiments.plots import can_draw, figure
 from app.measurement import record, table
 from app.progress import progress
+from shortlist.types import Matrix, Rows, Vector
 
 SEED = 52
 FIRST_STEPS = {"exact": 0.5, "races": 0.1}

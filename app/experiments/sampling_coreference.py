@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.sampling.racing_normal import FIRST
 from app.experiments.coreference import (
     PRINTED_FIRST,
     Draw,
@@ -31,6 +30,7 @@ from app.experiments.coreference import (
 from app.experiments.plots import can_draw, figure
 from app.measurement import record, table
 from app.progress import progress
+from shortlist.sampling.racing_normal import FIRST
 
 SEED = 53
 DELTA = 0.05

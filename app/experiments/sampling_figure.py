@@ -25,6 +25,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from app.experiments.plots import can_draw
+from app.experiments.sampling_plot import draw
+from app.measurement import report
+from app.progress import progress
 from shortlist.sampling.factors import Factors, LogFactors
 from shortlist.sampling.lil_ucb import lil_ucb
 from shortlist.sampling.race import Rules, Variance, race
@@ -33,10 +37,6 @@ from shortlist.sampling.racing_ebs import ebs_rules
 from shortlist.sampling.racing_normal import FIRST as NORMAL_FIRST
 from shortlist.sampling.racing_normal import normal_rules
 from shortlist.types import Matrix, Rows, Vector
-from app.experiments.plots import can_draw
-from app.experiments.sampling_plot import draw
-from app.measurement import report
-from app.progress import progress
 
 SIZE = 100_000
 SIGMAS = (0.1, 1e-4, 1e-5)

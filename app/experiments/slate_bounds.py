@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from app.experiments.slate_instances import Played, begin, mean_samples, normal, play, synthetic
+from app.measurement import report
+from app.progress import progress
 from shortlist.slates.allocation import Allocation
 from shortlist.slates.campaign_state import Method
 from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, lead
 from shortlist.slates.sample_bounds import stops_by
 from shortlist.slates.widths import Bound
 from shortlist.types import Vector
-from app.experiments.slate_instances import Played, begin, mean_samples, normal, play, synthetic
-from app.measurement import report
-from app.progress import progress
 
 SEED = 2020
 N, K = 12, 4

@@ -17,6 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from app.experiments.slate_instances import DELTA, MOST, mean_samples, normal, play, synthetic
+from app.measurement import report
+from app.progress import progress
 from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
 from shortlist.slates.campaign_state import Method, next_look
 from shortlist.slates.certified_bounds import upper_bound
@@ -25,9 +28,6 @@ from shortlist.slates.least_squares import Fit, fit
 from shortlist.slates.matroids import UniformMatroid
 from shortlist.slates.widths import Bound, Look
 from shortlist.types import Matrix, Vector
-from app.experiments.slate_instances import DELTA, MOST, mean_samples, normal, play, synthetic
-from app.measurement import report
-from app.progress import progress
 
 SEED = 2020
 N, K = 12, 4

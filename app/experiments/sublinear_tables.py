@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from shortlist.linear import elimination
 from app.errors import ShortlistError
 from app.experiments import movielens, sublinear_figures, synthetic
 from app.experiments.elimination_policies import LinearElim, SubElim
@@ -31,6 +30,7 @@ from app.experiments.synthetic import PERIOD, Environment
 from app.experiments.ts_policies import LinearTs, SubTs
 from app.measurement import report
 from app.progress import progress
+from shortlist.linear import elimination
 
 STEPS = 20_000
 EXPLORATION = 2.0

@@ -17,10 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from shortlist.errors import InvalidParameter
 
 from shortlist import checks
 from shortlist.types import NO_ROWS, Matrix, Rows, Vector
-from app.errors import InvalidParameter
 
 DIM = 16
 PERIOD = 20
@@ -71,7 +71,7 @@ def make(
     checks.in_range("steps", steps, least=1)
     batches = (steps - 1) // PERIOD
     if arms <= change * batches:
-        raise InvalidParameter(f"arms must be more than the {change * batches} that arrive", loc=("arms",))
+        raise InvalidParameter(f"arms must be more than the {change * batches} that arrive", argument="arms")
     rng = np.random.default_rng(seed)
     theta = rng.standard_normal(dim)
     features = rng.standard_normal((arms, dim))

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from app.measurement import report
 from shortlist.finite_population import (
     bernstein_serfling,
     empirical_bernstein_serfling,
@@ -30,7 +31,6 @@ from shortlist.finite_population import (
     root_mean_square,
 )
 from shortlist.types import Vector
-from app.measurement import report
 
 SEED = 3
 SIZE = 16_384

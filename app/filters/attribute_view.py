@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.types import Rows
 from app.filters.columns import Block, Column, Mask, Numbers, OrderTest, Test, among, are_integers
 from app.filters.earlier import Earlier
 from app.filters.fields import Kind, Value
 from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered
 from app.filters.names import CODED, EVERY_STORING, KINDS, STORINGS, Names, Stored
+from shortlist.types import Rows
 
 Labelled = tuple[Kind, Value]
 """A value and its kind, since in Python True equals 1."""

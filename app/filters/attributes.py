@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from shortlist.errors import InvalidShape
 
-from shortlist.types import Rows
-from app.errors import InvalidShape
 from app.filters.attribute_view import AttributeView
 from app.filters.columns import MAX_ENTRIES, Block, Mask, Numbers, Paths, pushed
 from app.filters.earlier import Earlier, grown
 from app.filters.fields import fields_of
 from app.filters.names import CODED, STORINGS, Names, Numbering, Stored
+from shortlist.types import Rows
 
 Document = tuple[Sequence[str], Mapping[str, Any]]
 """Tags and metadata of an arm."""
@@ -79,7 +79,7 @@ class AttributeTable:
         Raises: InvalidShape for other than one document for each row.
         """
         if len(rows) != len(documents):
-            raise InvalidShape("there must be one document for each row")
+            raise InvalidShape("documents must be one for each row", argument="documents")
         for first in range(0, len(documents), MAX_ENTRIES):
             part = slice(first, first + MAX_ENTRIES)
             self._push(self._block(documents[part]), rows[part])
@@ -97,7 +97,7 @@ class AttributeTable:
         """
         rows = np.flatnonzero(self._latest >= 0)
         if len(rows) and rows[-1] >= len(position):
-            raise InvalidShape("every row must have a position")
+            raise InvalidShape("every row must have a position", argument="rows")
         entries = self._latest[rows]
         there = position[rows]
         kept = there >= 0

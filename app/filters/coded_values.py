@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.types import Rows
 from app.filters.attribute_view import AttributeView
 from app.filters.columns import Column, Numbers
 from app.filters.names import CODED, KINDS
+from shortlist.types import Rows
 
 Small = NDArray[np.int32]
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.types import Rows
 from app.filters.attribute_view import AttributeView
 from app.filters.filter import Filter
 from app.indexes.table import ArmView
+from shortlist.types import Rows
 
 _NUMBERS = counting()
 _WORD = 8  # rows

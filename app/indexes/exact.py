@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from app.indexes.table import ArmView
 from shortlist.mips.exact import best, candidates, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
-from app.indexes.table import ArmView
 
 
 def scan(view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS, *, first: int = 0) -> TopK:

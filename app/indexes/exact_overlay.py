@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.table import ArmView
 from shortlist.mips.exact import candidates
 from shortlist.types import NO_ROWS, Rows
-from app.indexes.table import ArmView
 
 
 class ExactOverlay:

@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.types import NO_ROWS, Matrix, TopK, Vector
 from app.indexes.ef_choice import GOOD, LADDER, LEAST_SPEEDUP, is_fair, reaches
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import gather, mask, search_exactly
@@ -52,6 +51,7 @@ from app.indexes.probes import (
 )
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import ArmView
+from shortlist.types import NO_ROWS, Matrix, TopK, Vector
 
 PROBES = 400
 TIMED = 30

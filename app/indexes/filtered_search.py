@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.mips.exact import best, candidates, error_line, ranked, unit_scale
-from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.table import ArmView, not_in
+from shortlist.mips.exact import best, candidates, error_line, ranked, unit_scale
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 # A row that is gathered takes about as long as this many rows of a scan (measured: 5 to 8).
 GATHER_ROWS = 7

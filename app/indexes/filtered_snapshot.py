@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import search_exactly
 from app.indexes.filtered_ways import Way
 from app.indexes.snapshot import Snapshot
 from app.indexes.structure import Kind
 from app.indexes.table import not_in
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,8 +24,6 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from shortlist.mips.exact import candidates, ranked, unit_scale
-from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.eligible_rows import Change, EligibleRows, renumbered
 from app.indexes.filtered_search import GATHER_ROWS, contenders, strike_out
 from app.indexes.hnsw import HnswGraph
@@ -34,6 +32,8 @@ from app.indexes.row_copy import RowCopy
 from app.indexes.snapshot import Snapshot, merged
 from app.indexes.structure import Kind
 from app.indexes.table import ArmView, not_in
+from shortlist.mips.exact import candidates, ranked, unit_scale
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 # A graph that is asked for so large a share of its arms takes longer than comparing all.
 MOST_ASKED = 0.05

@@ -29,10 +29,10 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.mips.exact import row_scores
-from shortlist.types import Rows, Vector
 from app.indexes.hnsw import HnswGraph
 from app.indexes.table import ArmView
+from shortlist.mips.exact import row_scores
+from shortlist.types import Rows, Vector
 
 _MAGIC = b"SLGRAPH1"
 _LENGTH = struct.Struct("<I")

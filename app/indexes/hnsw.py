@@ -43,12 +43,12 @@ import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.mips.exact import error_line, ranked, unit_scale
-from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.exact import contenders
 from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.graph_wear import GraphWear
 from app.indexes.table import ArmView, not_in, places_of
+from shortlist.mips.exact import error_line, ranked, unit_scale
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 _SIMD_FLOATS = 16
 _SERIAL_ARMS = 4_000

@@ -18,8 +18,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist import checks
-from shortlist.types import Matrix, Rows, Vector
 from app.errors import DimensionMismatch
 from app.filters.attributes import AttributeTable, Document
 from app.indexes import graph_file
@@ -29,6 +27,8 @@ from app.indexes.scan_cost import ScanCost, measured_scan_cost
 from app.indexes.snapshot import Snapshot
 from app.indexes.structure import Kind, Structure
 from app.indexes.table import ArmTable, ArmView
+from shortlist import checks
+from shortlist.types import Matrix, Rows, Vector
 
 __all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance", "Snapshot"]
 

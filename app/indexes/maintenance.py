@@ -12,14 +12,14 @@ from typing import Literal
 
 import numpy as np
 
-from shortlist import checks
-from shortlist.types import Rows, Vector
 from app.filters.attributes import Compaction
 from app.indexes import graph_file
 from app.indexes.hnsw import HnswGraph
 from app.indexes.planner import GraphOptions, Plan, plan
 from app.indexes.structure import Structure
 from app.indexes.table import ArmTable, ArmView
+from shortlist import checks
+from shortlist.types import Rows, Vector
 
 # Features may well have been drawn from the seed of the index: the probes are drawn from another one.
 _PROBE_SALT = 0x70726F62

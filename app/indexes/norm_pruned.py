@@ -19,9 +19,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.table import ArmView, Working, aligned_empty, places_of
 from shortlist.mips.exact import candidates, error_bound, kth_largest_or_less, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
-from app.indexes.table import ArmView, Working, aligned_empty, places_of
 
 _FIRST_BLOCK = 1_024
 _LARGEST_BLOCK = 65_536

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 from app.indexes import ef_choice
 from app.indexes.ef_choice import LADDER, choose_ef
 from app.indexes.exact import scan
@@ -34,6 +33,7 @@ from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time_in_turn, typical_us
 from app.indexes.structure import Kind, Structure
 from app.indexes.table import ArmView
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 SMALL = "small enough to be scanned"
 _SMALL_NUMBERS = 500_000

@@ -24,9 +24,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.table import ArmView
 from shortlist.mips.exact import unit_scale
 from shortlist.types import Matrix, Rows, TopK, Vector
-from app.indexes.table import ArmView
 
 Search = Callable[[Vector], TopK]
 

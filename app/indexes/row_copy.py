@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.mips.exact import candidates
-from shortlist.types import NO_ROWS, Rows, Vector
 from app.indexes.eligible_rows import Change
 from app.indexes.table import ArmView, Working, aligned_empty, places_of
+from shortlist.mips.exact import candidates
+from shortlist.types import NO_ROWS, Rows, Vector
 
 _GROWTH = 1.5
 _LEAST_ROOM = 16

@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from shortlist.mips.exact import candidates
 from app.indexes.table import aligned_empty
+from shortlist.mips.exact import candidates
 
 _DIM = 32
 _FEW_ROWS, _MANY_ROWS = 64, 32_768

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist import checks
-from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 from app.filters.attribute_view import AttributeView
 from app.indexes.exact import scan
 from app.indexes.structure import Kind, Structure
 from app.indexes.table import ArmView
+from shortlist import checks
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)

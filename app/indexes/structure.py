@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.table import ArmView
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 Kind = Literal["exact", "norm_pruned", "hnsw"]
 

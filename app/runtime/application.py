@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -45,7 +44,7 @@ from app.background import end
 from app.observability.metrics import Metrics
 from app.observability.tracing import provider, telemetry
 from app.runtime.composition import Service
-from app.settings import Settings
+from app.settings import VERSION, Settings
 from app.storage.protocol import KINDS
 from app.storage.redis_store import RedisStore
 
@@ -130,7 +129,7 @@ def create_app(settings: Settings, *, name: str | None = None) -> Application:
     app = Application(
         title="Shortlist",
         description=pages.SUMMARY,
-        version=version("shortlist"),
+        version=VERSION,
         lifespan=lifespan,
         docs_url=None,  # the framework's own pages load what they show from a public host: see pages
         redoc_url=None,

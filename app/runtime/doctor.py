@@ -73,7 +73,7 @@ def _python(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001
 
 def _packages(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001
     missing = []
-    for requirement in requires("shortlist") or []:
+    for requirement in requires("shortlist-service") or []:
         name = requirement.split(";")[0].split("<")[0].split(">")[0].split("=")[0].strip()
         if "extra ==" in requirement or "sys_platform" in requirement:
             continue

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from pydantic import ValidationError
+from shortlist.errors import InvalidArgument
 from threadpoolctl import threadpool_limits
 
 from app.api.bandits import BanditBody, record_of
@@ -59,8 +60,8 @@ def evaluate(
     names = list(ESTIMATOR_NAMES) if estimators is None else estimators.split(",")
     try:
         check_estimators(names)
-    except Invalid as error:
-        raise Invalid(f"--estimators: {error.errors[0][1]}") from None
+    except InvalidArgument as error:
+        raise Invalid(f"--estimators: {error}") from None
     settings = _settings(policy)
     with threadpool_limits(1):
         bandit = _bandit(settings, _index(catalogue), _first(log))

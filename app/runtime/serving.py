@@ -15,7 +15,6 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.metadata import version
 from typing import NoReturn, cast
 
 import uvicorn
@@ -32,7 +31,7 @@ from app.services.bounded.unread import Unread
 from app.services.choosing.choice import known_entry_of
 from app.services.health.expected_store import ExpectedStore
 from app.services.learning.forgetting import Forgetting
-from app.settings import Settings
+from app.settings import VERSION, Settings
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
 from workers.chores import Chores
@@ -96,7 +95,7 @@ def log_ready(listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
     place = {"host": host, "port": port}
-    log.info("Shortlist %s is ready on http://%s:%d", version("shortlist"), address, port, extra=place)
+    log.info("Shortlist %s is ready on http://%s:%d", VERSION, address, port, extra=place)
 
 
 async def serve_on(

@@ -5,8 +5,8 @@ import pytest
 from api_client import Api, Json
 from endpoints import WRITES, Endpoint, build_world, with_token
 
-from shortlist import checks
 from app.api.limits import MIN_DELTA
+from shortlist import checks
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from service_machine import play
 
-from shortlist.types import NO_ROWS
 from app.indexes.live import LiveIndex
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.catalogues.catalogues import Catalogues
@@ -24,6 +23,7 @@ from app.services.choosing.limits import AllowedRows
 from app.services.learning import fold, rewards
 from app.services.learning.reward_entries import RewardEntries
 from app.storage.redis_store import RedisStore
+from shortlist.types import NO_ROWS
 
 
 def test_the_service_does_as_the_model(store_url: str, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from app import cli
-from shortlist.linear import bilinear
 from app.bench import (
     context,
     context_decisions,
@@ -24,6 +23,7 @@ from app.bench import (
 from app.bench.choose import index_of
 from app.bench.context_films import Films, Setting, User, Way
 from app.experiments import movielens
+from shortlist.linear import bilinear
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from app import cli
-from shortlist.mips.read_costs import READS_ALONE
 from app.bench import bounded_me, bounded_me_figures, screening_methods
 from app.experiments import bounded_me_guarantee, coordinates, movielens
+from shortlist.mips.read_costs import READS_ALONE
 
 METHODS = {"bounded_me", "racing", "greedy_mips", "lsh_mips", "pca_mips", "hnswlib"}
 

@@ -5,10 +5,10 @@ import sys
 import numpy as np
 import pytest
 
-from shortlist.sampling.control_variates import controlled
-from shortlist.sampling.factors import Factors
 from examples import subsampled_mh
 from examples.subsampled_mh import make, mode, proxies, walk
+from shortlist.sampling.control_variates import controlled
+from shortlist.sampling.factors import Factors
 
 
 def test_the_chains_agree_and_proxies_save_nearly_all_reads():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shortlist.types import Vector
 from app.experiments import sampling_arch
 from app.experiments.arch_chain import Chain, Exact
 from app.experiments.arch_model import (
@@ -21,6 +20,7 @@ from app.experiments.arch_model import (
     scales,
 )
 from app.experiments.sampling_arch import Scale, Setting, correlation, effective
+from shortlist.types import Vector
 
 STEP = 1e-5
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shortlist.sampling.clusters import Cluster
 from app.experiments import coreference, sampling_coreference
 from app.experiments.coreference import Name, b_cubed, exactly, make, printed, racing, sample
 from app.experiments.sampling_coreference import Scale
+from shortlist.sampling.clusters import Cluster
 
 
 def test_b_cubed_by_hand():

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import center_brute_force as brute_force
 from app.cli import REPRODUCTIONS
 from app.experiments import kcenter_campaigns as campaigns
 from app.experiments import kcenter_data as data
 from app.experiments import kcenter_printed as printed
 from app.experiments import kcenter_tables as tables
 from app.experiments.kcenter_campaigns import Setting, play
-import center_brute_force as brute_force
 
 
 def test_clusters_lead_clearly_and_distances_are_those_of_the_definition() -> None:

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from shortlist.kcenter.intervals import lil
 from app.cli import REPRODUCTIONS
 from app.experiments import kcenter_figure as figure
 from app.experiments import kcenter_theorems as theorems
 from app.experiments.kcenter_data import distances, greedy
+from shortlist.kcenter.intervals import lil
 
 
 def divergence(x: float, y: float) -> float:

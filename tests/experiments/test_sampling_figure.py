@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shortlist.sampling.factors import Factors, RandomOrder
-from shortlist.sampling.race import FactorSample, race
-from shortlist.sampling.racing_normal import normal_rules
 from app.bench import sampling as bench
 from app.experiments import sampling_plot, sampling_table, sampling_widths
 from app.experiments.sampling_figure import Prefixes, PrefixSample, line, population, probabilities, race_all
+from shortlist.sampling.factors import Factors, RandomOrder
+from shortlist.sampling.race import FactorSample, race
+from shortlist.sampling.racing_normal import normal_rules
 
 
 class Given(RandomOrder):

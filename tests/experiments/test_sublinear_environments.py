@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shortlist.linear import elimination, ridge, ridge_sums
 from app.experiments import movielens, synthetic
 from app.experiments.elimination_policies import LinearElim, SubElim, WidthScan
 from app.experiments.exact_elimination import ExactElim
 from app.experiments.play import CURVE, play
 from app.experiments.synthetic import PERIOD
 from app.experiments.ts_policies import FlatArms, LinearTs, SubTs
+from shortlist.linear import elimination, ridge, ridge_sums
 
 
 @pytest.mark.parametrize("deletions", [False, True])

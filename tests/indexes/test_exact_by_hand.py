@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from shortlist.types import NO_ROWS
 from app.filters.filter import parse
 from app.indexes import filter_plan, filtered_search, filtered_ways, norm_pruned, planner
 from app.indexes.eligible_rows import eligible_rows
@@ -24,6 +23,7 @@ from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import GraphOptions, core, plan
 from app.indexes.probes import Quality, Trial
 from app.indexes.table import ArmTable
+from shortlist.types import NO_ROWS
 from tests.indexes.brute_force import filled, scores_of
 
 COUNT, DIM = 40, 3

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.filters.filter import Filter, parse
 from app.indexes.eligible_rows import EligibleRows, eligible_rows
 from app.indexes.filter_plan import FilterPlan, PlanOptions, plan_filter, renew
@@ -24,6 +23,7 @@ from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import ArmView
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 DIM = 3
 FILTERS = [

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shortlist.types import NO_ROWS
 from app.indexes import hnsw
 from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions
 from app.indexes.probes import measure, solve
+from shortlist.types import NO_ROWS
 from tests.indexes.brute_force import filled, maintain
 
 

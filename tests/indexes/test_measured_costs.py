@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from app.indexes.measured_costs import (
     MOST_OVERHEAD,
     MOST_READ,
@@ -21,6 +20,7 @@ from app.indexes.measured_costs import (
     costs_of,
     measure,
 )
+from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 
 UNIT = 1.0 / 8e9
 USUAL_TIMES = {"picked": 3.5 * UNIT, "whole": 3.0 * UNIT, "search": 1_600_000.0 * UNIT}

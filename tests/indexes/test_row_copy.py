@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shortlist.types import NO_ROWS
 from app.indexes.eligible_rows import Change
 from app.indexes.row_copy import RowCopy
 from app.indexes.table import ArmTable, ArmView
+from shortlist.types import NO_ROWS
 
 DIM = 3
 

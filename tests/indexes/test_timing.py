@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shortlist.types import TopK
 from app.indexes import probes
 from app.indexes.probes import time_in_turn, typical_us
+from shortlist.types import TopK
 
 SEARCH_S, EXACT_S = 100e-6, 400e-6
 

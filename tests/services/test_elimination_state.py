@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.linear import elimination, ridge, ridge_sums
-from shortlist.linear.ridge import Posterior
 from app.indexes.live import LiveIndex
 from app.services.choosing.ask import Moment
 from app.services.choosing.elimination_state import caught_up, pick, rebuilt, refreshed, sets_of
+from shortlist.linear import elimination, ridge, ridge_sums
+from shortlist.linear.ridge import Posterior
 
 DIM = 3
 RULES = elimination.rules(radius=0.4, eta=1e-3, few=4)

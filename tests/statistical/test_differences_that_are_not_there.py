@@ -15,11 +15,11 @@ import pytest
 from logged_rows import row
 from scipy import stats
 
+from app.services.measuring.outcomes import Terms
+from app.services.measuring.report import ReportFold
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import confidence_sequence as bounded
 from shortlist.evaluation.asymptotic_confidence_sequence import LARGEST, LEAST, Unbounded
-from app.services.measuring.outcomes import Terms
-from app.services.measuring.report import ReportFold
 
 EXPERIMENTS, DECISIONS, ALPHA, SHARE = 500, 2_000, 0.05, 0.3
 MOST = int(stats.binom.ppf(1 - 1e-4, EXPERIMENTS, ALPHA))

@@ -20,8 +20,6 @@ import numpy as np
 import pytest
 from logged_rows import reward_of, row
 
-from shortlist.evaluation import blocks, estimates, off_policy
-from shortlist.evaluation.logged import Logged
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits.bandits import bandit_of
 from app.services.catalogues.catalogues import Catalogue
@@ -31,6 +29,8 @@ from app.services.formats.records import BanditRecord, BanditVersion, CatalogueR
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
 from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
+from shortlist.evaluation import blocks, estimates, off_policy
+from shortlist.evaluation.logged import Logged
 
 LOGS, LEAST_COVERED, MOST_OFF = 600, 0.93, 0.03
 RIDGE = 1.0

@@ -16,10 +16,10 @@ import pytest
 from logged_rows import row
 from scipy import stats
 
-from shortlist.evaluation import clustered_t_sequence as sequence
-from shortlist.evaluation.clustered_t_sequence import Looks, Summary
 from app.services.measuring.outcomes import Terms
 from app.services.measuring.report import ReportFold
+from shortlist.evaluation import clustered_t_sequence as sequence
+from shortlist.evaluation.clustered_t_sequence import Looks, Summary
 
 ALPHA = 0.05
 Summarise = Callable[[np.ndarray, np.ndarray], Summary]

@@ -13,7 +13,6 @@ from store_clients import connect
 from store_server import patient_store
 from test_reward_ingestion import TTL_MS, UID, worker
 
-from shortlist.linear import ridge_sums
 from app.services.formats.records import (
     LearnerState,
     RewardPayload,
@@ -33,6 +32,7 @@ from app.services.learning.checkpoints import (
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.protocol import LearnerId, LogEntry, RewardWrite, StoredLearner
 from app.storage.redis_store import RedisStore
+from shortlist.linear import ridge_sums
 from workers.batches import Kept
 
 pytestmark = pytest.mark.anyio

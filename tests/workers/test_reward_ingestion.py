@@ -16,8 +16,6 @@ from store_clients import connect, flush
 from store_server import patient_store
 from waiting import until
 
-from shortlist.linear import ridge_sums
-from shortlist.linear.sum_algebra import plus, scaled, weight
 from app.services.formats.records import (
     POOLED,
     LearnerState,
@@ -32,6 +30,8 @@ from app.services.learning.checkpoints import restored
 from app.services.learning.fold import fold, learners_of
 from app.storage.protocol import LearnerId, LogEntry, RewardWrite
 from app.storage.redis_store import RedisStore
+from shortlist.linear import ridge_sums
+from shortlist.linear.sum_algebra import plus, scaled, weight
 from workers import batches as worker_batches
 from workers import reward_ingestion
 from workers.batches import States, batches

@@ -36,8 +36,8 @@ import numpy as np
 from scipy.special import gammainc, gammaln
 
 from shortlist import checks
-from shortlist.types import Vector
 from shortlist.errors import InvalidParameter
+from shortlist.types import Vector
 
 _RHO_AT = 250.0  # V_t at which it is tightest: a thousand tosses of a coin
 _MOST_STEPS = 100

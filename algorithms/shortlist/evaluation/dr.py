@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from shortlist.errors import InvalidParameter
 from shortlist.evaluation.estimates import Estimates, of_means
 from shortlist.evaluation.logged import Logged
 from shortlist.evaluation.moments import Moments
 from shortlist.evaluation.ranges import Ranges
 from shortlist.types import Matrix, Vector
-from shortlist.errors import InvalidParameter
 
 
 def summands(logged: Logged) -> Matrix:

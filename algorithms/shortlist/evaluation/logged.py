@@ -24,8 +24,8 @@ from functools import cached_property
 import numpy as np
 
 from shortlist import checks
-from shortlist.types import Matrix
 from shortlist.errors import InvalidParameter, InvalidShape
+from shortlist.types import Matrix
 
 MAX_PLACES = 100
 LARGEST_WEIGHT = 1e100  # the square of a larger one could not be summed
@@ -73,10 +73,12 @@ class Logged:
 
     @property
     def decisions(self) -> int:
+        """How many decisions."""
         return len(self.propensities)
 
     @property
     def places(self) -> int:
+        """How many places a decision has."""
         return int(self.propensities.shape[1])
 
     @cached_property

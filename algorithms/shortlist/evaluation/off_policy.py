@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.evaluation import dr, ips, moments, ranges, snips, support
 from shortlist.evaluation.estimates import Estimates, nothing, of_means, reach, widened_by
 from shortlist.evaluation.logged import MAX_PLACES, Logged
@@ -25,7 +26,6 @@ from shortlist.evaluation.moments import Moments
 from shortlist.evaluation.ranges import Ranges
 from shortlist.evaluation.support import Support
 from shortlist.types import Matrix, Vector
-from shortlist.errors import InvalidParameter, InvalidShape
 
 
 class _FromMoments(Protocol):
@@ -52,6 +52,7 @@ class Estimator:
 
     @property
     def columns(self) -> int:
+        """How many numbers are kept of a decision."""
         return len(self.carries)
 
 

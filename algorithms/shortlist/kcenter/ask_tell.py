@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.guarantee import Guarantee
 from shortlist.kcenter import noise, ns_tands, ns_ts
 from shortlist.kcenter.noisy_state import Method, State
 from shortlist.types import Matrix, Rows, Vector
-from shortlist.errors import InvalidParameter
 
 MOST_ASKED = 10_000
 MOST_OPEN = 100_000
@@ -197,4 +197,4 @@ def _refuse_outside(values: Vector) -> None:
     outside = np.flatnonzero((values < 0.0) | (values > 1.0))[:MOST_NAMED].tolist()
     if outside:
         message = "results must lie in [0, 1] for noise bernoulli"
-        raise InvalidParameter.many([(("results", place, "distance"), message) for place in outside])
+        raise InvalidParameter(message, argument="results", items=[(place, "distance") for place in outside])

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.guarantee import Guarantee
 from shortlist.types import Rows, Vector
-from shortlist.errors import InvalidParameter
 
 Points = NDArray[np.floating[Any]]
 

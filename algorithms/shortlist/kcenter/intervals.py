@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from scipy.special import xlog1py, xlogy
 
 from shortlist import checks
-from shortlist.types import Matrix, Vector
 from shortlist.errors import InvalidParameter
+from shortlist.types import Matrix, Vector
 
 Counts = NDArray[np.int64]
 Bounds = tuple[Vector, Vector]

@@ -23,6 +23,7 @@ import math
 
 import numpy as np
 
+from shortlist.errors import NonFinite
 from shortlist.guarantee import exactly
 from shortlist.kcenter.center_set import (
     CenterSet,
@@ -34,7 +35,6 @@ from shortlist.kcenter.center_set import (
     rounding,
 )
 from shortlist.types import Rows, Vector
-from shortlist.errors import NonFinite
 
 _PIECE = 1024
 _ROWS = 512

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.kcenter.center_set import check_count, first_center
 from shortlist.types import Matrix
-from shortlist.errors import InvalidParameter
 
 Method = Literal["ns_ts", "ns_ucb", "ns_tands"]
 Noise = Literal["gaussian", "bernoulli"]

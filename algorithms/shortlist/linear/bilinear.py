@@ -32,9 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist import checks
+from shortlist.errors import InvalidShape
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Vector
-from shortlist.errors import InvalidShape
 
 
 def directions(gram: Matrix, p: int) -> Matrix:

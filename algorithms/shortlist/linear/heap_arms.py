@@ -51,6 +51,7 @@ class Run:
 
     @property
     def is_sorted(self) -> bool:
+        """Whether the entries are in the order of their bounds."""
         return self.eliminations >= _FILTERS
 
     def joined(self, other: Run) -> Run:

@@ -18,10 +18,10 @@ from __future__ import annotations
 import numpy as np
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.linear.ridge import Posterior
 from shortlist.mips.exact import exact
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
-from shortlist.errors import InvalidParameter
 
 
 def draw(posterior: Posterior, *, exploration: float, rng: np.random.Generator) -> Vector:

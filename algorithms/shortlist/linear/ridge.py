@@ -22,9 +22,9 @@ import numpy as np
 from scipy.linalg import lapack
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.linear.ridge_sums import RidgeSums, empty
 from shortlist.types import Matrix, Vector
-from shortlist.errors import InvalidParameter
 
 _BLOCK_ROWS = 4096
 _SHORT = 256
@@ -39,11 +39,19 @@ class Posterior(Protocol):
     """
 
     @property
-    def theta(self) -> Vector: ...
+    def theta(self) -> Vector:
+        """The estimate. Shape: (d,)."""
+        ...
+
     @property
-    def root(self) -> Matrix: ...
+    def root(self) -> Matrix:
+        """A root of V^-1. Shape: (d, r)."""
+        ...
+
     @property
-    def ridge(self) -> float: ...
+    def ridge(self) -> float:
+        """The ridge in V."""
+        ...
 
     def noise(self, rng: np.random.Generator) -> Vector:
         """A draw from N(0, V^-1). Shape: -> (d,). Cost: r normal draws."""

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist import checks
-from shortlist.types import Matrix, Rows, Vector
 from shortlist.errors import InvalidParameter
+from shortlist.types import Matrix, Rows, Vector
 
 _BLOCK_TERMS = 1 << 14
 _WIDE_DIM = 128  # from here on one learner fills a processor's cache, and the places of a triangle take long
@@ -45,6 +45,7 @@ class RidgeSums:
 
     @property
     def dim(self) -> int:
+        """d, from the length of the packed sums."""
         return (math.isqrt(8 * len(self.total) + 9) - 3) // 2
 
     @property

@@ -29,10 +29,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.mips.epsilon_net import nearest_point
 from shortlist.mips.exact import exact
 from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
-from shortlist.errors import InvalidParameter
 
 _UNIT = 1.0 + 1e-9
 
@@ -140,6 +140,7 @@ class Scan:
     vectors: Matrix
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """As ``exact``, which it calls."""
         return exact(self.vectors, query, k=k, exclude=exclude)
 
 

@@ -23,13 +23,13 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.finite_population import sample_size
 from shortlist.guarantee import Guarantee
 from shortlist.mips.answer import Answer
 from shortlist.mips.partial_sums import PartialSums, largest, read_all
 from shortlist.mips.read_costs import ReadCosts
 from shortlist.mips.rewards import Rewards
-from shortlist.errors import InvalidParameter
 
 Plan = Literal["sampled", "printed"]
 

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter, NonFinite
 from shortlist.mips.answer import Objective
 from shortlist.types import Rows, Vector
-from shortlist.errors import InvalidParameter, NonFinite
 
 Given = NDArray[np.floating[Any]]
 Single = NDArray[np.float32]

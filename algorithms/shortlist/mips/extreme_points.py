@@ -19,9 +19,9 @@ import numpy as np
 from scipy.spatial import ConvexHull
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.mips.columns import Given
 from shortlist.types import Matrix, Rows
-from shortlist.errors import InvalidParameter
 
 # Beyond this the hull has too many faces to be found: about n^(m / 2).
 MOST_DIMENSIONS = 8

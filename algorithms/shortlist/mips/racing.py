@@ -27,6 +27,7 @@ from typing import Literal
 
 import numpy as np
 
+from shortlist.errors import InvalidParameter
 from shortlist.finite_population import (
     bernstein_serfling,
     empirical_bernstein_serfling,
@@ -38,7 +39,6 @@ from shortlist.mips.bounded_me import check_arguments
 from shortlist.mips.partial_sums import PartialSums, kth_largest, largest, read_all
 from shortlist.mips.rewards import Rewards
 from shortlist.types import Rows, Vector
-from shortlist.errors import InvalidParameter
 
 Width = Literal["second_moment", "empirical_bernstein"]
 

@@ -37,23 +37,49 @@ class Rewards(Protocol):
     """
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """n: how many arms."""
+        ...
+
     @property
-    def dim(self) -> int: ...
+    def dim(self) -> int:
+        """N: how many coordinates."""
+        ...
+
     @property
-    def objective(self) -> Objective: ...
+    def objective(self) -> Objective:
+        """What is looked for."""
+        ...
+
     @property
-    def bounds(self) -> Bounds: ...
+    def bounds(self) -> Bounds:
+        """R and w."""
+        ...
+
     @property
-    def noise(self) -> float: ...
+    def noise(self) -> float:
+        """The largest rounding error of a mean over any t coordinates."""
+        ...
+
     @property
-    def sum_noise(self) -> float: ...
+    def sum_noise(self) -> float:
+        """The largest rounding error of the sum over all N."""
+        ...
+
     @property
-    def whole_noise(self) -> float: ...
+    def whole_noise(self) -> float:
+        """The largest rounding error of ``whole``."""
+        ...
+
     @property
-    def costs(self) -> ReadCosts: ...
+    def costs(self) -> ReadCosts:
+        """What reading costs."""
+        ...
+
     @property
-    def violated(self) -> bool: ...
+    def violated(self) -> bool:
+        """Whether a term that was read lies outside the range that was given."""
+        ...
 
     def root_mean_squares(self) -> Vector | None:
         """Return upper bounds on those of the arms' y (n,); None if nothing is known before reading."""
@@ -105,14 +131,17 @@ class BlockedRewards:
 
     @property
     def size(self) -> int:
+        """n: how many arms."""
         return self.arms.size
 
     @property
     def dim(self) -> int:
+        """N: how many coordinates."""
         return self.arms.dim
 
     @property
     def violated(self) -> bool:
+        """Whether a term that was read lies outside the range that was given."""
         return self.bounds.violated
 
     def root_mean_squares(self) -> Vector:
@@ -128,9 +157,11 @@ class BlockedRewards:
         return roots
 
     def rounded(self, t: float) -> int:
+        """As ``Rewards.rounded``."""
         return self.arms.rounded(t)
 
     def pull(self, start: int, stop: int, places: Rows | None) -> Vector:
+        """As ``Rewards.pull``. Cost: a product of the block with the query."""
         sums = self.arms.products(self.weights, start, stop, places, buffer=self.buffer)
         sums *= math.ldexp(1.0, self.exponent)
         if self.objective == "nearest":
@@ -138,6 +169,7 @@ class BlockedRewards:
         return sums
 
     def pull_squares(self, start: int, stop: int, places: Rows | None) -> tuple[Vector, Vector]:
+        """As ``Rewards.pull_squares``."""
         if self.objective == "inner_product" and stop <= self.arms.squared_to:
             return self.pull(start, stop, places), self._kept_squares(start, stop, places)
         count = self.size if places is None else len(places)
@@ -150,12 +182,14 @@ class BlockedRewards:
         return sums * peak, squares * (peak**2 * _SUMMED_ABOVE)
 
     def whole(self, places: Rows) -> Vector:
+        """As ``Rewards.whole``."""
         sums = self.arms.whole_products(self.weights, places) * math.ldexp(1.0, self.exponent)
         if self.objective == "nearest":
             sums -= self.arms.squares(0, self.dim, places)
         return sums
 
     def scores(self, places: Rows) -> tuple[Rows, Vector]:
+        """As ``Rewards.scores``, in float64."""
         rows = self.arms.rows[places]
         return rows, scores(self.arms.vectors, rows, self.query, self.objective)
 

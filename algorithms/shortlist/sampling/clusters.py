@@ -26,10 +26,10 @@ import numpy as np
 from scipy.special import stdtrit
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.sampling.factors import Draws, RandomOrder
 from shortlist.sampling.racing_normal import FIRST
 from shortlist.types import Rows, Vector
-from shortlist.errors import InvalidParameter
 
 _SHARE = 10
 

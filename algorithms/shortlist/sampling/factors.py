@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist import checks
-from shortlist.types import Matrix, Rows, Vector
 from shortlist.errors import InvalidParameter
+from shortlist.types import Matrix, Rows, Vector
 
 _ENTRIES = 2**18
 
@@ -48,6 +48,7 @@ class Factors:
 
     @property
     def exhaustive_reads(self) -> int:
+        """How many factors a draw reads that reads them all: D N."""
         return self.arms * self.size
 
     def read(self, arms: Rows, indices: Rows) -> Matrix:
@@ -118,7 +119,9 @@ class RandomOrder:
 def check(factors: Factors, log_prior: Vector | None, draws: int) -> Vector:
     """Return the prior's logarithms, zeros if None. Raises: InvalidShape, NonFinite, InvalidParameter."""
     if factors.arms < 1 or factors.size < 1:
-        raise InvalidParameter("log_factors must have at least one row and one column", argument="log_factors")
+        raise InvalidParameter(
+            "log_factors must have at least one row and one column", argument="log_factors"
+        )
     checks.in_range("draws", draws, least=1)
     if log_prior is None:
         return np.zeros(factors.arms)

@@ -30,11 +30,11 @@ from typing import Literal
 import numpy as np
 from scipy.special import zeta
 
+from shortlist.errors import InvalidParameter
 from shortlist.sampling.factors import Draws, Factors, check
 from shortlist.sampling.race import check_race, draw
 from shortlist.sampling.racing_ebs import check_ranges
 from shortlist.types import Rows, Vector
-from shortlist.errors import InvalidParameter
 
 Setting = Literal["safe", "heuristic"]
 
@@ -88,6 +88,13 @@ def lil_ucb(
 
 
 def constants_of(setting: Setting, delta: float, arms: int) -> Constants:
+    """The constants of lil'UCB: those of the theorem (``safe``) or of the experiments (``heuristic``).
+
+    ``delta``   the probability that the best arm is missed
+    ``arms``    how many there are
+
+    Raises InvalidParameter: another setting.
+    """
     if setting == "heuristic":
         return Constants(0.0, 0.5, delta / 5.0, 1.0 + 10.0 / arms)
     if setting != "safe":

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.sampling.factors import Factors, RandomOrder
 from shortlist.sampling.race import FactorSample, race
 from shortlist.sampling.racing_normal import FIRST, normal_rules
 from shortlist.types import Vector
-from shortlist.errors import InvalidParameter
 
 
 @dataclass(frozen=True, slots=True)

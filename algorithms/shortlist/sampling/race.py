@@ -25,10 +25,10 @@ from typing import Literal, Protocol
 import numpy as np
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.sampling.factors import Draws, Factors, RandomOrder
 from shortlist.sampling.gumbel_max import from_weights
 from shortlist.types import Matrix, Rows, Vector
-from shortlist.errors import InvalidParameter
 
 Variance = Literal["pairwise", "marginal"]
 Width = Callable[[int, Vector, Vector], Vector]
@@ -46,9 +46,17 @@ class Sample(Protocol):
     def keep(self, places: Rows) -> None:
         """Forget the other arms."""
 
-    def means(self) -> Vector: ...
-    def deviations(self) -> Vector: ...
-    def deviations_from(self, place: int) -> Vector: ...
+    def means(self) -> Vector:
+        """Mean of what was read, of each arm that is left. Shape: (m,)."""
+        ...
+
+    def deviations(self) -> Vector:
+        """Standard deviation of what was read, of each arm that is left. Shape: (m,)."""
+        ...
+
+    def deviations_from(self, place: int) -> Vector:
+        """Standard deviation of the difference from the arm at ``place``. Shape: (m,), for those left."""
+        ...
 
 
 class FactorSample:
@@ -61,22 +69,27 @@ class FactorSample:
         self.reads = 0
 
     def read_to(self, t: int) -> None:
+        """As ``Sample.read_to``. Cost: a factor of each arm that is left, for each step."""
         indices = self._order.take(self._rewards.shape[1], t)
         self._rewards = np.concatenate((self._rewards, self._factors.read(self._arms, indices)), axis=1)
         self.reads += len(self._arms) * len(indices)
 
     def keep(self, places: Rows) -> None:
+        """As ``Sample.keep``."""
         self._arms, self._rewards = self._arms[places], self._rewards[places]
 
     def means(self) -> Vector:
+        """Mean of what was read, of each arm that is left. Shape: (m,)."""
         means: Vector = self._rewards.mean(axis=1)
         return means
 
     def deviations(self) -> Vector:
+        """Standard deviation of what was read, of each arm that is left. Shape: (m,)."""
         deviations: Vector = self._rewards.std(axis=1)
         return deviations
 
     def deviations_from(self, place: int) -> Vector:
+        """Standard deviation of the difference from the arm at ``place``. Shape: (m,), for those left."""
         deviations: Vector = (self._rewards - self._rewards[place]).std(axis=1)
         return deviations
 
@@ -179,5 +192,6 @@ def draw_by_race(
 
 
 def check_race(delta: float, first: int) -> None:
+    """Raise InvalidParameter unless ``delta`` is a probability and ``first`` at least 1."""
     checks.delta(delta)
     checks.in_range("first", first, least=1)

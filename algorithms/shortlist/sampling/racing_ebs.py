@@ -19,6 +19,7 @@ import math
 import numpy as np
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.finite_population import empirical_bernstein_serfling
 from shortlist.sampling.factors import Draws, Factors, check
 from shortlist.sampling.race import (
@@ -30,7 +31,6 @@ from shortlist.sampling.race import (
     rivals,
 )
 from shortlist.types import Vector
-from shortlist.errors import InvalidParameter
 
 FIRST = 2
 
@@ -72,6 +72,7 @@ def ebs_rules(ranges: Vector, size: int, *, delta: float, variance: Variance, fi
 
 
 def check_ranges(ranges: Vector, arms: int) -> None:
+    """Raise InvalidArgument unless there is a finite range >= 0 for each arm. Shape: (arms,)."""
     checks.shape("ranges", ranges, (arms,))
     checks.finite("ranges", ranges)
     if bool(np.any(ranges < 0.0)):

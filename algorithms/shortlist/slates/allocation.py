@@ -33,10 +33,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.slates.certified_bounds import upper_bound
 from shortlist.slates.matroids import Matroid, PartitionMatroid, UniformMatroid, spanning, unseen
 from shortlist.types import Matrix, Rows, Vector
-from shortlist.errors import InvalidParameter
 
 Allocation = Literal["uniform", "g", "xy"]
 

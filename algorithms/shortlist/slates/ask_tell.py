@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.slates import allocation, exhaustive, icb, sa_foa, saqm
 from shortlist.slates.campaign_state import Method, Report, Settings, State, next_look
 from shortlist.slates.certified_bounds import top_of_spectrum
@@ -28,7 +29,6 @@ from shortlist.slates.excess import Excess
 from shortlist.slates.least_squares import Fit, fit
 from shortlist.slates.widths import Look, slate_interval
 from shortlist.types import Rows, Vector
-from shortlist.errors import InvalidParameter
 
 MOST_ASKED = 10_000
 MOST_PULLS = 10_000_000

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.slates.allocation import Allocation, Design, design_of
 from shortlist.slates.matroids import Matroid, PartitionMatroid, UniformMatroid, check
 from shortlist.slates.widths import Bound
 from shortlist.types import Matrix, Vector
-from shortlist.errors import InvalidParameter
 
 Method = Literal["saqm", "sa_foa", "icb", "exhaustive"]
 

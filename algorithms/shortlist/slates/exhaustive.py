@@ -18,13 +18,13 @@ from typing import Unpack
 
 import numpy as np
 
+from shortlist.errors import InvalidParameter
 from shortlist.slates.campaign_state import Options, State, begin
 from shortlist.slates.excess import Excess
 from shortlist.slates.least_squares import Fit
 from shortlist.slates.matroids import Matroid
 from shortlist.slates.widths import Look, exchange_widths
 from shortlist.types import Matrix
-from shortlist.errors import InvalidParameter
 
 MOST_SLATES = 200_000
 # Slates that are compared at a time.

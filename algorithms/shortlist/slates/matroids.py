@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist import checks
-from shortlist.types import Matrix, Rows, Vector
 from shortlist.errors import InvalidParameter
+from shortlist.types import Matrix, Rows, Vector
 
 Mask = NDArray[np.bool_]
 
@@ -35,10 +35,14 @@ class Matroid(Protocol):
     def __hash__(self) -> int: ...
 
     @property
-    def n(self) -> int: ...
+    def n(self) -> int:
+        """How many arms."""
+        ...
 
     @property
-    def k(self) -> int: ...
+    def k(self) -> int:
+        """How many arms a slate has."""
+        ...
 
     def best(self, weights: Vector) -> Rows:
         """Return the base of largest total weight, ascending; of equal weights the lower index first.
@@ -64,6 +68,7 @@ class UniformMatroid:
         return np.sort(np.argsort(-weights, kind="stable")[: self.k])
 
     def has(self, sets: Mask) -> Mask:
+        """As ``Matroid.has``: every set is a base."""
         return np.ones(len(sets), dtype=bool)
 
 
@@ -80,6 +85,7 @@ class PartitionMatroid:
 
     @property
     def n(self) -> int:
+        """How many arms."""
         return len(self.groups)
 
     @property

@@ -15,6 +15,7 @@ from typing import Unpack
 
 import numpy as np
 
+from shortlist.errors import InvalidParameter
 from shortlist.slates.campaign_state import Options, State, begin
 from shortlist.slates.densest_k_subgraph import peel
 from shortlist.slates.excess import Excess
@@ -22,7 +23,6 @@ from shortlist.slates.gap_bounds import gap_bounds
 from shortlist.slates.least_squares import Fit
 from shortlist.slates.widths import Look, exchange_widths
 from shortlist.types import Matrix, Rows
-from shortlist.errors import InvalidParameter
 
 
 def start(**options: Unpack[Options]) -> State:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.slates import saqm
 from shortlist.slates.ask_tell import slates_of
 from shortlist.slates.campaign_state import Method, State, next_look
@@ -32,7 +33,6 @@ from shortlist.slates.certified_bounds import upper_bound
 from shortlist.slates.least_squares import Fit, fit
 from shortlist.slates.widths import Look, arm_width, slate_width
 from shortlist.types import Matrix
-from shortlist.errors import InvalidParameter
 
 
 def stops_by(state: State, gap: float, most: int) -> int | None:

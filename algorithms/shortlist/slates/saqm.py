@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from typing import Unpack
 
+from shortlist.errors import InvalidParameter
 from shortlist.slates.campaign_state import Options, State, begin
 from shortlist.slates.certified_bounds import upper_bound
 from shortlist.slates.densest_k_subgraph import densest_k_subgraph, theorem_1_ratio
@@ -26,7 +27,6 @@ from shortlist.slates.excess import Excess
 from shortlist.slates.least_squares import Fit
 from shortlist.slates.matroids import lead
 from shortlist.slates.widths import Look, slate_width
-from shortlist.errors import InvalidParameter
 
 
 def start(**options: Unpack[Options]) -> State:

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
 from shortlist.evaluation import clustered_t_sequence as sequence
 from shortlist.evaluation.clustered_t_sequence import LARGEST, LEAST, Looks, Summary
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
 RNG = np.random.default_rng(1)
 COUNTS = RNG.integers(1, 9, 80).astype(float)

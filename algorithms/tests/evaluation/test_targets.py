@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shortlist.errors import InvalidParameter, InvalidShape
 
 from shortlist.evaluation import igw_target, off_policy, simulated_target, softmax_target
 from shortlist.evaluation.logged import MAX_PLACES, Logged
 from shortlist.evaluation.off_policy import ESTIMATORS
 from shortlist.linear import igw
-from shortlist.errors import InvalidParameter, InvalidShape
 
 
 def softmax(scores: np.ndarray, temperature: float) -> np.ndarray:

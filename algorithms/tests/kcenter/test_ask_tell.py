@@ -6,15 +6,14 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
+from frozen_states import frozen, thawed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shortlist.errors import InvalidParameter, NonFinite
 
+from center_brute_force import best_radius, greedy, radius, squared
 from shortlist.kcenter import ask_tell, noise, ns_tands, ns_ts, ns_ucb
 from shortlist.kcenter.ask_tell import Query, answer, tell
-from shortlist.kcenter.noisy_state import State
-from shortlist.errors import InvalidParameter, NonFinite
-from app.services.campaigns.records import pack_state, unpack_state
-from center_brute_force import best_radius, greedy, radius, squared
 
 MODULES = {"ns_ts": ns_ts, "ns_ucb": ns_ucb, "ns_tands": ns_tands}
 
@@ -202,8 +201,8 @@ def test_a_campaign_continues_to_the_bit_after_a_round_trip(start, steps, is_est
             results += told[:5]
         told += results
         twins = [tell(state, results) for state, _ in asked]
-        assert pack_state(twins[0]) == pack_state(twins[1])
-        twins[1] = unpack_state(pack_state(twins[1]), State)
+        assert frozen(twins[0]) == frozen(twins[1])
+        twins[1] = thawed(twins[1])
         assert answer(twins[0]) == answer(twins[1])
         assert twins[0].observed == len({number for number, _ in told})
         assert twins[0].open.shape == (3, len(waiting))
@@ -279,10 +278,10 @@ def test_queries_are_numbered_in_order_and_name_a_point_and_a_centre():
 
 def test_a_state_cannot_be_changed():
     state, queries = ask(METHODS["ns_ts"](n=5, k=2, **OPTIONS), 3)
-    before = pack_state(state)
+    before = frozen(state)
     tell(state, [(queries[0].number, 0.4)])
     ask(state, 10)
-    assert pack_state(state) == before
+    assert frozen(state) == before
     with pytest.raises(FrozenInstanceError):
         state.issued = 0
     for array in (state.counts, state.sums, state.open, state.calibration):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from shortlist.kcenter.coordinates import blocked
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
+
 from center_brute_force import squared
+from shortlist.kcenter.coordinates import blocked
 
 
 @settings(max_examples=60)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shortlist.errors import InvalidParameter
 
+from center_brute_force import best_radius, greedy, radius, separated, squared
 from shortlist.guarantee import Guarantee
 from shortlist.kcenter import race as race_module
 from shortlist.kcenter import stages
@@ -15,8 +17,6 @@ from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.naive_greedy import naive_greedy
 from shortlist.kcenter.random_sampling import random_sampling
-from shortlist.errors import InvalidParameter
-from center_brute_force import best_radius, greedy, radius, separated, squared
 
 ALGORITHMS = (ds_ucb, ds_ts, random_sampling)
 everywhere = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda f: f.__name__)

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from shortlist.errors import InvalidParameter, NonFinite
 
 from shortlist.kcenter import ask_tell, noise, ns_tands, ns_ts, ns_ucb, random_sampling, stages
 from shortlist.kcenter.center_set import first_best, rounding
@@ -23,7 +24,6 @@ from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.naive_greedy import _error, naive_greedy
 from shortlist.kcenter.noisy_state import Settings, State
 from shortlist.kcenter.race import Race
-from shortlist.errors import InvalidParameter, NonFinite
 
 N, K = 6, 4
 EPS = 2.0**-52
@@ -283,9 +283,7 @@ def test_at_most_twenty_answers_that_are_out_of_range_are_named():
     results = [(number, value) for number, value in enumerate([0.0, 1.0, *[1.0 + 1e-9, -1e-9] * 15])]
     with pytest.raises(InvalidParameter) as raised:
         ask_tell.tell(state, results)
-    assert [loc for loc, _ in raised.value.errors] == [
-        ("results", place, "distance") for place in range(2, 22)
-    ]
+    assert raised.value.paths == [("results", place, "distance") for place in range(2, 22)]
     assert ask_tell.tell(state, results[:2]) is state  # in range; none of them is waited for
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import center_brute_force as brute_force
 from shortlist.kcenter import race
 from shortlist.kcenter.center_set import CenterSet
 from shortlist.kcenter.coordinates import blocked
 from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.triangle import implied
-import center_brute_force as brute_force
 
 METHODS = [ds_ucb, ds_ts]
 

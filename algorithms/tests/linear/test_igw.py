@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from shortlist.linear import igw
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
+
 from frequencies import furthest_sigma
+from shortlist.linear import igw
 
 DRAWS = 100_000
 ESTIMATES = np.array([0.3, 0.9, 0.75, 0.1, 0.9, 0.88])

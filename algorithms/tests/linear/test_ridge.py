@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-from shortlist.linear import ridge, ridge_sums
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
+
 from folds import fold
+from shortlist.linear import ridge, ridge_sums
 
 
 def exact_theta(gram, moment, strength):

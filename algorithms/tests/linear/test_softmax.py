@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shortlist.errors import InvalidArgument
 
 from shortlist.linear.softmax import choose, choose_within
-from shortlist.errors import InvalidArgument
 
 SCORES = np.array([0.3, -0.1, 0.7, 0.2, 0.5])
 MAKERS = np.array([0, 1, 0, 1, 2])

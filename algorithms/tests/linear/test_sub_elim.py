@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shortlist.errors import InvalidParameter, InvalidShape
 
 from shortlist.linear import linear_elimination, ridge, ridge_sums, sub_elim
 from shortlist.linear.elimination import WATCHED, add, delete, rules, start
@@ -22,7 +23,6 @@ from shortlist.linear.most_uncertain_arm import (
 from shortlist.linear.sub_elim import choose, play
 from shortlist.mips.exact import exact
 from shortlist.types import NO_ROWS
-from shortlist.errors import InvalidParameter, InvalidShape
 
 DIM = 4
 

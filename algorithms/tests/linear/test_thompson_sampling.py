@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from shortlist.errors import InvalidParameter, InvalidShape
 
 from shortlist.linear import linear_ts, ridge, ridge_sums, sub_ts
 from shortlist.types import NO_ROWS, TopK
-from shortlist.errors import InvalidParameter, InvalidShape
 
 
 def some_posterior(dim, rows=30, seed=0, strength=1.0):

@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from shortlist.finite_population import rho
-from shortlist.mips import bounded_me as bounded
-from shortlist.mips import columns
-from shortlist.mips import racing as raced
-from shortlist.mips.bounded_me import bounded_me
-from shortlist.mips.racing import racing
-from shortlist.mips.read_costs import ReadCosts
 from shortlist.errors import InvalidParameter
+
 from finite_arms import (
     LAYOUTS,
     best,
@@ -26,6 +19,13 @@ from finite_arms import (
     suboptimality,
     truth,
 )
+from shortlist.finite_population import rho
+from shortlist.mips import bounded_me as bounded
+from shortlist.mips import columns
+from shortlist.mips import racing as raced
+from shortlist.mips.bounded_me import bounded_me
+from shortlist.mips.racing import racing
+from shortlist.mips.read_costs import ReadCosts
 
 SEARCHES = {"bounded_me": bounded_me, "racing": racing}
 

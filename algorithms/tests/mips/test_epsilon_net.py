@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shortlist.errors import InvalidArgument
 
 from shortlist.mips.epsilon_net import (
     FAILURE,
@@ -18,7 +19,6 @@ from shortlist.mips.epsilon_net import (
     rounding_error,
     solvers_needed,
 )
-from shortlist.errors import InvalidArgument
 
 
 @given(dim=st.integers(1, 40), seed=st.integers(0, 2**32), epsilon=st.floats(1e-6, 1.0))

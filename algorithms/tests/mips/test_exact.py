@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
 from shortlist.mips import exact as module
 from shortlist.mips.exact import (
@@ -23,7 +24,6 @@ from shortlist.mips.exact import (
     row_scores,
     unit_scale,
 )
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
 GRID = st.integers(-2, 2).map(float)
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
+from shortlist.errors import InvalidArgument
 
 from shortlist.mips.adaptive import AdaptiveSolver
 from shortlist.mips.epsilon_net import nearest_point, solvers_needed
 from shortlist.mips.screening import lsh_mips
 from shortlist.mips.screening.lsh_mips import MOST_BITS, LshMips, solver_for
-from shortlist.errors import InvalidArgument
 
 COSINES = (-0.9, -0.3, 0.0, 0.1, 0.4, 0.6, 0.8, 0.95, 0.999)
 
@@ -166,7 +166,7 @@ def test_a_solver_is_cut_for_its_contract():
 def test_bad_parameters_are_named(bad):
     with pytest.raises(InvalidArgument) as raised:
         solver_for(np.eye(2), **{"c": 0.5, "r": 0.5, "epsilon": 0.1, "rng": np.random.default_rng(0), **bad})
-    assert raised.value.errors[0][0] == tuple(bad)
+    assert (raised.value.argument,) == tuple(bad)
 
 
 def test_arms_outside_of_the_ball_are_refused():

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from finite_arms import LAYOUTS, spread_out
 from shortlist import finite_population as bounds
 from shortlist.mips import bounded_me as bounded
 from shortlist.mips import columns
@@ -21,7 +22,6 @@ from shortlist.mips.adaptive import AdaptiveSolver, Ladder, rung_of
 from shortlist.mips.racing import racing
 from shortlist.mips.read_costs import READS_ALONE
 from shortlist.types import TopK
-from finite_arms import LAYOUTS, spread_out
 
 LEVELS = (0.4, 3.0, 17.0)
 SAMPLES = [(t, size) for size in (1, 2, 9, 1_000) for t in (1, 2, 4, 5, 8, 400, 500, 501, 999) if t <= size]

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from finite_arms import best, spread_out, suboptimality
 from shortlist.mips import blocked, bounded_me, racing
 from shortlist.mips.partial_sums import PartialSums
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.mips.rewards import blocked_rewards
-from finite_arms import best, spread_out, suboptimality
 
 MEASURED = ReadCosts(3.5, 3.0, 950_000.0, 60.0, 200.0, 250_000.0, 2_000_000.0, 2.0**24)
 COSTS = st.builds(

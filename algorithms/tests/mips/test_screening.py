@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shortlist.errors import InvalidArgument
 
 from shortlist.mips.exact import exact
 from shortlist.mips.screening.euclidean_reduction import last_coordinate, norms_of, on_the_sphere
@@ -15,7 +16,6 @@ from shortlist.mips.screening.greedy_mips import GreedyMips
 from shortlist.mips.screening.lsh_mips import MOST_BITS, LshMips, success_probability
 from shortlist.mips.screening.pca_mips import MOST_DEPTH, PcaMips, principal_components
 from shortlist.mips.screening.screened import Screened
-from shortlist.errors import InvalidArgument
 
 SIZES = {"n": st.integers(1, 60), "dim": st.integers(1, 40), "seed": st.integers(0, 2**32)}
 

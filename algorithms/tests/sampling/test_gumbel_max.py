@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from shortlist.errors import InvalidArgument
 
 from shortlist.sampling.factors import Factors, RandomOrder
 from shortlist.sampling.gumbel_max import from_weights, gumbel_max, top_k
-from shortlist.errors import InvalidArgument
 
 WEIGHTS = np.log([0.05, 0.4, 0.15, 0.3, 0.1]) + 700.0
 P = np.exp(WEIGHTS - 700.0)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from shortlist.errors import InvalidArgument
 
 from shortlist.sampling.clusters import Cluster, quantile, racing_clusters, schedule
 from shortlist.sampling.control_variates import taylor_proxy
@@ -16,7 +17,6 @@ from shortlist.sampling.metropolis_hastings import metropolis_hastings_step
 from shortlist.sampling.race import doubling
 from shortlist.sampling.racing_ebs import racing_ebs
 from shortlist.sampling.racing_normal import normal_rules, racing_normal
-from shortlist.errors import InvalidArgument
 
 METHODS = {
     "normal": lambda factors, logs, **rest: racing_normal(factors, **rest),

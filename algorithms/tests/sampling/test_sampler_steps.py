@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import stats
+from shortlist.errors import InvalidArgument, InvalidParameter
 
 from shortlist.mips import blocked
 from shortlist.mips.partial_sums import PartialSums
@@ -24,7 +25,6 @@ from shortlist.sampling.metropolis_hastings import metropolis_hastings_step
 from shortlist.sampling.race import draw
 from shortlist.sampling.racing_ebs import ebs_rules, racing_ebs
 from shortlist.sampling.racing_normal import normal_rules, racing_normal
-from shortlist.errors import InvalidArgument, InvalidParameter
 
 
 class InOrder:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from shortlist.errors import InvalidParameter
 
 from shortlist.sampling.uniform import draw_distinct
-from shortlist.errors import InvalidParameter
 
 ALARM = 1e-7
 

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from slate_instances import designs, fits, indicators
 
 from shortlist.slates import certified_bounds, exhaustive, gap_bounds, icb, sa_foa, saqm
 from shortlist.slates.certified_bounds import row_bound, shifted_bound, top_of_perp, upper_bound
@@ -13,6 +12,7 @@ from shortlist.slates.excess import Excess
 from shortlist.slates.least_squares import Fit
 from shortlist.slates.matroids import UniformMatroid
 from shortlist.slates.widths import Look, arm_width, exchange_widths, slate_width
+from slate_instances import designs, fits, indicators
 
 SIZES = [(2, 1), (5, 1), (5, 4), (6, 2), (7, 3), (8, 6), (10, 5), (11, 3)]
 SEEDS = range(6)

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from matroid_instances import MATROIDS, bases
-from slate_instances import METHODS, play, start
+from shortlist.errors import InvalidParameter
 
+from matroid_instances import MATROIDS, bases
 from shortlist.slates import allocation, ask_tell, exhaustive, icb, saqm
 from shortlist.slates.allocation import UNIFORM, design_of, g_optimal, slates, xy_optimal
 from shortlist.slates.certified_bounds import upper_bound
@@ -14,7 +14,7 @@ from shortlist.slates.excess import Excess
 from shortlist.slates.least_squares import Fit, as_observations, fit
 from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, lead, spanning, unseen
 from shortlist.slates.widths import Look, arm_width, exchange_widths, slate_width
-from shortlist.errors import InvalidParameter
+from slate_instances import METHODS, play, start
 
 matroids = pytest.mark.parametrize("matroid", MATROIDS.values(), ids=MATROIDS)
 LOOK = Look(0.8, 0.05, "certified", 60, 4)

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from matroid_instances import MATROIDS, bases
-from slate_instances import play, start
+from shortlist.errors import InvalidParameter
 from test_slate_constants import approximated
 
+from matroid_instances import MATROIDS, bases
 from shortlist.slates import icb, sample_bounds, saqm
 from shortlist.slates.ask_tell import slates_of
 from shortlist.slates.certified_bounds import upper_bound
@@ -15,7 +15,7 @@ from shortlist.slates.least_squares import Fit, fit
 from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, lead
 from shortlist.slates.sample_bounds import stops_by
 from shortlist.slates.widths import Look, arm_width, slate_width
-from shortlist.errors import InvalidParameter
+from slate_instances import play, start
 
 EPSILON, DELTA, SIGMA = 1.2, 0.1, 0.7
 RULED = {name: matroid for name, matroid in MATROIDS.items() if isinstance(matroid, PartitionMatroid)}

@@ -11,13 +11,13 @@ import math
 
 import numpy as np
 import pytest
-from slate_instances import METHODS, fits, indicators, start
 
 from shortlist.slates import ask_tell, icb, saqm
 from shortlist.slates.certified_bounds import upper_bound
 from shortlist.slates.densest_k_subgraph import densest_k_subgraph, peeling_ratio
 from shortlist.slates.excess import Excess
 from shortlist.slates.widths import Look, arm_width, exchange_widths, slate_interval, slate_width
+from slate_instances import METHODS, fits, indicators, start
 
 SIZES = [(2, 1), (5, 4), (7, 3), (12, 5), (40, 10)]
 LOOKS = [

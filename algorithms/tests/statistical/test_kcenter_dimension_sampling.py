@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from center_brute_force import greedy, squared
 from shortlist.kcenter import intervals, stages
 from shortlist.kcenter.coordinates import blocked
 from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
-from center_brute_force import greedy, squared
 
 ALARM = 1e-8
 

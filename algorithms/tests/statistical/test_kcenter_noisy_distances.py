@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from center_brute_force import greedy
 from shortlist.kcenter import intervals, noise, ns_tands, ns_ts, ns_ucb
 from shortlist.kcenter.ask_tell import ask, tell
-from center_brute_force import greedy
 
 pytestmark = pytest.mark.slow
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from finite_arms import in_blocks, in_rows, suboptimality
 from shortlist.mips import bounded_me as bounded
 from shortlist.mips import racing as raced
 from shortlist.mips.bounded_me import bounded_me
 from shortlist.mips.racing import racing
-from finite_arms import in_blocks, in_rows, suboptimality
 
 ALARM = 1e-8
 RUNS, DELTA, EPSILON, K = 200, 0.1, 0.2, 10

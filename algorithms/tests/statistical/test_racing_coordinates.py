@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from shortlist.errors import InvalidArgument
 
 from shortlist.mips import blocked
 from shortlist.mips.rewards import blocked_rewards
 from shortlist.sampling import coordinates
 from shortlist.sampling.coordinates import race_coordinates
-from shortlist.errors import InvalidArgument
 
 ALARM = 1e-8
 DELTA = 0.1

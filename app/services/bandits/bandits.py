@@ -10,8 +10,6 @@ from typing import Protocol
 
 import msgspec
 
-from shortlist.linear.ridge import Posterior
-from shortlist.types import Vector
 from app.errors import Conflict, Invalid, NotFound, Unavailable
 from app.filters.filter import Filter, parse
 from app.indexes.snapshot import Snapshot
@@ -35,6 +33,8 @@ from app.services.formats.records import (
     with_uid,
 )
 from app.storage.protocol import LearnerId, RegistryStore
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Vector
 
 GLOBAL_LEARNER = "_global"
 MAX_LEARNER_BYTES = 16 << 20

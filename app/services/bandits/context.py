@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.linear import bilinear
-from shortlist.linear.ridge import Posterior
-from shortlist.types import Matrix, Vector
 from app.errors import Invalid
 from app.indexes.snapshot import Snapshot
 from app.services.bandits import encoding
 from app.services.bandits.encoding import Encoding, Numbers32
 from app.services.formats.records import BanditRecord, bytes_to_vector
+from shortlist.linear import bilinear
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Vector
 
 MAX_CONTEXT_LEARNER = 1_024
 MAX_CONTEXT_KEY_LEARNER = 256

@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shortlist.linear.shifted_rewards import shift_features, unshift_scores
-from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 from app.indexes.snapshot import Snapshot
 from app.indexes.structure import Kind
 from app.indexes.table import ArmView
+from shortlist.linear.shifted_rewards import shift_features, unshift_scores
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 _HALF_ROOT = math.sqrt(0.5)
 

@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from app.errors import Conflict, Invalid, Location, NotFound, Unavailable
+from app.errors import Conflict, NotFound, Unavailable
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import LongWork
 from app.services.campaigns.fold import Algorithm, Campaign, P, Q_co, S, advance, fold, numbers_of, seed_of
@@ -85,12 +85,11 @@ class Campaigns(Generic[P, S, Q_co]):
     async def create(self, name: str, parameters: P, *, seed: int | None) -> tuple[Campaign[P, S], bool]:
         """Make a campaign. Returns it with True, or with False when the same one exists.
 
-        ``seed`` None: it gets a seed of its own. Raises Conflict, Invalid (from the algorithm's ``start``).
+        ``seed`` None: it gets a seed of its own. Raises Conflict, InvalidArgument.
         """
         uid = secrets.token_hex(8)
         data = with_uid(uid, CampaignRecord(seed, pack(parameters)))
-        with _of_the_body():
-            await self._compute(self._algorithm.start, parameters, seed_of(uid, seed))
+        await self._compute(self._algorithm.start, parameters, seed_of(uid, seed))
         standing = await self._store.create_campaign(self._algorithm.kind, name, data)
         if standing[UID_LENGTH:] != data[UID_LENGTH:]:
             raise Conflict("a campaign of this id exists with other parameters")
@@ -102,11 +101,10 @@ class Campaigns(Generic[P, S, Q_co]):
             return await self._current(name)
 
     async def ask(self, name: str, count: int) -> tuple[Campaign[P, S], Sequence[Q_co]]:
-        """Ask for ``count`` more pulls; none when the campaign has ended. Raises NotFound, Invalid."""
+        """Ask for ``count`` more pulls; none after the end. Raises NotFound, InvalidArgument."""
 
         def step(campaign: Campaign[P, S]) -> tuple[Event | None, S, Sequence[Q_co]]:
-            with _of_the_body():
-                state, pulls = self._algorithm.ask(campaign.state, count)
+            state, pulls = self._algorithm.ask(campaign.state, count)
             return (Asked(count) if pulls else None), state, pulls
 
         return await self._commit(name, step)
@@ -119,8 +117,7 @@ class Campaigns(Generic[P, S, Q_co]):
 
         def step(campaign: Campaign[P, S]) -> tuple[Event | None, S, Receipt]:
             event = Told(numbers_of(campaign, results, self._algorithm.pull), [value for _, value in results])
-            with _of_the_body():
-                state = fold(self._algorithm, campaign.state, event)
+            state = fold(self._algorithm, campaign.state, event)
             observed = state.observed - campaign.state.observed
             new = state is not campaign.state
             return (event if new else None), state, Receipt(observed, len(results) - observed)
@@ -218,17 +215,6 @@ class Campaigns(Generic[P, S, Q_co]):
     async def _compute(self, function: Callable[..., T], *arguments: object) -> T:
         """Call the function in a thread, where only a few run at a time: a step may take a second."""
         return await self._work.run(partial(function, *arguments))
-
-
-@contextmanager
-def _of_the_body() -> Iterator[None]:
-    """Turn an algorithm's error about an argument into one about the field of the body."""
-    try:
-        yield
-    except Invalid as error:
-        places: list[tuple[Location, str]] = [(("body", *loc), text) for loc, text in error.errors]
-        error.errors = places
-        raise
 
 
 def _no_campaign() -> NotFound:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from shortlist.kcenter import ask_tell, ns_tands, ns_ts, ns_ucb
-from shortlist.kcenter.ask_tell import Answer, Query
-from shortlist.kcenter.noisy_state import Method, Noise, Options, State, Threshold
 from app.errors import Invalid
 from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.fold import Campaign
 from app.services.campaigns.options import options_of
 from app.services.formats.ids import refuse_repeats
+from shortlist.kcenter import ask_tell, ns_tands, ns_ts, ns_ucb
+from shortlist.kcenter.ask_tell import Answer, Query
+from shortlist.kcenter.noisy_state import Method, Noise, Options, State, Threshold
 
 
 class CenterParameters(msgspec.Struct, frozen=True, array_like=True):

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from shortlist.slates.matroids import PartitionMatroid
 from app.errors import Invalid, Location, NotFound
 from app.filters.fields import Kind, Value, fields_of, kind_of
 from app.services.campaigns.fold import MOST_NAMED
 from app.services.catalogues.catalogues import Catalogue, Catalogues
+from shortlist.slates.matroids import PartitionMatroid
 
 Labelled = tuple[Kind, Value]
 Metadata = Mapping[str, Mapping[str, Any]]

@@ -7,8 +7,6 @@ from functools import partial
 
 import numpy as np
 
-from shortlist.slates.least_squares import as_observations
-from shortlist.types import Matrix
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.long_work import REQUESTS
@@ -17,6 +15,8 @@ from app.services.formats.records import reward_payload
 from app.services.learning.reward_entries import NOT_DECIDED
 from app.services.learning.rewards import Receipt, Rewards
 from app.storage.protocol import RewardWrite
+from shortlist.slates.least_squares import as_observations
+from shortlist.types import Matrix
 
 
 class SlateWarmStart:

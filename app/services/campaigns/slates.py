@@ -14,12 +14,6 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
-from shortlist.slates.allocation import Allocation
-from shortlist.slates.ask_tell import Pull
-from shortlist.slates.campaign_state import Method, Options, Report, State
-from shortlist.slates.matroids import PartitionMatroid
-from shortlist.slates.widths import Bound
 from app.errors import Conflict, NotFound
 from app.filters.fields import Value
 from app.services.campaigns.campaigns import Campaigns
@@ -28,6 +22,12 @@ from app.services.campaigns.options import options_of
 from app.services.campaigns.slate_rules import SlateRules, given, partition, stored
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.ids import refuse_repeats
+from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
+from shortlist.slates.allocation import Allocation
+from shortlist.slates.ask_tell import Pull
+from shortlist.slates.campaign_state import Method, Options, Report, State
+from shortlist.slates.matroids import PartitionMatroid
+from shortlist.slates.widths import Bound
 
 # Warnings: totals vary this much more than the noise that was stated; this many degrees of freedom are enough
 # to say so; the allocation is this much worse than uniform by the G-criterion.

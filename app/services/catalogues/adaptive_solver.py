@@ -14,14 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from shortlist.mips.adaptive import Ladder
-from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 from app.indexes.independent import IndependentGraphs
 from app.indexes.live import IndexOptions
 from app.indexes.snapshot import Snapshot
 from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.learner_view import LearnerView
+from shortlist.mips.adaptive import Ladder
+from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 
 COPIES = 3
 _SEED = 0x61646170

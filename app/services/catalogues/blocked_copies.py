@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from app.indexes.table import ArmView
+from app.services.bounded.cache import BoundedCache
+from app.services.catalogues.catalogues import Catalogue
 from shortlist.mips import blocked, columns
 from shortlist.mips.blocked import BlockedArms
 from shortlist.mips.columns import Columns
 from shortlist.mips.read_costs import ReadCosts
-from app.indexes.table import ArmView
-from app.services.bounded.cache import BoundedCache
-from app.services.catalogues.catalogues import Catalogue
 
 REDRAW = 10_000
 NO_ROOM = "a blocked copy of the catalogue has no room in SHORTLIST_MIPS_CACHE_MB"

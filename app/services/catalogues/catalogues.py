@@ -18,7 +18,6 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.types import Vector
 from app.errors import Conflict, DimensionMismatch, NotFound
 from app.filters.attributes import Document
 from app.indexes.live import IndexOptions, LiveIndex
@@ -36,6 +35,7 @@ from app.services.formats.records import (
     with_uid,
 )
 from app.storage.protocol import ArmStore, ArmWrite, Deleted, RegistryStore, StoredArm, Upserted
+from shortlist.types import Vector
 
 T = TypeVar("T")
 

@@ -20,7 +20,6 @@ from typing import Protocol
 
 import numpy as np
 
-from shortlist.types import Rows, Vector
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import EligibleRows, eligible_rows, work
 from app.indexes.filter_plan import FilterPlan, PlanOptions, graph_number, plan_filter, renew
@@ -33,6 +32,7 @@ from app.indexes.scan_cost import measured_scan_cost
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.catalogues import Catalogue
+from shortlist.types import Rows, Vector
 
 log = logging.getLogger("shortlist.filters")
 

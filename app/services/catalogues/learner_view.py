@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 from app.indexes.snapshot import Snapshot
 from app.indexes.structure import Kind
 from app.indexes.table import ArmView
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 
 class LearnerView(Protocol):

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shortlist.linear.ridge import Posterior
-from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
@@ -18,6 +16,8 @@ from app.services.choosing.limits import LimitedSolver, Limits
 from app.services.choosing.rules import NO_RULES, Rules
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerId
+from shortlist.linear.ridge import Posterior
+from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
-from shortlist.types import NO_ROWS, TopK
 from app.services.bandits.shifted import observed
 from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.computing import computed
 from app.services.choosing.policy import Tools
+from shortlist.types import NO_ROWS, TopK
 
 
 async def baseline(tools: Tools, ask: Ask) -> Selection:

@@ -15,8 +15,6 @@ from functools import partial
 
 import numpy as np
 
-from shortlist.kcenter.naive_greedy import naive_greedy
-from shortlist.types import Matrix
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.services.bounded.cache import BoundedCache
@@ -24,6 +22,8 @@ from app.services.bounded.caller import task_for_all
 from app.services.bounded.long_work import REQUESTS
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.learner_view import LearnerView
+from shortlist.kcenter.naive_greedy import naive_greedy
+from shortlist.types import Matrix
 
 MOST_READS = 100_000_000
 MOST_FILTERED_READS = 4_000_000  # a few milliseconds: any choice may come with a filter that is new

@@ -12,9 +12,6 @@ import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
 
-from shortlist.linear import elimination
-from shortlist.linear.elimination import Rules
-from shortlist.types import TopK
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.caller import task_for_all
@@ -38,6 +35,9 @@ from app.services.choosing.elimination_state import (
 )
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerId
+from shortlist.linear import elimination
+from shortlist.linear.elimination import Rules
+from shortlist.types import TopK
 
 PASSES = 2
 EXACT_CHOICES = 2

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from app.services.catalogues.learner_view import LearnerView
+from app.services.choosing.ask import Moment
+from app.services.choosing.limits import Limits
 from shortlist.linear import elimination, linear_elimination, sub_elim
 from shortlist.linear.elimination import Elimination, Rules
 from shortlist.linear.most_uncertain_arm import Watched
 from shortlist.types import NO_ROWS, Rows, TopK
-from app.services.catalogues.learner_view import LearnerView
-from app.services.choosing.ask import Moment
-from app.services.choosing.limits import Limits
 
 FIND = Watched()
 UNBOUNDED = float("inf")

@@ -19,8 +19,6 @@ from functools import partial
 
 import numpy as np
 
-from shortlist.linear import igw as algorithm
-from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
@@ -31,6 +29,8 @@ from app.services.choosing.computing import computed, drawn_us
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import Limits
 from app.services.choosing.policy import Tools
+from shortlist.linear import igw as algorithm
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)

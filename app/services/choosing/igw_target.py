@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shortlist.evaluation import igw_target as algorithm
-from shortlist.types import Rows, Vector
 from app.indexes.snapshot import Snapshot
 from app.services.choosing.covers import Covers
 from app.services.choosing.igw import candidates, near_and_cover
 from app.services.choosing.target import Lists, Pool, Situations, Targets, Weighed
+from shortlist.evaluation import igw_target as algorithm
+from shortlist.types import Rows, Vector
 
 NO_CANDIDATE = -2  # differs from every row, and from -1: no arm of the pool
 TOGETHER = 4_000_000  # numbers: candidates of decisions that are weighed at once

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.filters.attribute_view import AttributeView
 from app.filters.coded_values import Small, ascending, coded
 from app.filters.columns import spread
 from app.services.catalogues.learner_view import LearnerView
+from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 MORE = 4
 LARGE = 16  # one of so many arms is asked for: then a ranking of all costs little more

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from shortlist.types import TopK
 from app.services.bandits.shifted import observed
 from app.services.choosing.ask import Ask, Selection
+from shortlist.types import TopK
 
 CERTAIN = 1.0  # propensity of an arm that is pinned
 

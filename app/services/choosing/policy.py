@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shortlist import confidence
 from app.errors import Invalid, Location
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.adaptive_solver import IndependentSolvers
@@ -21,6 +20,7 @@ from app.services.choosing.warm_up import WarmUp
 from app.services.formats.records import BanditRecord
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerId
+from shortlist import confidence
 
 # The options of a bandit that only some policies have, and what each is where nobody asked for it.
 SPECIAL_OPTIONS: Mapping[str, object] = {

@@ -11,14 +11,14 @@ from functools import partial
 
 import numpy as np
 
-from shortlist.linear import softmax as algorithm
-from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from app.indexes.snapshot import Snapshot, scores_of
 from app.services.bandits.shifted import observed_theta
 from app.services.choosing.ask import Ask, Drawn, Moment, Selection
 from app.services.choosing.computing import computed
 from app.services.choosing.limits import Limits
 from app.services.choosing.policy import Tools
+from shortlist.linear import softmax as algorithm
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 _NUMBER_US = 0.01  # for each number of the features, with what is drawn for every arm
 

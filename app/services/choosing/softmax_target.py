@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shortlist.evaluation import softmax_target as algorithm
-from shortlist.evaluation.softmax_target import Totals
-from shortlist.types import Matrix, Rows
 from app.indexes.snapshot import Snapshot, scores_of
 from app.services.choosing.covers import Covers
 from app.services.choosing.target import Lists, Pool, Situations, Targets, Weighed
+from shortlist.evaluation import softmax_target as algorithm
+from shortlist.evaluation.softmax_target import Totals
+from shortlist.types import Matrix, Rows
 
 TOGETHER = 256  # situations
 BLOCK = 256  # arms: their scores in TOGETHER situations fit into the cache of a core

@@ -19,14 +19,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.linear.ridge import Posterior
-from shortlist.types import Matrix, Rows, Vector
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.bandits.shifted import observed_theta
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.covers import Covers
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Rows, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from shortlist.linear import sub_ts as algorithm
-from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed
 from app.services.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
@@ -19,6 +17,8 @@ from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.computing import computed
 from app.services.choosing.policy import Tools
+from shortlist.linear import sub_ts as algorithm
+from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 _PAIR_US = 0.002  # for each pair of dimensions: a draw of theta
 _USUAL_K = 100  # from here on a search takes as much longer as k is larger

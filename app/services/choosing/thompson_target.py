@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shortlist.evaluation import simulated_target as algorithm
-from shortlist.evaluation.logged import MAX_PLACES
-from shortlist.linear.linear_ts import draws
-from shortlist.types import Matrix, MipsSolver, Rows
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.adaptive_solver import ExactSolver
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.covers import Covers
 from app.services.choosing.target import Lists, Pool, Situations, Targets, Weighed
+from shortlist.evaluation import simulated_target as algorithm
+from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.linear.linear_ts import draws
+from shortlist.types import Matrix, MipsSolver, Rows
 
 DRAWS = 1_000
 NO_ARM = -2  # differs from every row, and from -1: no arm of the pool

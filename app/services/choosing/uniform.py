@@ -14,9 +14,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.linear import softmax as algorithm
-from shortlist.sampling.uniform import draw_distinct
-from shortlist.types import NO_ROWS, Rows, TopK
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
 from app.services.bandits.shifted import observed
@@ -24,6 +21,9 @@ from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.computing import computed
 from app.services.choosing.limits import Limits
 from app.services.choosing.policy import Tools
+from shortlist.linear import softmax as algorithm
+from shortlist.sampling.uniform import draw_distinct
+from shortlist.types import NO_ROWS, Rows, TopK
 
 _LISTED_US = 0.1  # for each row of the table, where the eligible ones are listed
 SPARSE = 8  # of so many rows one is eligible, or fewer: they are listed

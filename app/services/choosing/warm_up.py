@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from app.indexes.snapshot import merged
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.ask import Ask, Moment
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import LimitedSolver, Limits
 from app.storage.protocol import WarmUpTurns
+from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 
 @dataclass(frozen=True, slots=True)

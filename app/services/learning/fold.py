@@ -13,12 +13,9 @@ from itertools import groupby
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from shortlist.errors import InvalidShape
 
-from shortlist.linear import ridge_sums
-from shortlist.linear.shifted_rewards import shift_features
-from shortlist.linear.sum_algebra import minus, plus, scaled, weight
-from shortlist.types import Matrix, Rows, Vector
-from app.errors import InvalidShape, ShortlistError
+from app.errors import ShortlistError
 from app.services.formats.records import (
     POOLED,
     LearnerState,
@@ -29,6 +26,10 @@ from app.services.formats.records import (
     unpack,
 )
 from app.storage.protocol import LearnerId, LogEntry
+from shortlist.linear import ridge_sums
+from shortlist.linear.shifted_rewards import shift_features
+from shortlist.linear.sum_algebra import minus, plus, scaled, weight
+from shortlist.types import Matrix, Rows, Vector
 
 log = logging.getLogger("shortlist.fold")
 
@@ -319,7 +320,7 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Row
         first.append(entry.first)
         places.append(place)
     if len(set(map(len, rows))) > 1:
-        raise InvalidShape("features must be as many as in the other rewards", loc=("features",))
+        raise InvalidShape("features must be as many as in the other rewards", argument="features")
     features = bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
     found = features, np.array(values), np.array(first), np.array(places)
     if (items[0][1].terms or NO_TERMS).shifted:

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
+from shortlist.errors import InvalidArgument
 
-from shortlist.linear import ridge
-from app.errors import Conflict, Invalid, ShortlistError, Unavailable
+from app.errors import Conflict, Invalid, Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.long_work import REQUESTS
 from app.services.formats.pages import decode_cursor, encode_cursor, foreign
@@ -34,6 +34,7 @@ from app.services.formats.records import (
 from app.services.learning.checkpoints import restored
 from app.services.learning.workers import Workers
 from app.storage.protocol import LearnerId, LearnerStates, LearnerTraces, RewardLog, RewardWrite
+from shortlist.linear import ridge
 
 PAGE_BYTES = 1 << 22  # of states that are read for one page, at least one
 DEDUPE_MS = 60_000
@@ -151,7 +152,7 @@ def _checked(data: bytes, bandit: Bandit) -> LearnerState:
         raise Invalid("must hold observations that weigh at most 1 each", loc=where)
     try:
         ridge.posterior(state.sums, ridge=SMALLEST_RIDGE)
-    except ShortlistError:
+    except InvalidArgument:
         raise Invalid("must hold sums of products, which make a positive matrix", loc=where) from None
     return state
 

@@ -17,10 +17,6 @@ from functools import partial
 
 import numpy as np
 
-from shortlist.linear import ridge, ridge_sums
-from shortlist.linear.ridge import Posterior
-from shortlist.linear.ridge_sums import RidgeSums
-from shortlist.types import Matrix, Vector
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
@@ -30,6 +26,10 @@ from app.services.formats.records import LearnerState
 from app.services.learning.checkpoints import LearnerReader, memory_bytes
 from app.services.learning.pooled_prior import PATIENCE_S, PooledPriors
 from app.storage.protocol import LearnerChanges, LearnerId, LearnerStates, entry_order
+from shortlist.linear import ridge, ridge_sums
+from shortlist.linear.ridge import Posterior
+from shortlist.linear.ridge_sums import RidgeSums
+from shortlist.types import Matrix, Vector
 
 PriorTerms = tuple[float, float]
 

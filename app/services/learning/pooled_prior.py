@@ -12,9 +12,6 @@ import time
 from dataclasses import dataclass
 from functools import reduce
 
-from shortlist.linear import sum_algebra
-from shortlist.linear.pooled_prior import with_pooled_prior
-from shortlist.linear.ridge_sums import RidgeSums
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
@@ -22,6 +19,9 @@ from app.services.bounded.caller import task_for_all
 from app.services.formats.records import POOLED, LearnerState
 from app.services.learning.checkpoints import LearnerReader
 from app.storage.protocol import LearnerId
+from shortlist.linear import sum_algebra
+from shortlist.linear.pooled_prior import with_pooled_prior
+from shortlist.linear.ridge_sums import RidgeSums
 
 MAX_AGE_S = 1.0
 PATIENCE_S = 0.2  # how long a caller waits for the store before an older sum serves

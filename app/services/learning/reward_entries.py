@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from shortlist.types import Vector
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.records import RewardRule, reward_payload
 from app.services.learning.row_writes import logged_reward
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
 from app.storage.protocol import LearnerId, RewardWrite
+from shortlist.types import Vector
 
 RejectCode = Literal[
     "invalid_token",

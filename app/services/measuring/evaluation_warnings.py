@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.evaluation.logged import MAX_PLACES
-from shortlist.evaluation.off_policy import State
 from app.services.choosing.policies import POLICIES
 from app.services.formats.records import BanditRecord
 from app.services.measuring.evaluator import Evaluator
+from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.evaluation.off_policy import State
 
 FEW = 100  # effective decisions
 SMALL_SHARE = 0.02  # of the decisions, as effective ones

@@ -15,9 +15,6 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from shortlist.evaluation.estimates import NOTHING, Estimate
-from shortlist.linear.ridge import Posterior
-from shortlist.types import Matrix, Vector
 from app.errors import Invalid
 from app.filters.filter import Filter
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
@@ -36,6 +33,9 @@ from app.services.measuring.logged_lists import revision_in
 from app.services.measuring.outcomes import terms_then
 from app.services.measuring.past_learners import Beginning, PastLearners
 from app.storage.protocol import LearnerId
+from shortlist.evaluation.estimates import NOTHING, Estimate
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Vector
 
 log = logging.getLogger("shortlist.evaluations")
 

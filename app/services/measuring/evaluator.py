@@ -23,11 +23,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.evaluation import off_policy
-from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
-from shortlist.evaluation.off_policy import ESTIMATORS, State
-from shortlist.linear.ridge import Factored, Posterior
-from shortlist.types import NO_ROWS, Matrix, Rows
 from app.errors import Invalid
 from app.filters.filter import Filter, parse
 from app.services.bandits.bandits import Bandit
@@ -41,6 +36,11 @@ from app.services.decision_log.rows import Row
 from app.services.measuring.logged_lists import NO_CONTEXT, LoggedLists, SortedRows, sort
 from app.services.measuring.outcomes import terms_of
 from app.services.measuring.past_learners import PastLearners
+from shortlist.evaluation import off_policy
+from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
+from shortlist.evaluation.off_policy import ESTIMATORS, State
+from shortlist.linear.ridge import Factored, Posterior
+from shortlist.types import NO_ROWS, Matrix, Rows
 
 ESTIMATOR_NAMES = tuple(ESTIMATORS)
 PIECE = 1_000  # decisions

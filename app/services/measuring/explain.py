@@ -19,7 +19,6 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from shortlist.linear.shifted_rewards import unshift_scores
 from app.errors import Invalid, NoArms, NotFound
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.long_work import REQUESTS
@@ -28,6 +27,7 @@ from app.services.choosing.choosing import Choosing
 from app.services.decision_log.decision_log import DecisionLog, LoggedChoice
 from app.services.decision_log.rows import Row
 from app.services.formats.logged import Asked
+from shortlist.linear.shifted_rewards import unshift_scores
 
 MOST_CANDIDATES = 100
 

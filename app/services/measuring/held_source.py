@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shortlist.types import Matrix
 from app.errors import Invalid
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
@@ -14,6 +13,7 @@ from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.covers import Covers
 from app.services.decision_log.rows import Row
 from app.services.measuring.outcomes import terms_of
+from shortlist.types import Matrix
 
 FILTER_BYTES = 256 << 20
 

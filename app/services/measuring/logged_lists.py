@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from shortlist.evaluation.logged import MAX_PLACES
-from shortlist.types import Matrix
 from app.services.decision_log.rows import LoggedArm, Row
 from app.services.formats.logged import Asked, asked_of
 from app.services.learning.tokens import decision_of, raw_of
 from app.services.measuring.outcomes import counted_rewards
+from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.types import Matrix
 
 NO_CONTEXT = b""
 _encode = msgspec.json.Encoder(order="sorted").encode

@@ -33,12 +33,6 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from shortlist.evaluation import blocks as algorithm
-from shortlist.evaluation.blocks import Blocks
-from shortlist.linear import bilinear, ridge, ridge_sums
-from shortlist.linear.ridge import Posterior
-from shortlist.linear.sum_algebra import minus
-from shortlist.types import Matrix
 from app.errors import Invalid, TooLarge
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit
 from app.services.bounded.long_work import MEASURING
@@ -47,6 +41,12 @@ from app.services.formats.records import LearnerState, RewardPayload, RewardTerm
 from app.services.learning.fold import States, learned, merged, pooled_of
 from app.services.learning.pooled_prior import with_others
 from app.storage.protocol import LearnerId, LogEntry
+from shortlist.evaluation import blocks as algorithm
+from shortlist.evaluation.blocks import Blocks
+from shortlist.linear import bilinear, ridge, ridge_sums
+from shortlist.linear.ridge import Posterior
+from shortlist.linear.sum_algebra import minus
+from shortlist.types import Matrix
 
 MOST_BYTES = 512 << 20  # of all learners
 MOST_LATE = 10_000  # rewards of decisions before the time asked for

@@ -20,11 +20,6 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
-from shortlist.evaluation import clustered_t_sequence as by_keys
-from shortlist.evaluation import confidence_sequence as bounded
-from shortlist.evaluation.asymptotic_confidence_sequence import Missing, Unbounded
-from shortlist.evaluation.confidence_sequence import Bounded
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.long_work import MEASURING
@@ -32,6 +27,11 @@ from app.services.bounded.places import Places
 from app.services.decision_log.rows import CompleteLog, Row
 from app.services.measuring.by_key import KeyIntervals
 from app.services.measuring.outcomes import Terms, terms_then, value_of
+from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
+from shortlist.evaluation import clustered_t_sequence as by_keys
+from shortlist.evaluation import confidence_sequence as bounded
+from shortlist.evaluation.asymptotic_confidence_sequence import Missing, Unbounded
+from shortlist.evaluation.confidence_sequence import Bounded
 
 MAX_BUCKETS = 1_000
 AT_ONCE, WAITING = 2, 16

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.snapshot import Snapshot
+from app.services.catalogues.adaptive_solver import ladder
 from shortlist.guarantee import Guarantee
 from shortlist.mips.adaptive import adaptive
 from shortlist.mips.answer import Answer
 from shortlist.types import Vector
-from app.indexes.snapshot import Snapshot
-from app.services.catalogues.adaptive_solver import ladder
 
 FINER_THAN_NET = "epsilon is finer than any net of queries in float64"
 LADDER = "of the arms returned; arms of a mean product below epsilon / 8 may be left out"

@@ -20,6 +20,13 @@ from typing import Literal
 
 import numpy as np
 
+from app.errors import Invalid, NoArms, TooLarge
+from app.filters.filter import Filter
+from app.indexes.live import Snapshot
+from app.services.bounded.cache import BoundedCache
+from app.services.bounded.long_work import LongWork
+from app.services.catalogues.catalogues import Catalogue
+from app.services.catalogues.filtered_views import NONE_ELIGIBLE, FilteredViews
 from shortlist.kcenter.center_set import CenterSet, Points
 from shortlist.kcenter.coordinates import Coordinates, blocked
 from shortlist.kcenter.ds_ts import ds_ts
@@ -28,13 +35,6 @@ from shortlist.kcenter.naive_greedy import naive_greedy
 from shortlist.kcenter.random_sampling import random_sampling
 from shortlist.kcenter.stages import LEAST_SAMPLED_DIM
 from shortlist.types import Rows
-from app.errors import Invalid, NoArms, TooLarge
-from app.filters.filter import Filter
-from app.indexes.live import Snapshot
-from app.services.bounded.cache import BoundedCache
-from app.services.bounded.long_work import LongWork
-from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_views import NONE_ELIGIBLE, FilteredViews
 
 LAYOUT_CACHE_BYTES = 256 << 20
 CHUNK = 8_192

@@ -12,8 +12,6 @@ from functools import partial
 
 import numpy as np
 
-from shortlist.mips.answer import Answer
-from shortlist.types import Vector
 from app.errors import DimensionMismatch, NoArms
 from app.filters.filter import Filter
 from app.indexes.measured_costs import MeasuredCosts
@@ -23,6 +21,8 @@ from app.services.catalogues.blocked_copies import BlockedCopies
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filtered_views import NONE_ELIGIBLE, FilteredViews
 from app.services.queries.mips_methods import METHODS, CatalogueJob, Given, MipsRequest, VectorsJob
+from shortlist.mips.answer import Answer
+from shortlist.types import Vector
 
 THREADS = 2
 WAITING = 32

@@ -19,6 +19,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from app.errors import Invalid, TooLarge
+from app.indexes.live import IndexOptions, LiveIndex, Snapshot
+from app.services.catalogues.blocked_copies import NO_ROOM, BlockedCopies, Prepared
+from app.services.queries.adaptive_search import FINER_THAN_NET, search_adaptively, search_vectors_adaptively
 from shortlist.guarantee import Guarantee, exactly
 from shortlist.mips import bounded_me, exact, racing
 from shortlist.mips import columns as column_values
@@ -27,10 +31,6 @@ from shortlist.mips.read_costs import ReadCosts
 from shortlist.mips.rewards import Rewards, blocked_rewards
 from shortlist.mips.row_major import RowMajorRewards
 from shortlist.types import Matrix, Vector
-from app.errors import Invalid, TooLarge
-from app.indexes.live import IndexOptions, LiveIndex, Snapshot
-from app.services.catalogues.blocked_copies import NO_ROOM, BlockedCopies, Prepared
-from app.services.queries.adaptive_search import FINER_THAN_NET, search_adaptively, search_vectors_adaptively
 
 # A graph is built for one request over vectors, and thrown away.
 MOST_GRAPH_NUMBERS = 1_000_000

@@ -18,9 +18,6 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from shortlist.guarantee import Guarantee
-from shortlist.sampling.factors import Draws, Factors
-from shortlist.types import Matrix, Rows, Vector
 from app.errors import DimensionMismatch, Invalid, NoArms
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
@@ -36,6 +33,9 @@ from app.services.queries.sampling_methods import (
     SampleRequest,
     guarantee,
 )
+from shortlist.guarantee import Guarantee
+from shortlist.sampling.factors import Draws, Factors
+from shortlist.types import Matrix, Rows, Vector
 
 THREADS = 1
 WAITING = 32

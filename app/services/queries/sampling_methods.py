@@ -16,6 +16,8 @@ from typing import Literal
 
 import numpy as np
 
+from app.indexes.snapshot import scores_of
+from app.services.catalogues.blocked_copies import NO_ROOM, BlockedCopies, Prepared
 from shortlist.guarantee import Guarantee, exactly
 from shortlist.mips.columns import LARGEST
 from shortlist.mips.rewards import blocked_rewards
@@ -27,8 +29,6 @@ from shortlist.sampling.race import Variance
 from shortlist.sampling.racing_ebs import racing_ebs
 from shortlist.sampling.racing_normal import racing_normal
 from shortlist.types import Matrix, Rows, Vector
-from app.indexes.snapshot import scores_of
-from app.services.catalogues.blocked_copies import NO_ROOM, BlockedCopies, Prepared
 
 # Of lil_ucb: every step is one of Python, a hundred thousand and more for as many states.
 MOST_LIL_STATES = 1_000

@@ -8,7 +8,6 @@ import pytest
 from numpy.typing import NDArray
 from world import World, bandit_record
 
-from shortlist.linear import bilinear
 from app.errors import Invalid
 from app.indexes.snapshot import Snapshot
 from app.services.bandits import context as module
@@ -25,6 +24,7 @@ from app.services.formats.records import (
     unpack,
 )
 from app.services.learning.tokens import Decision, TokenSigner, raw_of
+from shortlist.linear import bilinear
 
 pytestmark = pytest.mark.anyio
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shortlist.linear.shifted_rewards import shift_features
 from app.indexes.live import LiveIndex
 from app.services.bandits.shifted import ShiftedView
 from app.services.catalogues.learner_view import LearnerView
+from shortlist.linear.shifted_rewards import shift_features
 
 N, D = 40, 5
 IDS = [f"a{i}" for i in range(N)]

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from shortlist.slates.campaign_state import State
-from shortlist.slates.matroids import PartitionMatroid
 from app.services.campaigns.records import pack_state, size_of, unpack_state
 from app.services.campaigns.slate_rules import AtMostRule, SlateRules, partition
 from app.services.campaigns.slates import SlateParameters, Slates
 from app.services.formats.records import pack, unpack
+from shortlist.slates.campaign_state import State
+from shortlist.slates.matroids import PartitionMatroid
 
 ARMS = ["a", "b", "c", "d", "e", "f"]
 RULES = SlateRules([AtMostRule("maker", 2)])

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from shortlist.types import NO_ROWS
 from app.filters.filter import Filter, parse
 from app.indexes import filter_plan
 from app.indexes.filter_plan import FilterPlan, graph_number
@@ -21,6 +20,7 @@ from app.services.catalogues import filtered_views
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filtered_views import PLAN_AFTER, FilteredViews, FilterStatus
 from app.services.formats.records import CatalogueRecord
+from shortlist.types import NO_ROWS
 
 DIM = 4
 

@@ -14,8 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.linear import igw as algorithm
-from shortlist.types import NO_ROWS
 from app.filters.coded_values import coded
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
@@ -24,6 +22,8 @@ from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.services.choosing import igw, limits, softmax, uniform
 from app.services.choosing.limits import AtMost, LimitedSolver, Limits
+from shortlist.linear import igw as algorithm
+from shortlist.types import NO_ROWS
 
 DIM = 3
 VALUES = st.one_of(

@@ -9,7 +9,6 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from shortlist.types import NO_ROWS
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_snapshot import FilteredSnapshot
@@ -18,6 +17,7 @@ from app.indexes.snapshot import Snapshot
 from app.services.choosing import igw, softmax
 from app.services.choosing.limits import AtMost, Limits
 from frequencies import furthest_sigma
+from shortlist.types import NO_ROWS
 
 MANY = 100_000
 ARMS, DIM, K = 14, 3, 3

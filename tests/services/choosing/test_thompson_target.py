@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from shortlist.types import NO_ROWS
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.choosing import thompson_target
 from app.services.choosing.thompson_target import NO_ARM, ThompsonTarget
+from shortlist.types import NO_ROWS
 
 ARMS, DIM = 60, 4
 

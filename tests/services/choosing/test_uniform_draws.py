@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from shortlist.types import NO_ROWS
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_snapshot import FilteredSnapshot
 from app.indexes.live import LiveIndex
 from app.services.choosing import uniform
 from app.services.choosing.uniform import draw
+from shortlist.types import NO_ROWS
 
 ALARM = 1e-7
 

@@ -7,8 +7,8 @@ import struct
 import numpy as np
 import pytest
 
-from shortlist.linear import ridge_sums
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
+from shortlist.linear import ridge_sums
 
 
 def state(dim: int, **discount: float) -> LearnerState:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from shortlist.linear import ridge_sums
 from app.errors import InvalidParameter
 from app.services.formats.records import (
     POOLED,
@@ -24,6 +23,7 @@ from app.services.formats.records import (
 from app.services.learning import fold as module
 from app.services.learning.fold import continued, fold, is_short, learners_of, reason_of, replaces_state
 from app.storage.protocol import LearnerId, LogEntry
+from shortlist.linear import ridge_sums
 
 # Bandits by uid: dimension, half-life, whether they pool and shift.
 BANDITS = {

@@ -8,13 +8,13 @@ import pytest
 from waiting import until
 from world import World
 
-from shortlist.linear import ridge
 from app.errors import Conflict, Invalid
 from app.services.bandits.bandits import Bandit
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning import learner_copies as module
 from app.services.learning.replay import compare
 from app.storage.learner_id import LearnerId
+from shortlist.linear import ridge
 
 pytestmark = pytest.mark.anyio
 

@@ -12,12 +12,12 @@ from api_client import running
 from waiting import until
 from world import World
 
-from shortlist.linear import ridge, ridge_sums
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning import learners as module
 from app.services.learning.checkpoints import memory_bytes
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerId
+from shortlist.linear import ridge, ridge_sums
 
 pytestmark = pytest.mark.anyio
 

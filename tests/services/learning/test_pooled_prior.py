@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from waiting import until
 from world import World
 
-from shortlist.linear import ridge, ridge_sums
-from shortlist.linear.pooled_prior import with_pooled_prior
 from app.services.bandits.bandits import Bandit
 from app.services.formats.records import (
     POOLED,
@@ -27,6 +25,8 @@ from app.services.learning.checkpoints import LearnerReader
 from app.services.learning.fold import fold
 from app.services.learning.pooled_prior import Pooled, PooledPriors
 from app.storage.protocol import LearnerId, LogEntry, StoredLearner
+from shortlist.linear import ridge, ridge_sums
+from shortlist.linear.pooled_prior import with_pooled_prior
 
 pytestmark = pytest.mark.anyio
 

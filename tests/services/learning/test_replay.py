@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shortlist.linear import ridge_sums
 from app.services.formats.records import LearnerState, state_to_bytes
 from app.services.learning.replay import _is_equal
+from shortlist.linear import ridge_sums
 
 STATE = LearnerState(3, replace(ridge_sums.empty(2), observations=3, weight=1.5), 4_000, 60.0)
 

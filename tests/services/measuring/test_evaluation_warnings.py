@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from app.services.measuring.evaluation_warnings import MUCH_MISSING, lacking
 from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import Logged
-from app.services.measuring.evaluation_warnings import MUCH_MISSING, lacking
 
 
 def state(decisions: int, weights: np.ndarray) -> off_policy.State:

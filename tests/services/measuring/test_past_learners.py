@@ -13,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logged_rows import reward_of, row
 
-from shortlist.evaluation import blocks
-from shortlist.linear import ridge, ridge_sums
 from app.errors import TooLarge
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, bandit_of
@@ -36,6 +34,8 @@ from app.services.measuring import past_learners
 from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
 from app.storage.protocol import LearnerId, LogEntry
+from shortlist.evaluation import blocks
+from shortlist.linear import ridge, ridge_sums
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shortlist.kcenter.center_set import Points
 from app.services.queries.centers import Layouts
+from shortlist.kcenter.center_set import Points
 
 
 class Catalogue:

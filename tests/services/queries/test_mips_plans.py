@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shortlist.mips.answer import Answer
-from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.catalogues.blocked_copies import BlockedCopies, Prepared
 from app.services.queries.mips_methods import METHODS, SEEDED, CatalogueJob, MipsRequest, VectorsJob
+from shortlist.mips.answer import Answer
+from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 
 N, DIM = 300, 2_048
 # Every query of a machine where nothing but overhead takes time.

@@ -29,12 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.mips.columns import Given
 from shortlist.mips.epsilon_net import FAILURE, rounding_error
 from shortlist.mips.screening.euclidean_reduction import last_coordinate, norms_of
 from shortlist.mips.screening.screened import Screened, check_arms, check_query
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
-from shortlist.errors import InvalidParameter
 
 MOST_BITS = 60
 _UNIT = 1.0 + 1e-9
@@ -81,10 +81,12 @@ class LshMips:
 
     @property
     def bits(self) -> int:
+        """How many hyperplanes a table has."""
         return int(self.hyperplanes.shape[1])
 
     @property
     def tables(self) -> int:
+        """How many tables there are."""
         return int(self.hyperplanes.shape[0])
 
     def candidates(self, query: Given) -> Screened:
