@@ -46,40 +46,40 @@ EXPORTS = {"catalogue": "export_catalogue", "learners": "export_learners", "log"
 
 # name -> module and what it shows. The module's run(name, quick, data) prints and returns a record.
 REPRODUCTIONS: dict[str, tuple[str, str]] = {
-    "slates-crowdsourcing": ("app.experiments.slate_crowdsourcing", "SAQM, SA-FOA, ICB: Table 2"),
-    "slates-figures": ("app.experiments.slate_figures", "SAQM, SA-FOA, ICB, Exhaustive: Figures 1 to 3"),
+    "slates-crowdsourcing": ("studies.experiments.slate_crowdsourcing", "SAQM, SA-FOA, ICB: Table 2"),
+    "slates-figures": ("studies.experiments.slate_figures", "SAQM, SA-FOA, ICB, Exhaustive: Figures 1 to 3"),
     "slates-bounds": (
-        "app.experiments.slate_bounds",
+        "studies.experiments.slate_bounds",
         "SAQM, ICB: allocations; Theorem 3, Corollary 1, Lemma 3",
     ),
-    "table1": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: 5,000 and 100,000 arms"),
-    "table1-million": ("app.experiments.sublinear_tables", "Sub-TS: 1,000,000 arms"),
-    "table2": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: the length of the shortlist"),
-    "table3": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: films for MovieLens users (--data)"),
-    "table4": ("app.experiments.sublinear_tables", "Sub-TS: arms come and go"),
-    "table5": ("app.experiments.sublinear_tables", "Sub-TS and Sub-Elim: 2, 10 and 50 new arms at a time"),
-    "figure1-bounded-me": ("app.experiments.bounded_me_guarantee", "BoundedME's suboptimality below epsilon"),
+    "table1": ("studies.experiments.sublinear_tables", "Sub-TS and Sub-Elim: 5,000 and 100,000 arms"),
+    "table1-million": ("studies.experiments.sublinear_tables", "Sub-TS: 1,000,000 arms"),
+    "table2": ("studies.experiments.sublinear_tables", "Sub-TS and Sub-Elim: the length of the shortlist"),
+    "table3": ("studies.experiments.sublinear_tables", "Sub-TS and Sub-Elim: films for MovieLens users (--data)"),
+    "table4": ("studies.experiments.sublinear_tables", "Sub-TS: arms come and go"),
+    "table5": ("studies.experiments.sublinear_tables", "Sub-TS and Sub-Elim: 2, 10 and 50 new arms at a time"),
+    "figure1-bounded-me": ("studies.experiments.bounded_me_guarantee", "BoundedME's suboptimality below epsilon"),
     "figures2to4-bounded-me": (
-        "app.bench.bounded_me_figures",
+        "studies.bench.bounded_me_figures",
         "precision against speed-up of one-shot search (--data: also on factors of films)",
     ),
     "adaptive-solvers": (
-        "app.experiments.adaptive_solvers",
+        "studies.experiments.adaptive_solvers",
         "Theorem 3.3 with solvers that keep its premise, beside graphs",
     ),
-    "remark1-bounded-me": ("app.experiments.convex_hull", "arms that are corners of their convex hull"),
-    "kcenter-figure1": ("app.experiments.kcenter_figure", "DS-UCB: queries and errors against C_alpha"),
-    "kcenter-theorems": ("app.experiments.kcenter_theorems", "Theorems 1 to 4 of the k-center paper: bounds"),
-    "kcenter-tables": ("app.experiments.kcenter_tables", "Tables I to VII of the k-center paper: queries"),
+    "remark1-bounded-me": ("studies.experiments.convex_hull", "arms that are corners of their convex hull"),
+    "kcenter-figure1": ("studies.experiments.kcenter_figure", "DS-UCB: queries and errors against C_alpha"),
+    "kcenter-theorems": ("studies.experiments.kcenter_theorems", "Theorems 1 to 4 of the k-center paper: bounds"),
+    "kcenter-tables": ("studies.experiments.kcenter_tables", "Tables I to VII of the k-center paper: queries"),
     "figure1-sampling": (
-        "app.experiments.sampling_figure",
+        "studies.experiments.sampling_figure",
         "racing samplers: errors and reads over the grid",
     ),
-    "figure1e-sampling": ("app.experiments.sampling_widths", "racing samplers: how wide their bounds are"),
-    "figure2-sampling": ("app.experiments.sampling_arch", "racing samplers: the order of an ARCH model"),
-    "figure3-sampling": ("app.experiments.sampling_coreference", "racing samplers: who is who among authors"),
-    "widths-without-replacement": ("app.experiments.widths", "the bounds that races can stand on"),
-    "table1-sampling": ("app.experiments.sampling_table", "B_Normal beside Table 1 of the racing samplers"),
+    "figure1e-sampling": ("studies.experiments.sampling_widths", "racing samplers: how wide their bounds are"),
+    "figure2-sampling": ("studies.experiments.sampling_arch", "racing samplers: the order of an ARCH model"),
+    "figure3-sampling": ("studies.experiments.sampling_coreference", "racing samplers: who is who among authors"),
+    "widths-without-replacement": ("studies.experiments.widths", "the bounds that races can stand on"),
+    "table1-sampling": ("studies.experiments.sampling_table", "B_Normal beside Table 1 of the racing samplers"),
 }
 
 
@@ -354,7 +354,7 @@ def _bench(parsed: argparse.Namespace) -> int:
         for name, text in BENCHMARKS.items():
             print(f"{name:12} {text}")
         return 0 if parsed.list else 2
-    run = import_module(f"app.bench.{parsed.name.replace('-', '_')}").run
+    run = import_module(f"studies.bench.{parsed.name.replace('-', '_')}").run
     options = {name: getattr(parsed, name) for name in REFUSALS if getattr(parsed, name) is not None}
     for name in options:
         if name not in signature(run).parameters:

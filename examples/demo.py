@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from app.measurement import record
+from studies.measurement import record
 from examples import movielens
 from examples.baselines import baselines
 from examples.environments import Environment, Matrix, synthetic

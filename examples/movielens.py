@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.experiments.movielens import LEAST_RATINGS, Ratings, movie_features, read, split
+from studies.experiments.movielens import LEAST_RATINGS, Ratings, movie_features, read, split
 from examples.environments import Environment, Rows, arrivals
 
 __all__ = ["LEAST_RATINGS", "Ratings", "environment", "movie_features", "read", "split"]

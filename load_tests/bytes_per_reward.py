@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from app.measurement import report
+from studies.measurement import report
 from examples.service import SHORTLIST, running
 from shortlist_client import Client
 from shortlist_client.bodies import ChooseBody, ObservationItem

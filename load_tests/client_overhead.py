@@ -21,7 +21,7 @@ from typing import Any
 
 import httpx
 
-from app.measurement import report
+from studies.measurement import report
 from shortlist_client import AsyncClient, Client
 from shortlist_client.answers import Bandit
 

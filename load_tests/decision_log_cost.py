@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.measurement import report
+from studies.measurement import report
 from examples.service import Server, temporary_service
 from load_tests import command, wrk
 from load_tests.filling import BANDIT, decide, fill

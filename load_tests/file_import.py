@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from app.measurement import report
+from studies.measurement import report
 from examples.service import temporary_service
 from shortlist_client import Client
 

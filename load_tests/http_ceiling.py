@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from app.measurement import report
+from studies.measurement import report
 from examples.service import Server, running, temporary_service
 from load_tests import command, wrk
 from load_tests.filling import BANDIT, CATALOGUE, decide, fill

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import redis
 
-from app.measurement import report
+from studies.measurement import report
 from app.services.formats.records import RewardPayload, pack, vector_to_bytes
 from app.services.learning.fold import fold
 from app.storage.embedded_server import EmbeddedServer

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from app.measurement import report
+from studies.measurement import report
 from examples.service import Server, temporary_service
 from load_tests.filling import BANDIT, CATALOGUE, fill
 

@@ -34,7 +34,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.measurement import report
+from studies.measurement import report
 from examples.service import Server, temporary_service
 from load_tests.heavy_log_requests import ALL_KINDS
 from load_tests.heavy_requests import Request, World

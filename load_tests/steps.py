@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from app.measurement import report
+from studies.measurement import report
 from app.runtime.serving import listen, serve_on, store_url
 from app.settings import Settings
 from examples.service import Server

@@ -217,7 +217,7 @@ ONLY_MODULES = {
     ("api", "shortlist"): {"shortlist.errors"},
     ("runtime", "shortlist"): {"shortlist.errors"},
 }
-ONLY_IN = {"hnswlib": ("app/indexes/hnsw.py", "app/bench/bounded_me.py"), "redis": "app/storage/"}
+ONLY_IN = {"hnswlib": ("app/indexes/hnsw.py", "studies/bench/bounded_me.py"), "redis": "app/storage/"}
 # What may use the default threads of asyncio. What a request waits for has threads of its own (``LongWork``):
 # else a few long requests would stop all of this.
 IN_DEFAULT_THREADS = {

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.files.service import Service
-from app.measurement import table
+from studies.measurement import table
 
 Json = Mapping[str, Any]
 

@@ -1,0 +1,40 @@
+"""`shortlist bench context`: what a context costs and what it brings.
+
+Four tables, each explained where it is made: the time of a decision (``context_decisions``), regret
+(``context_regret``), what a reward costs to learn (``context_learning``), and with `--data` films for new
+users of MovieLens, beside contextual bandits of others (``context_films``, ``context_peers``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from studies.bench import context_decisions, context_films, context_learning, context_peers, context_regret
+from app.errors import ShortlistError
+from studies.measurement import record, table
+
+SEED = context_decisions.SEED
+
+
+def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
+    """Measure all parts, films only with ``data``; print and return the rows of all.
+
+    Raises ShortlistError: there is no MovieLens data in ``data``, or of too few users.
+    """
+    rows: list[dict[str, Any]] = []
+    if data is not None:  # first, so that a wrong folder shows at once
+        try:
+            rows += _shown(context_films.rows(quick, data, list(context_peers.installed())))
+        except (OSError, ValueError) as error:
+            raise ShortlistError(f"--data: {error}") from None
+    else:
+        print("films for new users are left out: --data names no MovieLens directory")
+    for part in (context_regret, context_learning, context_decisions):
+        rows += _shown(part.rows(quick))
+    return record("context", rows, seed=SEED)
+
+
+def _shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    print(table(rows))
+    return rows

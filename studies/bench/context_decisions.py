@@ -1,0 +1,146 @@
+"""What a context adds to the time of a decision: a part of `shortlist bench context`.
+
+Notation
+    K, d        arms, standard normal; their dimension, 32
+    m, p        numbers of the context; directions of the arms that interact with it. None: no context
+    D           numbers that a learner estimates, d + p m
+    index       the one that serves: what the planner chose for these arms
+    ratio       time / that of a decision without context: of the medians of a turn, the median over all turns
+    extra_ms    difference of the same medians, the median over all turns
+    cpu_ratio, cpu_extra_ms     the same of processor times: on a busy machine these are what counts
+    posterior   milliseconds to make the posterior anew, once after each batch of rewards that was learned.
+                From D = 256 on the service does that in a thread
+
+A decision is a draw of the query and a search of the index for it; with a context, that is first encoded from
+the list of numbers which a request brings. Decisions with and without context take
+turns, so that all see the machine in one state. BLAS has one thread, as in the service.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from studies.bench.choose import index_of
+from app.indexes.live import Snapshot
+from app.progress import progress
+from app.services.bandits.context import Context
+from app.services.bandits.encoding import Encoding
+from app.services.formats.records import ContextRule
+from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix
+
+SEED = 1_617
+ARMS, QUICK_ARMS = 1_000_000, 100_000
+DIM = 32
+SHAPES = ((8, 8), (31, 32))  # m, p: D = 96 and 1,024
+DECISIONS, QUICK_DECISIONS = 2_000, 300
+TURN = 50
+EXPLORATION, RIDGE = 1.0, 1.0
+REMAKES = 3
+
+Numbers = list[float]
+Decide = Callable[[Numbers], object]
+
+
+def rows(quick: bool) -> list[dict[str, Any]]:
+    """2,000 decisions over 1,000,000 arms (quick: 300 over 100,000) of each kind; a row for each."""
+    arms, decisions = (QUICK_ARMS, QUICK_DECISIONS) if quick else (ARMS, DECISIONS)
+    features = np.random.default_rng(SEED).standard_normal((arms, DIM))
+    index = index_of("auto", features, SEED)
+    kind = index.status().kind
+    with threadpool_limits(1):
+        return [
+            {"part": "decisions", "K": arms, "d": DIM, "index": kind, **row}
+            for row in compare(index.snapshot(), features.T @ features, decisions)
+        ]
+
+
+def compare(snapshot: Snapshot, gram: Matrix, decisions: int) -> list[dict[str, Any]]:
+    """A row without context, and one of each of ``SHAPES``. ``gram`` (d, d): the sum of x x^T of the arms."""
+    rng = np.random.default_rng(SEED)
+    contexts = rng.standard_normal((decisions, max(m for m, _ in SHAPES))).tolist()
+    posterior, made_ms = _posterior(DIM)
+    ways = [(_described(None, None, DIM, made_ms), without(snapshot, posterior, rng))]
+    for m, p in SHAPES:
+        numbers = DIM + p * m
+        posterior, made_ms = _posterior(numbers)
+        context = Context(Encoding(ContextRule(dim=m)), bilinear.directions(gram, p))
+        decide = within(snapshot, posterior, context, rng)
+        ways.append((_described(m, p, numbers, made_ms), decide))
+    us, cpu_us = take_turns([decide for _, decide in ways], contexts)
+    middle, cpu = np.median(us, axis=2), np.median(cpu_us, axis=2)
+    return [
+        {
+            **described,
+            "p50_us": float(np.median(us[place])),
+            "p99_us": float(np.quantile(us[place], 0.99)),
+            "ratio": float(np.median(middle[place] / middle[0])),
+            "extra_ms": float(np.median(middle[place] - middle[0]) / 1e3),
+            "cpu_ratio": float(np.median(cpu[place] / cpu[0])),
+            "cpu_extra_ms": float(np.median(cpu[place] - cpu[0]) / 1e3),
+        }
+        for place, (described, _) in enumerate(ways)
+    ]
+
+
+def take_turns(ways: list[Decide], contexts: list[Numbers]) -> NDArray[np.float64]:
+    """Microseconds of every decision of every way, by the clock and of the processor; some each in a turn.
+
+    Shape: (2, ways, turns, n).
+    """
+    turns = len(contexts) // TURN
+    us = np.empty((2, len(ways), turns, TURN))
+    for turn in progress(range(turns), "turns of decisions"):
+        for place, decide in enumerate(ways):
+            for number, context in enumerate(contexts[turn * TURN : (turn + 1) * TURN]):
+                started, cpu_started = time.perf_counter(), time.thread_time()
+                decide(context)
+                us[1, place, turn, number] = (time.thread_time() - cpu_started) * 1e6
+                us[0, place, turn, number] = (time.perf_counter() - started) * 1e6
+    return us
+
+
+def _described(m: int | None, p: int | None, numbers: int, made_ms: float) -> dict[str, Any]:
+    return {"m": m, "p": p, "D": numbers, "posterior_ms": made_ms}
+
+
+def _posterior(numbers: int) -> tuple[Posterior, float]:
+    """The posterior of a learner with as many rewards as numbers, and how long it takes to make."""
+    rng = np.random.default_rng((SEED, numbers))
+    features = rng.standard_normal((numbers, numbers))
+    sums = ridge_sums.add(
+        ridge_sums.empty(numbers), features, np.zeros(numbers), np.ones(numbers, dtype=np.bool_)
+    )
+    seconds = []
+    for _ in range(REMAKES):
+        started = time.perf_counter()
+        posterior = ridge.posterior(sums, ridge=RIDGE)
+        seconds.append(time.perf_counter() - started)
+    return posterior, min(seconds) * 1e3
+
+
+def without(snapshot: Snapshot, posterior: Posterior, rng: np.random.Generator) -> Decide:
+    """Decisions of a bandit that has no context."""
+
+    def decide(_numbers: Numbers) -> object:
+        return sub_ts.choose(posterior, snapshot, k=1, exploration=EXPLORATION, rng=rng)
+
+    return decide
+
+
+def within(snapshot: Snapshot, posterior: Posterior, context: Context, rng: np.random.Generator) -> Decide:
+    """Decisions of a bandit in a context, which are the first m of the numbers. ``posterior`` has D."""
+    m = context.encoding.dim
+
+    def decide(numbers: Numbers) -> object:
+        given = context.given(posterior, context.encoding.encode(numbers[:m]))
+        return sub_ts.choose(given, snapshot, k=1, exploration=EXPLORATION, rng=rng)
+
+    return decide

@@ -1,0 +1,251 @@
+"""`shortlist bench evaluation`: logged decisions a second, beside a plain loop; memory of long logs.
+
+Notation
+    K, d        arms, dimension
+    loop        the same estimates by a numpy loop over decisions: scores of all arms, their softmax, a mean
+
+Rows are made while they are read, by a policy that draws arms uniformly. Making them is not counted. The
+target is softmax, with all three estimators, and the model is a learner that has learned something. Decisions
+are weighed with what it knows now, as the loop does; and, which costs learning from all rewards, with what it
+knew before (``before_per_s``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from app.indexes.live import IndexOptions, LiveIndex
+from studies.measurement import peak_mb, report, table
+from app.progress import progress
+from app.services.bandits.bandits import Bandit, bandit_of
+from app.services.catalogues.catalogues import Catalogue
+from app.services.choosing.policies import POLICIES
+from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
+from app.services.formats.logged import LogPart
+from app.services.formats.records import BanditRecord, BanditVersion, CatalogueRecord, ContextRule, RewardRule
+from app.services.learning.tokens import Decision, TokenSigner
+from app.services.measuring.evaluations import evaluation_of
+from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
+from app.services.measuring.held_source import HeldSource
+from app.services.measuring.past_learners import PastLearners
+from shortlist.types import Matrix, Vector
+
+SEED = 1_717
+DIM = 32
+NUMBERS = 8  # of a context
+TEMPERATURE = 0.2
+PAGE = 500
+LEARNED = 2_000  # rewards that the learner has seen
+LOOP_SHARE = 10  # one in ten decisions is enough to time the loop, which is slow
+ROUNDS = {False: 5, True: 3}
+DECISIONS = {False: 100_000, True: 20_000}
+LENGTHS = {False: (100_000, 1_000_000), True: (10_000, 100_000)}
+UID = "0" * 16
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``situations``: how many different contexts there are; 0: the bandit has none."""
+
+    name: str
+    arms: int
+    k: int = 1
+    situations: int = 0
+
+
+CASES = (
+    Case("no context", 3_000),
+    Case("lists of 3", 3_000, k=3),
+    Case("100 contexts", 3_000, situations=100),
+    Case("each its own context", 3_000, situations=1_000_000),
+    Case("a million arms", 1_000_000),
+)
+QUICK_CASES = CASES[:4]
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Print and return a row for each case, and for each length of a log."""
+    cases = QUICK_CASES if quick else CASES
+    with threadpool_limits(1):  # as the service does
+        memory = [_memory(length) for length in progress(LENGTHS[quick], "logs")]  # before any large case
+        rows = [_speed(case, DECISIONS[quick], ROUNDS[quick]) for case in progress(cases, "cases")]
+    found = report("evaluation", rows, seed=SEED)
+    print("\nby how much the largest memory of the process grew while a log was evaluated")
+    print(table(memory))
+    return {**found, "memory": memory}
+
+
+def _speed(case: Case, decisions: int, rounds: int) -> dict[str, Any]:
+    decisions = min(decisions, 20_000) if case.situations > decisions else decisions
+    world = World(case)
+    pages = list(world.pages(decisions))
+    times, loops, before = [], [], []
+    for _ in range(rounds):
+        started = time.process_time()
+        evaluator = asyncio.run(world.evaluate(pages))
+        times.append((time.process_time() - started) / decisions)
+        started = time.process_time()
+        asyncio.run(world.evaluate_before(lambda: pages))
+        before.append((time.process_time() - started) / decisions)
+        few = pages[: max(1, len(pages) // (LOOP_SHARE * (1 + case.arms // 100_000)))]
+        started = time.process_time()
+        value = world.loop(few)
+        loops.append((time.process_time() - started) / sum(map(len, few)))
+    few_evaluator = asyncio.run(world.evaluate(few))
+    ours = evaluation_of(few_evaluator, "now").estimates
+    taken, alone = median(times), median(loops)
+    return {
+        "case": case.name,
+        "K": case.arms,
+        "d": DIM,
+        "k": case.k,
+        "decisions": evaluator.decisions,
+        "per_s": 1.0 / taken,
+        "before_per_s": 1.0 / median(before),
+        "loop_per_s": 1.0 / alone,
+        "ratio": alone / taken,
+        "differ": max(abs((ours[place].value or 0.0) - value[place]) for place in range(len(value))),
+    }
+
+
+def _memory(decisions: int) -> dict[str, Any]:
+    world = World(CASES[0])
+    before = peak_mb()
+    evaluator = asyncio.run(world.evaluate_before(lambda: world.pages(decisions)))
+    return {"decisions": evaluator.decisions, "before_mb": before, "grown_mb": peak_mb() - before}
+
+
+class World:
+    """A catalogue, a bandit, a learner, and logs of any length."""
+
+    def __init__(self, case: Case) -> None:
+        rng = np.random.default_rng(SEED)
+        self.case = case
+        self.features: Matrix = rng.standard_normal((case.arms, DIM)) / np.sqrt(DIM)
+        self.contexts = rng.standard_normal((case.situations, NUMBERS)).astype(np.float32)
+        self.ids = [f"a{row}" for row in range(case.arms)]
+        self.token = _token()
+        self.bandit = _bandit(case, self.ids, self.features)
+        self.source = HeldSource()
+        self.known = asyncio.run(self._learned())
+
+    async def _learned(self) -> PastLearners:
+        known = PastLearners(self.bandit, self.source)
+        for page in self.pages(LEARNED, seed=1):
+            await known.learn(page)
+        await known.begin(0)
+        return known
+
+    def pages(self, decisions: int, seed: int = 2) -> Iterator[Sequence[Row]]:
+        """A log of uniform draws."""
+        rng = np.random.default_rng((SEED, seed))
+        for start in range(0, decisions, PAGE):
+            yield [self._row(start + place, rng) for place in range(min(PAGE, decisions - start))]
+
+    def _row(self, number: int, rng: np.random.Generator) -> Row:
+        case = self.case
+        drawn = rng.integers(case.arms, size=case.k).tolist()
+        while len(set(drawn)) < case.k:
+            drawn = rng.integers(case.arms, size=case.k).tolist()
+        arms = [
+            LoggedArm(self.ids[arm], place + 1, 0.0, 1.0 / (case.arms - place), False)
+            for place, arm in enumerate(drawn)
+        ]
+        rewards = [LoggedReward(self.ids[arm], float(rng.normal()), number, False) for arm in drawn]
+        context = None
+        if case.situations:
+            context = self.contexts[number % case.situations].tolist()
+        return Row(self.token, number, None, 1, 1, 1, "softmax", None, context, None, None, arms, rewards)
+
+    async def evaluate(self, pages: Iterable[Sequence[Row]]) -> Evaluator:
+        """With what is known now."""
+        return await self._evaluated(self.known, pages)
+
+    async def evaluate_before(self, pages: Callable[[], Iterable[Sequence[Row]]]) -> Evaluator:
+        """With what was known before; the log is read twice."""
+        past = PastLearners(self.bandit, self.source)
+        await past.survey(_read(pages()), from_ms=None, to_ms=None)
+        return await self._evaluated(past, pages())
+
+    async def _evaluated(self, known: PastLearners, pages: Iterable[Sequence[Row]]) -> Evaluator:
+        evaluator = Evaluator(self.bandit, self.source, known, ESTIMATOR_NAMES)
+        for page in pages:
+            await evaluator.add(page)
+        return evaluator
+
+    def loop(self, pages: Sequence[Sequence[Row]]) -> tuple[float, float, float]:
+        """The value by each estimator, one decision after the other."""
+        posterior = asyncio.run(self.known.posterior(None))
+        places = {arm: row for row, arm in enumerate(self.ids)}
+        earned, weights, doubly = [], [], []
+        for row in (row for page in pages for row in page):
+            context = None if row.context is None else np.array(row.context, np.float32)
+            scores: Vector = self.features @ self.bandit.given(posterior, context).theta
+            mass = np.exp((scores - scores.max()) / TEMPERATURE)
+            rewards = {reward.arm: reward.value for reward in row.rewards}
+            weight, parts = 1.0, []
+            for arm in row.arms:
+                before, place = weight, places[arm.id]
+                expected = float(mass @ scores / mass.sum())
+                weight *= mass[place] / mass.sum() / (arm.propensity or 1.0)
+                mass[place] = 0.0
+                reward = rewards[arm.id]
+                parts.append((weight * reward, weight, before * expected + weight * (reward - scores[place])))
+            columns = np.array(parts)
+            earned.append(columns[:, 0])
+            weights.append(columns[:, 1])
+            doubly.append(columns[:, 2].sum())
+        ips, mean = np.mean(earned, axis=0), np.mean(weights, axis=0)
+        return float(ips.sum()), float((ips / mean).sum()), float(np.mean(doubly))
+
+
+async def _read(pages: Iterable[Sequence[Row]]) -> AsyncIterator[Sequence[Row]]:
+    for page in pages:
+        yield page
+
+
+def _token() -> str:
+    """A token as a log has them: what the request asked for is read from it. The same one for all rows."""
+    signer = TokenSigner()
+    signer.use({1: bytes(32)}, current=1)
+    part = LogPart("softmax", 1, 1, bytes(16), 1)
+    decision = Decision(UID, "_global", UID, 1, 2, ["a1"], [1], known_entry=1, logged=part)
+    return signer.sign(decision)
+
+
+def _bandit(case: Case, ids: Sequence[str], features: Matrix) -> Bandit:
+    options = IndexOptions(kind="exact")
+    index = LiveIndex(DIM, options)
+    for start in range(0, len(ids), 10_000):
+        part = slice(start, start + 10_000)
+        index.upsert(ids[part], features[part], range(len(ids))[part])
+    record = BanditRecord(
+        catalogue="bench",
+        policy="softmax",
+        scope="global",
+        ridge=1.0,
+        exploration=1.0,
+        delta=0.05,
+        horizon=20_000,
+        shortlist=30,
+        eta=None,
+        reward=RewardRule(),
+        temperature=TEMPERATURE,
+    )
+    if case.situations:
+        record = _with_context(record)
+    catalogue = Catalogue("bench", UID, CatalogueRecord(DIM, asdict(options)), index)
+    return bandit_of("bench", UID, BanditVersion(record), catalogue, POLICIES)
+
+
+def _with_context(record: BanditRecord) -> BanditRecord:
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    return BanditRecord(**{**fields, "context": ContextRule(dim=NUMBERS), "interactions": "all"})

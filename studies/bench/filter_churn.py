@@ -1,0 +1,226 @@
+"""Filtered searches while 200 % of the arms are replaced, those of largest norm first: a part of
+`shortlist bench filters`.
+
+Notation
+    K, d        arms (at all times), their dimension, 32
+    share       of the arms that a filter lets in; the filters take turns
+    answers     searches for the best arm while the arms were replaced
+    ineligible  answers that the filter does not let in; dead: answers that were deleted or replaced by then.
+                Both are told from a list of the living arms that no index has a part in
+    recall      of every twentieth answer, against an exact search at the same moment
+    p99_ratio   99th percentile of the times of a search / that of the same filter in the quiet catalogue
+
+Of the arms that retire, every second is replaced under its own id, and the others are deleted and new ones
+come. What replaces an arm has other features and other attributes. One thread does what the event loop of
+the service does, with maintenance and plans in threads beside it; the graph has a fixed ef, as in `churn`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from studies.bench.churn import OPTIONS, SWITCH_INTERVAL_S, Loop
+from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue
+from app.filters.filter import Filter, parse
+from app.indexes.live import LiveIndex
+from app.progress import progress
+from app.services.catalogues.catalogues import Catalogue
+from app.services.catalogues.filtered_views import FilteredViews
+from shortlist.types import Matrix
+
+SEED = 1_516
+DIM = 32
+ARMS = 100_000
+SHARES = (0.5, 0.1, 0.01, 0.001)
+LOTS = 10_000
+ANSWERS, QUICK_ANSWERS = 1_000_000, 40_000
+QUIET_SHARE = 0.02  # of the answers, before anything changes
+TURNOVER = 2.0
+STRETCH = 0.2
+BATCH = 100
+ARMS_PER_S, QUICK_ARMS_PER_S = 1_000, 4_000
+CHECK_EVERY = 20
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the searches of one filter showed."""
+
+    us: list[float] = field(default_factory=list)
+    ineligible: int = 0
+    dead: int = 0
+    checked: int = 0
+    hits: int = 0
+
+    def p(self, quantile: float) -> float:
+        return float(np.quantile(self.us, quantile))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A filter that lets in the arms of a lot below ``bound``."""
+
+    share: float
+    bound: int
+    wanted: Filter
+
+
+class Shop:
+    """Arms that are replaced, and ``living``: lot and revision of every living arm by its id."""
+
+    def __init__(self, index: LiveIndex, arms: int, rng: np.random.Generator) -> None:
+        self.index = index
+        self.features: Matrix = rng.standard_normal((arms, DIM))
+        self.living: dict[str, tuple[int, int]] = {}
+        self._rng = rng
+        self._ids = [str(place) for place in range(arms)]
+        self._revision = 0
+        self._write(np.arange(arms))
+
+    def longest(self, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Places of the arms of largest norm."""
+        return np.argsort(-np.linalg.norm(self.features, axis=1))[:count]
+
+    def replace(self, places: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        """Replace the arms at these places, every second by one of another id."""
+        gone = [self._ids[place] for place in places[::2]]
+        self.delete(gone)
+        for arm in gone:
+            del self.living[arm]
+        for place in places[::2]:
+            self._ids[place] = f"{place}-{self._revision}"
+        self.features[places] = self._rng.standard_normal((len(places), DIM))
+        self._write(places)
+
+    def delete(self, ids: Sequence[str]) -> None:
+        self.index.remove(ids)
+
+    def _write(self, places: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        ids = [self._ids[place] for place in places]
+        lots = self._rng.integers(0, LOTS, len(places)).tolist()
+        revisions = range(self._revision, self._revision + len(places))
+        self._revision += len(places)
+        self.index.upsert(ids, self.features[places], revisions)
+        self.index.describe(ids, [((), {"lot": lot}) for lot in lots])
+        self.living.update(zip(ids, zip(lots, revisions, strict=True), strict=True))
+
+
+class Searches:
+    """Searches of all filters in turn, each counted and checked."""
+
+    def __init__(
+        self, views: FilteredViews, catalogue: Catalogue, shop: Shop, rng: np.random.Generator
+    ) -> None:
+        self.asked = [asked(share) for share in SHARES]
+        self.tallies = [Tally() for _ in SHARES]
+        self.count = 0
+        self._views = views
+        self._catalogue = catalogue
+        self._shop = shop
+        self._rng = rng
+
+    async def plan(self) -> None:
+        for each in self.asked:
+            await plan(self._views, self._catalogue, each.wanted, self._rng.standard_normal((ASKED, DIM)))
+
+    async def one(self) -> None:
+        turn = self.count % len(self.asked)
+        each, tally, query = self.asked[turn], self.tallies[turn], self._rng.standard_normal(DIM)
+        self.count += 1
+        started = time.perf_counter()
+        snapshot = await self._views.of(self._catalogue, each.wanted)
+        found = snapshot.search(query, 1)
+        tally.us.append((time.perf_counter() - started) * 1e6)
+        row = int(found.rows[0])
+        lot, revision = self._shop.living.get(snapshot.id_of(row), (-1, -1))
+        tally.dead += revision != snapshot.revision_of(row)
+        tally.ineligible += lot >= each.bound
+        if len(tally.us) % CHECK_EVERY == 1:
+            tally.checked += 1
+            tally.hits += found.rows[0] == snapshot.search_exact(query, 1).rows[0]
+        await asyncio.sleep(0)  # plans begin and end here, as between two requests
+
+    def fresh(self) -> list[Tally]:
+        """Begin to count anew; returns what was counted."""
+        before, self.tallies, self.count = self.tallies, [Tally() for _ in SHARES], 0
+        return before
+
+
+def asked(share: float) -> Asked:
+    bound = round(LOTS * share)
+    return Asked(share, bound, parse({"lot": {"$lt": bound}}))
+
+
+def rows(quick: bool) -> list[dict[str, Any]]:
+    """Replace 200 % of 100,000 arms; a row for each filter, with 1,000,000 (quick: 40,000) answers in all."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return asyncio.run(_watch(Path(folder), quick))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+async def _watch(folder: Path, quick: bool) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(SEED)
+    index = LiveIndex(DIM, OPTIONS, cache=folder / "churn.index", seed=SEED)
+    shop = Shop(index, ARMS, rng)
+    catalogue, views = served_catalogue(index, OPTIONS), new_views()
+    searches, loop = Searches(views, catalogue, shop, rng), Loop(index, rng)
+    try:
+        loop.settle()
+        await searches.plan()
+        answers = QUICK_ANSWERS if quick else ANSWERS
+        while searches.count < QUIET_SHARE * answers:
+            await searches.one()
+        quiet = searches.fresh()
+        await _replace_all(shop, loop, searches, answers, QUICK_ARMS_PER_S if quick else ARMS_PER_S)
+    finally:
+        loop.stop()
+        views.close()
+    ways = {str(status.filter): status for status in views.in_use(catalogue, 2 * len(SHARES))}
+    return [
+        {
+            "part": "churn",
+            "K": len(index),
+            "share": each.share,
+            "answers": len(tally.us),
+            "ineligible": tally.ineligible,
+            "dead": tally.dead,
+            "recall_at_1": tally.hits / tally.checked,
+            "p50_us": tally.p(0.5),
+            "p99_us": tally.p(0.99),
+            "quiet_p50_us": calm.p(0.5),
+            "quiet_p99_us": calm.p(0.99),
+            "p99_ratio": tally.p(0.99) / calm.p(0.99),
+            "folds": loop.folds,
+            "way_at_end": ways[str(each.wanted.document)].way,
+        }
+        for each, tally, calm in zip(searches.asked, searches.tallies, quiet, strict=True)
+    ]
+
+
+async def _replace_all(shop: Shop, loop: Loop, searches: Searches, answers: int, arms_per_s: int) -> None:
+    per_stretch = int(STRETCH * ARMS)
+    stretches = round(TURNOVER / STRETCH)
+    replaced = 0
+    for _ in progress(range(stretches), "stretches of churn"):
+        retired = shop.longest(per_stretch)
+        for start in range(0, per_stretch, BATCH):
+            next_batch = time.monotonic() + BATCH / arms_per_s
+            shop.replace(retired[start : start + BATCH])
+            replaced += BATCH
+            due = answers * replaced / (stretches * per_stretch)
+            while searches.count < due or time.monotonic() < next_batch:
+                loop.look()
+                await searches.one()

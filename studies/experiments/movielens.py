@@ -1,0 +1,116 @@
+"""MovieLens: reading the ratings, holding users back, and features of movies from everybody else's ratings.
+
+Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", section 7, "Movie
+Recommendation": the ratings of some users with more than 100 ratings are held back; the ratings of all
+others give every movie a feature of 16 dimensions by matrix factorisation; a recommendation is right when
+the user rated the movie 4 or more, and its regret is 1 when the rating is lower or missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import svds
+
+from studies.experiments.synthetic import PERIOD, Environment
+from shortlist.types import Matrix, Rows
+
+GOOD = 4
+LEAST_RATINGS = 100
+DIM = 16
+PAPER_FIRST, PAPER_MOVIES = 1_952, 3_952
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Shapes: users, movies, values (n,). Users and movies are numbered from 0 without gaps."""
+
+    users: Rows
+    movies: Rows
+    values: NDArray[np.int64]
+    movie_ids: list[str]
+
+    @property
+    def good(self) -> csr_array:
+        """(users, movies), 1 where the rating is at least ``GOOD``."""
+        liked = self.values >= GOOD
+        ones = np.ones(np.count_nonzero(liked))
+        shape = (int(self.users.max()) + 1, len(self.movie_ids))
+        return csr_array((ones, (self.users[liked], self.movies[liked])), shape=shape)
+
+
+def read(folder: Path) -> Ratings:
+    """Ratings from ``u.data`` (100K) or ``ratings.dat`` (1M). Raises FileNotFoundError, ValueError."""
+    for name in ("u.data", "ratings.dat"):
+        path = folder / name
+        if path.is_file():
+            break
+    else:
+        raise FileNotFoundError(f"no MovieLens ratings in {folder}: neither u.data nor ratings.dat")
+    text = StringIO(path.read_text("latin-1").replace("::", "\t"))
+    try:
+        user_ids, movie_ids, values = np.loadtxt(text, dtype=np.int64, usecols=(0, 1, 2), ndmin=2).T
+    except ValueError:
+        raise ValueError(f"{path} is not in MovieLens format: user, movie, rating, time") from None
+    _, users = np.unique(user_ids, return_inverse=True)
+    names, movies = np.unique(movie_ids, return_inverse=True)
+    return Ratings(users, movies, values, [f"movie-{name}" for name in names])
+
+
+def split(ratings: Ratings, held: int, *, seed: int) -> tuple[Rows, Rows, Rows]:
+    """Users held back, ``held`` others to tune on, and everyone who is not held back.
+
+    Both groups are drawn from the users with at least ``LEAST_RATINGS`` ratings; the held-back ones do not
+    depend on what is done with the others. Raises ValueError when there are fewer than ``held``.
+    """
+    counts = np.bincount(ratings.users)
+    active = np.random.default_rng(seed).permutation(np.flatnonzero(counts >= LEAST_RATINGS))
+    if len(active) < held:
+        raise ValueError(f"only {len(active)} users have {LEAST_RATINGS} ratings or more, {held} are wanted")
+    back = active[:held]
+    return back, active[held : 2 * held], np.setdiff1d(np.arange(len(counts)), back)
+
+
+def movie_features(good: csr_array, users: Rows) -> Matrix:
+    """Features of every movie from the ratings of ``users``: V S^1/2 of a truncated singular value
+    decomposition of the matrix of good ratings, scaled so that the longest has norm 1.
+
+    Shapes: good (users, K) -> (K, 16).
+    """
+    _, sizes, right = svds(good[users], k=DIM, v0=np.ones(min(len(users), good.shape[1])))
+    features: Matrix = right.T * np.sqrt(sizes)
+    features /= np.linalg.norm(features, axis=1).max()
+    return features
+
+
+def rating_factors(ratings: Ratings, rank: int) -> tuple[Matrix, Matrix]:
+    """Factors of movies and of users: V S^1/2 and U S^1/2 of a truncated singular value decomposition.
+
+    It is of the matrix of all ratings, 0 where there is none. So a movie's product with a user is large where
+    people like that user rated it high.
+    Shapes: -> (K, rank), (users, rank); of so few movies or users, one factor less than there are of them.
+    """
+    shape = (int(ratings.users.max()) + 1, len(ratings.movie_ids))
+    matrix = csr_array((ratings.values.astype(np.float64), (ratings.users, ratings.movies)), shape=shape)
+    left, sizes, right = svds(matrix, k=min(rank, min(shape) - 1), v0=np.ones(min(shape)))
+    roots = np.sqrt(sizes)
+    return right.T * roots, left * roots
+
+
+def environment(liked: NDArray[np.float64], features: Matrix, *, steps: int, change: int = 2) -> Environment:
+    """One user as an environment: reward 1 for a movie the user liked, else regret 1, and no noise.
+
+    Movies arrive in their order, ``change`` every ``PERIOD`` steps, until all are there. At the start there
+    are as many as leaves the last for the last step, but no smaller a share of all than in the paper.
+    Shapes: liked (K,) of 0 and 1, features (K, 16).
+    """
+    batches = (steps - 1) // PERIOD
+    movies = len(liked)
+    first = max(movies - change * batches, round(movies * PAPER_FIRST / PAPER_MOVIES))
+    gone = np.empty((batches, 0), dtype=np.int64)
+    return Environment(features, liked, np.zeros(steps), np.ones(steps), first, change, gone)

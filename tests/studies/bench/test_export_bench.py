@@ -1,0 +1,18 @@
+"""The benchmark of exports on few rows: a row for each format, and all rows are in the file."""
+
+from __future__ import annotations
+
+import pytest
+
+from studies.bench import export
+
+
+def test_every_format_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(export, "QUICK_ROWS", 2_000)
+    monkeypatch.setattr(export, "PAGES", 2)
+    rows = export.run(quick=True)["rows"]
+    assert [(row["format"], row["rows"]) for row in rows] == [("ndjson", 2_000), ("parquet", 2_000)]
+    for row in rows:
+        assert 100 < row["bytes_a_row"] < 2_000
+        assert row["rows_per_cpu_s"] > 0
+    assert "rows_per_s" in capsys.readouterr().out

@@ -1,0 +1,203 @@
+"""The benchmark of filters on catalogues small enough for a test: what it counts is what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from studies.bench import attribute_memory, filter_churn, filters, largest_filter, served_filters
+from app.filters.filter import MAX_CONDITIONS, parse
+from app.indexes.filtered_snapshot import FilteredSnapshot
+from app.indexes.hnsw import HnswGraph
+from app.services.catalogues import filtered_views
+from app.services.catalogues.filtered_views import FilteredViews
+from app.settings import Settings
+from shortlist.types import TopK
+
+EVERYTHING = parse({})
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(filters, "QUICK_SIZES", (2_000,))
+    monkeypatch.setattr(filters, "SHARES", (0.5, 0.01))
+    monkeypatch.setattr(filters, "QUERIES", {True: 60})
+    monkeypatch.setattr(largest_filter, "QUICK_ARMS", 2_000)
+    monkeypatch.setattr(filters, "TURN", 15)
+    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(attribute_memory, "QUICK_ARMS", 2_000)
+    monkeypatch.setattr(filter_churn, "ARMS", 1_000)
+    monkeypatch.setattr(filter_churn, "SHARES", (0.5, 0.05))
+    monkeypatch.setattr(filter_churn, "QUICK_ANSWERS", 2_000)
+    monkeypatch.setattr(filter_churn, "QUICK_ARMS_PER_S", 1_000_000)
+    monkeypatch.setattr(filter_churn.sys, "setswitchinterval", lambda seconds: None)
+
+
+def test_every_case_and_part_has_its_rows(small, capsys):
+    result = filters.run(quick=True)
+    assert result["benchmark"] == "filters"
+    rows = result["rows"]
+    searches = [row for row in rows if row["part"] == "search"]
+    assert [(row["norms"], row["placement"], row["share"], row["filter"]) for row in searches] == [
+        (norms, placement, share, state)
+        for norms in filters.NORMS
+        for placement in filters.PLACEMENTS
+        for share in (0.5, 0.01)
+        for state in ("new", "known")
+    ]
+    for row in searches:
+        assert row["eligible"] == 2_000 * row["share"]
+        assert 0.0 < row["p50_us"] <= row["p99_us"]
+        assert min(row["vs_numpy"], row["vs_unfiltered"], row["prepare_ms"]) > 0.0
+        assert row["numpy"] in {"mask", "gather"}
+        assert (row["ineligible"], row["false_exact"]) == (0, 0)
+        if row["filter"] == "new":
+            assert (row["exact"], row["recall_at_1"], row["reported"]) == (1.0, 1.0, 1.0)
+    churn = [row for row in rows if row["part"] == "churn"]
+    assert sum(row["answers"] for row in churn) >= 2_000
+    for row in churn:
+        assert (row["K"], row["ineligible"], row["dead"]) == (1_000, 0, 0)
+        assert row["recall_at_1"] > 0.9
+    (memory,) = (row for row in rows if row["part"] == "memory")
+    assert memory["fields"] == 5
+    printed = capsys.readouterr().out
+    assert "vs_numpy" in printed
+    assert "bytes_an_arm" in printed
+
+
+@pytest.fixture(scope="module")
+def arms():
+    return filters.make(2_000, "gaussian")
+
+
+def searched(arms, placement="independent", share=0.1):
+    return {row["filter"]: row for row in asyncio.run(filters.case(arms, placement, share, 60))}
+
+
+def test_an_ineligible_answer_shows(arms, monkeypatch):
+    """A broken variant: the filter is forgotten."""
+    monkeypatch.setattr(FilteredSnapshot, "search", lambda self, query, k: self.all_arms.search(query, k))
+    for row in searched(arms, "clustered").values():
+        assert row["ineligible"] == 60
+
+
+def test_an_answer_that_wrongly_says_exact_shows(arms, monkeypatch):
+    """A broken variant: the worst eligible arm is found."""
+
+    def worst(self, query, k):
+        found = self.search_exact(-query, k)
+        return TopK(found.rows, -found.scores, exact=True)
+
+    monkeypatch.setattr(FilteredSnapshot, "search", worst)
+    for row in searched(arms).values():
+        assert (row["false_exact"], row["recall_at_1"], row["ineligible"]) == (60, 0.0, 0)
+        assert row["ratio_mean"] < 0.5
+
+
+def test_dead_answers_show(small, monkeypatch):
+    """A broken variant: deleted arms stay in the index."""
+    monkeypatch.setattr(filter_churn.Shop, "delete", lambda self, ids: None)
+    rows = filter_churn.rows(quick=True)
+    assert all(row["dead"] > 0.5 * row["answers"] for row in rows)
+
+
+def test_ineligible_answers_show_while_arms_are_replaced(small, monkeypatch):
+    """A broken variant: once arms were replaced, the filter is forgotten."""
+    original = FilteredViews.of
+
+    async def forgetful(self, catalogue, wanted):
+        eligible = (await original(self, catalogue, wanted)).among
+        return await original(self, catalogue, EVERYTHING if eligible.size > 1_100 else wanted)
+
+    monkeypatch.setattr(FilteredViews, "of", forgetful)
+    assert any(row["ineligible"] > 0.1 * row["answers"] for row in filter_churn.rows(quick=True))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.01, 0.0005])
+def test_the_programs_in_numpy_find_the_best_eligible_arm(share):
+    rng = np.random.default_rng(3)
+    features, queries = rng.standard_normal((4_000, 8)), rng.standard_normal((20, 8))
+    column = rng.permutation(4_000).astype(float)
+    let_in = column < 4_000 * share
+    scores = np.where(let_in, queries @ features.T, -np.inf)
+    ids = [f"a{row}" for row in range(4_000)]
+    plain = filters.Plain(features, features.astype(np.float32), ids)
+    known, new = filters.of_known(plain, let_in), filters.of_new(plain, column, 4_000 * share)
+    for program in (*known.values(), *new.values(), filters.fastest(known, queries)[1]):
+        for query, expected in zip(queries, scores, strict=True):
+            row, arm, score = program(query)
+            assert (row, arm) == (expected.argmax(), f"a{row}")
+            assert score == pytest.approx(expected[row])
+
+
+def test_the_largest_filter_is_as_large_as_allowed_and_right(monkeypatch):
+    wanted = largest_filter.largest()
+    assert wanted.conditions == MAX_CONDITIONS
+    monkeypatch.setattr(largest_filter, "QUICK_ARMS", 500)
+    row = largest_filter.row(quick=True)
+    rng = np.random.default_rng(largest_filter.SEED)
+    rng.standard_normal((500, largest_filter.DIM))
+    let_in = [wanted.matches(*document) for document in attribute_memory.documents(500, rng)]
+    assert (row["K"], row["eligible"]) == (500, sum(let_in))
+
+
+def test_a_missed_target_is_said_and_wrong_answers_fail(small, monkeypatch, capsys):
+    monkeypatch.setattr(filters, "NORMS", ("gaussian",))
+    monkeypatch.setattr(filters, "TARGETS", {**filters.TARGETS, "vs_numpy": ("most", 0.0)})
+    slow = filters.run(quick=True)
+    assert not slow["failed"]
+    assert "vs_numpy" in slow["rows"][0]["missed"]
+    assert "missed: search, 2000, gaussian, independent, 0.5, new: vs_numpy" in capsys.readouterr().out
+    monkeypatch.setattr(FilteredSnapshot, "search", lambda self, query, k: self.all_arms.search(query, k))
+    assert filters.run(quick=True)["failed"]
+
+
+@pytest.mark.parametrize("placement", filters.PLACEMENTS)
+def test_placements_are_as_described(arms, placement):
+    let_in = arms.lots[placement] < 1_000
+    assert let_in.sum() == 200
+    along = arms.features @ arms.away
+    queries = filters.queries_of(arms, placement, 200, np.random.default_rng(1))
+    clustered = placement == "clustered"
+    assert (along[let_in].min() >= along[~let_in].max()) == clustered
+    assert ((queries @ arms.away).max() <= -filters.AVERSION + 1e-9) == clustered
+
+
+def test_answers_come_back_in_the_order_of_the_queries(monkeypatch):
+    monkeypatch.setattr(filters, "TURN", 7)
+    queries = np.arange(50.0)[:, None]
+    methods = [filters.Method(lambda query: (int(query[0]), "", 0.0)) for _ in range(3)]
+    asyncio.run(filters.take_turns(methods, queries))
+    for method in methods:
+        assert method.rows == list(range(50))
+        assert len(method.us) == 50
+        assert method.times(method) == 1.0
+
+
+def test_every_way_was_tried_when_the_plan_is_there(arms, monkeypatch):
+    built = threading.Event()
+    original = HnswGraph.build
+
+    def build(*arguments, **options):
+        built.set()
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr("app.indexes.filter_plan.QUICK_NUMBERS", 0)
+    monkeypatch.setattr(HnswGraph, "build", build)
+    searched(arms)
+    assert built.is_set()
+
+
+def test_the_memory_is_that_of_the_service():
+    assert Settings.model_fields["filter_cache_mb"].default << 20 == served_filters.CACHE_BYTES
+
+
+def test_memory_is_measured_beside_the_tables_own_account(monkeypatch):
+    monkeypatch.setattr(attribute_memory, "QUICK_ARMS", 5_000)
+    row = attribute_memory.row(quick=True)
+    assert 0.5 < row["reported_an_arm"] / row["bytes_an_arm"] < 2.0
+    assert row["bytes_an_arm"] < row["bytes_an_arm_replaced"]

@@ -1,0 +1,36 @@
+"""The k-center benchmark on few points: its figures are those of its own runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from studies.bench import kcenter
+
+
+def test_every_method_is_compared_with_exact_greedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kcenter, "QUICK_SIZES", (20, 60))
+    monkeypatch.setattr(kcenter, "RUNS", 1)
+    record = kcenter.run(quick=True)
+    rows = record["rows"]
+    assert len(rows) == 3 * len(kcenter.COUNTS) * len(kcenter.METHODS)
+    for row in rows:
+        assert row["kept"] == pytest.approx(row["speed"] / row["saving"])
+        assert row["speed"] == pytest.approx(row["exact_ms"] / row["ms"])
+        assert row["ns_per_read"] == pytest.approx(row["ms"] * 1e6 / row["reads"])
+        assert row["saving"] == pytest.approx(row["n"] * row["k"] * kcenter.DIM / row["reads"])
+        if row["data"] == "clusters":
+            series = {other["n"]: other["ns_per_read"] for other in rows if _same_series(other, row)}
+            assert row["growth"] == pytest.approx(math.log(series[60] / series[20]) / math.log(60 / 20))
+            assert row["greedy's"]
+            assert row["saving"] > 5
+        assert row["guarantee"] == ("none" if "experiment" in row["method"] else "pac")
+    assert "kept" in capsys.readouterr().out
+
+
+def _same_series(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(one[key] == other[key] for key in ("data", "k", "method"))

@@ -1,0 +1,24 @@
+"""The roots of B_Normal beside the table that the paper prints."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from studies.experiments.sampling_table import PRINTED, SHARES
+from shortlist.sampling.b_normal import b_normal
+
+
+def test_the_two_sided_root_is_the_printed_table():
+    found = np.array([[b_normal(delta, share, two_sided=True) for share in SHARES] for delta in PRINTED])
+    printed = np.array(list(PRINTED.values()))
+    error = np.abs(found - printed)
+    assert printed.shape == (39, 6)
+    assert np.median(error) < 0.0018
+    assert np.quantile(error, 0.95) < 0.009
+    assert error.max() < 0.035
+
+
+def test_the_one_sided_root_is_not_the_printed_table_but_close_where_delta_is_small():
+    assert b_normal(0.49, 0.01) - PRINTED[0.49][-1] > 0.4
+    for delta in (0.01, 0.05, 0.1):
+        assert 0.0 <= b_normal(delta, 0.01) - b_normal(delta, 0.01, two_sided=True) < 0.006

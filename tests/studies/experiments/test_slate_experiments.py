@@ -1,0 +1,102 @@
+"""The slate experiments on instances small enough for a test: their rows, instances and chart."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from studies.bench import slates as bench
+from studies.experiments import line_chart, slate_bounds, slate_crowdsourcing, slate_figures, slate_instances
+from shortlist.slates.matroids import PartitionMatroid
+
+
+@pytest.mark.parametrize(("n", "k", "gap"), [(6, 2, 0.5), (5, 4, 0.1), (9, 3, 2.0)])
+def test_an_instance_has_the_gap_that_was_asked_for(n, k, gap):
+    theta = np.sort(slate_instances.synthetic(n, k, gap, np.random.default_rng(1)))[::-1]
+    assert len(theta) == n
+    assert theta[k - 1] - theta[k] == pytest.approx(gap)
+    assert 0.0 <= theta[k - 1] <= theta[0] <= 1.0
+
+
+@pytest.mark.parametrize(("_", "n", "average", "best", "printed"), slate_crowdsourcing.TASKS)
+def test_workers_have_the_average_and_the_best_of_the_table(_, n, average, best, printed):
+    accuracies = slate_crowdsourcing.accuracies(n, average, best, np.random.default_rng(2))
+    assert accuracies.mean() == pytest.approx(average, abs=1e-3)
+    assert accuracies.max() == pytest.approx(best)
+    assert accuracies.min() >= 0.0
+
+
+def test_a_campaign_is_given_up_beyond_most():
+    theta, rng = np.zeros(5), np.random.default_rng(1)
+    draw = slate_instances.normal(1.0, rng)
+    played = slate_instances.play("icb", theta, 2, draw, noise_std=1.0, seed=1, most=100)
+    assert played.samples is None or played.samples < 2_000
+    assert slate_instances.mean_samples([played, slate_instances.Played(None, 0.0, 0.0)]) is None
+
+
+def test_the_bounds_and_allocations(monkeypatch):
+    monkeypatch.setattr(slate_bounds, "N", 6)
+    monkeypatch.setattr(slate_bounds, "K", 2)
+    monkeypatch.setattr(slate_bounds, "GAPS", (0.5, 1.0))
+    monkeypatch.setattr(slate_instances, "EPSILON", 2.0)
+    pairs = PartitionMatroid((0, 0, 1, 1, 2, 2), (1, 1, 1), 2)
+    promises = [(name, method, bound, rule and pairs) for name, method, bound, rule in slate_bounds.PROMISES]
+    monkeypatch.setattr(slate_bounds, "PROMISES", promises)
+    for row in slate_bounds.allocations(1):
+        assert min(row["uniform"], row["g"], row["xy"]) >= 12
+    rows = slate_bounds.promises(1, 2_000)
+    assert len(rows) == 2 * len(promises)
+    for row in rows:
+        assert row["later than its bound"] == 0
+        assert row["needed"] is None or row["needed"] <= row["bound"]
+        assert row["mean gap"] == pytest.approx(row["drawn gap"]) or "pair" in row["promise"]
+    needed = {(row["promise"], row["drawn gap"]): row["needed"] for row in rows}
+    assert needed["Lemma 3", 1.0] < needed["Theorem 3", 1.0]
+
+
+def test_the_figures_and_their_chart(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(slate_figures, "N", 6)
+    monkeypatch.setattr(slate_figures, "K", 2)
+    monkeypatch.setattr(slate_figures, "GAPS", (0.5, 1.0))
+    monkeypatch.setattr(slate_figures, "SIZES", (6, 8, 30))
+    monkeypatch.setattr(slate_figures, "MOST", 20_000)
+    rows = [*slate_figures.precision(2_000), *slate_figures.times((6, 30)), *slate_figures.samples(1, 5_000)]
+    first = [row for row in rows if row["figure"] == 1]
+    for row in first:
+        assert 0.0 < row["saqm_ratio"] <= 1.0 + 1e-9
+        assert row["saqm_bound"] >= 1.0 - 1e-9
+        assert (
+            math.isnan(row["sa_foa_ratio"]) or row["sa_foa_ratio"] <= 1.0 + 1e-9 <= row["sa_foa_bound"] + 2e-9
+        )
+    third = {(row["method"], row["bound"]): row for row in rows if row["figure"] == 3}
+    assert third["sa_foa", "certified"]["gap 0.5"] <= third["icb", "certified"]["gap 0.5"]
+    assert all(row["not within epsilon"] == 0 for row in third.values())
+    (tmp_path / "rows.json").write_text(json.dumps({"rows": rows}))
+    line_chart.main(str(tmp_path / "rows.json"), str(tmp_path / "chart.svg"))
+    chart = (tmp_path / "chart.svg").read_text()
+    assert chart.startswith("<svg")
+    assert "exhaustive paper" in chart
+
+
+def test_the_crowdsourcing_table_names_what_was_printed(monkeypatch, capsys):
+    monkeypatch.setattr(slate_crowdsourcing, "TASKS", (("IT", 12, 0.54, 0.84, (46_658, 68_328, 3_421)),))
+    monkeypatch.setattr(slate_crowdsourcing, "K", 3)
+    monkeypatch.setattr(slate_crowdsourcing, "PLAYED", (("icb", "certified"), ("sa_foa", "certified")))
+    (row,) = slate_crowdsourcing.run("slates-crowdsourcing", True, None)["rows"]
+    assert row["sa_foa"] <= row["icb"]
+    assert (row["icb printed"], row["not within epsilon"]) == (46_658, 0)
+    assert "printed" in capsys.readouterr().out
+
+
+def test_the_benchmark_measures_what_it_says(monkeypatch):
+    monkeypatch.setattr(bench, "SIZES", ((8, 2), (16, 3)))
+    monkeypatch.setattr(bench, "LONG", (8, 2, 300))
+    monkeypatch.setattr(bench, "SMALL", ((6, 2),))
+    rows = bench.run(quick=True)["rows"]
+    assert [row["n"] for row in rows] == [8, 16, "exponent", 8, 6]
+    assert all(row["saqm_look_ms"] > 0 for row in rows[:2])
+    assert rows[-1]["sa_foa_ratio"] >= 1.0
+    assert rows[-1]["saqm_theorem_1_over_certified"] > 10
