@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from importlib import import_module
-from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,73 +21,21 @@ from app.settings import VERSION, Settings
 MOST_PROCESSES = 64
 REFUSED = 2
 
-BENCHMARKS = {
-    "bounded-me": "one-shot search: BoundedME and racing beside a scan, other searches, faiss, a graph",
-    "kcenter": "k representative points: sampled coordinates against vectorised exact greedy",
-    "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
-    "context": "decisions in a context: time, regret, learning; films for new users beside peers (--data)",
-    "export": "the decision log as NDJSON and Parquet: rows a second, memory",
-    "churn": "queries while 200 % of the arms are replaced",
-    "evaluation": "policies evaluated on a log: decisions a second beside a plain loop, memory",
-    "filters": "searches among the arms that a filter lets in, beside numpy; churn; memory",
-    "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
-    "slates": "slate campaigns: time per decision, samples against Exhaustive",
-    "sampling": "racing samplers: errors, reads, and time against exact vectorised sampling",
-    "growth": "how the time of a decision grows with the number of arms, and the exponents",
-    "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
-    "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
+STUDIES = {
+    "bench": "measure: ratios in one run",
+    "reproduce": "a paper's table or figure beside its printed numbers",
 }
-
-# Options that few benchmarks have, and what is said of all others.
-REFUSALS = {"seed": "the seeds of {} are fixed", "data": "{} reads no data"}
 
 EXPORTS = {"catalogue": "export_catalogue", "learners": "export_learners", "log": "export_log"}
-
-# name -> module and what it shows. The module's run(name, quick, data) prints and returns a record.
-REPRODUCTIONS: dict[str, tuple[str, str]] = {
-    "slates-crowdsourcing": ("studies.experiments.slate_crowdsourcing", "SAQM, SA-FOA, ICB: Table 2"),
-    "slates-figures": ("studies.experiments.slate_figures", "SAQM, SA-FOA, ICB, Exhaustive: Figures 1 to 3"),
-    "slates-bounds": (
-        "studies.experiments.slate_bounds",
-        "SAQM, ICB: allocations; Theorem 3, Corollary 1, Lemma 3",
-    ),
-    "table1": ("studies.experiments.sublinear_tables", "Sub-TS and Sub-Elim: 5,000 and 100,000 arms"),
-    "table1-million": ("studies.experiments.sublinear_tables", "Sub-TS: 1,000,000 arms"),
-    "table2": ("studies.experiments.sublinear_tables", "Sub-TS and Sub-Elim: the length of the shortlist"),
-    "table3": ("studies.experiments.sublinear_tables", "Sub-TS and Sub-Elim: films for MovieLens users (--data)"),
-    "table4": ("studies.experiments.sublinear_tables", "Sub-TS: arms come and go"),
-    "table5": ("studies.experiments.sublinear_tables", "Sub-TS and Sub-Elim: 2, 10 and 50 new arms at a time"),
-    "figure1-bounded-me": ("studies.experiments.bounded_me_guarantee", "BoundedME's suboptimality below epsilon"),
-    "figures2to4-bounded-me": (
-        "studies.bench.bounded_me_figures",
-        "precision against speed-up of one-shot search (--data: also on factors of films)",
-    ),
-    "adaptive-solvers": (
-        "studies.experiments.adaptive_solvers",
-        "Theorem 3.3 with solvers that keep its premise, beside graphs",
-    ),
-    "remark1-bounded-me": ("studies.experiments.convex_hull", "arms that are corners of their convex hull"),
-    "kcenter-figure1": ("studies.experiments.kcenter_figure", "DS-UCB: queries and errors against C_alpha"),
-    "kcenter-theorems": ("studies.experiments.kcenter_theorems", "Theorems 1 to 4 of the k-center paper: bounds"),
-    "kcenter-tables": ("studies.experiments.kcenter_tables", "Tables I to VII of the k-center paper: queries"),
-    "figure1-sampling": (
-        "studies.experiments.sampling_figure",
-        "racing samplers: errors and reads over the grid",
-    ),
-    "figure1e-sampling": ("studies.experiments.sampling_widths", "racing samplers: how wide their bounds are"),
-    "figure2-sampling": ("studies.experiments.sampling_arch", "racing samplers: the order of an ARCH model"),
-    "figure3-sampling": ("studies.experiments.sampling_coreference", "racing samplers: who is who among authors"),
-    "widths-without-replacement": ("studies.experiments.widths", "the bounds that races can stand on"),
-    "table1-sampling": ("studies.experiments.sampling_table", "B_Normal beside Table 1 of the racing samplers"),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Exit status: 0, it went well; 1, it was done, and something is wrong; 2, it cannot be
     done as it was asked for, and one line says why.
     """
-    parsed = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
     try:
+        parsed = (_studies() if words[:1] and words[0] in STUDIES else _parser()).parse_args(words)
         return int(parsed.run(parsed) or 0)
     except ShortlistError as error:
         print(f"shortlist: {error.detail}", file=sys.stderr)
@@ -106,6 +53,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(REFUSED, f"{self.prog.replace(' ', ': ', 1)}: {message}\n")
+
+
+def _studies() -> argparse.ArgumentParser:
+    """The parser of ``bench`` and ``reproduce``. Raises ShortlistError outside of a checkout."""
+    checkout = Path(__file__).parents[1]
+    if not (checkout / "studies").is_dir():
+        raise ShortlistError(
+            "bench and reproduce run in a checkout of the repository: this is an installation"
+        )
+    sys.path.insert(0, str(checkout))
+    parser: argparse.ArgumentParser = import_module("studies.commands").parser()
+    return parser
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -133,27 +92,8 @@ def _parser() -> argparse.ArgumentParser:
     _accept_loss(worker)
     worker.set_defaults(run=_work)
 
-    bench = commands.add_parser("bench", help="measure: ratios in one run")
-    bench.add_argument("name", nargs="?", choices=sorted(BENCHMARKS), help="which benchmark")
-    bench.add_argument("--list", action="store_true", help="list the benchmarks")
-    bench.add_argument("--quick", action="store_true", help="fewer repetitions")
-    bench.add_argument("--seed", type=int, help="planner: repeat the build of this seed")
-    bench.add_argument("--data", type=Path, metavar="DIR", help="context, bounded-me: a MovieLens directory")
-    bench.add_argument(
-        "--json", type=_writable, metavar="FILE", help="write machine, versions, seed and rows"
-    )
-    bench.set_defaults(run=_bench)
-
-    reproduce = commands.add_parser("reproduce", help="a paper's table or figure beside its printed numbers")
-    reproduce.add_argument("name", nargs="?", choices=sorted(REPRODUCTIONS), help="which table or figure")
-    reproduce.add_argument("--list", action="store_true", help="list what can be reproduced")
-    reproduce.add_argument("--quick", action="store_true", help="fewer seeds")
-    reproduce.add_argument("--data", type=Path, metavar="DIR", help="a MovieLens directory, if needed")
-    reproduce.add_argument(
-        "--json", type=_writable, metavar="FILE", help="write machine, versions, seed and rows"
-    )
-    reproduce.add_argument("--keep", type=Path, metavar="DIR", help="tables 1 to 5: finished runs, to go on")
-    reproduce.set_defaults(run=_reproduce)
+    for name, text in STUDIES.items():
+        commands.add_parser(name, help=text)  # ``studies.commands`` has their arguments
 
     dead = commands.add_parser("dead-letters", help="rewards that could not be learned from: list, replay")
     dead.add_argument("action", choices=("list", "replay"), help="replay puts them back into the log")
@@ -217,9 +157,7 @@ def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "--catalogue", type=Path, required=True, metavar="FILE", help="its arms, as export writes them"
     )
     evaluate.add_argument("--estimators", help="of ips, snips, dr; separated by commas. Default: all.")
-    evaluate.add_argument(
-        "--json", type=_writable, metavar="FILE", help="write what the service would answer"
-    )
+    evaluate.add_argument("--json", type=writable, metavar="FILE", help="write what the service would answer")
     evaluate.add_argument(
         "--learners",
         choices=("before", "now"),
@@ -346,36 +284,10 @@ def _evaluate(parsed: argparse.Namespace) -> None:
         estimators=parsed.estimators,
         learners=parsed.learners,
     )
-    _write(parsed.json, found)
+    write(parsed.json, found)
 
 
-def _bench(parsed: argparse.Namespace) -> int:
-    if parsed.list or parsed.name is None:
-        for name, text in BENCHMARKS.items():
-            print(f"{name:12} {text}")
-        return 0 if parsed.list else 2
-    run = import_module(f"studies.bench.{parsed.name.replace('-', '_')}").run
-    options = {name: getattr(parsed, name) for name in REFUSALS if getattr(parsed, name) is not None}
-    for name in options:
-        if name not in signature(run).parameters:
-            raise ShortlistError(f"--{name}: {REFUSALS[name].format(parsed.name)}")
-    found = run(parsed.quick, **options)
-    _write(parsed.json, found)
-    return int(found.get("failed", False))
-
-
-def _reproduce(parsed: argparse.Namespace) -> int:
-    if parsed.list or parsed.name is None:
-        for name, (_, text) in sorted(REPRODUCTIONS.items()):
-            print(f"{name:24} {text}")
-        return 0 if parsed.list else 2
-    module, _ = REPRODUCTIONS[parsed.name]
-    options = {"keep": parsed.keep} if parsed.keep is not None else {}
-    _write(parsed.json, import_module(module).run(parsed.name, parsed.quick, parsed.data, **options))
-    return 0
-
-
-def _writable(name: str) -> Path:
+def writable(name: str) -> Path:
     """A file that can be written: found out before the long work, not after it."""
     try:
         Path(name).open("a").close()
@@ -384,7 +296,7 @@ def _writable(name: str) -> Path:
     return Path(name)
 
 
-def _write(path: Path | None, result: dict[str, Any]) -> None:
+def write(path: Path | None, result: dict[str, Any]) -> None:
     if path is not None:
         path.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from studies.measurement import record
 from examples import movielens
 from examples.baselines import baselines
 from examples.environments import Environment, Matrix, synthetic
 from examples.play import Outcome, Player
 from examples.service import StartError, temporary_service
 from shortlist_client import ShortlistError
+from studies.measurement import record
 
 LIMIT_S = 90.0
 

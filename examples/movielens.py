@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from studies.experiments.movielens import LEAST_RATINGS, Ratings, movie_features, read, split
 from examples.environments import Environment, Rows, arrivals
+from studies.experiments.movielens import LEAST_RATINGS, Ratings, movie_features, read, split
 
 __all__ = ["LEAST_RATINGS", "Ratings", "environment", "movie_features", "read", "split"]
 

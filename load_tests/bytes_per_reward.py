@@ -22,10 +22,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from studies.measurement import report
 from examples.service import SHORTLIST, running
 from shortlist_client import Client
 from shortlist_client.bodies import ChooseBody, ObservationItem
+from studies.measurement import report
 
 ARMS, SEED = 50, 1
 DIMS = (16, 64, 256, 1_024)

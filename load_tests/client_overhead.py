@@ -21,9 +21,9 @@ from typing import Any
 
 import httpx
 
-from studies.measurement import report
 from shortlist_client import AsyncClient, Client
 from shortlist_client.answers import Bandit
+from studies.measurement import report
 
 CALLS, ROUNDS = 500, 15
 TARGET_US = 150.0

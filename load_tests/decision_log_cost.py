@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from studies.measurement import report
 from examples.service import Server, temporary_service
 from load_tests import command, wrk
 from load_tests.filling import BANDIT, decide, fill
 from load_tests.wrk import Run
+from studies.measurement import report
 
 CONNECTIONS = 32
 FULL = {"arms": 100_000, "dim": 32, "keys": 10_000, "rounds": 24, "seconds": 2}

@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from studies.measurement import report
 from examples.service import temporary_service
 from shortlist_client import Client
+from studies.measurement import report
 
 ARMS, DIM, SEED = 500_000, 32, 1
 # The command, which ends with what Linux knows of its memory: there, what a parent has used does not count.

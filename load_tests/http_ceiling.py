@@ -22,11 +22,11 @@ from typing import Any
 import httpx
 import numpy as np
 
-from studies.measurement import report
 from examples.service import Server, running, temporary_service
 from load_tests import command, wrk
 from load_tests.filling import BANDIT, CATALOGUE, decide, fill
 from load_tests.wrk import Run
+from studies.measurement import report
 
 CONNECTIONS = 32
 FULL = {"arms": 100_000, "dim": 32, "keys": 10_000, "rounds": 5, "seconds": 5}

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import redis
 
-from studies.measurement import report
 from app.services.formats.records import RewardPayload, pack, vector_to_bytes
 from app.services.learning.fold import fold
 from app.storage.embedded_server import EmbeddedServer
@@ -35,6 +34,7 @@ from app.storage.redis_store import RedisStore
 from examples.service import temporary_service
 from shortlist_client import Client
 from shortlist_client.routes import OBSERVE
+from studies.measurement import report
 from workers.reward_ingestion import RewardWorker
 
 DIM, ARMS, KEYS, BATCH = 32, 1_000, 100, 500

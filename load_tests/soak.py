@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from studies.measurement import report
 from examples.service import Server, temporary_service
 from load_tests.filling import BANDIT, CATALOGUE, fill
+from studies.measurement import report
 
 ARMS, DIM, KEYS = 5_000, 16, 1_000
 FULL_S = 20.0

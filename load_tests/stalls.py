@@ -34,10 +34,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from studies.measurement import report
 from examples.service import Server, temporary_service
 from load_tests.heavy_log_requests import ALL_KINDS
 from load_tests.heavy_requests import Request, World
+from studies.measurement import report
 
 PROBE_EVERY_S = 0.02
 BEFORE_S, AFTER_S = 0.3, 0.5

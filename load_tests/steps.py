@@ -37,7 +37,6 @@ from typing import Any, NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from studies.measurement import report
 from app.runtime.serving import listen, serve_on, store_url
 from app.settings import Settings
 from examples.service import Server
@@ -45,6 +44,7 @@ from load_tests.drawn_choices import drawn
 from load_tests.heavy_log_requests import ALL_KINDS
 from load_tests.heavy_requests import Kind, World
 from load_tests.stalls import exchange
+from studies.measurement import report
 
 MOST_MS = 100.0
 TIMES = 3

@@ -12,7 +12,9 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
-PACKAGES = ("shortlist", "numpy", "scipy", "hnswlib", "redis", "fastapi", "uvicorn")
+from app.text_tables import table
+
+PACKAGES = ("shortlist", "shortlist-service", "numpy", "scipy", "hnswlib", "redis", "fastapi", "uvicorn")
 
 
 def report(name: str, rows: Sequence[Mapping[str, Any]], *, seed: int) -> dict[str, Any]:
@@ -51,26 +53,6 @@ def machine() -> dict[str, Any]:
 def peak_mb() -> float:
     """The largest memory that this process has had, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Aligned text: one line a row, the columns of the first."""
-    if not rows:
-        return "(no rows)"
-    columns = list(rows[0])
-    cells = [columns, *([_text(row.get(column)) for column in columns] for row in rows)]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells
-    )
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _processor() -> str:

@@ -11,7 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
-    path for folder in ("algorithms/shortlist", "app", "workers") for path in ROOT.glob(f"{folder}/**/*.py")
+    path
+    for folder in ("algorithms/shortlist", "app", "workers", "studies")
+    for path in ROOT.glob(f"{folder}/**/*.py")
 )
 
 # The arrows: which parts of the project a part imports. No other arrow is allowed, and each is used.
@@ -185,11 +187,21 @@ ARROWS = {
         "settings",
         "errors",
     },
-    "measurement": set(),
-    "experiments": {"measurement", "shortlist", "indexes", "progress", "errors"},
-    "bench": {
-        "experiments",
-        "measurement",
+    "text_tables": set(),
+    "studies/commands": {"cli", "errors"},
+    "studies/measurement": {"text_tables"},
+    "studies/experiments": {
+        "studies/measurement",
+        "text_tables",
+        "shortlist",
+        "indexes",
+        "progress",
+        "errors",
+    },
+    "studies/bench": {
+        "studies/experiments",
+        "studies/measurement",
+        "text_tables",
         "services/bandits",
         "services/catalogues",
         "services/choosing",
@@ -204,7 +216,7 @@ ARROWS = {
         "progress",
         "errors",
     },
-    "files": {"measurement", "progress", "errors"},
+    "files": {"text_tables", "progress", "errors"},
     "cli": {"files", "runtime", "settings", "errors"},
 }
 PURE = {
@@ -228,7 +240,7 @@ IN_DEFAULT_THREADS = {
     "app/runtime/application.py": "the last spans are sent, at the end",
 }
 GENERATOR_TYPES = {"Generator", "SeedSequence"}
-OURS = {"app", "shortlist", "workers"}
+OURS = {"app", "shortlist", "studies", "workers"}
 
 
 def name_of(path: Path) -> str:
@@ -240,6 +252,8 @@ def part(module: str) -> str:
     services/queries.
     """
     names = module.split(".")
+    if names[0] == "studies":
+        return "/".join(names[:2])
     if names[0] != "app" or len(names) == 1:
         return names[0]
     return "/".join(names[1:3]) if names[1] == "services" else names[1]
@@ -251,7 +265,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
-            if base in {"app", "app.services"}:
+            if base in {"app", "app.services", "studies"}:
                 yield from (f"{base}.{alias.name}" for alias in node.names)
             else:
                 yield "relative" if node.level else base

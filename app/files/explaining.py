@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.files.service import Service
-from studies.measurement import table
+from app.text_tables import table
 
 Json = Mapping[str, Any]
 

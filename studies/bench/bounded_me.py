@@ -31,12 +31,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from studies.bench.one_shot_method import Find, Method, Result, Rows
-from studies.bench.screening_methods import screening_methods
-from studies.experiments import movielens
-from studies.experiments.coordinates import Data, Single, make
 from app.indexes.measured_costs import measure
-from studies.measurement import report
 from app.progress import progress
 from shortlist.guarantee import Guarantee
 from shortlist.mips import blocked
@@ -46,6 +41,11 @@ from shortlist.mips.bounded_me import bounded_me, follow, rounds, saves
 from shortlist.mips.racing import racing
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.mips.rewards import blocked_rewards
+from studies.bench.one_shot_method import Find, Method, Result, Rows
+from studies.bench.screening_methods import screening_methods
+from studies.experiments import movielens
+from studies.experiments.coordinates import Data, Single, make
+from studies.measurement import report
 
 SEED = 11
 ARMS = 10_000

@@ -27,9 +27,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
-from studies.measurement import report
 from app.progress import progress
 from shortlist.types import Matrix
+from studies.measurement import report
 
 SEED = 11
 DIM = 32

@@ -10,9 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from studies.bench import context_decisions, context_films, context_learning, context_peers, context_regret
 from app.errors import ShortlistError
-from studies.measurement import record, table
+from app.text_tables import table
+from studies.bench import context_decisions, context_films, context_learning, context_peers, context_regret
+from studies.measurement import record
 
 SEED = context_decisions.SEED
 

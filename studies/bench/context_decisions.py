@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from studies.bench.choose import index_of
 from app.indexes.live import Snapshot
 from app.progress import progress
 from app.services.bandits.context import Context
@@ -35,6 +34,7 @@ from app.services.formats.records import ContextRule
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix
+from studies.bench.choose import index_of
 
 SEED = 1_617
 ARMS, QUICK_ARMS = 1_000_000, 100_000

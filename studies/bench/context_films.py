@@ -38,13 +38,13 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import svds
 from threadpoolctl import threadpool_limits
 
-from studies.bench.choose import index_of
-from studies.experiments.movielens import DIM, GOOD, LEAST_RATINGS, Ratings, read
 from app.progress import progress
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.sum_algebra import plus
 from shortlist.types import Matrix, Rows, Vector
+from studies.bench.choose import index_of
+from studies.experiments.movielens import DIM, GOOD, LEAST_RATINGS, Ratings, read
 
 SEED = 1_618
 ROUNDS = 20

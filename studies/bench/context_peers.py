@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from studies.bench.context_films import WITH_CONTEXT, Films, Setting, User, Way
 from shortlist.linear import bilinear
 from shortlist.types import Matrix, Rows, Vector
+from studies.bench.context_films import WITH_CONTEXT, Films, Setting, User, Way
 
 # ``mtr`` weighs a reward by one over the number of films, hence its rates of learning.
 VOWPAL = (

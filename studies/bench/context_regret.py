@@ -29,11 +29,11 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from studies.bench.choose import index_of
 from app.indexes.live import Snapshot
 from app.progress import progress
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.types import Matrix, Vector
+from studies.bench.choose import index_of
 
 SEED = 1_616
 ARMS, DIM, CONTEXT, INTERACTIONS = 10_000, 16, 4, 8

@@ -36,7 +36,6 @@ from threadpoolctl import threadpool_limits
 
 from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
-from studies.measurement import report
 from app.progress import progress
 from shortlist import confidence
 from shortlist.linear import elimination, ridge, sub_elim
@@ -49,6 +48,7 @@ from shortlist.linear.most_uncertain_arm import (
     packed_squares,
 )
 from shortlist.types import Matrix, Rows
+from studies.measurement import report
 
 SIZES = (10_000, 100_000, 1_000_000)
 DIMS = (16, 32, 64, 128)

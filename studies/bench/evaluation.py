@@ -23,7 +23,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.indexes.live import IndexOptions, LiveIndex
-from studies.measurement import peak_mb, report, table
 from app.progress import progress
 from app.services.bandits.bandits import Bandit, bandit_of
 from app.services.catalogues.catalogues import Catalogue
@@ -36,7 +35,9 @@ from app.services.measuring.evaluations import evaluation_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
 from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
+from app.text_tables import table
 from shortlist.types import Matrix, Vector
+from studies.measurement import peak_mb, report
 
 SEED = 1_717
 DIM = 32

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from studies.measurement import peak_mb, report
 from app.services.bandits.bandits import Bandit
 from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.services.measuring.export import FORMATS, Exports, FormatName
+from studies.measurement import peak_mb, report
 
 SEED = 1_611
 ROWS, QUICK_ROWS = 1_000_000, 100_000

@@ -28,14 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from studies.bench.churn import OPTIONS, SWITCH_INTERVAL_S, Loop
-from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue
 from app.filters.filter import Filter, parse
 from app.indexes.live import LiveIndex
 from app.progress import progress
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filtered_views import FilteredViews
 from shortlist.types import Matrix
+from studies.bench.churn import OPTIONS, SWITCH_INTERVAL_S, Loop
+from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue
 
 SEED = 1_516
 DIM = 32

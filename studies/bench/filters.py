@@ -38,17 +38,18 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from studies.bench import attribute_memory, choose, filter_churn, largest_filter
-from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import GATHER_ROWS
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
-from studies.measurement import record, table
 from app.progress import progress
 from app.services.catalogues.catalogues import Catalogue
+from app.text_tables import table
 from shortlist.types import Matrix, TopK, Vector
+from studies.bench import attribute_memory, choose, filter_churn, largest_filter
+from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue
+from studies.measurement import record
 
 Norms = Literal["gaussian", "lognormal"]
 Placement = Literal["independent", "clustered"]

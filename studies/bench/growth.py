@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from studies.experiments.elimination_policies import WidthScan
 from app.indexes.live import IndexOptions, LiveIndex
-from studies.measurement import report
 from app.progress import progress
 from shortlist.linear import elimination, linear_ts, ridge, ridge_sums, sub_elim, sub_ts
 from shortlist.linear.most_uncertain_arm import Watched
+from studies.experiments.elimination_policies import WidthScan
+from studies.measurement import report
 
 SIZES = (10_000, 31_623, 100_000, 316_228, 1_000_000)
 DIM = 16

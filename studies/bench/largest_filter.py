@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from studies.bench.attribute_memory import BATCH, MAKERS, documents
-from studies.bench.served_filters import new_views, served_catalogue
 from app.filters.filter import MAX_CONDITIONS, MAX_MEMBERS, Filter, parse
 from app.indexes.live import IndexOptions, LiveIndex
 from app.progress import progress
+from studies.bench.attribute_memory import BATCH, MAKERS, documents
+from studies.bench.served_filters import new_views, served_catalogue
 
 SEED = 1_518
 ARMS, QUICK_ARMS = 1_000_000, 100_000

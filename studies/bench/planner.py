@@ -34,9 +34,9 @@ from threadpoolctl import threadpool_limits
 from app.indexes.exact import scan
 from app.indexes.live import LiveIndex
 from app.indexes.probes import compare, solve
-from studies.measurement import report
 from app.progress import progress
 from shortlist.types import Matrix
+from studies.measurement import report
 
 ARMS, DIM = 100_000, 32
 BUILDS, QUICK_BUILDS = 20, 3

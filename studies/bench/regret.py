@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from studies.experiments import synthetic
-from studies.experiments.synthetic import PERIOD, Environment
 from app.indexes.live import IndexOptions, LiveIndex, Snapshot
-from studies.measurement import report
 from app.progress import progress
 from shortlist.linear import ridge, ridge_sums, sub_ts
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+from studies.experiments import synthetic
+from studies.experiments.synthetic import PERIOD, Environment
+from studies.measurement import report
 
 STEPS = 20_000
 CATALOGUES = (5_000, 100_000)

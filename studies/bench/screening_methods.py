@@ -14,12 +14,12 @@ from functools import partial
 
 import numpy as np
 
-from studies.bench.one_shot_method import Find, Method, Result
-from studies.experiments.coordinates import Single
 from shortlist.mips.screening.greedy_mips import GreedyMips
 from shortlist.mips.screening.lsh_mips import LshMips
 from shortlist.mips.screening.pca_mips import PcaMips
 from shortlist.mips.screening.screened import Screened
+from studies.bench.one_shot_method import Find, Method, Result
+from studies.experiments.coordinates import Single
 
 BUDGETS = (0.01, 0.03, 0.1, 0.2, 0.5, 1.0)
 BITS_AND_TABLES = ((1, 1), (2, 2), (4, 4), (4, 10), (8, 10), (8, 50), (12, 50), (16, 50), (20, 50))

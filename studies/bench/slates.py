@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from studies.experiments.slate_instances import STARTS, mean_samples, normal, play, synthetic
-from studies.measurement import report
 from app.progress import progress
 from shortlist.slates import ask_tell, icb, sa_foa, saqm
 from shortlist.slates.campaign_state import Method, State
 from shortlist.slates.least_squares import fit
 from shortlist.slates.widths import Look
+from studies.experiments.slate_instances import STARTS, mean_samples, normal, play, synthetic
+from studies.measurement import report
 
 SEED = 2020
 SIZES = ((50, 5), (100, 10), (200, 20), (400, 30), (1_000, 50))

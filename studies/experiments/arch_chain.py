@@ -23,6 +23,11 @@ from typing import Protocol
 
 import numpy as np
 
+from shortlist.sampling.control_variates import controlled
+from shortlist.sampling.factors import Factors
+from shortlist.sampling.metropolis_hastings import metropolis_hastings_step
+from shortlist.sampling.racing_normal import racing_normal
+from shortlist.types import Matrix, Rows, Vector
 from studies.experiments.arch_model import (
     Laplace,
     Series,
@@ -32,11 +37,6 @@ from studies.experiments.arch_model import (
     prior_gradient,
 )
 from studies.experiments.arch_proxy import Expansion, proxy
-from shortlist.sampling.control_variates import controlled
-from shortlist.sampling.factors import Factors
-from shortlist.sampling.metropolis_hastings import metropolis_hastings_step
-from shortlist.sampling.racing_normal import racing_normal
-from shortlist.types import Matrix, Rows, Vector
 
 DELTA = 0.05
 BATCH = 500

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from studies.experiments.arch_model import Derivatives, Series, derivatives, parameters, scales
 from shortlist.sampling.control_variates import Proxy
 from shortlist.types import Matrix, Rows, Vector
+from studies.experiments.arch_model import Derivatives, Series, derivatives, parameters, scales
 
 SIDES = 10
 OUTLIERS = 0.2

@@ -20,14 +20,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from studies.experiments.plots import figure
-from studies.measurement import report
 from app.progress import progress
 from shortlist.mips.answer import Objective
 from shortlist.mips.bounded_me import Plan, bounded_me
 from shortlist.mips.columns import Bounds
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.types import Rows, Vector
+from studies.experiments.plots import figure
+from studies.measurement import report
 
 SEED = 7
 ARMS, REWARDS = 10_000, 100_000

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from studies.measurement import report
 from app.progress import progress
 from shortlist.mips import blocked
 from shortlist.mips.bounded_me import LEAST_DIM, bounded_me
@@ -31,6 +30,7 @@ from shortlist.mips.extreme_points import extreme_points, surely_extreme
 from shortlist.mips.read_costs import READS_ALONE
 from shortlist.mips.rewards import blocked_rewards
 from shortlist.types import Matrix, Rows
+from studies.measurement import report
 
 SEED = 13
 ARMS, QUICK_ARMS = 10_000, 1_000

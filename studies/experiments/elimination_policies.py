@@ -16,7 +16,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from studies.experiments.synthetic import Environment
 from app.indexes.table import aligned_empty
 from shortlist.linear import elimination, sub_elim
 from shortlist.linear.elimination import Elimination, Rules
@@ -24,6 +23,7 @@ from shortlist.linear.living_arms import NO_ARMS
 from shortlist.linear.most_uncertain_arm import Finder, StageSample, Watched
 from shortlist.linear.ridge import Posterior, widths
 from shortlist.types import Matrix, Rows
+from studies.experiments.synthetic import Environment
 
 REFRESH = 1_000
 _MOST_DEAD = 0.1

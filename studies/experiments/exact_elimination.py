@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from studies.experiments.synthetic import Environment
 from app.indexes.table import aligned_empty
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Rows, Vector
+from studies.experiments.synthetic import Environment
 
 _MOST_DEAD = 0.1
 _FEW = 2_000

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from studies.experiments import movielens
 from shortlist.types import Matrix
+from studies.experiments import movielens
 
 DIM = 12_288
 SIDE = 64

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from studies.experiments.kcenter_data import Points, clusters, movies, patches
-from studies.measurement import report
 from app.progress import progress
 from shortlist.kcenter.coordinates import Coordinates, blocked
 from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.naive_greedy import naive_greedy
+from studies.experiments.kcenter_data import Points, clusters, movies, patches
+from studies.measurement import report
 
 SEED = 7
 DELTA = 0.1

@@ -28,9 +28,6 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import rel_entr
 
-from studies.experiments.kcenter_campaigns import Setting, play
-from studies.experiments.kcenter_data import Points, clusters, distances, greedy
-from studies.measurement import report
 from shortlist.kcenter.coordinates import blocked
 from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
@@ -38,6 +35,9 @@ from shortlist.kcenter.intervals import lil
 from shortlist.kcenter.noisy_state import Threshold
 from shortlist.kcenter.tracking_weights import rate, weights
 from shortlist.types import Matrix, Vector
+from studies.experiments.kcenter_campaigns import Setting, play
+from studies.experiments.kcenter_data import Points, clusters, distances, greedy
+from studies.measurement import report
 
 SEED = 7
 DELTAS = (0.1, 1e-3, 1e-6)

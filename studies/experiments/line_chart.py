@@ -1,4 +1,4 @@
-"""A line chart with logarithmic heights, as SVG: `python -m studies.experiments.line_chart rows.json chart.svg`.
+"""A line chart, heights logarithmic, as SVG: `python -m studies.experiments.line_chart rows.json chart.svg`.
 
 The rows are those that `shortlist reproduce slates-figures --json` writes: samples until the stop, by gap.
 """

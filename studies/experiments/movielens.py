@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
-from studies.experiments.synthetic import PERIOD, Environment
 from shortlist.types import Matrix, Rows
+from studies.experiments.synthetic import PERIOD, Environment
 
 GOOD = 4
 LEAST_RATINGS = 100

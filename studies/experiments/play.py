@@ -14,10 +14,10 @@ from typing import Protocol
 
 import numpy as np
 
-from studies.experiments.synthetic import PERIOD, Environment
 from shortlist.linear import ridge
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Rows
+from studies.experiments.synthetic import PERIOD, Environment
 
 RIDGE = 1.0
 SCANS_EVERY = 20

@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
+from app.progress import progress
+from app.text_tables import table
+from shortlist.types import Matrix, Rows, Vector
 from studies.experiments.arch_chain import Chain, Decisions, Exact, Races
 from studies.experiments.arch_model import ORDERS, Laplace, Series, laplace, log_likelihoods, log_prior, make
 from studies.experiments.arch_proxy import Expansion, binned
 from studies.experiments.plots import can_draw, figure
-from studies.measurement import record, table
-from app.progress import progress
-from shortlist.types import Matrix, Rows, Vector
+from studies.measurement import record
 
 SEED = 52
 FIRST_STEPS = {"exact": 0.5, "races": 0.1}

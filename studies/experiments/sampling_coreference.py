@@ -16,6 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from app.progress import progress
+from app.text_tables import table
+from shortlist.sampling.racing_normal import FIRST
 from studies.experiments.coreference import (
     PRINTED_FIRST,
     Draw,
@@ -28,9 +31,7 @@ from studies.experiments.coreference import (
     sample,
 )
 from studies.experiments.plots import can_draw, figure
-from studies.measurement import record, table
-from app.progress import progress
-from shortlist.sampling.racing_normal import FIRST
+from studies.measurement import record
 
 SEED = 53
 DELTA = 0.05

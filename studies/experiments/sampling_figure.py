@@ -25,9 +25,6 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from studies.experiments.plots import can_draw
-from studies.experiments.sampling_plot import draw
-from studies.measurement import report
 from app.progress import progress
 from shortlist.sampling.factors import Factors, LogFactors
 from shortlist.sampling.lil_ucb import lil_ucb
@@ -37,6 +34,9 @@ from shortlist.sampling.racing_ebs import ebs_rules
 from shortlist.sampling.racing_normal import FIRST as NORMAL_FIRST
 from shortlist.sampling.racing_normal import normal_rules
 from shortlist.types import Matrix, Rows, Vector
+from studies.experiments.plots import can_draw
+from studies.experiments.sampling_plot import draw
+from studies.measurement import report
 
 SIZE = 100_000
 SIGMAS = (0.1, 1e-4, 1e-5)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from studies.experiments.plots import figure
 from shortlist.sampling.race import Variance
+from studies.experiments.plots import figure
 
 COLOURS = {"racing_normal": "tab:blue", "racing_ebs": "tab:orange", "lil_ucb": "tab:green"}
 MARKERS = {"normal": "x", "uniform": "o", "lognormal": "s"}

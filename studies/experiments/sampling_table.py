@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shortlist.sampling.b_normal import b_normal, crossing
 from studies.experiments.plots import can_draw, figure
 from studies.measurement import report
-from shortlist.sampling.b_normal import b_normal, crossing
 
 SHARES = (5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
 # delta: the printed B of every share

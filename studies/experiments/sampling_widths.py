@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from studies.experiments.plots import can_draw, figure
-from studies.experiments.sampling_figure import REWARDS, SEED, SIZE, population
-from studies.measurement import report
 from shortlist.sampling.lil_ucb import Setting, constants_of
 from shortlist.sampling.race import doubling
 from shortlist.sampling.racing_ebs import ebs_rules
 from shortlist.sampling.racing_normal import FIRST, normal_rules
+from studies.experiments.plots import can_draw, figure
+from studies.experiments.sampling_figure import REWARDS, SEED, SIZE, population
+from studies.measurement import report
 
 DELTA = 0.1
 LINES = {"normal": "-", "uniform": "--", "lognormal": ":"}

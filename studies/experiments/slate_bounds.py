@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from studies.experiments.slate_instances import Played, begin, mean_samples, normal, play, synthetic
-from studies.measurement import report
 from app.progress import progress
 from shortlist.slates.allocation import Allocation
 from shortlist.slates.campaign_state import Method
@@ -25,6 +23,8 @@ from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, lead
 from shortlist.slates.sample_bounds import stops_by
 from shortlist.slates.widths import Bound
 from shortlist.types import Vector
+from studies.experiments.slate_instances import Played, begin, mean_samples, normal, play, synthetic
+from studies.measurement import report
 
 SEED = 2020
 N, K = 12, 4

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from studies.experiments.slate_instances import MOST, Draw, Played, mean_samples, play
-from studies.measurement import report
 from app.progress import progress
 from shortlist.slates.campaign_state import Method
 from shortlist.slates.widths import Bound
 from shortlist.types import Matrix, Vector
+from studies.experiments.slate_instances import MOST, Draw, Played, mean_samples, play
+from studies.measurement import report
 
 SEED = 2020
 K = 10

@@ -20,6 +20,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.errors import ShortlistError
+from app.progress import progress
+from shortlist.linear import elimination
 from studies.experiments import movielens, sublinear_figures, synthetic
 from studies.experiments.elimination_policies import LinearElim, SubElim
 from studies.experiments.exact_elimination import ExactElim
@@ -29,8 +31,6 @@ from studies.experiments.printed_tables import TABLES, Printed
 from studies.experiments.synthetic import PERIOD, Environment
 from studies.experiments.ts_policies import LinearTs, SubTs
 from studies.measurement import report
-from app.progress import progress
-from shortlist.linear import elimination
 
 STEPS = 20_000
 EXPLORATION = 2.0

@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from shortlist.errors import InvalidParameter
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter
 from shortlist.types import NO_ROWS, Matrix, Rows, Vector
 
 DIM = 16

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from studies.experiments.synthetic import Environment
 from app.indexes.ef_choice import LADDER
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.table import aligned_empty
 from shortlist.linear import sub_ts
 from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
+from studies.experiments.synthetic import Environment
 
 
 class FlatArms:

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from studies.measurement import report
 from shortlist.finite_population import (
     bernstein_serfling,
     empirical_bernstein_serfling,
@@ -31,6 +30,7 @@ from shortlist.finite_population import (
     root_mean_square,
 )
 from shortlist.types import Vector
+from studies.measurement import report
 
 SEED = 3
 SIZE = 16_384

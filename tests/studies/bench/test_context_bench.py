@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from app import cli
+from shortlist.linear import bilinear
 from studies.bench import (
     context,
     context_decisions,
@@ -23,7 +24,6 @@ from studies.bench import (
 from studies.bench.choose import index_of
 from studies.bench.context_films import Films, Setting, User, Way
 from studies.experiments import movielens
-from shortlist.linear import bilinear
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import threading
 import numpy as np
 import pytest
 
-from studies.bench import attribute_memory, filter_churn, filters, largest_filter, served_filters
 from app.filters.filter import MAX_CONDITIONS, parse
 from app.indexes.filtered_snapshot import FilteredSnapshot
 from app.indexes.hnsw import HnswGraph
@@ -16,6 +15,7 @@ from app.services.catalogues import filtered_views
 from app.services.catalogues.filtered_views import FilteredViews
 from app.settings import Settings
 from shortlist.types import TopK
+from studies.bench import attribute_memory, filter_churn, filters, largest_filter, served_filters
 
 EVERYTHING = parse({})
 

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from app import cli
-from studies.bench import planner as bench
 from app.indexes import planner
+from studies.bench import planner as bench
 
 
 @pytest.fixture

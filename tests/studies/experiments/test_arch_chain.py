@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shortlist.types import Vector
 from studies.experiments import sampling_arch
 from studies.experiments.arch_chain import Chain, Exact
 from studies.experiments.arch_model import (
@@ -20,7 +21,6 @@ from studies.experiments.arch_model import (
     scales,
 )
 from studies.experiments.sampling_arch import Scale, Setting, correlation, effective
-from shortlist.types import Vector
 
 STEP = 1e-5
 

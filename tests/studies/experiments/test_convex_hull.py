@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from studies.experiments import convex_hull
 from shortlist.mips.extreme_points import extreme_points, surely_extreme
+from studies.experiments import convex_hull
 
 
 @pytest.fixture(autouse=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shortlist.sampling.clusters import Cluster
 from studies.experiments import coreference, sampling_coreference
 from studies.experiments.coreference import Name, b_cubed, exactly, make, printed, racing, sample
 from studies.experiments.sampling_coreference import Scale
-from shortlist.sampling.clusters import Cluster
 
 
 def test_b_cubed_by_hand():

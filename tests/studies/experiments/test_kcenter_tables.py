@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import center_brute_force as brute_force
-from app.cli import REPRODUCTIONS
+from studies.commands import REPRODUCTIONS
 from studies.experiments import kcenter_campaigns as campaigns
 from studies.experiments import kcenter_data as data
 from studies.experiments import kcenter_printed as printed
@@ -112,4 +112,4 @@ def test_every_table_has_its_rows(
     shown = capsys.readouterr().out
     assert "printed_share" in shown
     assert "more than 1,000,000" in shown
-    assert REPRODUCTIONS["kcenter-tables"][0] == tables.__name__
+    assert tables.__name__ == "studies." + REPRODUCTIONS["kcenter-tables"][0]

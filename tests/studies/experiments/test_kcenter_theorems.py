@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from app.cli import REPRODUCTIONS
+from shortlist.kcenter.intervals import lil
+from studies.commands import REPRODUCTIONS
 from studies.experiments import kcenter_figure as figure
 from studies.experiments import kcenter_theorems as theorems
 from studies.experiments.kcenter_data import distances, greedy
-from shortlist.kcenter.intervals import lil
 
 
 def divergence(x: float, y: float) -> float:
@@ -95,7 +95,7 @@ def test_small_runs_lie_between_the_bounds(
     for row in rows[1:]:
         assert row["gamma 1"] < row["heuristic"] <= row["ns_tands"]
     assert "Theorems 3 and 4" in capsys.readouterr().out
-    assert REPRODUCTIONS["kcenter-theorems"][0] == theorems.__name__
+    assert theorems.__name__ == "studies." + REPRODUCTIONS["kcenter-theorems"][0]
 
 
 def test_the_sweep_of_c_alpha_trades_queries_for_errors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,4 +110,4 @@ def test_the_sweep_of_c_alpha_trades_queries_for_errors(monkeypatch: pytest.Monk
     assert [(row["method"], row["C_alpha"]) for row in proven] == [
         (method, ci) for ci in ("kl", "kl, triangle") for method in ("ds_ucb", "ds_ts")
     ]
-    assert REPRODUCTIONS["kcenter-figure1"][0] == figure.__name__
+    assert figure.__name__ == "studies." + REPRODUCTIONS["kcenter-figure1"][0]

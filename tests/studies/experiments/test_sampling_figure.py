@@ -5,12 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from studies.bench import sampling as bench
-from studies.experiments import sampling_plot, sampling_table, sampling_widths
-from studies.experiments.sampling_figure import Prefixes, PrefixSample, line, population, probabilities, race_all
 from shortlist.sampling.factors import Factors, RandomOrder
 from shortlist.sampling.race import FactorSample, race
 from shortlist.sampling.racing_normal import normal_rules
+from studies.bench import sampling as bench
+from studies.experiments import sampling_plot, sampling_table, sampling_widths
+from studies.experiments.sampling_figure import (
+    Prefixes,
+    PrefixSample,
+    line,
+    population,
+    probabilities,
+    race_all,
+)
 
 
 class Given(RandomOrder):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from studies.experiments.sampling_table import PRINTED, SHARES
 from shortlist.sampling.b_normal import b_normal
+from studies.experiments.sampling_table import PRINTED, SHARES
 
 
 def test_the_two_sided_root_is_the_printed_table():

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
+from shortlist.slates.matroids import PartitionMatroid
 from studies.bench import slates as bench
 from studies.experiments import line_chart, slate_bounds, slate_crowdsourcing, slate_figures, slate_instances
-from shortlist.slates.matroids import PartitionMatroid
 
 
 @pytest.mark.parametrize(("n", "k", "gap"), [(6, 2, 0.5), (5, 4, 0.1), (9, 3, 2.0)])

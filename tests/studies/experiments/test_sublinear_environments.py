@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shortlist.linear import elimination, ridge, ridge_sums
 from studies.experiments import movielens, synthetic
 from studies.experiments.elimination_policies import LinearElim, SubElim, WidthScan
 from studies.experiments.exact_elimination import ExactElim
 from studies.experiments.play import CURVE, play
 from studies.experiments.synthetic import PERIOD
 from studies.experiments.ts_policies import FlatArms, LinearTs, SubTs
-from shortlist.linear import elimination, ridge, ridge_sums
 
 
 @pytest.mark.parametrize("deletions", [False, True])

@@ -1,0 +1,146 @@
+"""``shortlist bench`` and ``shortlist reproduce``."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+
+from app.cli import STUDIES, Parser, writable, write
+from app.errors import ShortlistError
+
+BENCHMARKS = {
+    "bounded-me": "one-shot search: BoundedME and racing beside a scan, other searches, faiss, a graph",
+    "kcenter": "k representative points: sampled coordinates against vectorised exact greedy",
+    "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
+    "context": "decisions in a context: time, regret, learning; films for new users beside peers (--data)",
+    "export": "the decision log as NDJSON and Parquet: rows a second, memory",
+    "churn": "queries while 200 % of the arms are replaced",
+    "evaluation": "policies evaluated on a log: decisions a second beside a plain loop, memory",
+    "filters": "searches among the arms that a filter lets in, beside numpy; churn; memory",
+    "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
+    "slates": "slate campaigns: time per decision, samples against Exhaustive",
+    "sampling": "racing samplers: errors, reads, and time against exact vectorised sampling",
+    "growth": "how the time of a decision grows with the number of arms, and the exponents",
+    "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
+    "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
+}
+
+# Options that few benchmarks have, and what is said of all others.
+REFUSALS = {"seed": "the seeds of {} are fixed", "data": "{} reads no data"}
+
+# name -> module of studies, and what it shows. Its run(name, quick, data) prints and returns a record.
+REPRODUCTIONS: dict[str, tuple[str, str]] = {
+    "slates-crowdsourcing": ("experiments.slate_crowdsourcing", "SAQM, SA-FOA, ICB: Table 2"),
+    "slates-figures": ("experiments.slate_figures", "SAQM, SA-FOA, ICB, Exhaustive: Figures 1 to 3"),
+    "slates-bounds": (
+        "experiments.slate_bounds",
+        "SAQM, ICB: allocations; Theorem 3, Corollary 1, Lemma 3",
+    ),
+    "table1": ("experiments.sublinear_tables", "Sub-TS and Sub-Elim: 5,000 and 100,000 arms"),
+    "table1-million": ("experiments.sublinear_tables", "Sub-TS: 1,000,000 arms"),
+    "table2": ("experiments.sublinear_tables", "Sub-TS and Sub-Elim: the length of the shortlist"),
+    "table3": (
+        "experiments.sublinear_tables",
+        "Sub-TS and Sub-Elim: films for MovieLens users (--data)",
+    ),
+    "table4": ("experiments.sublinear_tables", "Sub-TS: arms come and go"),
+    "table5": (
+        "experiments.sublinear_tables",
+        "Sub-TS and Sub-Elim: 2, 10 and 50 new arms at a time",
+    ),
+    "figure1-bounded-me": (
+        "experiments.bounded_me_guarantee",
+        "BoundedME's suboptimality below epsilon",
+    ),
+    "figures2to4-bounded-me": (
+        "bench.bounded_me_figures",
+        "precision against speed-up of one-shot search (--data: also on factors of films)",
+    ),
+    "adaptive-solvers": (
+        "experiments.adaptive_solvers",
+        "Theorem 3.3 with solvers that keep its premise, beside graphs",
+    ),
+    "remark1-bounded-me": ("experiments.convex_hull", "arms that are corners of their convex hull"),
+    "kcenter-figure1": ("experiments.kcenter_figure", "DS-UCB: queries and errors against C_alpha"),
+    "kcenter-theorems": (
+        "experiments.kcenter_theorems",
+        "Theorems 1 to 4 of the k-center paper: bounds",
+    ),
+    "kcenter-tables": (
+        "experiments.kcenter_tables",
+        "Tables I to VII of the k-center paper: queries",
+    ),
+    "figure1-sampling": (
+        "experiments.sampling_figure",
+        "racing samplers: errors and reads over the grid",
+    ),
+    "figure1e-sampling": (
+        "experiments.sampling_widths",
+        "racing samplers: how wide their bounds are",
+    ),
+    "figure2-sampling": ("experiments.sampling_arch", "racing samplers: the order of an ARCH model"),
+    "figure3-sampling": (
+        "experiments.sampling_coreference",
+        "racing samplers: who is who among authors",
+    ),
+    "widths-without-replacement": ("experiments.widths", "the bounds that races can stand on"),
+    "table1-sampling": (
+        "experiments.sampling_table",
+        "B_Normal beside Table 1 of the racing samplers",
+    ),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of both commands; ``run`` of what it parses runs one, and returns its status."""
+    found = Parser(prog="shortlist")
+    commands = found.add_subparsers(required=True, metavar="command")
+
+    bench = commands.add_parser("bench", help=STUDIES["bench"])
+    bench.add_argument("name", nargs="?", choices=sorted(BENCHMARKS), help="which benchmark")
+    bench.add_argument("--list", action="store_true", help="list the benchmarks")
+    bench.add_argument("--quick", action="store_true", help="fewer repetitions")
+    bench.add_argument("--seed", type=int, help="planner: repeat the build of this seed")
+    bench.add_argument("--data", type=Path, metavar="DIR", help="context, bounded-me: a MovieLens directory")
+    bench.add_argument("--json", type=writable, metavar="FILE", help="write machine, versions, seed and rows")
+    bench.set_defaults(run=_bench)
+
+    reproduce = commands.add_parser("reproduce", help=STUDIES["reproduce"])
+    reproduce.add_argument("name", nargs="?", choices=sorted(REPRODUCTIONS), help="which table or figure")
+    reproduce.add_argument("--list", action="store_true", help="list what can be reproduced")
+    reproduce.add_argument("--quick", action="store_true", help="fewer seeds")
+    reproduce.add_argument("--data", type=Path, metavar="DIR", help="a MovieLens directory, if needed")
+    reproduce.add_argument(
+        "--json", type=writable, metavar="FILE", help="write machine, versions, seed and rows"
+    )
+    reproduce.add_argument("--keep", type=Path, metavar="DIR", help="tables 1 to 5: finished runs, to go on")
+    reproduce.set_defaults(run=_reproduce)
+    return found
+
+
+def _bench(parsed: argparse.Namespace) -> int:
+    if parsed.list or parsed.name is None:
+        for name, text in BENCHMARKS.items():
+            print(f"{name:12} {text}")
+        return 0 if parsed.list else 2
+    run = import_module(f"studies.bench.{parsed.name.replace('-', '_')}").run
+    options = {name: getattr(parsed, name) for name in REFUSALS if getattr(parsed, name) is not None}
+    for name in options:
+        if name not in signature(run).parameters:
+            raise ShortlistError(f"--{name}: {REFUSALS[name].format(parsed.name)}")
+    found = run(parsed.quick, **options)
+    write(parsed.json, found)
+    return int(found.get("failed", False))
+
+
+def _reproduce(parsed: argparse.Namespace) -> int:
+    if parsed.list or parsed.name is None:
+        for name, (_, text) in sorted(REPRODUCTIONS.items()):
+            print(f"{name:24} {text}")
+        return 0 if parsed.list else 2
+    run = import_module(f"studies.{REPRODUCTIONS[parsed.name][0]}").run
+    options = {"keep": parsed.keep} if parsed.keep is not None else {}
+    write(parsed.json, run(parsed.name, parsed.quick, parsed.data, **options))
+    return 0
