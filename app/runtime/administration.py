@@ -99,7 +99,7 @@ def _url(settings: Settings) -> Iterator[str]:
     if _is_served(path):
         yield f"unix://{path}"
         return
-    with EmbeddedServer(settings.data_dir, accept_loss=settings.accept_loss) as server:
+    with EmbeddedServer(settings.data_dir) as server:
         yield server.url
 
 

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
 
 import numpy as np
 
@@ -22,8 +21,6 @@ from app.errors import ShortlistError, StartupError
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.health.expected_store import ExpectedStore
 from app.settings import Settings
-from app.storage.append_only_files import AppendOnlyFiles
-from app.storage.directory_lock import try_lock
 from app.storage.losses import Losses
 from app.storage.redis_store import RedisStore
 from app.storage.server_binary import find_binary
@@ -130,7 +127,7 @@ def _disk(settings: Settings) -> Iterator[Finding]:
 
 def _store(settings: Settings) -> Iterator[Finding]:
     if settings.redis_url is None:
-        yield _files(settings.data_dir)
+        yield Finding("store", None, "embedded: it runs while the service does, and is checked at its start")
         return
     durability, missing = asyncio.run(_ask_store(settings.redis_url.get_secret_value(), settings))
     yield Finding("store", True, "answers")
@@ -141,21 +138,6 @@ def _store(settings: Settings) -> Iterator[Finding]:
         f"appendfsync is {durability}"
         + ("" if durability == "always" else ": an acknowledged write can be lost when the server dies"),
     )
-
-
-def _files(folder: Path) -> Finding:
-    """The files of the embedded store: compared while nobody writes to them."""
-    lock = try_lock(folder) if folder.is_dir() else None
-    if lock is None:
-        return Finding("store", None, "embedded: it runs while the service does, and is checked at its start")
-    files = AppendOnlyFiles(folder)
-    try:
-        noted, lost = files.note_file.exists(), files.compare()
-    finally:
-        os.close(lock)
-    if not noted and not lost:
-        return Finding("store", None, f"embedded: not compared, {files.note_file} is not there")
-    return Finding("store", not lost, lost or "embedded: its files are as they were left")
 
 
 async def _ask_store(url: str, settings: Settings) -> tuple[str, str]:

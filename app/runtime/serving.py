@@ -54,7 +54,7 @@ def store_url(settings: Settings) -> Iterator[SecretStr]:
     if settings.redis_url is not None:
         yield settings.redis_url
         return
-    with EmbeddedServer(settings.data_dir, accept_loss=settings.accept_loss) as server:
+    with EmbeddedServer(settings.data_dir) as server:
         yield SecretStr(server.url)
 
 

@@ -5,7 +5,6 @@ lock      the service holds data_dir/lock and so does the server, which inherits
 death     the server ends with the service, even on SIGKILL: see ``launch_server``
 writes    append-only file, synced before every answer: what was acknowledged survives a kill
 restarts  a server that ends by itself is started again, after a pause that doubles
-damage    before each start the files are compared with what they must hold: see ``damage_check``
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from urllib.parse import quote
 
 from app.errors import StartupError
 from app.storage import launch_server
-from app.storage.damage_check import DamageCheck
 from app.storage.directory_lock import lock_directory
 from app.storage.server_binary import find_binary
 from app.storage.server_socket import answers
@@ -45,7 +43,6 @@ class EmbeddedServer:
 
     ``binary`` is ``find_binary()`` by default. ``start_timeout_s`` includes the time to read the data.
     ``lifeline`` watches the service through a pipe, where the kernel cannot do it: see ``launch_server``.
-    ``accept_loss``: files that are damaged are not refused, and what is left of them is used.
     """
 
     def __init__(
@@ -56,7 +53,6 @@ class EmbeddedServer:
         start_timeout_s: float = 60.0,
         stop_timeout_s: float = 10.0,
         lifeline: bool = sys.platform != "linux",
-        accept_loss: bool = False,
     ) -> None:
         self.data_dir = data_dir.absolute()
         self.log_file = self.data_dir / "server.log"
@@ -66,7 +62,6 @@ class EmbeddedServer:
             stop_timeout_s,
             lifeline,
         )
-        self._damage = DamageCheck(self.data_dir, accept_loss=accept_loss)
         self._lock: int | None = None
         self._socket_dir = self.data_dir
         self._process: subprocess.Popen[bytes] | None = None
@@ -98,19 +93,14 @@ class EmbeddedServer:
         self.stop()
 
     def start(self) -> None:
-        """Return when the server answers; StartupError, and nothing left behind, when it does not.
-
-        Damaged files raise it too, before the server has touched them.
-        """
+        """Return when the server answers; StartupError, and nothing left behind, when it does not."""
         self._binary = self._binary or find_binary()
         self._lock = lock_directory(self.data_dir)
         try:
-            self._damage.compare(self._binary)
             if len(os.fsencode(self.socket_path)) > _SOCKET_PATH_LIMIT:
                 self._socket_dir = Path(tempfile.mkdtemp(prefix="shortlist-"))
             self._supervisor.start()
             self._await_ready()
-            self._damage.begin(self.socket_path, self.log_file.read_text("utf-8", "replace"))
         except BaseException:
             self.stop()
             raise
@@ -124,7 +114,6 @@ class EmbeddedServer:
             _LOG.error("the store's server does not stop; killing it")
             self._end(SIGKILL)
             self._supervisor.join()
-        self._damage.end(clean=self._process is not None and self._process.returncode == 0)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -165,8 +154,6 @@ class EmbeddedServer:
         """Run one server to its end, and tell how it ended."""
         alive, dead = os.pipe() if self._lifeline else (-1, -1)
         try:
-            if self._ready.is_set() and self._binary:
-                self._damage.compare(self._binary)
             with self._changing:
                 if self._stopping.is_set():
                     return "not started"
@@ -174,8 +161,6 @@ class EmbeddedServer:
             return f"exit code {self._process.wait()}; {self._last_words()}"
         except OSError as error:
             return f"not started: {error.strerror}"
-        except StartupError as error:
-            return f"not started: {error.detail}"
         finally:
             if self._lifeline:
                 os.close(alive)
