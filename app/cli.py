@@ -8,18 +8,22 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import ValidationError
 
 from app.errors import ShortlistError
 from app.settings import VERSION, Settings
 
+if TYPE_CHECKING:
+    from shortlist_client import Client
+
 MOST_PROCESSES = 64
 REFUSED = 2
+TIMEOUT_S = 120.0
 
 STUDIES = {
     "bench": "measure: ratios in one run",
@@ -248,30 +252,40 @@ def _copy(parsed: argparse.Namespace) -> int:
     return copy_to(_settings(parsed), parsed.to)
 
 
-def _import(parsed: argparse.Namespace) -> None:
-    from app.files import importing  # noqa: PLC0415 - as above
-    from app.files.service import Service  # noqa: PLC0415 - as above
+@contextmanager
+def _client(parsed: argparse.Namespace) -> Iterator[Client]:
+    """A client of the service at ``--url``. Its errors are those of the command, in one line."""
+    from shortlist_client import Client, Retry  # noqa: PLC0415 - as above
+    from shortlist_client import ShortlistError as Failed  # noqa: PLC0415 - as above
 
-    act = importing.import_learners if parsed.learners else importing.import_arms
-    with closing(Service(parsed.url, parsed.key)) as service:
-        print(act(service, parsed.name, parsed.files))
+    try:
+        with Client(parsed.url, parsed.key, timeout_s=TIMEOUT_S, retry=Retry(total_s=TIMEOUT_S)) as client:
+            yield client
+    except Failed as error:
+        raise ShortlistError(" ".join(str(error).split())) from None
+
+
+def _import(parsed: argparse.Namespace) -> None:
+    from shortlist_client import files  # noqa: PLC0415 - as above
+
+    act = files.import_learners if parsed.learners else files.import_arms
+    with _client(parsed) as client:
+        print(act(client, parsed.name, parsed.files))
 
 
 def _export(parsed: argparse.Namespace) -> None:
-    from app.files import exporting  # noqa: PLC0415 - as above
-    from app.files.service import Service  # noqa: PLC0415 - as above
+    from shortlist_client import files  # noqa: PLC0415 - as above
 
-    with closing(Service(parsed.url, parsed.key)) as service:
-        print(getattr(exporting, EXPORTS[parsed.what])(service, parsed.name, parsed.out))
+    with _client(parsed) as client:
+        print(getattr(files, EXPORTS[parsed.what])(client, parsed.name, parsed.out))
 
 
 def _explain(parsed: argparse.Namespace) -> None:
-    from app.files.explaining import explain  # noqa: PLC0415 - as above
-    from app.files.service import Service  # noqa: PLC0415 - as above
+    from app.runtime.explaining import explain  # noqa: PLC0415 - as above
 
     decision = sys.stdin.read().strip() if parsed.decision == "-" else parsed.decision
-    with closing(Service(parsed.url, parsed.key)) as service:
-        print(explain(service, parsed.bandit, decision))
+    with _client(parsed) as client:
+        print(explain(client, parsed.bandit, decision))
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from app.progress import progress
 from examples import movielens
 from examples.environments import Environment, Matrix
 from examples.service import Server, temporary_service
 from shortlist_client import Client
 from shortlist_client.bodies import ChooseBody, RewardItem
+from shortlist_client.files.progress import progress
 
 CENTERS = (0, 3, 5, 10)
 SHOWN = (5, 10, 20, 40)

@@ -12,11 +12,11 @@ from threading import Event
 
 import numpy as np
 
-from app.progress import progress
 from examples.environments import Environment, Matrix
 from examples.service import Server
 from shortlist_client import Client
 from shortlist_client.bodies import Policy
+from shortlist_client.files.progress import progress
 
 POLICIES: tuple[Policy, ...] = ("sub_ts", "linear_ts")
 CATALOGUE = "arms"

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from app.progress import progress
 from examples import movielens
 from examples.environments import Environment
 from shortlist.linear import linear_ts, ridge, ridge_sums
+from shortlist_client.files.progress import progress
 
 RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 EXPLORATIONS = (0.01, 0.03, 0.05, 0.1, 0.3, 1.0)

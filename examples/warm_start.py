@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from app.progress import progress
 from examples import movielens
 from examples.environments import Environment, Rows
 from shortlist.linear import linear_ts, ridge, ridge_sums
 from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.sum_algebra import plus
+from shortlist_client.files.progress import progress
 
 ROUNDS = 20
 PLAIN = 0.0

@@ -21,14 +21,13 @@ SOURCES = sorted(
 # or the library shortlist.
 ARROWS = {
     "errors": set(),
-    "progress": set(),
     "background": set(),
     "settings": {"errors"},
     "observability": {"errors"},
     "shortlist": set(),
     "filters": {"shortlist", "errors"},
     "indexes": {"shortlist", "filters", "errors"},
-    "storage": {"progress", "errors"},
+    "storage": {"errors"},
     "services/access": {"errors"},
     "services/bounded": {"errors"},
     "services/formats": {"shortlist", "errors"},
@@ -163,7 +162,6 @@ ARROWS = {
     },
     "runtime": {
         "api",
-        "files",
         "workers",
         "services/access",
         "services/bandits",
@@ -183,8 +181,8 @@ ARROWS = {
         "storage",
         "observability",
         "background",
-        "progress",
         "settings",
+        "text_tables",
         "errors",
     },
     "text_tables": set(),
@@ -195,7 +193,6 @@ ARROWS = {
         "text_tables",
         "shortlist",
         "indexes",
-        "progress",
         "errors",
     },
     "studies/bench": {
@@ -213,11 +210,9 @@ ARROWS = {
         "shortlist",
         "indexes",
         "storage",
-        "progress",
         "errors",
     },
-    "files": {"text_tables", "progress", "errors"},
-    "cli": {"files", "runtime", "settings", "errors"},
+    "cli": {"runtime", "settings", "errors"},
 }
 PURE = {
     "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "heapq",

@@ -16,6 +16,7 @@ from app.settings import Settings
 from app.storage.copying import copy
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
+from shortlist_client.files.progress import progress
 
 SHOWN = 20
 
@@ -44,7 +45,7 @@ def copy_to(settings: Settings, target: str) -> int:
     if settings.redis_url is None and _is_served(_socket(settings)):
         raise StartupError("stop the service first: a copy of a store that is written to is not whole")
     with _url(settings) as url:
-        print(f"{copy(url, target):,} keys copied")
+        print(f"{copy(url, target, watched=progress):,} keys copied")
     return 0
 
 

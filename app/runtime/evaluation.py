@@ -16,14 +16,11 @@ from typing import Any
 import msgspec
 import numpy as np
 from pydantic import ValidationError
-from shortlist.errors import InvalidArgument
 from threadpoolctl import threadpool_limits
 
 from app.api.bandits import BanditBody, record_of
 from app.api.strict_json import invalid
 from app.errors import Invalid, ShortlistError
-from app.files.arm_files import arms_of
-from app.files.arm_rows import FileError
 from app.indexes.live import IndexOptions, LiveIndex
 from app.runtime.evaluation_files import rows_of
 from app.services.bandits import context as contexts
@@ -42,6 +39,9 @@ from app.services.measuring.evaluations import Evaluation, When, check_usable, e
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, check_estimators, targets_of
 from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
+from shortlist.errors import InvalidArgument
+from shortlist_client.files.arm_files import arms_of
+from shortlist_client.files.arm_rows import FileError
 
 NAME, UID = "log", "0" * 16
 

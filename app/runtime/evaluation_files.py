@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from app.files.arm_readers import opened
-from app.files.arm_rows import FileError, wrong
-from app.files.parquet import parquet_file
-from app.progress import meter
 from app.services.decision_log.rows import Row
+from shortlist_client.files.arm_readers import opened
+from shortlist_client.files.arm_rows import FileError, wrong
+from shortlist_client.files.parquet import parquet_file
+from shortlist_client.files.progress import meter
 
 BLOCK_BYTES = 1 << 20
 BATCH_ROWS = 1_000

@@ -5,25 +5,27 @@ Values are read and written by commands and not as dumps, since Valkey and Redis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 from redis import ConnectionError, Redis, RedisCluster  # noqa: A004 - it is the driver's
 
 from app.errors import Conflict, NotFound, ShortlistError, StartupError, Unavailable
-from app.progress import progress
 from app.storage.redis_client import translated
 from app.storage.redis_keys import PREFIX
 
 BATCH = 1_000
 
 Arguments = list[Any]
+Watched = Callable[[Collection[bytes], str], Iterable[bytes]]
 Server = Any  # a Redis or a RedisCluster; the driver's annotations assume that answers are decoded
 
 
-def copy(source: str, target: str) -> int:
+def copy(source: str, target: str, *, watched: Watched) -> int:
     """Copy all keys of the project from one URL to the other; return how many.
+
+    ``watched`` yields the keys, and shows how far it is.
 
     Raises: Conflict (the target has some of them already), NotFound (the source has none), StartupError (not
     a URL of a server), Unavailable (one of the two does not answer). What was copied before an error stays,
@@ -35,7 +37,7 @@ def copy(source: str, target: str) -> int:
         keys = sorted(set(old.scan_iter(f"{PREFIX}*", count=BATCH)))
         if not keys:
             raise NotFound("the source holds no store: there is nothing to copy")
-        for key in progress(keys, "keys copied"):
+        for key in watched(keys, "keys copied"):
             _copy_key(old, new, key)
         missing = [key for key in keys if old.exists(key) and not new.exists(key)]
     if missing:

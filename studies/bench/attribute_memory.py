@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from app.filters.attributes import AttributeTable, Document
-from app.progress import progress
+from shortlist_client.files.progress import progress
 
 SEED = 1_517
 ARMS, QUICK_ARMS = 1_000_000, 100_000

@@ -32,7 +32,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.indexes.measured_costs import measure
-from app.progress import progress
 from shortlist.guarantee import Guarantee
 from shortlist.mips import blocked
 from shortlist.mips.answer import Answer
@@ -41,6 +40,7 @@ from shortlist.mips.bounded_me import bounded_me, follow, rounds, saves
 from shortlist.mips.racing import racing
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.mips.rewards import blocked_rewards
+from shortlist_client.files.progress import progress
 from studies.bench.one_shot_method import Find, Method, Result, Rows
 from studies.bench.screening_methods import screening_methods
 from studies.experiments import movielens

@@ -26,12 +26,12 @@ from threadpoolctl import threadpool_limits
 
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
-from app.progress import progress
 from app.services.choosing import igw
 from app.services.choosing.covers import center_ids
 from shortlist.linear import linear_ts, ridge
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Vector
+from shortlist_client.files.progress import progress
 from studies.measurement import report
 
 Data = Literal["gaussian", "lognormal", "unit"]

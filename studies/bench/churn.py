@@ -27,8 +27,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
-from app.progress import progress
 from shortlist.types import Matrix
+from shortlist_client.files.progress import progress
 from studies.measurement import report
 
 SEED = 11

@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from app.indexes.live import Snapshot
-from app.progress import progress
 from app.services.bandits.context import Context
 from app.services.bandits.encoding import Encoding
 from app.services.formats.records import ContextRule
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix
+from shortlist_client.files.progress import progress
 from studies.bench.choose import index_of
 
 SEED = 1_617

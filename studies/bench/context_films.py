@@ -38,11 +38,11 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import svds
 from threadpoolctl import threadpool_limits
 
-from app.progress import progress
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.sum_algebra import plus
 from shortlist.types import Matrix, Rows, Vector
+from shortlist_client.files.progress import progress
 from studies.bench.choose import index_of
 from studies.experiments.movielens import DIM, GOOD, LEAST_RATINGS, Ratings, read
 

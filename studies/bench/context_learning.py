@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.progress import progress
 from app.services.formats.records import RewardPayload, pack, vector_to_bytes
 from app.services.learning.fold import States, fold
 from app.storage.protocol import LearnerId, LogEntry
 from shortlist.linear import bilinear
 from shortlist.types import Matrix
+from shortlist_client.files.progress import progress
 
 SEED = 1_619
 SHAPES = ((16, 0, 0), (16, 16, 16), (32, 0, 0), (32, 31, 32))  # d, m, p: D = 16, 272, 32 and 1,024

@@ -30,9 +30,9 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from app.indexes.live import Snapshot
-from app.progress import progress
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.types import Matrix, Vector
+from shortlist_client.files.progress import progress
 from studies.bench.choose import index_of
 
 SEED = 1_616

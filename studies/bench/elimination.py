@@ -36,7 +36,6 @@ from threadpoolctl import threadpool_limits
 
 from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
-from app.progress import progress
 from shortlist import confidence
 from shortlist.linear import elimination, ridge, sub_elim
 from shortlist.linear.most_uncertain_arm import (
@@ -48,6 +47,7 @@ from shortlist.linear.most_uncertain_arm import (
     packed_squares,
 )
 from shortlist.types import Matrix, Rows
+from shortlist_client.files.progress import progress
 from studies.measurement import report
 
 SIZES = (10_000, 100_000, 1_000_000)

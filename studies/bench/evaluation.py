@@ -23,7 +23,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.indexes.live import IndexOptions, LiveIndex
-from app.progress import progress
 from app.services.bandits.bandits import Bandit, bandit_of
 from app.services.catalogues.catalogues import Catalogue
 from app.services.choosing.policies import POLICIES
@@ -37,6 +36,7 @@ from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
 from app.text_tables import table
 from shortlist.types import Matrix, Vector
+from shortlist_client.files.progress import progress
 from studies.measurement import peak_mb, report
 
 SEED = 1_717

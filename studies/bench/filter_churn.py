@@ -30,10 +30,10 @@ import numpy as np
 
 from app.filters.filter import Filter, parse
 from app.indexes.live import LiveIndex
-from app.progress import progress
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filtered_views import FilteredViews
 from shortlist.types import Matrix
+from shortlist_client.files.progress import progress
 from studies.bench.churn import OPTIONS, SWITCH_INTERVAL_S, Loop
 from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue
 

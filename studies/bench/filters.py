@@ -43,10 +43,10 @@ from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import GATHER_ROWS
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
-from app.progress import progress
 from app.services.catalogues.catalogues import Catalogue
 from app.text_tables import table
 from shortlist.types import Matrix, TopK, Vector
+from shortlist_client.files.progress import progress
 from studies.bench import attribute_memory, choose, filter_churn, largest_filter
 from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue
 from studies.measurement import record

@@ -24,12 +24,12 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.progress import progress
 from shortlist.kcenter.center_set import CenterSet
 from shortlist.kcenter.coordinates import Coordinates, blocked
 from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.naive_greedy import naive_greedy
+from shortlist_client.files.progress import progress
 from studies.experiments.kcenter_data import DIM, Points, clusters
 from studies.measurement import report
 

@@ -34,8 +34,8 @@ from threadpoolctl import threadpool_limits
 from app.indexes.exact import scan
 from app.indexes.live import LiveIndex
 from app.indexes.probes import compare, solve
-from app.progress import progress
 from shortlist.types import Matrix
+from shortlist_client.files.progress import progress
 from studies.measurement import report
 
 ARMS, DIM = 100_000, 32

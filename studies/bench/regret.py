@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 
 from app.indexes.live import IndexOptions, LiveIndex, Snapshot
-from app.progress import progress
 from shortlist.linear import ridge, ridge_sums, sub_ts
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+from shortlist_client.files.progress import progress
 from studies.experiments import synthetic
 from studies.experiments.synthetic import PERIOD, Environment
 from studies.measurement import report

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from app.progress import progress
 from shortlist.sampling.factors import Draws, Factors
 from shortlist.sampling.lil_ucb import lil_ucb
 from shortlist.sampling.racing_ebs import racing_ebs
 from shortlist.sampling.racing_normal import racing_normal
 from shortlist.types import Matrix, Rows, Vector
+from shortlist_client.files.progress import progress
 from studies.experiments.sampling_figure import REWARDS, SIGMAS, population, probabilities
 from studies.measurement import report
 

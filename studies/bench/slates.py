@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from app.progress import progress
 from shortlist.slates import ask_tell, icb, sa_foa, saqm
 from shortlist.slates.campaign_state import Method, State
 from shortlist.slates.least_squares import fit
 from shortlist.slates.widths import Look
+from shortlist_client.files.progress import progress
 from studies.experiments.slate_instances import STARTS, mean_samples, normal, play, synthetic
 from studies.measurement import report
 

@@ -32,13 +32,13 @@ import numpy as np
 
 from app.indexes.independent import IndependentGraphs
 from app.indexes.live import IndexOptions, LiveIndex
-from app.progress import progress
 from app.text_tables import table
 from shortlist.mips.adaptive import AdaptiveSolver, Scan
 from shortlist.mips.epsilon_net import nearest_point, solvers_needed
 from shortlist.mips.screening import lsh_mips
 from shortlist.mips.screening.lsh_mips import LshMips, solver_for
 from shortlist.types import Matrix, MipsSolver, Vector
+from shortlist_client.files.progress import progress
 from studies.measurement import report
 
 SEED = 17

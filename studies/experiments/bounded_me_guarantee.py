@@ -20,12 +20,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from app.progress import progress
 from shortlist.mips.answer import Objective
 from shortlist.mips.bounded_me import Plan, bounded_me
 from shortlist.mips.columns import Bounds
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.types import Rows, Vector
+from shortlist_client.files.progress import progress
 from studies.experiments.plots import figure
 from studies.measurement import report
 

@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from app.progress import progress
 from shortlist.mips import blocked
 from shortlist.mips.bounded_me import LEAST_DIM, bounded_me
 from shortlist.mips.extreme_points import extreme_points, surely_extreme
 from shortlist.mips.read_costs import READS_ALONE
 from shortlist.mips.rewards import blocked_rewards
 from shortlist.types import Matrix, Rows
+from shortlist_client.files.progress import progress
 from studies.measurement import report
 
 SEED = 13

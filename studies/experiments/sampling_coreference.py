@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from app.progress import progress
 from app.text_tables import table
 from shortlist.sampling.racing_normal import FIRST
+from shortlist_client.files.progress import progress
 from studies.experiments.coreference import (
     PRINTED_FIRST,
     Draw,

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from app.progress import progress
 from shortlist.sampling.factors import Factors, LogFactors
 from shortlist.sampling.lil_ucb import lil_ucb
 from shortlist.sampling.race import Rules, Variance, race
@@ -34,6 +33,7 @@ from shortlist.sampling.racing_ebs import ebs_rules
 from shortlist.sampling.racing_normal import FIRST as NORMAL_FIRST
 from shortlist.sampling.racing_normal import normal_rules
 from shortlist.types import Matrix, Rows, Vector
+from shortlist_client.files.progress import progress
 from studies.experiments.plots import can_draw
 from studies.experiments.sampling_plot import draw
 from studies.measurement import report

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from app.progress import progress
 from shortlist.slates.allocation import Allocation
 from shortlist.slates.campaign_state import Method
 from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, lead
 from shortlist.slates.sample_bounds import stops_by
 from shortlist.slates.widths import Bound
 from shortlist.types import Vector
+from shortlist_client.files.progress import progress
 from studies.experiments.slate_instances import Played, begin, mean_samples, normal, play, synthetic
 from studies.measurement import report
 

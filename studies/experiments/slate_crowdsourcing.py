@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from app.progress import progress
 from shortlist.slates.campaign_state import Method
 from shortlist.slates.widths import Bound
 from shortlist.types import Matrix, Vector
+from shortlist_client.files.progress import progress
 from studies.experiments.slate_instances import MOST, Draw, Played, mean_samples, play
 from studies.measurement import report
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from app.progress import progress
 from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
 from shortlist.slates.campaign_state import Method, next_look
 from shortlist.slates.certified_bounds import upper_bound
@@ -26,6 +25,7 @@ from shortlist.slates.least_squares import Fit, fit
 from shortlist.slates.matroids import UniformMatroid
 from shortlist.slates.widths import Bound, Look
 from shortlist.types import Matrix, Vector
+from shortlist_client.files.progress import progress
 from studies.experiments.slate_instances import DELTA, MOST, mean_samples, normal, play, synthetic
 from studies.measurement import report
 

@@ -20,8 +20,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.errors import ShortlistError
-from app.progress import progress
 from shortlist.linear import elimination
+from shortlist_client.files.progress import progress
 from studies.experiments import movielens, sublinear_figures, synthetic
 from studies.experiments.elimination_policies import LinearElim, SubElim
 from studies.experiments.exact_elimination import ExactElim

@@ -12,6 +12,7 @@ from app import cli
 from app.errors import Conflict, NotFound, StartupError, Unavailable
 from app.storage.copying import BATCH, copy
 from app.storage.embedded_server import EmbeddedServer
+from shortlist_client.files.progress import progress
 
 MANY = 2 * BATCH + 7
 WORDS = {
@@ -64,7 +65,7 @@ def test_every_type_arrives_whole_and_others_keys_stay_behind(
         pipeline.execute()
     expected = contents(source)
     source.set("another", "1")
-    assert copy(store_url, store_server) == len(expected) == 6
+    assert copy(store_url, store_server, watched=progress) == len(expected) == 6
     assert contents(target) == expected
     assert 0 < target.pttl("shortlist:text") <= HOUR_MS
 
@@ -73,24 +74,24 @@ def test_a_target_in_use_is_left_alone(source: Redis, target: Redis, store_url: 
     source.set("shortlist:a", "1")
     target.set("shortlist:b", "2")
     with pytest.raises(Conflict):
-        copy(store_url, store_server)
+        copy(store_url, store_server, watched=progress)
     assert list(target.scan_iter()) == [b"shortlist:b"]
 
 
 def test_a_server_that_is_not_there_is_said_to_be_away(store_url: str, tmp_path: Path):
     nobody = f"unix://{tmp_path}/nobody.sock"
     with pytest.raises(Unavailable, match="the target does not answer"):
-        copy(store_url, nobody)
+        copy(store_url, nobody, watched=progress)
     with pytest.raises(Unavailable, match="the source does not answer"):
-        copy(nobody, store_url)
+        copy(nobody, store_url, watched=progress)
 
 
 def test_what_is_no_store_is_named(source: Redis, target: Redis, store_url: str, store_server: str):
     with pytest.raises(StartupError, match="the target's URL"):
-        copy(store_url, "nonsense")
+        copy(store_url, "nonsense", watched=progress)
     source.set("another", "1")
     with pytest.raises(NotFound, match="the source holds no store"):
-        copy(store_url, store_server)
+        copy(store_url, store_server, watched=progress)
 
 
 def test_the_command_copies_a_stopped_embedded_store(

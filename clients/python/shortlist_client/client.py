@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,7 +16,7 @@ from shortlist_client.answers import Page
 from shortlist_client.endpoints import Endpoints
 from shortlist_client.errors import InvalidArgument
 from shortlist_client.exchange import Pause, Retry, Steps, exchanges
-from shortlist_client.routes import Call
+from shortlist_client.routes import Call, Sink
 
 T = TypeVar("T")
 
@@ -33,9 +33,7 @@ class _Base(Endpoints):
 
     def __init__(self, url: str, key: str | None, retry: Retry) -> None:
         super().__init__()
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise InvalidArgument(f"url must begin with http:// or https:// and name a host, like {URL}")
+        _check(url)
         if key is not None and not (key.isascii() and key.isprintable() and key.strip() == key != ""):
             raise InvalidArgument("key must be printable ASCII without blanks around it")
         self._url = url.rstrip("/")
@@ -46,6 +44,11 @@ class _Base(Endpoints):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._url!r})"
+
+    @property
+    def url(self) -> str:
+        """Where the service is, without a slash at the end."""
+        return self._url
 
     def _arguments(self, call: Call[Any]) -> dict[str, Any]:
         headers = self._headers
@@ -124,12 +127,13 @@ class Client(_Base):
             return self._download(step, step.into)
         return self._http.request(content=step.content, **self._arguments(step))
 
-    def _download(self, call: Call[Any], into: BinaryIO) -> httpx.Response:
+    def _download(self, call: Call[Any], into: Sink) -> httpx.Response:
         with self._http.stream(**self._arguments(call)) as response:
             if not response.is_success:
                 response.read()
                 return response
-            into.writelines(response.iter_bytes())
+            for piece in response.iter_bytes():
+                into.write(piece)
         return httpx.Response(response.status_code)
 
 
@@ -199,7 +203,7 @@ class AsyncClient(_Base):
         sent = content if content is None or isinstance(content, bytes) else _streamed(content)
         return await self._http.request(content=sent, **self._arguments(step))
 
-    async def _download(self, call: Call[Any], into: BinaryIO) -> httpx.Response:
+    async def _download(self, call: Call[Any], into: Sink) -> httpx.Response:
         async with self._http.stream(**self._arguments(call)) as response:
             if not response.is_success:
                 await response.aread()
@@ -212,6 +216,19 @@ class AsyncClient(_Base):
 async def _streamed(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
     for piece in pieces:
         yield piece
+
+
+def _check(url: str) -> None:
+    """Raise InvalidArgument unless this is the address of a service."""
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_one = False
+    if not is_one or parts.query or parts.fragment or not (url.isascii() and url.isprintable()) or " " in url:
+        raise InvalidArgument(f"url must begin with http:// or https:// and name a host, like {URL}")
+    if parts.username is not None or parts.password is not None:
+        raise InvalidArgument("url must not name a user: an API key is given as key")
 
 
 def _timeout(seconds: float) -> httpx.Timeout:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from shortlist_client import bodies, routes
 from shortlist_client.answers import (
@@ -66,7 +66,7 @@ from shortlist_client.batches import (
 from shortlist_client.binding import endpoint, every_page
 from shortlist_client.errors import Forbidden, RewardRejected
 from shortlist_client.exchange import Steps
-from shortlist_client.routes import GLOBAL_LEARNER, Call, encoded
+from shortlist_client.routes import GLOBAL_LEARNER, Call, Sink, encoded
 
 PAGE = 100
 MOST_ON_A_PAGE = 1_000
@@ -173,8 +173,11 @@ class Endpoints:
 
     @endpoint
     def import_blocks(self, catalogue: str, blocks: bytes | Iterable[bytes]) -> Call[Upserted]:
-        """As ``import_arms``, of blocks of numbers: several times as fast. The format: docs/files.md."""
-        return routes.IMPORT_BLOCKS.call(catalogue, content=blocks)
+        """As ``import_arms``, of blocks of numbers: several times as fast. The format: docs/files.md.
+
+        What is given as bytes can be sent again by itself, since the same arms change nothing.
+        """
+        return routes.IMPORT_BLOCKS.call(catalogue, content=blocks, safe=isinstance(blocks, bytes))
 
     # Bandits and learners
 
@@ -275,7 +278,7 @@ class Endpoints:
     def export_log(
         self,
         bandit: str,
-        into: BinaryIO,
+        into: Sink,
         *,
         format: bodies.ExportFormat = "ndjson",  # noqa: A002 - the service's name for it
         start: datetime | None = None,

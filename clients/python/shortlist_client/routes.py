@@ -10,7 +10,7 @@ import re
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, BinaryIO, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlencode
 
 from shortlist_client import answers, bodies
@@ -26,6 +26,14 @@ JSON, NDJSON, RAW = "application/json", "application/x-ndjson", "application/oct
 BLOCKS = "application/vnd.shortlist.arms"
 
 Content = bytes | Iterable[bytes] | None
+
+
+class Sink(Protocol):
+    """What takes the bytes of a long answer: a file that is open for bytes, or anything like it."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take the next bytes."""
+        ...
 
 
 class Repeat(Enum):
@@ -66,7 +74,7 @@ class Route(Generic[T]):
         query: Mapping[str, Any] | None = None,
         safe: bool | None = None,
         headers: Mapping[str, str] | None = None,
-        into: BinaryIO | None = None,
+        into: Sink | None = None,
     ) -> Call[T]:
         """One request. ``names`` fill the path. Fields that are None are left out, for absent means the same;
         not those of a patch.
@@ -104,7 +112,7 @@ class Call(Generic[T]):
     content: Content
     safe: bool
     headers: Mapping[str, str]
-    into: BinaryIO | None = None
+    into: Sink | None = None
 
     def __iter__(self) -> Generator[Call[Any], Any, T]:
         """``answer = yield from call``: a step of a function that needs more than one call."""

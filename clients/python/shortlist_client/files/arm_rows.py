@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import ShortlistError
+from shortlist_client.errors import ShortlistError
 
 ROWS = 1_000  # that are held, and sent, together
 NUMBERS = 1_000_000  # in their features, at most

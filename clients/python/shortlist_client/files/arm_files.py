@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from app.files.arm_readers import (
+from shortlist_client.files.arm_readers import (
     csv_dim,
     ndjson_dim,
     npy_dim,
@@ -27,8 +27,8 @@ from app.files.arm_readers import (
     read_npy,
     read_parquet,
 )
-from app.files.arm_rows import ArmRows, FileError, check, wrong
-from app.files.arm_writers import ArmWriter, CsvWriter, NdjsonWriter, NpyWriter, ParquetWriter
+from shortlist_client.files.arm_rows import ArmRows, FileError, check, wrong
+from shortlist_client.files.arm_writers import ArmWriter, CsvWriter, NdjsonWriter, NpyWriter, ParquetWriter
 
 
 @dataclass(frozen=True, slots=True)

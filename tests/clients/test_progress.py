@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from app import progress as module
-from app.progress import progress
+from shortlist_client.files import progress as module
+from shortlist_client.files.progress import progress
 
-ROOT = Path(__file__).parent.parent
-SOURCES = sorted(path for folder in ("app", "examples", "workers") for path in (ROOT / folder).rglob("*.py"))
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(
+    path
+    for folder in ("app", "clients/python", "examples", "studies", "workers")
+    for path in (ROOT / folder).rglob("*.py")
+)
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
@@ -57,4 +61,4 @@ def test_no_long_work_has_a_bar_of_its_own():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and node.module == "tqdm"
     ]
-    assert users == ["app/progress.py"]
+    assert users == ["clients/python/shortlist_client/files/progress.py"]

@@ -11,14 +11,15 @@ import csv
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.files.arm_readers import opened
-from app.files.arm_rows import FileError, wrong
-from app.files.parquet import arrow, parquet_file
+from shortlist_client.answers import LearnerCopy
+from shortlist_client.files.arm_readers import opened
+from shortlist_client.files.arm_rows import FileError, wrong
+from shortlist_client.files.parquet import arrow, parquet_file
 
 COLUMNS = ("key", "version", "observations", "state")
 ROWS = 100  # of a Parquet file, that are held together
@@ -66,7 +67,7 @@ class LearnerWriter(ABC):
     def __init__(self, path: Path) -> None: ...
 
     @abstractmethod
-    def write(self, learners: Sequence[Mapping[str, Any]]) -> None:
+    def write(self, learners: Sequence[LearnerCopy]) -> None:
         """Append learners as the service gives them."""
 
     @abstractmethod
@@ -78,8 +79,8 @@ class NdjsonWriter(LearnerWriter):
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8")
 
-    def write(self, learners: Sequence[Mapping[str, Any]]) -> None:
-        self._file.writelines(json.dumps(learner) + "\n" for learner in learners)
+    def write(self, learners: Sequence[LearnerCopy]) -> None:
+        self._file.writelines(json.dumps(asdict(learner)) + "\n" for learner in learners)
 
     def close(self) -> None:
         self._file.close()
@@ -91,8 +92,8 @@ class CsvWriter(LearnerWriter):
         self._table = csv.DictWriter(self._file, COLUMNS, lineterminator="\n")
         self._table.writeheader()
 
-    def write(self, learners: Sequence[Mapping[str, Any]]) -> None:
-        self._table.writerows({name: learner[name] for name in COLUMNS} for learner in learners)
+    def write(self, learners: Sequence[LearnerCopy]) -> None:
+        self._table.writerows(map(asdict, learners))
 
     def close(self) -> None:
         self._file.close()
@@ -106,8 +107,8 @@ class ParquetWriter(LearnerWriter):
         self._schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
         self._file = pq.ParquetWriter(path, self._schema)
 
-    def write(self, learners: Sequence[Mapping[str, Any]]) -> None:
-        rows = [{**learner, "state": base64.b64decode(learner["state"])} for learner in learners]
+    def write(self, learners: Sequence[LearnerCopy]) -> None:
+        rows = [{**asdict(learner), "state": base64.b64decode(learner.state or "")} for learner in learners]
         self._file.write_table(self._pa.Table.from_pylist(rows, schema=self._schema))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""`shortlist export`: a catalogue, the learners of a bandit, or its decision log, into one file.
+"""A catalogue, the learners of a bandit, or its decision log, into one file.
 
 What is written gets its name when it is whole: a file that is there is never replaced, nor left half written.
 """
@@ -6,39 +6,44 @@ What is written gets its name when it is whole: a file that is there is never re
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, TypeVar
 
-from app.files.arm_files import kind_of
-from app.files.arm_readers import ids_path
-from app.files.arm_rows import FileError
-from app.files.arm_writers import NpyWriter, ids_path_of_part
-from app.files.learner_files import writer_of
-from app.files.service import Service
-from app.progress import meter
+from shortlist_client.answers import Page
+from shortlist_client.bodies import ExportFormat
+from shortlist_client.client import Client
+from shortlist_client.files.arm_files import kind_of
+from shortlist_client.files.arm_readers import ids_path
+from shortlist_client.files.arm_rows import FileError
+from shortlist_client.files.arm_writers import NpyWriter, ids_path_of_part
+from shortlist_client.files.learner_files import writer_of
+from shortlist_client.files.progress import meter
+from shortlist_client.files.versions import check_version
+
+T = TypeVar("T")
 
 PAGE = 1_000
-LOG_FORMATS = {".ndjson": "ndjson", ".jsonl": "ndjson", ".parquet": "parquet"}
+LOG_FORMATS: Mapping[str, ExportFormat] = {".ndjson": "ndjson", ".jsonl": "ndjson", ".parquet": "parquet"}
 
 
-def export_catalogue(service: Service, name: str, out: Path) -> str:
+def export_catalogue(client: Client, name: str, out: Path) -> str:
     """Write every arm, oldest features first; return a line that says what was done.
 
-    Raises FileError, ServiceError.
+    Raises FileError, ShortlistError.
     """
     kind = kind_of(out)
     names = [out, ids_path(out)] if kind.writer is NpyWriter else [out]
     with _made(*names) as parts:
-        service.check()
-        found = service.get("v1", "catalogues", name)
-        dim = int(found["dim"])
+        check_version(client)
+        found = client.get_catalogue(name)
+        dim = found.dim
         writer = kind.writer(parts[0], dim)
         count = 0
         try:
-            with meter("arms", int(found["size"]), "arms") as advance:
-                for arms in _pages(service, "v1", "catalogues", name, "arms", limit=PAGE):
+            with meter("arms", found.size, "arms") as advance:
+                for arms in pages(lambda cursor: client.list_arms(name, cursor=cursor, limit=PAGE)):
                     writer.write(arms)
                     count += len(arms)
                     advance(len(arms))
@@ -52,16 +57,17 @@ def export_catalogue(service: Service, name: str, out: Path) -> str:
     return told
 
 
-def export_learners(service: Service, name: str, out: Path) -> str:
+def export_learners(client: Client, name: str, out: Path) -> str:
     """Write the whole state of every learner that has rewards; as ``export_catalogue``."""
     make = writer_of(out)
     with _made(out) as (part,):
-        service.check()
+        check_version(client)
         writer, count = make(part), 0
         try:
             with meter("learners", None, "learners") as advance:
-                query = {"limit": PAGE, "include": "state"}
-                for learners in _pages(service, "v1", "bandits", name, "learners", **query):
+                for learners in pages(
+                    lambda cursor: client.list_learners(name, cursor=cursor, limit=PAGE, include="state")
+                ):
                     writer.write(learners)
                     count += len(learners)
                     advance(len(learners))
@@ -70,35 +76,39 @@ def export_learners(service: Service, name: str, out: Path) -> str:
     return f"{count:,} learners in {out}"
 
 
-def export_log(service: Service, name: str, out: Path) -> str:
+def export_log(client: Client, name: str, out: Path) -> str:
     """Write the decision log of a bandit as the service streams it; as ``export_catalogue``."""
     if out.suffix.lower() not in LOG_FORMATS:
         raise FileError(f"{out}: a log is kept in {', '.join(LOG_FORMATS)}")
     with _made(out) as (part,):
-        service.check()
-        query = {"format": LOG_FORMATS[out.suffix.lower()]}
-        count = 0
-        with (
-            part.open("wb") as file,
-            meter("log", None, "bytes") as advance,
-            service.stream("v1", "bandits", name, "log", "export", query=query) as pieces,
-        ):
-            for piece in pieces:
-                file.write(piece)
-                count += len(piece)
-                advance(len(piece))
+        check_version(client)
+        with part.open("wb") as file, meter("log", None, "bytes") as advance:
+            client.export_log(name, Counted(file, advance), format=LOG_FORMATS[out.suffix.lower()])
+            count = file.tell()
     return f"{count:,} bytes in {out}"
 
 
-def _pages(service: Service, *path: str, **query: Any) -> Iterator[Sequence[Any]]:
+def pages(page: Callable[[str | None], Page[T]]) -> Iterator[Sequence[T]]:
     """The items of every page of a list."""
     cursor = None
     while True:
-        page = service.get(*path, query={**query, "cursor": cursor})
-        yield page["items"]
-        cursor = page["next"]
+        found = page(cursor)
+        yield found.items
+        cursor = found.next
         if cursor is None:
             return
+
+
+class Counted:
+    """A file that tells ``advance`` how much is written to it."""
+
+    def __init__(self, file: BinaryIO, advance: Callable[[int], object]) -> None:
+        self._file, self._advance = file, advance
+
+    def write(self, data: bytes) -> None:
+        """Write it, and tell."""
+        self._file.write(data)
+        self._advance(len(data))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`shortlist import`: files of arms into a catalogue, or of learners into a bandit.
+"""Files of arms into a catalogue, or of learners into a bandit.
 
 All files are read and checked before anything is sent: a mistake in any row of any file changes nothing.
 Arms are sent in order, some thousand in a request, each request all or nothing by blocks of a thousand. What
@@ -13,22 +13,22 @@ from pathlib import Path
 
 import msgspec
 
-from app.files.arm_files import kind_of
-from app.files.arm_rows import ArmRows, check
-from app.files.learner_files import LearnerRow, learners_of
-from app.files.service import Service
-from app.progress import meter
+from shortlist_client.client import Client
+from shortlist_client.files.arm_files import kind_of
+from shortlist_client.files.arm_rows import ArmRows, check
+from shortlist_client.files.learner_files import LearnerRow, learners_of
+from shortlist_client.files.progress import meter
+from shortlist_client.files.versions import check_version
 
-BLOCKS = "application/vnd.shortlist.arms"
 REQUEST_BYTES = 1 << 22
 HEAD_BYTES = 4
 
 
-def import_arms(service: Service, catalogue: str, files: Sequence[Path]) -> str:
-    """Send the arms of all files; a line that says what was done. Raises FileError, ServiceError."""
+def import_arms(client: Client, catalogue: str, files: Sequence[Path]) -> str:
+    """Send the arms of all files; a line that says what was done. Raises FileError, ShortlistError."""
     readers = [(path, kind_of(path).read) for path in files]
-    service.check()
-    dim = int(service.get("v1", "catalogues", catalogue)["dim"])
+    check_version(client)
+    dim = client.get_catalogue(catalogue).dim
     count = 0
     with meter("checked", None, "arms") as advance:
         for path, read in readers:
@@ -39,11 +39,9 @@ def import_arms(service: Service, catalogue: str, files: Sequence[Path]) -> str:
     added = updated = 0
     with meter("sent", count, "arms") as advance:
         for number, body in _bodies(rows for path, read in readers for rows in read(path, dim)):
-            done = service.send(
-                "POST", "v1", "catalogues", catalogue, "import", body=body, content_type=BLOCKS
-            )
-            added += done["added"]
-            updated += done["updated"]
+            done = client.import_blocks(catalogue, body)
+            added += done.added
+            updated += done.updated
             advance(number)
     return f"{count:,} arms: {added:,} added, {updated:,} were there"
 
@@ -85,14 +83,14 @@ def _block(rows: ArmRows, start: int, end: int) -> bytes:
     return msgspec.msgpack.encode(document)
 
 
-def import_learners(service: Service, bandit: str, files: Sequence[Path]) -> str:
+def import_learners(client: Client, bandit: str, files: Sequence[Path]) -> str:
     """Give the learners of all files to a bandit; a line that says what was done.
 
-    Only a learner without rewards takes a state. Raises FileError, ServiceError.
+    Only a learner without rewards takes a state. Raises FileError, ShortlistError.
     """
     readers: list[Callable[[], Iterator[LearnerRow]]] = [learners_of(path) for path in files]
-    service.check()
-    service.get("v1", "bandits", bandit)
+    check_version(client)
+    client.get_bandit(bandit)
     count = 0
     with meter("checked", None, "learners") as advance:
         for read in readers:
@@ -102,7 +100,6 @@ def import_learners(service: Service, bandit: str, files: Sequence[Path]) -> str
     with meter("sent", count, "learners") as advance:
         for read in readers:
             for row in read():
-                body = msgspec.json.encode({"state": base64.b64encode(row.state).decode()})
-                service.send("PUT", "v1", "bandits", bandit, "learners", row.key, body=body)
+                client.put_learner(bandit, row.key, state=base64.b64encode(row.state).decode())
                 advance(1)
     return f"{count:,} learners are as in the files"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from app.files.service import Service
 from app.text_tables import table
+from shortlist_client import Client
 
 Json = Mapping[str, Any]
 
@@ -22,10 +23,9 @@ REASONS = {
 }
 
 
-def explain(service: Service, bandit: str, decision: str) -> str:
-    """The text about one logged decision of a bandit, by its token. Raises ServiceError."""
-    body = json.dumps({"decision": decision}).encode()
-    found = service.send("POST", "v1", "bandits", bandit, "log", "explain", body=body)
+def explain(client: Client, bandit: str, decision: str) -> str:
+    """The text about one logged decision of a bandit, by its token. Raises what the client raises."""
+    found = asdict(client.explain(bandit, decision))
     return "\n".join(_lines(bandit, found))
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from app.files.arm_rows import FileError, wrong
+from shortlist_client.files.arm_rows import FileError, wrong
 
 BUFFER_BYTES = 1 << 20  # of a column; without it, all of a column's row group is read at once
 
@@ -18,7 +18,7 @@ def arrow() -> tuple[Any, Any]:
         import pyarrow as pa  # noqa: PLC0415 - an extra
         import pyarrow.parquet as pq  # noqa: PLC0415 - as above
     except ImportError:
-        raise FileError("Parquet files need pyarrow: pip install 'shortlist[parquet]'") from None
+        raise FileError("Parquet files need pyarrow: pip install 'shortlist-client[parquet]'") from None
     return pa, pq
 
 

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.files.arm_rows import ArmRows, rows_at_once, wrong
-from app.files.parquet import arrow, parquet_file
+from shortlist_client.files.arm_rows import ArmRows, rows_at_once, wrong
+from shortlist_client.files.parquet import arrow, parquet_file
 
 
 class Line(msgspec.Struct, forbid_unknown_fields=True):

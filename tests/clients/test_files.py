@@ -1,7 +1,11 @@
 """`shortlist import` and `export` against a real service: what goes out comes in again, in every format."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +19,13 @@ from service_process import Service, serving
 from app.api import limits
 from app.api.fields import IDENTIFIER
 from app.cli import main
-from app.files import arm_rows, exporting, importing
-from app.files import service as service_module
-from app.files.arm_readers import read_npy
-from app.files.arm_rows import FileError
 from app.services.access.api_keys import new_key
 from shortlist_client import Client
+from shortlist_client.answers import Arm, Links
+from shortlist_client.errors import ConnectionFailed
+from shortlist_client.files import arm_rows, exporting, importing
+from shortlist_client.files.arm_readers import read_npy
+from shortlist_client.files.arm_rows import FileError
 
 DIM = 3
 Run = Callable[..., tuple[int, str, str]]
@@ -323,7 +328,6 @@ def test_an_import_through_a_connection_that_breaks(
     """Requests are sent again, and what they did is not done twice."""
     monkeypatch.setattr(importing, "REQUEST_BYTES", 1)
     monkeypatch.setattr(arm_rows, "ROWS", 5)
-    monkeypatch.setattr(service_module, "FIRST_PAUSE_S", 0.001)
     rows = np.random.default_rng(0).normal(size=(500, DIM))
     path = matrix(tmp_path / "a.npy", rows, "".join(f"a{number}\n" for number in range(500)))
     with DroppingProxy(service.port, seed=1) as proxy:
@@ -356,14 +360,14 @@ def test_what_is_there_is_not_replaced(client: Client, run: Run, tmp_path: Path)
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (("catalogue", "none", "a.csv"), "404, no catalogue of this name"),
+        (("catalogue", "none", "a.csv"), "404 not_found: no catalogue of this name"),
         (("catalogue", "c", "a.txt"), "must end with"),
         (("catalogue", "c", "nowhere/a.csv"), "cannot be written: No such file"),
-        (("learners", "none", "a.csv"), "404, no bandit of this name"),
+        (("learners", "none", "a.csv"), "404 not_found: no bandit of this name"),
         (("learners", "b", "a.npy"), "learners are kept in"),
         (("log", "b", "a.csv"), "a log is kept in"),
-        (("log", "none", "a.ndjson"), "404"),
-        (("catalogue", "a/../b", "a.csv"), "404"),
+        (("log", "none", "a.ndjson"), "404 not_found"),
+        (("catalogue", "a/../b", "a.csv"), "catalogue must be of letters"),
     ],
 )
 def test_an_export_that_cannot_be(
@@ -381,31 +385,33 @@ def test_an_export_that_breaks_off_leaves_nothing(
 ):
     fill(client)
 
-    def pages(*path: Any, **query: Any) -> Iterator[Any]:
-        yield [{"id": "a", "features": [1.0] * DIM, "tags": [], "metadata": {}}]
-        raise service_module.ServiceError("http://there", "it broke")
+    def pages(page: object) -> Iterator[Any]:
+        yield [Arm("a", (1.0,) * DIM, (), {})]
+        raise ConnectionFailed("it broke")
 
-    monkeypatch.setattr(exporting, "_pages", pages)
+    monkeypatch.setattr(exporting, "pages", pages)
     for name in ("a.csv", "a.ndjson", "a.parquet", "a.npy"):
         status, _, err = run("export", "catalogue", "c", "--out", tmp_path / name)
-        assert (status, told(err)) == (2, "shortlist: http://there: it broke")
+        assert (status, told(err)) == (2, "shortlist: it broke")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("127.0.0.1:8080", "is not the URL of a service"),
-        ("ftp://127.0.0.1", "is not the URL of a service"),
-        ("http://127.0.0.1:99999", "is not the URL of a service"),
-        ("http://127.0.0.1:1", "http://127.0.0.1:1: nothing answers (Connection refused)"),
-        ("http://user:c4nary@127.0.0.1:1", "an API key is given with --key"),
-        ("http://no-such-host.invalid", "nothing answers"),
-        ("", "is not the URL of a service"),
+        ("127.0.0.1:8080", "url must begin with http://"),
+        ("ftp://127.0.0.1", "url must begin with http://"),
+        ("http://127.0.0.1:99999", "url must begin with http://"),
+        (
+            "http://127.0.0.1:1",
+            "nobody can be reached at http://127.0.0.1:1 ([Errno 111] Connection refused)",
+        ),
+        ("http://user:c4nary@127.0.0.1:1", "an API key is given as key"),
+        ("http://no-such-host.invalid", "nobody can be reached"),
+        ("", "url must begin with http://"),
     ],
 )
 def test_a_wrong_url(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, words: str):
-    monkeypatch.setattr(service_module, "FIRST_PAUSE_S", 0.001)
     path = text(tmp_path / "a.ndjson", GOOD)
     for arguments in (("import", "c", path), ("export", "catalogue", "c", "--out", tmp_path / "b.csv")):
         status, said, err = run(*arguments, url=url)
@@ -415,20 +421,44 @@ def test_a_wrong_url(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert list(tmp_path.iterdir()) == [path]
 
 
+@contextmanager
+def answering(body: bytes) -> Iterator[str]:
+    """The address of a server that answers every GET alike."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+LINKS = {field.name: "/" for field in fields(Links)}
+
+
 @pytest.mark.parametrize(
-    "case",
+    ("answer", "words"),
     [
-        ({"name": "shortlist", "version": "9.1.0"}, "is of version 9.1.0, and this command of version"),
-        ({"name": "other", "version": "0.1.0"}, "is not a Shortlist service"),
-        ([], "is not a Shortlist service"),
+        (
+            {"name": "shortlist", "version": "9.1.0", "summary": "", "links": LINKS},
+            "is of version 9.1.0, and this client of version",
+        ),
+        ({"name": "other"}, "is the service of another version?"),
+        ([], "is this the address of a Shortlist service?"),
     ],
 )
-def test_another_service(
-    client: Client, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[Any, str]
-):
-    answer, words = case
-    monkeypatch.setattr(service_module.Service, "get", lambda *path, **query: answer)
-    status, said, err = run("import", "c", text(tmp_path / "a.ndjson", GOOD))
+def test_another_service(client: Client, run: Run, tmp_path: Path, answer: Any, words: str):
+    path = text(tmp_path / "a.ndjson", GOOD)
+    with answering(json.dumps(answer).encode()) as url:
+        status, said, err = run("import", "c", path, url=url)
     assert (status, said) == (2, "")
     assert words in told(err)
     assert arms_of(client) == []
@@ -443,10 +473,10 @@ def test_keys(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
     ):
         client.put_catalogue("c", dim=DIM)
         for key, words in (
-            ((), "401, an API key is needed"),
-            (("--key", "sl_other"), "401, the API key is not known"),
-            (("--key", reader), "403, the API key has not the scope admin"),
-            (("--key", "bad\nkey"), "the API key is none"),
+            ((), "401 unauthorized: an API key is needed"),
+            (("--key", "sl_other"), "401 unauthorized: the API key is not known"),
+            (("--key", reader), "403 forbidden: the API key has not the scope admin"),
+            (("--key", "bad\nkey"), "key must be printable ASCII"),
         ):
             status, said, err = run("import", "c", path, *key, url=service.url)
             assert (status, said) == (2, "")
@@ -473,4 +503,4 @@ def test_parquet_without_its_library_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     status, _, err = run("import", "c", path)
     assert status == 2
-    assert "pip install 'shortlist[parquet]'" in told(err)
+    assert "pip install 'shortlist-client[parquet]'" in told(err)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from app.files.parquet import arrow
+from shortlist_client.answers import Arm
+from shortlist_client.files.parquet import arrow
 
 
 class ArmWriter(ABC):
@@ -22,7 +23,7 @@ class ArmWriter(ABC):
     def __init__(self, path: Path, dim: int) -> None: ...
 
     @abstractmethod
-    def write(self, arms: Sequence[Mapping[str, Any]]) -> None:
+    def write(self, arms: Sequence[Arm]) -> None:
         """Append arms as the service gives them."""
 
     @abstractmethod
@@ -34,7 +35,7 @@ class NdjsonWriter(ArmWriter):
     def __init__(self, path: Path, dim: int) -> None:  # noqa: ARG002
         self._file = path.open("wb")
 
-    def write(self, arms: Sequence[Mapping[str, Any]]) -> None:
+    def write(self, arms: Sequence[Arm]) -> None:
         self._file.writelines(msgspec.json.encode(arm) + b"\n" for arm in arms)
 
     def close(self) -> None:
@@ -47,10 +48,10 @@ class CsvWriter(ArmWriter):
         self._table = csv.writer(self._file, lineterminator="\n")
         self._table.writerow(["id", *(f"x{number}" for number in range(dim)), "tags", "metadata"])
 
-    def write(self, arms: Sequence[Mapping[str, Any]]) -> None:
+    def write(self, arms: Sequence[Arm]) -> None:
         for arm in arms:
-            tags, metadata = (_text(arm[name]) for name in ("tags", "metadata"))
-            self._table.writerow([arm["id"], *map(repr, arm["features"]), tags, metadata])
+            tags, metadata = _text(arm.tags), _text(arm.metadata)
+            self._table.writerow([arm.id, *map(repr, arm.features), tags, metadata])
 
     def close(self) -> None:
         self._file.close()
@@ -75,11 +76,11 @@ class NpyWriter(ArmWriter):
         self._count = self.bare = 0
         self._head()
 
-    def write(self, arms: Sequence[Mapping[str, Any]]) -> None:
-        self._file.write(np.array([arm["features"] for arm in arms], dtype="<f8").tobytes())
-        self._ids.writelines(arm["id"] + "\n" for arm in arms)
+    def write(self, arms: Sequence[Arm]) -> None:
+        self._file.write(np.array([arm.features for arm in arms], dtype="<f8").tobytes())
+        self._ids.writelines(arm.id + "\n" for arm in arms)
         self._count += len(arms)
-        self.bare += sum(1 for arm in arms if arm["tags"] or arm["metadata"])
+        self.bare += sum(1 for arm in arms if arm.tags or arm.metadata)
 
     def close(self) -> None:
         self._file.seek(0)
@@ -108,14 +109,14 @@ class ParquetWriter(ArmWriter):
         )
         self._file = pq.ParquetWriter(path, self._schema)
 
-    def write(self, arms: Sequence[Mapping[str, Any]]) -> None:
+    def write(self, arms: Sequence[Arm]) -> None:
         pa = self._pa
-        numbers = np.array([arm["features"] for arm in arms], dtype=np.float64).reshape(-1)
+        numbers = np.array([arm.features for arm in arms], dtype=np.float64).reshape(-1)
         columns = [
-            pa.array([arm["id"] for arm in arms], pa.string()),
+            pa.array([arm.id for arm in arms], pa.string()),
             pa.FixedSizeListArray.from_arrays(pa.array(numbers), self._dim),
-            pa.array([arm["tags"] for arm in arms], pa.list_(pa.string())),
-            pa.array([_text(arm["metadata"]) for arm in arms], pa.string()),
+            pa.array([arm.tags for arm in arms], pa.list_(pa.string())),
+            pa.array([_text(arm.metadata) for arm in arms], pa.string()),
         ]
         self._file.write_table(pa.table(columns, schema=self._schema))
 

@@ -78,11 +78,11 @@ def test_a_decision_is_explained_as_text_and_what_is_wrong_is_one_line(service: 
         assert "not made again: the learner was rewarded since" in said
         assert said.splitlines()[-1].split()[-1] == "0.5"
     for arguments, told in (
-        (("none", "--bandit", "home", "--url", service.url), "404, no such decision"),
-        ((token, "--bandit", "nobody", "--url", service.url), "404, no bandit of this name"),
-        ((token, "--bandit", "home", "--url", "http://127.0.0.1:1"), "nothing answers"),
-        ((token, "--bandit", "home", "--url", "nowhere"), "is not the URL of a service"),
-        ((token, "--bandit", "home", "--key", "é", "--url", service.url), "the API key is none"),
+        (("none", "--bandit", "home", "--url", service.url), "404 not_found: no such decision"),
+        ((token, "--bandit", "nobody", "--url", service.url), "404 not_found: no bandit of this name"),
+        ((token, "--bandit", "home", "--url", "http://127.0.0.1:1"), "nobody can be reached"),
+        ((token, "--bandit", "home", "--url", "nowhere"), "url must begin with http://"),
+        ((token, "--bandit", "home", "--key", "é", "--url", service.url), "key must be printable ASCII"),
         ((token,), "--bandit"),
     ):
         status, said, err = run(*arguments)

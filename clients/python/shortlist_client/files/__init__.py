@@ -1,0 +1,14 @@
+"""Files of arms, learners and decision logs, into a service and out of it. Needs the extra ``files``."""
+
+from shortlist_client.files.arm_rows import FileError
+from shortlist_client.files.exporting import export_catalogue, export_learners, export_log
+from shortlist_client.files.importing import import_arms, import_learners
+
+__all__ = [
+    "FileError",
+    "export_catalogue",
+    "export_learners",
+    "export_log",
+    "import_arms",
+    "import_learners",
+]
