@@ -4,13 +4,13 @@ import gc
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from clock_shim import Clocks
 from hypothesis import HealthCheck, settings
-from store_clients import connect, flush
-from store_server import patient_store, store_server
 from threadpoolctl import threadpool_limits
 
 from app.storage.redis_store import RedisStore
+from clock_shim import Clocks
+from store_clients import connect, flush
+from store_server import patient_store, store_server
 
 # Hypothesis draws the same each time, however slow the machine is; `pytest --hypothesis-profile=other` draws
 # others. Examples may share a fixture: tests that do so empty it themselves.

@@ -6,9 +6,9 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE
 
 import pytest
-from service_process import environment
 
 from app import background
+from service_process import environment
 
 pytestmark = pytest.mark.anyio
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from code_blocks import ROOT, Block, blocks_of, commands_of, pages, run_python, run_session
 from service_process import serving
-
 from shortlist_client import Client
 
 # Pages that speak of a client without making one: it is given to them, with the address as ``url``.

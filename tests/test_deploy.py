@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
-from service_process import ShortlistProcess, serving
 
 from app import cli
 from app.services.access.api_keys import new_key
 from app.settings import Settings
+from service_process import ShortlistProcess, serving
 
 ROOT = Path(__file__).parents[1]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

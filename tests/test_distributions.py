@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from code_blocks import blocks_of
 
 ROOT = Path(__file__).parents[1]

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fork_server import fork_server
-from service_process import environment
 
 from app.observability.logs import TextFormatter, set_up_logging
+from fork_server import fork_server
+from service_process import environment
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (\w+) +(\S+) +(.*)")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shortlist.errors import InvalidArgument, NonFinite
 
 from algorithm_table import ALGORITHMS, BY_NAME
+from shortlist.errors import InvalidArgument, NonFinite
 from shortlist.kcenter.ask_tell import ask, tell
 from shortlist.kcenter.coordinates import blocked
 from shortlist.linear import elimination, ridge, ridge_sums

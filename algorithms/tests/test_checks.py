@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
 from shortlist import checks
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.guarantee import exactly
 
 

@@ -14,9 +14,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from shortlist.errors import InvalidParameter
 
 from shortlist.confidence import beta
+from shortlist.errors import InvalidParameter
 
 VALUES = {
     "delta": (1e-6, 0.05, 0.9),

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from shortlist.errors import InvalidParameter
 
 from shortlist import finite_population as bounds
+from shortlist.errors import InvalidParameter
 
 LEVELS = (0.3, 1.0, 2.0, 5.0, 9.0)
 SIZES = ((20, (1, 2, 5, 10, 11, 19)), (400, (3, 40, 199, 201, 320, 399)), (20_000, (60, 2_000, 15_000)))

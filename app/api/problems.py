@@ -6,11 +6,11 @@ from http import HTTPStatus
 
 import msgspec
 from fastapi import FastAPI, Request, Response
-from shortlist.errors import InvalidArgument
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from app.errors import Invalid, ShortlistError, Unavailable
+from shortlist.errors import InvalidArgument
 
 PROBLEM = "application/problem+json"
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid"}

@@ -25,7 +25,6 @@ from fastapi import APIRouter, Request, Response
 from fastapi.params import Depends, Query
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from shortlist.errors import InvalidArgument
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
@@ -36,6 +35,7 @@ from app.api.services import NAMES as SERVICE_NAMES
 from app.errors import Invalid, Location, ShortlistError, TooLarge, shown
 from app.services.bounded.long_work import LongWork
 from app.services.bounded.turns import drained, in_turns, turn
+from shortlist.errors import InvalidArgument
 
 JSON = "application/json"
 _JSON_TYPE = (b"content-type", JSON.encode())

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from shortlist.errors import InvalidShape
 
 from app.filters.attribute_view import AttributeView
 from app.filters.columns import MAX_ENTRIES, Block, Mask, Numbers, Paths, pushed
 from app.filters.earlier import Earlier, grown
 from app.filters.fields import fields_of
 from app.filters.names import CODED, STORINGS, Names, Numbering, Stored
+from shortlist.errors import InvalidShape
 from shortlist.types import Rows
 
 Document = tuple[Sequence[str], Mapping[str, Any]]

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from api_client import running
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -42,9 +41,10 @@ from service_pools import (
     Told,
     is_possible,
 )
-from waiting import until
 
+from api_client import running
 from app.storage import redis_keys
+from waiting import until
 from workers import chores
 
 T = TypeVar("T")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from api_client import Api, Json, running
 from waiting import until
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_client import Api, Json, running
 
+from api_client import Api, Json, running
 from app.services.bandits import bandits
 
 pytestmark = pytest.mark.anyio

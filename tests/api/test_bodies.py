@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from api_client import Api, running
 from endpoints import WRITES, Endpoint, build_world, with_token
 
+from api_client import Api, running
 from app.api import limits
 from app.api.strict_json import LARGE, JsonRoute, Parameters, StrictModel
 from app.runtime.application import ENDPOINTS

@@ -6,9 +6,9 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from api_client import Api
 
 import app
+from api_client import Api
 
 pytestmark = pytest.mark.anyio
 

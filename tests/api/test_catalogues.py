@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from api_client import Api, Json, running
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api_client import Api, Json, running
 from app.indexes.live import IndexStatus
 from app.services.catalogues.catalogues import PAGE_NUMBERS
 

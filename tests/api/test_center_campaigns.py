@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from api_client import Api, Json, running
-from service_process import serving
 
+from api_client import Api, Json, running
 from center_brute_force import best_radius, greedy, radius, squared
+from service_process import serving
 
 pytestmark = pytest.mark.anyio
 

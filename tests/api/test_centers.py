@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from api_client import Api, Json, running
 
+from api_client import Api, Json, running
 from app.services.queries.centers import METHODS
 from center_brute_force import best_radius, greedy, radius, separated, squared
 

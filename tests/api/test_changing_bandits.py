@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from api_client import Api, Json, running
 
+from api_client import Api, Json, running
 from app.services.bandits import versions
 from app.services.formats.records import CHANGES, BanditRecord
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from api_client import Api, Json, running
 from scipy.stats import binom
 
+from api_client import Api, Json, running
 from app.services.choosing import policies
 from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.policy import Tools

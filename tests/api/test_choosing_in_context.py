@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from api_client import Api, Json, running
 from waiting import until
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+
 from api_client import Api, Json
 from waiting import until
 

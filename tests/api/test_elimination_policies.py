@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from api_client import Api, Json, running
 
+from api_client import Api, Json, running
 from shortlist import confidence
 
 pytestmark = pytest.mark.anyio

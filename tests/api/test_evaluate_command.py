@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from api_client import Api, Json
-from waiting import until
 
+from api_client import Api, Json
 from app.cli import main
 from app.runtime import evaluation_files
 from app.services.decision_log.rows import Row
 from app.services.measuring.export import NdjsonEncoder
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

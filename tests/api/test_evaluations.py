@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from api_client import Api, Json
 from estimators.bandits import ips as vw_ips
 from estimators.bandits import snips as vw_snips
-from logged_rows import MemoryLog, row_of
-from waiting import until
 
+from api_client import Api, Json
 from app.services.bandits.bandits import GLOBAL_LEARNER
 from app.services.decision_log.rows import Row
 from app.services.measuring import evaluator as evaluators
+from logged_rows import MemoryLog, row_of
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

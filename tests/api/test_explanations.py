@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from api_client import Api, Json
-from waiting import until
 
+from api_client import Api, Json
 from app.services.choosing import choosing
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

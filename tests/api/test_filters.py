@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from api_client import Api, Json, running
 from scipy import stats
 
+from api_client import Api, Json, running
 from app.filters.filter import parse
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from api_client import Api
 from endpoints import build_world
 from fuzzing import Fuzz, Request
+
+from api_client import Api
 from service_process import Service, serving
 
 pytestmark = pytest.mark.anyio

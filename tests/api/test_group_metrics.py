@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from api_client import Api
 
 pytestmark = pytest.mark.anyio

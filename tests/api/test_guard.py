@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_client import Api, running
 from hypothesis import given
 from hypothesis import strategies as st
-from openapi_document import openapi_document
-from waiting import until
 
+from api_client import Api, running
 from app import cli
 from app.errors import StartupError
 from app.services.access.api_keys import SCOPES, ApiKeys, configured, new_key, scope_of
 from app.settings import Settings
+from openapi_document import openapi_document
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from api_client import Api, Json, running
 from scipy import stats
 
+from api_client import Api, Json, running
 from app.services.choosing.holdout import group_of
 from app.services.formats.records import HoldoutRule
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from api_client import Api, Json, running
 
 pytestmark = pytest.mark.anyio

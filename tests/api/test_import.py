@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from api_client import Api, Json, assert_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api_client import Api, Json, assert_problem
 from app.api import imports
 from app.api.limits import MAX_LINE_BYTES
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from api_client import Api
 
+from api_client import Api
 from app.api.limits import MAX_BLOCK_ARMS, MAX_BLOCK_BYTES, MAX_TAG_CHARS, MAX_TAGS
 
 pytestmark = pytest.mark.anyio

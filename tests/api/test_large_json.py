@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from api_client import Api, Json
 from pydantic import TypeAdapter
 
+from api_client import Api, Json
 from app.api import large_json
 from app.api.arms import ArmIdsBody, ArmsBody
 from app.api.choose import ChooseBatchBody, ChooseBody

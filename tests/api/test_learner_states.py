@@ -3,8 +3,8 @@
 import base64
 
 import pytest
-from api_client import Api
 
+from api_client import Api
 from app.services.formats.records import bytes_to_state
 
 pytestmark = pytest.mark.anyio

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from api_client import Api, Json
 from endpoints import WRITES, Endpoint, build_world, with_token
 
+from api_client import Api, Json
 from app.api.limits import MIN_DELTA
 from shortlist import checks
 

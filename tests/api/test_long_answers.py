@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from api_client import Api
 
+from api_client import Api
 from app.api import arms, imports, strict_json
 from app.api.strict_json import SENT_AT_ONCE, reply_with
 from app.services.catalogues import catalogues

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from api_client import Api, Json
 
+from api_client import Api, Json
 from app.api import mips as mips_api
 from app.services.queries.mips_methods import METHODS
 

@@ -16,6 +16,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+
 from service_process import Service, serving
 
 EXAMPLES = 40

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from api_client import Api
 
 pytestmark = pytest.mark.anyio

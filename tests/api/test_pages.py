@@ -7,8 +7,9 @@ from html.parser import HTMLParser
 from importlib.metadata import version
 
 import pytest
-from api_client import Api
 from test_guard import guarded  # noqa: F401 - a fixture
+
+from api_client import Api
 
 pytestmark = pytest.mark.anyio
 

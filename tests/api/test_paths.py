@@ -5,8 +5,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from api_client import Api, Json, assert_problem, running
 from endpoints import ALL, DELETES, IMPORT, READS, WRITES, Endpoint, build_world, with_token
+
+from api_client import Api, Json, assert_problem, running
 
 pytestmark = pytest.mark.anyio
 

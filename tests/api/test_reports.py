@@ -11,17 +11,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from api_client import Api
-from logged_rows import LogInMemory, row
 from msgspec.structs import replace as replaced
-from waiting import until
 
+from api_client import Api
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.decision_log.rows import CompleteLog, Row
 from app.services.measuring import export
 from app.services.measuring.export import Exports
 from app.services.measuring.report import AT_ONCE, Reports
+from logged_rows import LogInMemory, row
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

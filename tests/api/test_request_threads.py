@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from api_client import Api, assert_problem
 
+from api_client import Api, assert_problem
 from app.api.gateway import CALLER
 from app.errors import Unavailable
 from app.services.bounded import long_work

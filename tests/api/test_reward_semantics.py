@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from api_client import Api, Json, running
-from waiting import until
 
+from api_client import Api, Json, running
 from app.services.formats.records import LoggedDecision, unpack
 from app.storage import redis_keys
+from waiting import until
 from workers import chores
 
 pytestmark = pytest.mark.anyio

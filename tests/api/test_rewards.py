@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from api_client import Api, Json
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from api_client import Api, Json
 
 pytestmark = pytest.mark.anyio
 

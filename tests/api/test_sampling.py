@@ -10,8 +10,9 @@ import math
 
 import numpy as np
 import pytest
-from api_client import Api
 from scipy import stats
+
+from api_client import Api
 
 pytestmark = pytest.mark.anyio
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+
 from api_client import Api, Json
 
 pytestmark = pytest.mark.anyio

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from api_client import Api, Json
 
 pytestmark = pytest.mark.anyio

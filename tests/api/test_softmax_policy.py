@@ -11,9 +11,9 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from api_client import Api
 from scipy import stats
 
+from api_client import Api
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import Policy
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
-from api_client import Api, Json
 from endpoints import ALL, IMPORT, Endpoint, build_world, with_token
 
+from api_client import Api, Json
 from app.services.catalogues.catalogues import Catalogues
 from load_tests.drawn_choices import drawn, drawn_few
 from load_tests.heavy_log_requests import ALL_KINDS

@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
-from api_client import Api, assert_problem, running
 from redis.asyncio import Redis
 
+from api_client import Api, assert_problem, running
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.protocol import KINDS
 from app.storage.redis_client import RedisClient

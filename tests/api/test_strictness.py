@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_client import Api, running
 from endpoints import WRITES, Endpoint, Kind, at, build_world, fields, replaced, with_token
+
+from api_client import Api, running
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from api_client import Api, Json, running
-from waiting import until
 
+from api_client import Api, Json, running
 from app.services.learning.tokens import Decision, TokenSigner
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

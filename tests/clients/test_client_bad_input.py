@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from dropping_proxy import DroppingProxy
-from service_process import Service, serving
 
 from app.services.access.api_keys import new_key
+from dropping_proxy import DroppingProxy
+from service_process import Service, serving
 from shortlist_client import Client, Retry
 from shortlist_client.errors import (
     ConnectionFailed,

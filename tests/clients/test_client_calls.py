@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import numpy as np
 import pytest
+
 from dropping_proxy import DroppingProxy
 from service_process import Service, serving
-from waiting import wait_until
-
 from shortlist_client import AsyncClient, Client, bodies
 from shortlist_client.errors import Invalid, NotChangeable, NotFound, PreconditionFailed
+from waiting import wait_until
 
 ARMS, DIM = 2_500, 4
 

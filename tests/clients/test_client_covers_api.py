@@ -8,10 +8,10 @@ from types import UnionType
 from typing import Any, Literal, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
-from openapi_document import openapi_document
 
 from app import errors
 from app.api import limits
+from openapi_document import openapi_document
 from shortlist_client import answers, batches, endpoints, routes
 from shortlist_client.errors import BY_CODE
 from shortlist_client.routes import JSON, ROUTES, Route

@@ -13,15 +13,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import uvicorn
-from service_process import Service, serving
 from starlette.types import Receive, Scope, Send
-from waiting import until
 
 from app.api.streamed import Streamed
 from app.runtime.http_protocol import ShortlistProtocol
 from app.services.bounded.unread import Unread
+from service_process import Service, serving
 from shortlist_client import AsyncClient, Client
 from shortlist_client.errors import ConnectionFailed, NotFound
+from waiting import until
 
 DECISIONS = 300
 

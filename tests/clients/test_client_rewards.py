@@ -7,13 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
+
 from dropping_proxy import DroppingProxy
 from service_process import Service, serving
-from waiting import wait_until
-
 from shortlist_client import AsyncClient, AsyncRewardSender, Client, Retry, RewardSender
 from shortlist_client.bodies import RewardItem
 from shortlist_client.errors import ConnectionFailed, InvalidArgument, RewardsUnsent
+from waiting import wait_until
 
 DROPPED = 1 / 12
 SOON = Retry(first_wait_s=0.001)

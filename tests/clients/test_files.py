@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from dropping_proxy import DroppingProxy
-from service_process import Service, serving
 
 from app.api import limits
 from app.api.fields import IDENTIFIER
 from app.cli import main
 from app.services.access.api_keys import new_key
+from dropping_proxy import DroppingProxy
+from service_process import Service, serving
 from shortlist_client import Client
 from shortlist_client.answers import Arm, Links
 from shortlist_client.errors import ConnectionFailed

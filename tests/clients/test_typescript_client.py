@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from dropping_proxy import DroppingProxy
 from node import CLIENT as HOME
 from node import build, node
 from openapi_document import openapi_document
 from service_process import Service, serving
-from waiting import wait_until
-
 from shortlist_client import Client
 from shortlist_client.errors import BY_CODE
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent / "typescript"

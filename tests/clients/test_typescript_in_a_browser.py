@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node import build
-from service_process import serving
-from waiting import wait_until
 
 from app.services.access.api_keys import new_key
+from node import build
+from service_process import serving
 from shortlist_client import Client
+from waiting import wait_until
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from redis_cluster import RedisCluster
-from store_clients import connect, flush
-from store_server import patient_store
 
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.protocol import Store
 from app.storage.server_binary import wheel_binary
+from redis_cluster import RedisCluster
+from store_clients import connect, flush
+from store_server import patient_store
 
 
 def _binary(name: str) -> Path | None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from store_clients import connect_sync, flush_sync
 
 from app import cli
 from app.errors import Conflict, NotFound, StartupError, Unavailable
 from app.storage.copying import BATCH, copy
 from app.storage.embedded_server import EmbeddedServer
 from shortlist_client.files.progress import progress
+from store_clients import connect_sync, flush_sync
 
 MANY = 2 * BATCH + 7
 WORDS = {

@@ -4,10 +4,10 @@ import asyncio
 
 import numpy as np
 import pytest
-from waiting import until
 
 from app.errors import Invalid
 from app.storage.protocol import ArmWrite, Store
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

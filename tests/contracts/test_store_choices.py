@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from waiting import until
 
 from app.errors import Invalid
 from app.storage.protocol import LearnerId, Store
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

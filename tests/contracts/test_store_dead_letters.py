@@ -3,9 +3,9 @@
 import pytest
 from test_store_folding import fill
 from test_store_rewards import append, forget, log_of, reward
-from waiting import until
 
 from app.storage.protocol import DeadLetter, Store
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

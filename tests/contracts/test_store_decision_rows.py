@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from learner_names import learner_in
 
 from app.storage.protocol import (
     DecisionId,
@@ -19,6 +18,7 @@ from app.storage.protocol import (
     Store,
     StoredRow,
 )
+from learner_names import learner_in
 
 pytestmark = pytest.mark.anyio
 

@@ -7,12 +7,12 @@ import time
 
 import numpy as np
 import pytest
-from learner_names import UID, learner_in
-from store_clients import connect
 
 from app.errors import Invalid
 from app.storage import redis_keys as keys
 from app.storage.protocol import DecisionId, DefaultWrite, LearnerId, RewardWrite, Store
+from learner_names import UID, learner_in
+from store_clients import connect
 
 pytestmark = pytest.mark.anyio
 

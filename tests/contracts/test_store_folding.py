@@ -6,13 +6,13 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learner_names import learner_in
-from store_clients import connect
 from test_store_rewards import ANN, TTL_MS, UID, append, forget, log_of, order, reward
-from waiting import until
 
 from app.storage import redis_keys
 from app.storage.protocol import RewardWrite, Store, StoredLearner
+from learner_names import learner_in
+from store_clients import connect
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from learner_names import learner_in
-from store_clients import connect, flush
-from store_server import patient_store
 
 from app.errors import QuotaReached, StoreFull
 from app.storage import redis_keys
 from app.storage.protocol import DecisionId, DefaultWrite, Kind, LearnerId, RewardWrite, Store
 from app.storage.redis_store import RedisStore
+from learner_names import learner_in
+from store_clients import connect, flush
+from store_server import patient_store
 
 pytestmark = pytest.mark.anyio
 

@@ -1,9 +1,9 @@
 """Contract of a store: leases of workers."""
 
 import pytest
-from waiting import until
 
 from app.storage.protocol import Store
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

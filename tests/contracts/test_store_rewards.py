@@ -5,11 +5,11 @@ import time
 
 import numpy as np
 import pytest
-from learner_names import UID, learner_in
-from waiting import until
 
 from app.errors import Invalid
 from app.storage.protocol import LearnerId, RewardWrite, Store
+from learner_names import UID, learner_in
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

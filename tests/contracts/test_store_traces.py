@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from learner_names import UID, learner_in
-from store_clients import connect, traces
 
 from app.errors import Unavailable
 from app.storage.protocol import DeadLetter, DecisionId, LearnerId, RewardWrite, Store
 from app.storage.redis_store import RedisStore
+from learner_names import UID, learner_in
+from store_clients import connect, traces
 
 pytestmark = pytest.mark.anyio
 

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from learner_names import learner_in
 
 from app.storage.protocol import DecisionId, DefaultWrite, RewardWrite, Store
+from learner_names import learner_in
 
 pytestmark = pytest.mark.anyio
 

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fork_server import ForkedProcess, fork_server
-from movielens_files import movielens_1m, movielens_100k, real_movielens
 
 from examples import service
+from fork_server import ForkedProcess, fork_server
+from movielens_files import movielens_1m, movielens_100k, real_movielens
 
 __all__ = ["movielens_1m", "movielens_100k", "real_movielens"]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from waiting import wait_until
 
 from examples import demo, service
 from examples.environments import Environment
 from examples.play import POLICIES, Outcome, Player
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,9 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from waiting import wait_until
-
 from examples.service import temporary_service
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "quickstart.sh"

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from service_process import serving
 from store_server import store_server
 from waiting import until

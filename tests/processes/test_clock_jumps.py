@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 import redis
+
 from clock_shim import Clocks
 from town import Town, town
 from waiting import until

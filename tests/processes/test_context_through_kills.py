@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import httpx
 import numpy as np
 import pytest
+from test_kills import one_kill
+from traffic import ARMS, KEYS, Traffic
+
 from redis_cluster import RedisCluster
 from service_process import run, serving
 from store_server import store_server
-from test_kills import one_kill
-from traffic import ARMS, KEYS, Traffic
 from waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 import redis
-from service_process import Service, run, serving
 
 from app.storage.embedded_server import EmbeddedServer
+from service_process import Service, run, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 import redis
+
 from service_process import run, serving
 from waiting import until
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from service_process import Service, serving
 from waiting import until
 

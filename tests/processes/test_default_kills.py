@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+
 from service_process import Service, run, serving
 from waiting import until
 

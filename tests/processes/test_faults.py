@@ -18,12 +18,13 @@ import httpx
 import numpy as np
 import pytest
 import redis
+from traffic import KEYS, Traffic
+
 from clock_shim import Clocks
 from dropping_proxy import DroppingProxy
 from service_process import run, serving
 from store_server import ON_CLUSTER
 from town import Redis, Town, town
-from traffic import KEYS, Traffic
 from waiting import until
 
 pytestmark = pytest.mark.anyio

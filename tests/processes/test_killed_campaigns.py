@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from service_process import Service, serving
 from waiting import until
 

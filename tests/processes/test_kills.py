@@ -7,8 +7,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from service_process import Service, serving
 from traffic import KEYS, Traffic
+
+from service_process import Service, serving
 from waiting import until
 
 pytestmark = pytest.mark.anyio

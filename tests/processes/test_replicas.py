@@ -12,14 +12,14 @@ from typing import Any
 
 import httpx
 import pytest
+from traffic import KEYS, Traffic
+
+from app.storage.embedded_server import EmbeddedServer
 from dropping_proxy import DroppingProxy
 from redis_cluster import RedisCluster
 from service_process import run, serving
 from store_server import store_server
-from traffic import KEYS, Traffic
 from waiting import until
-
-from app.storage.embedded_server import EmbeddedServer
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from service_process import ShortlistProcess, run, serving
 
 from app.cli import main
 from app.runtime import composition as service
+from service_process import ShortlistProcess, run, serving
 
 SERVE = ("serve", "--port", "0")
 

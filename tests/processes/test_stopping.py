@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from service_process import Service, serving
-from waiting import until
 
 from app.runtime.serving import GRACE_S
+from service_process import Service, serving
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

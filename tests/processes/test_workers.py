@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+
+from app.storage.embedded_server import EmbeddedServer
 from service_process import Service, ShortlistProcess, run, serving
 from store_server import store_server
 from waiting import until
-
-from app.storage.embedded_server import EmbeddedServer
 
 pytestmark = pytest.mark.anyio
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import httpx
 import numpy as np
+
 from waiting import until
 
 KEYS = [f"u{i}" for i in range(12)]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from io import StringIO
 
 import pytest
-from service_process import Service, serving
-from waiting import wait_until
 
 from app.cli import main
+from service_process import Service, serving
 from shortlist_client import Client
 from shortlist_client.errors import NotFound
+from waiting import wait_until
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.server import ServerState
-from waiting import wait_until
 
 from app.api import limits
 from app.api.gateway import CALLER
@@ -23,6 +22,7 @@ from app.runtime import http_protocol
 from app.runtime.http_protocol import HeldWrites, ShortlistProtocol
 from app.services.bounded.caller import Caller
 from app.services.bounded.unread import Unread
+from waiting import wait_until
 
 
 class Recorder:

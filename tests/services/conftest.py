@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lossy_store import LossyStore
-from world import World
 
 from app.observability.metrics import Metrics
 from app.runtime.composition import Service
 from app.settings import Settings
 from app.storage.redis_store import RedisStore
+from lossy_store import LossyStore
+from world import World
 
 
 @pytest.fixture

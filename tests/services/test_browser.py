@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
-from service_process import serving
 
 from app.services.access.api_keys import new_key
+from service_process import serving
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (

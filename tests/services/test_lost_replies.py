@@ -5,12 +5,12 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
-from waiting import until
-from world import World, bandit_record
 
 from app.errors import NotFound, Unavailable
 from app.services.catalogues.catalogues import Arm
 from app.services.formats.records import CatalogueRecord
+from waiting import until
+from world import World, bandit_record
 
 pytestmark = pytest.mark.anyio
 

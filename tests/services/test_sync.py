@@ -11,9 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lossy_store import LossyStore
-from waiting import until
-from world import World
 
 from app.errors import Conflict, NoArms, NotFound, Unavailable
 from app.observability.metrics import Metrics
@@ -27,6 +24,9 @@ from app.services.replicas import sync as module
 from app.settings import Settings
 from app.storage import redis_keys
 from app.storage.redis_store import RedisStore
+from lossy_store import LossyStore
+from waiting import until
+from world import World
 
 pytestmark = pytest.mark.anyio
 

@@ -12,11 +12,11 @@ from functools import cache
 
 import numpy as np
 import pytest
-from logged_rows import row
 from scipy import stats
 
 from app.services.measuring.outcomes import Terms
 from app.services.measuring.report import ReportFold
+from logged_rows import row
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import confidence_sequence as bounded
 from shortlist.evaluation.asymptotic_confidence_sequence import LARGEST, LEAST, Unbounded

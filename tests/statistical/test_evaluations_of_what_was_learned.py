@@ -18,7 +18,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from logged_rows import reward_of, row
 
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits.bandits import bandit_of
@@ -29,6 +28,7 @@ from app.services.formats.records import BanditRecord, BanditVersion, CatalogueR
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
 from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
+from logged_rows import reward_of, row
 from shortlist.evaluation import blocks, estimates, off_policy
 from shortlist.evaluation.logged import Logged
 

@@ -14,13 +14,13 @@ from urllib.parse import unquote
 
 import pytest
 import redis
-from waiting import wait_until
 
 from app.errors import StartupError
 from app.storage import server_binary
 from app.storage.directory_lock import lock_directory
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.server_binary import find_binary, wheel_binary
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 

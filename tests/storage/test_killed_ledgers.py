@@ -6,12 +6,12 @@ import signal
 
 import pytest
 from redis.asyncio import Redis
-from waiting import until
 
 from app.errors import Unavailable
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.protocol import DecisionId, LearnerId, LoggedReward, RewardWrite, RowWrite
 from app.storage.redis_store import RedisStore
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

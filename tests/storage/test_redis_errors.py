@@ -14,13 +14,13 @@ import redis
 import uvloop
 from redis import exceptions as driver
 from redis.asyncio import Redis
-from waiting import until
 
 from app.errors import StartupError, Unavailable
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.protocol import ArmWrite, LearnerId, RewardWrite
 from app.storage.redis_client import RedisClient, translated
 from app.storage.redis_store import RedisStore
+from waiting import until
 
 UID = "0123456789abcdef"
 ANN = LearnerId(UID, "ann")

@@ -7,8 +7,6 @@ from unittest.mock import AsyncMock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learner_names import UID, learner_in
-from store_clients import connect
 
 from app.errors import Unavailable
 from app.storage import redis_keys
@@ -23,6 +21,8 @@ from app.storage.protocol import (
     RowWrite,
 )
 from app.storage.redis_client import SCRIPTS, RedisClient
+from learner_names import UID, learner_in
+from store_clients import connect
 
 OTHER_UID = "fedcba9876543210"
 ANN, BOB = (learner_in(0, 16, stem) for stem in ("ann", "bob"))

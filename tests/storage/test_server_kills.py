@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import redis
-from waiting import DEADLINE_S, until
 
 from app.errors import Unavailable
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.protocol import ArmWrite, LearnerId, RewardWrite
 from app.storage.redis_store import RedisStore
+from waiting import DEADLINE_S, until
 
 UID = "0123456789abcdef"
 PARTITIONS = 2

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import redis
+
 from waiting import wait_until
 
 Json = Any

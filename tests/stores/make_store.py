@@ -29,11 +29,11 @@ import redis
 
 sys.path.append(str(Path.cwd() / "tests"))
 
-from clock_shim import Clock
 from kept_store import Caller, dump, settle
-from service_process import serving
 
 from app.storage.embedded_server import EmbeddedServer
+from clock_shim import Clock
+from service_process import serving
 
 Json = Any
 

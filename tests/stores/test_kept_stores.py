@@ -15,11 +15,11 @@ from typing import Any
 import httpx
 import pytest
 import redis
-from clock_shim import Clocks
 from kept_store import Caller, differences, dump, load, settle
-from service_process import run, serving
 
 from app.storage.embedded_server import EmbeddedServer
+from clock_shim import Clocks
+from service_process import run, serving
 
 FOLDERS = sorted(path.parent for path in Path(__file__).parent.glob("*/content.jsonl"))
 PARTITIONS = {"SHORTLIST_PARTITIONS": "4"}

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lossy_store import LossyStore
-from store_clients import connect, flush
 from test_reward_ingestion import DIM, SETTINGS, TTL_MS, UID, encoded, one, one_url, trim, worker
 
 from app.services.formats.records import (
@@ -25,6 +23,8 @@ from app.services.learning.forgetting import FORGET
 from app.storage import redis_keys
 from app.storage.protocol import LearnerId, LogEntry, RewardWrite
 from app.storage.redis_store import RedisStore
+from lossy_store import LossyStore
+from store_clients import connect, flush
 from workers import batches
 from workers.reward_ingestion import RewardWorker
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from store_clients import connect
-from store_server import patient_store
 from test_reward_ingestion import TTL_MS, UID, worker
 
 from app.services.formats.records import (
@@ -33,6 +31,8 @@ from app.storage.embedded_server import EmbeddedServer
 from app.storage.protocol import LearnerId, LogEntry, RewardWrite, StoredLearner
 from app.storage.redis_store import RedisStore
 from shortlist.linear import ridge_sums
+from store_clients import connect
+from store_server import patient_store
 from workers.batches import Kept
 
 pytestmark = pytest.mark.anyio

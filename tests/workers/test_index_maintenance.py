@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from waiting import until
 
+from waiting import until
 from workers import index_maintenance
 
 pytestmark = pytest.mark.anyio

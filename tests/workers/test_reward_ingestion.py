@@ -11,10 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lossy_store import LossyStore
-from store_clients import connect, flush
-from store_server import patient_store
-from waiting import until
 
 from app.services.formats.records import (
     POOLED,
@@ -30,8 +26,12 @@ from app.services.learning.checkpoints import restored
 from app.services.learning.fold import fold, learners_of
 from app.storage.protocol import LearnerId, LogEntry, RewardWrite
 from app.storage.redis_store import RedisStore
+from lossy_store import LossyStore
 from shortlist.linear import ridge_sums
 from shortlist.linear.sum_algebra import plus, scaled, weight
+from store_clients import connect, flush
+from store_server import patient_store
+from waiting import until
 from workers import batches as worker_batches
 from workers import reward_ingestion
 from workers.batches import States, batches

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.evaluation import clustered_t_sequence as sequence
 from shortlist.evaluation.clustered_t_sequence import LARGEST, LEAST, Looks, Summary
 

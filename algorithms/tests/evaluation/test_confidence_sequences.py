@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
-from shortlist.errors import InvalidArgument, InvalidParameter, InvalidShape, NonFinite
 
+from shortlist.errors import InvalidArgument, InvalidParameter, InvalidShape, NonFinite
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import confidence_sequence as bounded
 from shortlist.evaluation.asymptotic_confidence_sequence import LEAST, Unbounded

@@ -10,8 +10,8 @@ from estimators.bandits import snips as vw_snips
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from shortlist.errors import InvalidArgument, InvalidParameter, InvalidShape, NonFinite
 
+from shortlist.errors import InvalidArgument, InvalidParameter, InvalidShape, NonFinite
 from shortlist.evaluation import estimates, moments, off_policy
 from shortlist.evaluation.logged import MAX_PLACES, Logged
 from shortlist.evaluation.off_policy import ESTIMATORS, State

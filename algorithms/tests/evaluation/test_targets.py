@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter, InvalidShape
 
+from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.evaluation import igw_target, off_policy, simulated_target, softmax_target
 from shortlist.evaluation.logged import MAX_PLACES, Logged
 from shortlist.evaluation.off_policy import ESTIMATORS

@@ -6,12 +6,12 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
-from frozen_states import frozen, thawed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter, NonFinite
 
 from center_brute_force import best_radius, greedy, radius, squared
+from frozen_states import frozen, thawed
+from shortlist.errors import InvalidParameter, NonFinite
 from shortlist.kcenter import ask_tell, noise, ns_tands, ns_ts, ns_ucb
 from shortlist.kcenter.ask_tell import Query, answer, tell
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
 from center_brute_force import squared
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.kcenter.coordinates import blocked
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter
 
 from center_brute_force import best_radius, greedy, radius, separated, squared
+from shortlist.errors import InvalidParameter
 from shortlist.guarantee import Guarantee
 from shortlist.kcenter import race as race_module
 from shortlist.kcenter import stages

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter
 
+from shortlist.errors import InvalidParameter
 from shortlist.kcenter import intervals
 
 

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from shortlist.errors import InvalidParameter, NonFinite
 
+from shortlist.errors import InvalidParameter, NonFinite
 from shortlist.kcenter import ask_tell, noise, ns_tands, ns_ts, ns_ucb, random_sampling, stages
 from shortlist.kcenter.center_set import first_best, rounding
 from shortlist.kcenter.coordinates import blocked

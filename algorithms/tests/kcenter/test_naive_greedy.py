@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
 from center_brute_force import best_radius, greedy, radius, squared
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.kcenter.naive_greedy import naive_greedy
 
 

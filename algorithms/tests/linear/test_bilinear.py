@@ -8,8 +8,8 @@ from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
-from shortlist.errors import InvalidArgument, InvalidShape, NonFinite
 
+from shortlist.errors import InvalidArgument, InvalidShape, NonFinite
 from shortlist.linear import bilinear, linear_ts, ridge, ridge_sums, sub_ts
 from shortlist.linear.shifted_rewards import shift_features
 from shortlist.mips.exact import exact

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter, NonFinite
 
+from shortlist.errors import InvalidParameter, NonFinite
 from shortlist.linear import elimination, ridge, ridge_sums
 from shortlist.linear.elimination import add, advance, delete, rules, start
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
 from frequencies import furthest_sigma
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.linear import igw
 
 DRAWS = 100_000

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
 from folds import fold
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.linear import ridge, ridge_sums
 
 

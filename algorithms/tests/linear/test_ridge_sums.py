@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidShape, NonFinite
 
 from folds import fold
+from shortlist.errors import InvalidShape, NonFinite
 from shortlist.linear import ridge_sums
 from shortlist.linear.sum_algebra import scaled
 

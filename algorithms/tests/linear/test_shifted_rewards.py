@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shortlist.errors import InvalidShape
 
+from shortlist.errors import InvalidShape
 from shortlist.linear import ridge, ridge_sums
 from shortlist.linear.shifted_rewards import shift_features, shift_rewards, unshift_scores
 

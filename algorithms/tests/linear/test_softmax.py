@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidArgument
 
+from shortlist.errors import InvalidArgument
 from shortlist.linear.softmax import choose, choose_within
 
 SCORES = np.array([0.3, -0.1, 0.7, 0.2, 0.5])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter, InvalidShape
 
+from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.linear import linear_elimination, ridge, ridge_sums, sub_elim
 from shortlist.linear.elimination import WATCHED, add, delete, rules, start
 from shortlist.linear.most_uncertain_arm import (

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter, InvalidShape
 
+from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.linear import ridge, ridge_sums
 from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.sum_algebra import minus, plus, scaled, weight

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from shortlist.errors import InvalidParameter, InvalidShape
 
+from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.linear import linear_ts, ridge, ridge_sums, sub_ts
 from shortlist.types import NO_ROWS, TopK
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidArgument, InvalidParameter
 
 from forgetful import Forgetful
+from shortlist.errors import InvalidArgument, InvalidParameter
 from shortlist.mips.adaptive import AdaptiveSolver, Ladder, Scan, adaptive, rung_of
 from shortlist.mips.epsilon_net import nearest_point, solvers_needed
 

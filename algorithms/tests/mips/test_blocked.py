@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
 from finite_arms import LAYOUTS, in_blocks, truth
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.mips import blocked, columns
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.mips.rewards import blocked_rewards

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter
 
 from finite_arms import (
     LAYOUTS,
@@ -19,6 +18,7 @@ from finite_arms import (
     suboptimality,
     truth,
 )
+from shortlist.errors import InvalidParameter
 from shortlist.finite_population import rho
 from shortlist.mips import bounded_me as bounded
 from shortlist.mips import columns

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shortlist.errors import InvalidArgument
 
+from shortlist.errors import InvalidArgument
 from shortlist.mips.epsilon_net import (
     FAILURE,
     log_points,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.mips import exact as module
 from shortlist.mips.exact import (
     best,

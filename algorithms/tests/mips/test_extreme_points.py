@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
-from shortlist.errors import InvalidArgument
 
+from shortlist.errors import InvalidArgument
 from shortlist.mips.extreme_points import MOST_DIMENSIONS, extreme_points, surely_extreme
 
 

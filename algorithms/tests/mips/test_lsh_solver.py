@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
-from shortlist.errors import InvalidArgument
 
+from shortlist.errors import InvalidArgument
 from shortlist.mips.adaptive import AdaptiveSolver
 from shortlist.mips.epsilon_net import nearest_point, solvers_needed
 from shortlist.mips.screening import lsh_mips

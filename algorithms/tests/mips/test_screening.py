@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidArgument
 
+from shortlist.errors import InvalidArgument
 from shortlist.mips.exact import exact
 from shortlist.mips.screening.euclidean_reduction import last_coordinate, norms_of, on_the_sphere
 from shortlist.mips.screening.greedy_mips import GreedyMips

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from shortlist.errors import InvalidArgument
 
+from shortlist.errors import InvalidArgument
 from shortlist.sampling.b_normal import b_normal, crossing
 
 

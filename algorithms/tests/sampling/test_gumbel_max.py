@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from shortlist.errors import InvalidArgument
 
+from shortlist.errors import InvalidArgument
 from shortlist.sampling.factors import Factors, RandomOrder
 from shortlist.sampling.gumbel_max import from_weights, gumbel_max, top_k
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from shortlist.errors import InvalidArgument
 
+from shortlist.errors import InvalidArgument
 from shortlist.sampling.clusters import Cluster, quantile, racing_clusters, schedule
 from shortlist.sampling.control_variates import taylor_proxy
 from shortlist.sampling.factors import Factors

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import stats
-from shortlist.errors import InvalidArgument, InvalidParameter
 
+from shortlist.errors import InvalidArgument, InvalidParameter
 from shortlist.mips import blocked
 from shortlist.mips.partial_sums import PartialSums
 from shortlist.mips.rewards import blocked_rewards

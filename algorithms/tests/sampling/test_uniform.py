@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from shortlist.errors import InvalidParameter
 
+from shortlist.errors import InvalidParameter
 from shortlist.sampling.uniform import draw_distinct
 
 ALARM = 1e-7

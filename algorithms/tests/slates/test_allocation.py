@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.errors import InvalidParameter
 
 from matroid_instances import MATROIDS, bases
+from shortlist.errors import InvalidParameter
 from shortlist.slates import allocation, exhaustive
 from shortlist.slates.allocation import UNIFORM, basis, design_of, g_optimal, rounded, slates, xy_optimal
 from shortlist.slates.certified_bounds import upper_bound

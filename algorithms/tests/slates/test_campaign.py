@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from frozen_states import frozen, thawed
 from shortlist.errors import InvalidArgument, InvalidParameter, NonFinite
-
 from shortlist.slates import ask_tell, exhaustive, sa_foa
 from shortlist.slates.campaign_state import next_look
 from shortlist.slates.excess import Excess

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from shortlist.errors import InvalidParameter
 
 from matroid_instances import MATROIDS, bases
+from shortlist.errors import InvalidParameter
 from shortlist.slates import allocation, ask_tell, exhaustive, icb, saqm
 from shortlist.slates.allocation import UNIFORM, design_of, g_optimal, slates, xy_optimal
 from shortlist.slates.certified_bounds import upper_bound

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from shortlist.errors import InvalidParameter
 from test_slate_constants import approximated
 
 from matroid_instances import MATROIDS, bases
+from shortlist.errors import InvalidParameter
 from shortlist.slates import icb, sample_bounds, saqm
 from shortlist.slates.ask_tell import slates_of
 from shortlist.slates.certified_bounds import upper_bound

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
-from shortlist.errors import InvalidArgument
 
+from shortlist.errors import InvalidArgument
 from shortlist.mips import blocked
 from shortlist.mips.rewards import blocked_rewards
 from shortlist.sampling import coordinates

@@ -13,7 +13,6 @@ from itertools import groupby
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from shortlist.errors import InvalidShape
 
 from app.errors import ShortlistError
 from app.services.formats.records import (
@@ -26,6 +25,7 @@ from app.services.formats.records import (
     unpack,
 )
 from app.storage.protocol import LearnerId, LogEntry
+from shortlist.errors import InvalidShape
 from shortlist.linear import ridge_sums
 from shortlist.linear.shifted_rewards import shift_features
 from shortlist.linear.sum_algebra import minus, plus, scaled, weight

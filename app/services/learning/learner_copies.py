@@ -15,7 +15,6 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-from shortlist.errors import InvalidArgument
 
 from app.errors import Conflict, Invalid, Unavailable
 from app.services.bandits.bandits import Bandit
@@ -34,6 +33,7 @@ from app.services.formats.records import (
 from app.services.learning.checkpoints import restored
 from app.services.learning.workers import Workers
 from app.storage.protocol import LearnerId, LearnerStates, LearnerTraces, RewardLog, RewardWrite
+from shortlist.errors import InvalidArgument
 from shortlist.linear import ridge
 
 PAGE_BYTES = 1 << 22  # of states that are read for one page, at least one

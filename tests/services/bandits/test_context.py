@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from world import World, bandit_record
 
 from app.errors import Invalid
 from app.indexes.snapshot import Snapshot
@@ -25,6 +24,7 @@ from app.services.formats.records import (
 )
 from app.services.learning.tokens import Decision, TokenSigner, raw_of
 from shortlist.linear import bilinear
+from world import World, bandit_record
 
 pytestmark = pytest.mark.anyio
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 import pytest
-from lossy_store import LossyStore
 from numpy.typing import NDArray
 
 from app.errors import Conflict, Invalid, InvalidParameter, NotFound, Unavailable
 from app.services.campaigns import campaigns as module
 from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.records import pack_state, unpack_state
+from lossy_store import LossyStore
 
 pytestmark = pytest.mark.anyio
 

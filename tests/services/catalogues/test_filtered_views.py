@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from waiting import wait_until
 
 from app.filters.filter import Filter, parse
 from app.indexes import filter_plan
@@ -21,6 +20,7 @@ from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filtered_views import PLAN_AFTER, FilteredViews, FilterStatus
 from app.services.formats.records import CatalogueRecord
 from shortlist.types import NO_ROWS
+from waiting import wait_until
 
 DIM = 4
 

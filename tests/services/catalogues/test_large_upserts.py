@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from world import INDEX, World
 
 from app.filters.attributes import Document
 from app.indexes.live import LiveIndex
 from app.services.catalogues import catalogues
 from app.services.catalogues.catalogues import Arm
 from app.services.formats.records import ArmDocument, CatalogueRecord, pack
+from world import INDEX, World
 
 pytestmark = pytest.mark.anyio
 

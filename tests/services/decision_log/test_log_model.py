@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
-from world import World
 
 from app.services.bandits.bandits import Bandit
 from app.services.choosing.choice import Choice
@@ -17,6 +16,7 @@ from app.services.formats.records import LogRule, RewardRule
 from app.services.learning.reward_entries import Reward
 from workers.chores import Chores
 from workers.log_retention import LogRetention
+from world import World
 
 pytestmark = pytest.mark.anyio
 

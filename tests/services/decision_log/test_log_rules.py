@@ -2,7 +2,6 @@
 
 import msgspec
 import pytest
-from world import World
 
 from app.filters.filter import parse
 from app.services.bandits.bandits import Bandit
@@ -13,6 +12,7 @@ from app.services.formats.logged import LEFT_OUT, MOST_ASKED, Asked, asked_bytes
 from app.services.formats.records import BanditRecord, BanditVersion, LogRule
 from app.services.learning.tokens import decision_of, new_decision_id, raw_of
 from workers.log_retention import LogRetention
+from world import World
 
 pytestmark = pytest.mark.anyio
 

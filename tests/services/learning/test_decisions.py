@@ -3,14 +3,14 @@
 import time
 
 import pytest
-from waiting import until
-from world import World
 
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.formats.records import RewardRule
 from app.services.learning.replay import compare
+from waiting import until
 from workers.chores import Chores
+from world import World
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,6 @@ import time
 
 import msgspec
 import pytest
-from store_clients import connect, traces
-from waiting import until
-from world import World
 
 from app.services.bandits.bandits import Bandit
 from app.services.formats.records import (
@@ -24,7 +21,10 @@ from app.services.learning import forgetting as module
 from app.storage import redis_keys
 from app.storage.learner_id import LearnerId
 from app.storage.protocol import RewardWrite
+from store_clients import connect, traces
+from waiting import until
 from workers.chores import Chores
+from world import World
 
 pytestmark = pytest.mark.anyio
 

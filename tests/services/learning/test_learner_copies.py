@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from waiting import until
-from world import World
 
 from app.errors import Conflict, Invalid
 from app.services.bandits.bandits import Bandit
@@ -15,6 +13,8 @@ from app.services.learning import learner_copies as module
 from app.services.learning.replay import compare
 from app.storage.learner_id import LearnerId
 from shortlist.linear import ridge
+from waiting import until
+from world import World
 
 pytestmark = pytest.mark.anyio
 

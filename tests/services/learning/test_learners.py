@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from api_client import running
-from waiting import until
-from world import World
 
+from api_client import running
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning import learners as module
 from app.services.learning.checkpoints import memory_bytes
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerId
 from shortlist.linear import ridge, ridge_sums
+from waiting import until
+from world import World
 
 pytestmark = pytest.mark.anyio
 

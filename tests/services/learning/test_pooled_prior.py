@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from waiting import until
-from world import World
 
 from app.services.bandits.bandits import Bandit
 from app.services.formats.records import (
@@ -27,6 +25,8 @@ from app.services.learning.pooled_prior import Pooled, PooledPriors
 from app.storage.protocol import LearnerId, LogEntry, StoredLearner
 from shortlist.linear import ridge, ridge_sums
 from shortlist.linear.pooled_prior import with_pooled_prior
+from waiting import until
+from world import World
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from store_clients import connect
 
 from app.errors import Unavailable
 from app.services.learning import token_secrets
@@ -13,6 +12,7 @@ from app.services.learning.token_secrets import TokenSecrets
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
 from app.storage import redis_keys
 from app.storage.redis_store import RedisStore
+from store_clients import connect
 
 pytestmark = pytest.mark.anyio
 

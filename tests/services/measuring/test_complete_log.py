@@ -3,13 +3,13 @@
 import time
 
 import pytest
-from world import World
 
 from app.services.bandits.bandits import Bandit
 from app.services.decision_log.rows import Row
 from app.services.formats.records import LogRule, RewardRule
 from app.storage.learner_id import LearnerId
 from workers.log_retention import LogRetention
+from world import World
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,6 @@ import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from logged_rows import LogInMemory, reward_of, row
-from world import World
 
 from app.errors import NotInstalled, Unavailable
 from app.services.bandits.bandits import Bandit
@@ -22,6 +20,8 @@ from app.services.decision_log.rows import LoggedArm, Row
 from app.services.measuring import export, parquet
 from app.services.measuring.export import Exports, FormatName, portions
 from app.services.measuring.parquet import ParquetEncoder
+from logged_rows import LogInMemory, reward_of, row
+from world import World
 
 FILTER = {"$or": [{"price": {"$lte": 20}}, {"genre": "drama"}], "old": {"$ne": True}}
 

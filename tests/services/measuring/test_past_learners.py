@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logged_rows import reward_of, row
 
 from app.errors import TooLarge
 from app.indexes.live import IndexOptions, LiveIndex
@@ -34,6 +33,7 @@ from app.services.measuring import past_learners
 from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
 from app.storage.protocol import LearnerId, LogEntry
+from logged_rows import reward_of, row
 from shortlist.evaluation import blocks
 from shortlist.linear import ridge, ridge_sums
 

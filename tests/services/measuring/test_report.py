@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import numpy as np
 import pytest
-from logged_rows import LogInMemory, reward_of, row
-from world import World
 
 from app.errors import Invalid, Unavailable
 from app.services.bandits.bandits import Bandit
@@ -21,11 +19,13 @@ from app.services.measuring import by_key as by_key_module
 from app.services.measuring import report as reports
 from app.services.measuring.outcomes import Terms, terms_of, value_of
 from app.services.measuring.report import Report, ReportFold, Reports, Unit
+from logged_rows import LogInMemory, reward_of, row
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import clustered_t_sequence as sequence
 from shortlist.evaluation import confidence_sequence as bounded
 from shortlist.evaluation.asymptotic_confidence_sequence import Unbounded
 from shortlist.evaluation.clustered_t_sequence import Looks, Summary
+from world import World
 
 COINS = Terms(0.0, 0.0, 1.0)
 FREE = Terms(0.0)

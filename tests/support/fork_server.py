@@ -21,11 +21,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from app.cli import main
 from waiting import wait_until
 
-from app.cli import main
-
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 class ForkedProcess:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 USERS, MOVIES, RATINGS = 48, 200, 110
-BESIDE = Path(__file__).parents[2] / "shared" / "data" / "ml-100k"
+BESIDE = Path(__file__).parents[3] / "shared" / "data" / "ml-100k"
 
 
 @pytest.fixture

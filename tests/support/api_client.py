@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from store_clients import Client, connect, flush
-from waiting import until
 
 from app.runtime.application import Application, create_app
 from app.settings import Settings
 from app.storage import redis_keys
+from store_clients import Client, connect, flush
+from waiting import until
 
 PROBLEM = "application/problem+json"
 PROBLEM_FIELDS = {"type", "title", "status", "detail", "code", "errors"}

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lossy_store import LossyStore
-
 from app.runtime.composition import Service
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.catalogues import Arm
@@ -13,6 +11,7 @@ from app.services.choosing.choosing import ChooseRequest
 from app.services.formats.records import BanditRecord, CatalogueRecord, RewardRule
 from app.services.learning.reward_entries import Observation, Reward
 from app.services.learning.rewards import Receipt
+from lossy_store import LossyStore
 
 INDEX: dict[str, Any] = {"kind": "auto", "m": 16, "ef_construction": 100, "ef_search": None, "shortlist": 30}
 

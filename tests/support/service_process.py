@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
 from fork_server import ROOT, ForkedProcess, fork_server
 from waiting import wait_until
 

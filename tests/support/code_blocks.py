@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # The address that pages name; the tests put that of their own service in its place.
 SHOWN_URL = "http://127.0.0.1:8080"
 COMMAND_S = 60.0

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import redis
+
+from app.storage.server_binary import find_binary
 from redis_cluster import NODES, RedisCluster
 from service_process import Service, ShortlistProcess, run
 from waiting import wait_until
-
-from app.storage.server_binary import find_binary
 
 
 class Redis:

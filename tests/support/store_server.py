@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis_cluster import RedisCluster
 
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
+from redis_cluster import RedisCluster
 
 ON_CLUSTER = os.environ.get("SHORTLIST_TEST_STORE") == "cluster"
 PATIENCE_S = 120.0

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 import redis
+
 from waiting import wait_until
 
 SLOTS = 16_384
