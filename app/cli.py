@@ -254,13 +254,23 @@ def _copy(parsed: argparse.Namespace) -> int:
 
 @contextmanager
 def _client(parsed: argparse.Namespace) -> Iterator[Client]:
-    """A client of the service at ``--url``. Its errors are those of the command, in one line."""
+    """A client of the service at ``--url``."""
     from shortlist_client import Client, Retry  # noqa: PLC0415 - as above
+
+    with (
+        _in_one_line(),
+        Client(parsed.url, parsed.key, timeout_s=TIMEOUT_S, retry=Retry(total_s=TIMEOUT_S)) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Errors of the client, and of its files, are those of the command."""
     from shortlist_client import ShortlistError as Failed  # noqa: PLC0415 - as above
 
     try:
-        with Client(parsed.url, parsed.key, timeout_s=TIMEOUT_S, retry=Retry(total_s=TIMEOUT_S)) as client:
-            yield client
+        yield
     except Failed as error:
         raise ShortlistError(" ".join(str(error).split())) from None
 
@@ -291,13 +301,14 @@ def _explain(parsed: argparse.Namespace) -> None:
 def _evaluate(parsed: argparse.Namespace) -> None:
     from app.runtime.evaluation import evaluate  # noqa: PLC0415 - as above
 
-    found = evaluate(
-        parsed.log,
-        parsed.catalogue,
-        policy=parsed.policy,
-        estimators=parsed.estimators,
-        learners=parsed.learners,
-    )
+    with _in_one_line():
+        found = evaluate(
+            parsed.log,
+            parsed.catalogue,
+            policy=parsed.policy,
+            estimators=parsed.estimators,
+            learners=parsed.learners,
+        )
     write(parsed.json, found)
 
 

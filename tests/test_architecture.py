@@ -176,7 +176,6 @@ ARROWS = {
         "services/measuring",
         "services/queries",
         "services/replicas",
-        "shortlist",
         "indexes",
         "storage",
         "observability",
@@ -222,7 +221,6 @@ PURE = {
 ONLY_MODULES = {
     ("workers", "storage"): {"app.storage.protocol"},
     ("api", "shortlist"): {"shortlist.errors"},
-    ("runtime", "shortlist"): {"shortlist.errors"},
 }
 ONLY_IN = {"hnswlib": ("app/indexes/hnsw.py", "studies/bench/bounded_me.py"), "redis": "app/storage/"}
 # What may use the default threads of asyncio. What a request waits for has threads of its own (``LongWork``):

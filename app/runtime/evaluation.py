@@ -39,7 +39,6 @@ from app.services.measuring.evaluations import Evaluation, When, check_usable, e
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, check_estimators, targets_of
 from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
-from shortlist.errors import InvalidArgument
 from shortlist_client.files.arm_files import arms_of
 from shortlist_client.files.arm_rows import FileError
 
@@ -60,8 +59,8 @@ def evaluate(
     names = list(ESTIMATOR_NAMES) if estimators is None else estimators.split(",")
     try:
         check_estimators(names)
-    except InvalidArgument as error:
-        raise Invalid(f"--estimators: {error}") from None
+    except Invalid as error:
+        raise Invalid(f"--estimators: {error.errors[0][1]}") from None
     settings = _settings(policy)
     with threadpool_limits(1):
         bandit = _bandit(settings, _index(catalogue), _first(log))

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from app.errors import InvalidShape
 from app.filters import attribute_view, columns
 from app.filters.attribute_view import AttributeView
 from app.filters.attributes import AttributeTable
 from app.filters.fields import fields_of, kind_of
 from app.filters.filter import ORDERS, Filter, parse
+from shortlist.errors import InvalidShape
 
 NOTHING = ((), {})
 

@@ -15,9 +15,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.errors import DimensionMismatch, InvalidParameter, InvalidShape, NonFinite
+from app.errors import DimensionMismatch
 from app.indexes import live, planner
 from app.indexes.live import IndexOptions, LiveIndex
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from tests.indexes.brute_force import best_ids, filled, maintain, scores_of
 
 IDS = st.lists(st.integers(0, 40).map("arm-{}".format), unique=True, min_size=1, max_size=12)

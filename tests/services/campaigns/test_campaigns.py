@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.errors import Conflict, Invalid, InvalidParameter, NotFound, Unavailable
+from app.errors import Conflict, Invalid, NotFound, Unavailable
 from app.services.campaigns import campaigns as module
 from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.records import pack_state, unpack_state
 from lossy_store import LossyStore
+from shortlist.errors import InvalidParameter
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +59,7 @@ class Summing:
 
     def start(self, parameters, seed):
         if parameters.goal < 1:
-            raise InvalidParameter("goal must be at least 1", loc=("goal",))
+            raise InvalidParameter("goal must be at least 1", argument="goal")
         return State(parameters.goal, np.array([seed % 7 / 7, 0.0]), (), 0)
 
     def ask(self, state, count):
@@ -119,9 +120,9 @@ async def test_without_a_seed_each_has_one_of_its_own_that_stays(store):
 
 async def test_an_error_of_the_algorithm_names_the_field_and_nothing_is_made(store):
     campaigns = over(store)
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidParameter) as raised:
         await campaigns.create("c", Parameters(0), seed=1)
-    assert raised.value.errors[0][0] == ("body", "goal")
+    assert raised.value.paths == [("goal",)]
     with pytest.raises(NotFound):
         await campaigns.get("c")
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from app.errors import InvalidParameter
 from app.services.formats.records import (
     POOLED,
     LearnerState,
@@ -23,6 +22,7 @@ from app.services.formats.records import (
 from app.services.learning import fold as module
 from app.services.learning.fold import continued, fold, is_short, learners_of, reason_of, replaces_state
 from app.storage.protocol import LearnerId, LogEntry
+from shortlist.errors import InvalidParameter
 from shortlist.linear import ridge_sums
 
 # Bandits by uid: dimension, half-life, whether they pool and shift.
@@ -276,7 +276,7 @@ def test_rewards_of_another_dimension_are_left_out_whichever_came_first():
     module._rows([(log[0], RewardPayload(bytes(16), 1.0))])
     with pytest.raises(Exception, match="features must be as many") as raised:
         module._rows([(log[0], RewardPayload(bytes(16), 1.0)), (log[1], RewardPayload(bytes(24), 1.0))])
-    assert raised.value.errors[0][0] == ("features",)
+    assert raised.value.argument == "features"
 
 
 def test_the_learners_of_entries_are_named_with_their_pooled_priors_once():
@@ -298,7 +298,7 @@ def test_a_fold_of_four_million_squared_bytes_is_short():
 
 
 def test_a_reason_names_the_error_and_is_cut():
-    assert reason_of(InvalidParameter("value is wrong", loc=("value",))).startswith(
+    assert reason_of(InvalidParameter("value is wrong", argument="value")).startswith(
         "InvalidParameter: value is wrong"
     )
     assert reason_of(ValueError("why")) == "ValueError: why"
