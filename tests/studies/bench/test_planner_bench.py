@@ -21,6 +21,7 @@ def small(monkeypatch):
     monkeypatch.setattr(planner, "_SMALL_NUMBERS", 0)
 
 
+@pytest.mark.slow
 def test_every_seed_is_built_next_to_every_neighbour(small, capsys):
     rows = bench.run(quick=True)["rows"]
     seeds = [bench.SEED + build for build in range(bench.QUICK_BUILDS)]
