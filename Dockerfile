@@ -7,9 +7,10 @@ RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -r
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY algorithms algorithms
+COPY clients/python clients/python
 COPY app app
 COPY workers workers
-RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms '.[otel]'
+RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms ./clients/python '.[otel]'
 
 FROM python:3.12-slim
 COPY --from=build /opt/shortlist /opt/shortlist

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,19 @@ def test_the_image_is_built_in_one_stage_and_run_in_another_by_nobody_special():
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert set(sources) == kept
     assert all((ROOT / source).exists() for source in sources)
+
+
+def test_the_image_has_every_distribution_of_the_project_that_the_service_needs():
+    """None is taken from a registry, where the name may be a stranger's."""
+    own = {
+        tomllib.loads(path.read_text())["project"]["name"]: path.parent.relative_to(ROOT).as_posix()
+        for path in (ROOT / "algorithms/pyproject.toml", ROOT / "clients/python/pyproject.toml")
+    }
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = {re.split(r"[\[=<>]", requirement)[0] for requirement in needed}
+    assert own.keys() <= names
+    (install,) = re.findall(r"pip install .*", STAGES[0])
+    assert all(f" ./{own[name]} " in install for name in own)
 
 
 def test_what_the_image_sets_are_settings():
