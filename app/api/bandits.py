@@ -222,7 +222,7 @@ class BanditView(BaseModel):
     warnings: list[str] = []
 
     @model_serializer(mode="wrap")  # its return is not typed, for then the schema would be any object
-    def _without_none(self, serialize: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+    def _warnings_if_any(self, serialize: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
         found = serialize(self)
         return found if self.warnings else {name: found[name] for name in found if name != "warnings"}
 
