@@ -67,8 +67,8 @@ def _ingest(rounds: int, entries: int) -> dict[str, Any]:
     ):
         _fill(client)
         own, bare = [], []
-        for lap in range(rounds):
-            own.append(entries / _timed(lambda lap=lap: _observe(client, lap, entries)))
+        for cycle in range(rounds):
+            own.append(entries / _timed(lambda cycle=cycle: _observe(client, cycle, entries)))
             bare.append(entries / _timed(lambda: _xadd(raw, entries)))
     return _row("ingest", own, bare)
 
@@ -80,11 +80,11 @@ def _fill(client: Client) -> None:
     client.put_bandit("b", catalogue="c", policy="sub_ts", scope="per_key")
 
 
-def _observe(client: Client, lap: int, entries: int) -> None:
+def _observe(client: Client, cycle: int, entries: int) -> None:
     """Each batch is encoded as a whole: ``Client.observe`` encodes item by item, which takes longer."""
     for first in range(0, entries, BATCH):
         items = [
-            {"id": f"{lap}-{n}", "key": f"u{n % KEYS}", "arm": f"a{n % ARMS}", "value": 1.0}
+            {"id": f"{cycle}-{n}", "key": f"u{n % KEYS}", "arm": f"a{n % ARMS}", "value": 1.0}
             for n in range(first, first + BATCH)
         ]
         wait = {"wait": "applied"} if first + BATCH >= entries else None

@@ -119,7 +119,7 @@ AREAS = {
                 "planner",
                 "filter_plan",
                 "filtered_search",
-                "filtered_ways",
+                "search_strategies",
             )
         ),
         (

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from app.errors import Unavailable
 from app.services.bandits.versions import StoredVersions
-from app.storage.protocol import DecisionRows, Holdings, RegistryStore
+from app.storage.protocol import DecisionRows, RegistryStore, Usage
 
 log = logging.getLogger("shortlist.decision_log")
 
@@ -31,7 +31,7 @@ SPARE = 64  # one of this many parts of the room is made free, so that it need n
 Sizes = Sequence[tuple[int, float]]  # pieces of a log in the order of time: when, in ms, and how many bytes
 
 
-class RetentionStore(DecisionRows, Holdings, RegistryStore, Protocol):
+class RetentionStore(DecisionRows, Usage, RegistryStore, Protocol):
     """What retention needs of the store."""
 
 
@@ -72,7 +72,7 @@ class LogRetention:
         logs = await self._logs()
         for (partition, uid), keep_ms in logs.items():
             await self._trim(partition, uid, now_ms - keep_ms, keep_ms)
-        while (held := (await self._store.holdings())["log"]) > self._most_bytes:
+        while (held := (await self._store.usage())["log"]) > self._most_bytes:
             sizes = await self._sizes(logs)
             cuts = cuts_of(sizes, held, self._most_bytes - self._most_bytes // SPARE)
             if not cuts:

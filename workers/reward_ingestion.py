@@ -38,9 +38,9 @@ from workers.waiters import Waiters
 log = logging.getLogger("shortlist.worker")
 
 BATCH = 500
-LAP_S = 0.025  # from one lap to the next: what comes meanwhile is folded and written together
-LONG_LAP_S = 0.1  # the same at most, when laps take long because much else is done
-LAPS = 4  # the time from one lap to the next is this many times what the last one took, between these two
+CYCLE_S = 0.025  # from one cycle to the next: what comes meanwhile is folded and written together
+LONG_CYCLE_S = 0.1  # the same at most, when cycles take long because much else is done
+CYCLES = 4  # the time from one cycle to the next is this many times what the last one took, between these two
 RETRY_S = 0.2
 TRIM_EVERY_S = 60.0
 
@@ -88,15 +88,15 @@ class RewardWorker:
         self._poll_s = poll_s
         self._trimmer = LogTrimmer(store, reward_log_s=reward_log_s)
         # What was kept belongs to a watermark that this worker has set itself: states change with it alone.
-        # Each time that another one is found, a new lap begins, and what was kept in earlier ones is void.
+        # Each time that another one is found, a new cycle begins, and what was kept in earlier ones is void.
         self._kept: BoundedCache[tuple[int, LearnerId], tuple[int, Kept]] = BoundedCache(capacity_bytes)
-        self._laps = [0] * store.partitions
+        self._cycles = [0] * store.partitions
         self._owns = owns
         self._awake = asyncio.Event()
         self._folding = asyncio.Lock()
         self._memory = Budget(MOST_NUMBERS)  # of the batches at hand, in numbers
         self._due = set(range(store.partitions))
-        self._lap_began, self._lap_s = -LAP_S, 0.0
+        self._cycle_began, self._cycle_s = -CYCLE_S, 0.0
         self._is_behind = False
         self._hurry = asyncio.Event()
         self._watermarks: dict[int, str] = {}
@@ -144,25 +144,25 @@ class RewardWorker:
             await self._pace()
             due, self._due, self._is_behind = set(filter(self._owns, self._due)), set(), False
             outcomes = await asyncio.gather(*map(self._try_to_advance, due), return_exceptions=True)
-            self._lap_s = 0.0 if self._is_behind else min(LAPS * self._since_lap_began(), LONG_LAP_S)
+            self._cycle_s = 0.0 if self._is_behind else min(CYCLES * self._since_cycle_began(), LONG_CYCLE_S)
             for failure in filter(None, outcomes):
                 raise failure
 
-    def _since_lap_began(self) -> float:
-        return time.monotonic() - self._lap_began
+    def _since_cycle_began(self) -> float:
+        return time.monotonic() - self._cycle_began
 
     async def _pace(self) -> None:
-        """Return when the next lap may begin: ``LAP_S`` after the last one began, at once if somebody waits.
+        """Return when the next cycle may begin: ``CYCLE_S`` after the last, or at once if somebody waits.
 
         A step costs the store and this process much more than one more entry in it. So under load, where a
-        lap takes longer, there are fewer of them, unless a partition has more entries than a lap applies.
+        cycle takes longer, there are fewer of them, unless a partition has more entries than a cycle applies.
         """
-        rest_s = max(LAP_S, self._lap_s) - self._since_lap_began()
+        rest_s = max(CYCLE_S, self._cycle_s) - self._since_cycle_began()
         if rest_s > 0 and not self._waiters.any:
             self._hurry.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), rest_s)
-        self._lap_began = time.monotonic()
+        self._cycle_began = time.monotonic()
 
     async def _try_to_advance(self, partition: int) -> None:
         try:
@@ -212,8 +212,8 @@ class RewardWorker:
         """The learners as they are at the watermark; those that this worker has not kept are read."""
         before: dict[LearnerId, Kept | StoredLearner] = {}
         for learner in learners:
-            lap, kept = self._kept.get((partition, learner)) or (-1, None)
-            if kept is not None and lap == self._laps[partition]:
+            cycle, kept = self._kept.get((partition, learner)) or (-1, None)
+            if kept is not None and cycle == self._cycles[partition]:
                 before[learner] = kept
         missing = [learner for learner in learners if learner not in before]
         before.update(zip(missing, await self._store.stored(partition, missing), strict=True))
@@ -222,7 +222,7 @@ class RewardWorker:
     def _keep(self, partition: int, learners: Mapping[LearnerId, Kept]) -> None:
         for learner, kept in learners.items():
             size = state_memory_bytes(learner.name, kept.state)
-            self._kept.put((partition, learner), (self._laps[partition], kept), size)
+            self._kept.put((partition, learner), (self._cycles[partition], kept), size)
 
     async def _read(self, partition: int) -> tuple[str, Sequence[LogEntry]]:
         """The watermark, and the entries after it: read together, if this worker was the last to set it."""
@@ -231,7 +231,7 @@ class RewardWorker:
             self._store.watermark(partition), self._store.read_log(partition, known, BATCH)
         )
         if partition not in self._watermarks or watermark != known:
-            self._laps[partition] += 1
+            self._cycles[partition] += 1
             await self._resync(partition)
         if watermark != known:
             entries = await self._store.read_log(partition, watermark, BATCH)

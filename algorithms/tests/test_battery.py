@@ -92,8 +92,8 @@ def sampled_search(algorithm, arms, k, seed):
 def adaptive_search(algorithm, arms, k, seed):
     """With a last coordinate that makes every product positive, as the ladder leaves out the others."""
     query = np.append(np.random.default_rng(seed).standard_normal(DIM), 40.0)
-    lifted = np.column_stack((arms, np.ones(len(arms))))
-    return algorithm.run(lifted, query, k=k, eta=1e-9).rows
+    joint = np.column_stack((arms, np.ones(len(arms))))
+    return algorithm.run(joint, query, k=k, eta=1e-9).rows
 
 
 def centers(algorithm, arms, k, seed):

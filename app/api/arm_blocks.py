@@ -23,7 +23,7 @@ from app.api.fields import IDENTIFIER
 from app.api.limits import MAX_BLOCK_ARMS, MAX_BLOCK_BYTES, MAX_FEATURE, MAX_TAG_CHARS, MAX_TAGS
 from app.api.strict_json import invalid
 from app.errors import BadRequest, DimensionMismatch, Invalid, TooLarge
-from app.services.bounded.turns import turn
+from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.catalogues import Arm
 
 BLOCKS = "application/vnd.shortlist.arms"
@@ -58,7 +58,7 @@ async def blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
                 raise TooLarge(f"a block must not be longer than {MAX_BLOCK_BYTES} bytes", loc=("body",))
             if len(held) < HEAD_BYTES + size:
                 break
-            await turn()
+            await yield_to_others()
             yield bytes(held[HEAD_BYTES : HEAD_BYTES + size])
             del held[: HEAD_BYTES + size]
     if held:
@@ -83,7 +83,7 @@ async def arms_of(data: bytes, first: int, dim: int) -> list[Arm]:
             raise Invalid(f"{name} must be as many as ids", loc=("body", first, name))
     arms, seen = list[Arm](), set[str]()
     for place, name in enumerate(block.ids):
-        await turn()
+        await yield_to_others()
         if not _AN_ID.fullmatch(name):
             raise Invalid(f"must match ^{IDENTIFIER}$", loc=("body", first + place, "id"))
         if name in seen:

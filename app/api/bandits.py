@@ -22,7 +22,7 @@ from pydantic import (
 from app.api.contexts import ContextRuleBody, rule
 from app.api.etags import check, if_match
 from app.api.fields import Delta, Identifier, Page, PageLimit, Temperature, Value
-from app.api.filters import FilterBody, wanted
+from app.api.filters import FilterBody, parsed_filter
 from app.api.limits import (
     MAX_DIM,
     MAX_EXPLORE_CENTERS,
@@ -301,7 +301,7 @@ def record_of(body: BanditBody) -> BanditRecord:
     """The record of a body. Raises Invalid."""
     settings = body.model_dump(exclude={"reward", "explore", "context", "interactions", "holdout", "log"})
     explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
-    wanted(body.filter)
+    parsed_filter(body.filter)
     holdout = None if body.holdout is None else msgspec.convert(body.holdout.model_dump(), HoldoutRule)
     return BanditRecord(
         **settings,

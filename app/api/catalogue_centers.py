@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from app.api.fields import Delta, Identifier, Seed
-from app.api.filters import FilterBody, wanted
+from app.api.filters import FilterBody, parsed_filter
 from app.api.limits import MAX_K
 from app.api.services import CataloguesDep, CentersDep
 from app.api.strict_json import StrictModel, json_router
@@ -66,8 +66,8 @@ async def find(
 ) -> CentersView:
     """Find k arms that cover the catalogue: greedily, each the farthest from those before it."""
     request = CentersRequest(**body.model_dump(exclude={"filter"}))
-    answer = await centers.find(await catalogues.get_stocked(catalogue), request, wanted(body.filter))
-    found = answer.found
+    answer = await centers.find(await catalogues.get_stocked(catalogue), request, parsed_filter(body.filter))
+    found = answer.centers
     return CentersView(
         centers=list(answer.ids),
         radius=found.radius,

@@ -35,13 +35,13 @@ class CatalogueBody(StrictModel):
 
 
 class FilterView(BaseModel):
-    """A filter in use. ``way``: how the arms that it lets in are searched; recall and ratio as measured for
+    """A filter in use. ``way``: the strategy by which its arms are searched; recall and ratio as measured for
     it, ``expected_us`` the typical time of a search.
     """
 
     filter: dict[str, Any]
     eligible: int
-    way: str
+    way: str = Field(validation_alias="strategy")
     uses: int
     recall_at_1: float
     ratio_mean: float

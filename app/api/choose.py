@@ -9,13 +9,13 @@ from pydantic import BaseModel, Field
 
 from app.api.contexts import ContextBody
 from app.api.fields import Identifier, Seed
-from app.api.filters import FilterBody, RulesBody, rules, wanted
+from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
 from app.api.large_json import Items, Whole
 from app.api.limits import MAX_BATCH, MAX_BATCH_ARMS, MAX_BATCH_BYTES, MAX_EXCLUDE, MAX_IDS_BYTES, MAX_K
 from app.api.services import BanditsDep, ChoosingDep, SlatesDep
 from app.api.strict_json import StrictModel, json_router, reply, reply_with
 from app.errors import Invalid, within
-from app.services.bounded.turns import drained
+from app.services.bounded.yielding import drained
 from app.services.campaigns.slates import SlateCampaigns, best_slate
 from app.services.choosing.choosing import ChooseRequest
 from app.services.choosing.rules import NO_RULES
@@ -126,7 +126,7 @@ async def _request(body: ChooseBody, slates: SlateCampaigns) -> ChooseRequest:
         body.seed,
         body.activate,
         arms,
-        None if body.filter is None else wanted(body.filter),
+        None if body.filter is None else parsed_filter(body.filter),
         NO_RULES if body.rules is None else rules(body.rules, body.k),
         body.context,
     )

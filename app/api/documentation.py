@@ -42,7 +42,7 @@ _PROBLEM: Document = {
     },
 }
 _MEANING = {
-    "404": "There is no such thing.",
+    "404": "Not found.",
     "409": "Another one exists, it is in use, or there is nothing to choose from.",
     "412": "It is no longer what If-Match names; nothing was changed.",
     "413": "The body, a line or a batch is too large.",

@@ -17,7 +17,7 @@ ANY = "*"
 def if_match(request: Request) -> frozenset[str] | None:
     """The tags of If-Match, one of which must be the current one; None: any will do. Raises Invalid.
 
-    A weak tag is none of ours, and so matches nothing.
+    A weak tag is never one of ours, so it matches nothing.
     """
     values = request.headers.getlist("if-match")
     text = ",".join(values)

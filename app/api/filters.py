@@ -40,7 +40,7 @@ class RulesBody(StrictModel):
     at_most: list[AtMostBody] = Field(default_factory=list, max_length=MAX_AT_MOST)
 
 
-def wanted(body: dict[str, Any] | None) -> Filter | None:
+def parsed_filter(body: dict[str, Any] | None) -> Filter | None:
     """The filter of a request. Raises Invalid."""
     return None if body is None else parse(body)
 

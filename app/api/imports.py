@@ -26,7 +26,7 @@ from app.api.problems import problem_of
 from app.api.services import CataloguesDep
 from app.api.strict_json import LARGE, invalid, json_router, reply
 from app.errors import BadRequest, DimensionMismatch, Invalid, ShortlistError, TooLarge
-from app.services.bounded.turns import turn
+from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.catalogues import Arm, Catalogue, Catalogues
 
 NDJSON = "application/x-ndjson"
@@ -153,7 +153,7 @@ async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]
     """Lines with their numbers from 1, without those that are blank; none is kept beyond its limit."""
     number, pieces, size = 1, list[bytes](), 0
     async for chunk in body:
-        await turn()
+        await yield_to_others()
         *complete, rest = chunk.split(b"\n")
         for end in complete:
             line = b"".join((*pieces, end))
@@ -162,7 +162,7 @@ async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]
                 yield number, _short(line, len(line), number)
             number += 1
             if number % TURN_LINES == 0:
-                await turn()
+                await yield_to_others()
         pieces.append(rest)
         size += len(rest)
         _short(rest, size, number)

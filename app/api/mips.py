@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from app.api.fields import Delta, Feature, Identifier, Seed
-from app.api.filters import FilterBody, wanted
+from app.api.filters import FilterBody, parsed_filter
 from app.api.large_json import Pieces, Whole
 from app.api.limits import (
     MAX_DIM,
@@ -191,7 +191,7 @@ async def search(
     catalogue: Identifier, body: CatalogueMipsBody, catalogues: CataloguesDep, mips: MipsDep
 ) -> MipsView:
     """Find the arms of largest inner product with a query, or the nearest ones."""
-    stocked, among = await catalogues.get_stocked(catalogue), wanted(body.filter)
+    stocked, among = await catalogues.get_stocked(catalogue), parsed_filter(body.filter)
     found = await mips.search(stocked, _request(body), among)
     values = found.answer.values.tolist()
     arms = [MipsArmView(id=arm, value=value) for arm, value in zip(found.ids, values, strict=True)]

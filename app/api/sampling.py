@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from app.api.fields import Delta, Feature, Identifier, Seed, Temperature
-from app.api.filters import FilterBody, wanted
+from app.api.filters import FilterBody, parsed_filter
 from app.api.large_json import Pieces, Whole
 from app.api.limits import (
     MAX_DIM,
@@ -156,7 +156,9 @@ async def sample_arms(
 ) -> CatalogueSampleView:
     """Draw arms with p proportional to exp(query.x / temperature)."""
     request, arms = body.request(), await catalogues.get_stocked(catalogue)
-    answer = await sampling.sample_arms(arms, body.query, body.temperature, request, wanted(body.filter))
+    answer = await sampling.sample_arms(
+        arms, body.query, body.temperature, request, parsed_filter(body.filter)
+    )
     return CatalogueSampleView(
         draws=answer.draws,
         method=request.method,

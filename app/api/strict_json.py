@@ -34,7 +34,7 @@ from app.api.problems import problem_response
 from app.api.services import NAMES as SERVICE_NAMES
 from app.errors import Invalid, Location, ShortlistError, TooLarge, shown
 from app.services.bounded.long_work import LongWork
-from app.services.bounded.turns import drained, in_turns, turn
+from app.services.bounded.yielding import drained, one_by_one, yield_to_others
 from shortlist.errors import InvalidArgument
 
 JSON = "application/json"
@@ -108,7 +108,7 @@ async def reply_with(name: str, items: Iterable[Any], **others: Any) -> Response
     if isinstance(items, Sequence) and len(items) <= FEW and not any(map(_is_encoded, items)):
         return reply({name: items, **others})
     pieces, piece, separator = list[bytes](), bytearray(b'{"' + name.encode() + b'":['), b""
-    async for item in in_turns(items):
+    async for item in one_by_one(items):
         piece += separator
         separator = b","
         if isinstance(item, Encoded):
@@ -139,7 +139,7 @@ class _InPieces(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for piece in drained(self._pieces):  # to give back hundreds of megabytes at the end takes long
-            await turn()
+            await yield_to_others()
             more = bool(self._pieces)
             await send({"type": "http.response.body", "body": piece, "more_body": more})
 

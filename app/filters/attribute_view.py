@@ -64,7 +64,7 @@ class AttributeView:
     def entries(self) -> int:
         return len(self.rows)
 
-    def evaluate(self, wanted: Filter, first: int = 0, out: Mask | None = None) -> Mask:
+    def evaluate(self, arm_filter: Filter, first: int = 0, out: Mask | None = None) -> Mask:
         """Which entries from ``first`` on are let in, (entries - first,): in ``out`` if that is given.
 
         Cost: 5 to 100 microseconds for a condition and a block of up to 65,536 entries; blocks that end
@@ -74,7 +74,7 @@ class AttributeView:
         mask = np.empty(max(self.entries - first, 0), dtype=np.bool_) if out is None else out
         start = self._block_of(first)
         if len(mask):
-            step = self._step(wanted.expression)
+            step = self._step(arm_filter.expression)
             for at, block in zip(self.firsts[start:], self.blocks[start:], strict=True):
                 if at >= first:
                     step(block, mask[at - first : at - first + block.size])
@@ -84,13 +84,13 @@ class AttributeView:
                     mask[: at + block.size - first] = whole[first - at :]
         return mask
 
-    def work(self, wanted: Filter, first: int = 0) -> int:
+    def work(self, arm_filter: Filter, first: int = 0) -> int:
         """About how many numbers ``evaluate`` compares; a million take a millisecond at most."""
         if first >= self.entries:
             return 0
         start = self._block_of(first)
-        masks = wanted.conditions * (self.entries - self.firsts[start])
-        return masks + self._work(wanted.expression, start)
+        masks = arm_filter.conditions * (self.entries - self.firsts[start])
+        return masks + self._work(arm_filter.expression, start)
 
     def values_of(self, name: str, rows: Rows) -> Sequence[tuple[Labelled, ...]]:
         """The values of a field of each of these rows, each value once; () where there is none.

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.floating[Any] | np.integer[Any]]
 Mask = NDArray[np.bool_]
-Places = NDArray[np.uint16]
+Slots = NDArray[np.uint16]
 Paths = NDArray[np.uint32]
 Test = Callable[[Numbers], Mask]
 """Which of these numbers (m,) fulfil a condition: (m,)."""
@@ -119,19 +119,19 @@ class Column:
     codes       (m,) place of each number in ``distinct``; the numbers themselves when that is None
     """
 
-    places: Places | None
+    places: Slots | None
     distinct: Numbers | None
     codes: Numbers
 
     @classmethod
-    def of(cls, places: Places | None, numbers: Numbers) -> Column:
+    def of(cls, places: Slots | None, numbers: Numbers) -> Column:
         """The smallest column of these numbers."""
         distinct, codes = np.unique(numbers, return_inverse=True)
         return cls._smallest(places, distinct, codes, numbers)
 
     @classmethod
     def _smallest(
-        cls, places: Places | None, distinct: Numbers, codes: Numbers, numbers: Numbers | None = None
+        cls, places: Slots | None, distinct: Numbers, codes: Numbers, numbers: Numbers | None = None
     ) -> Column:
         distinct = _narrowed(distinct)
         width = np.min_scalar_type(max(len(distinct) - 1, 0))
@@ -164,7 +164,7 @@ class Column:
             return cls(places, None, _narrowed(numbers))
         return cls.of(places, numbers)
 
-    def kept(self, kept: Mask, place_of: Places) -> Column:
+    def kept(self, kept: Mask, place_of: Slots) -> Column:
         """What it has of the places that are kept (size,), which are numbered ``place_of`` (size,) anew."""
         if self.places is None:
             return Column(None, self.distinct, self.codes[kept])
@@ -216,7 +216,7 @@ class Column:
         _, codes = self.gathered(np.array([place], dtype=np.uint16), MAX_ENTRIES)
         return codes if self.distinct is None else self.distinct[codes]
 
-    def gathered(self, places: Places, size: int) -> tuple[NDArray[np.int64], Numbers]:
+    def gathered(self, places: Slots, size: int) -> tuple[NDArray[np.int64], Numbers]:
         """Which of these places each code is of, and the codes themselves. ``size``: of the block.
 
         Shapes: places (n,), any below ``size`` -> (v,), (v,). Cost: O(n log m + v) or O(size + v).
@@ -246,7 +246,7 @@ def spread(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[
 _SIDES: Any = ("left", "right")
 
 
-def _shifted(first: int, size: int, column: Column) -> Places:
+def _shifted(first: int, size: int, column: Column) -> Slots:
     if column.places is None:
         return np.arange(first, first + size, dtype=np.uint16)
     return column.places + np.uint16(first)
@@ -301,11 +301,11 @@ class Block:
     size: int
     columns: dict[int, Column]
     paths: Paths
-    places: Places
+    places: Slots
     numbers: NDArray[np.float64]
 
     @classmethod
-    def of(cls, size: int, paths: Paths, places: Places, numbers: NDArray[np.float64]) -> Block:
+    def of(cls, size: int, paths: Paths, places: Slots, numbers: NDArray[np.float64]) -> Block:
         """A block of numbers (m,), their paths, and their places, which ascend within a path."""
         return cls._with({}, size, paths, places, numbers)
 
@@ -315,7 +315,7 @@ class Block:
         columns: dict[int, Column],
         size: int,
         paths: Paths,
-        places: Places,
+        places: Slots,
         numbers: NDArray[np.float64],
     ) -> Block:
         order = np.argsort(paths, kind="stable")

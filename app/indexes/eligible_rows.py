@@ -119,9 +119,9 @@ _NOTHING = Change(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 def eligible_rows(
-    wanted: Filter, view: ArmView, attributes: AttributeView, before: EligibleRows | None = None
+    arm_filter: Filter, view: ArmView, attributes: AttributeView, before: EligibleRows | None = None
 ) -> EligibleRows:
-    """Find the living rows that ``wanted`` lets in. ``view`` and ``attributes`` are of one moment.
+    """Find the living rows that ``arm_filter`` lets in. ``view`` and ``attributes`` are of one moment.
 
     ``before``: what was found for an earlier moment. Cost: ``work`` reads, and a copy of the mask.
     """
@@ -130,21 +130,21 @@ def eligible_rows(
     before = _usable(before, view, attributes)
     seen = view.table, attributes.generation, attributes.entries, len(view.dead), view.rows
     if before is None:
-        return EligibleRows(*seen, *_of_all(wanted, view, attributes))
+        return EligibleRows(*seen, *_of_all(arm_filter, view, attributes))
     known = before.size
     mask = np.empty(view.rows, dtype=np.bool_)
     mask[:known] = before.mask
     if attributes.straight < view.rows:
-        mask[known:] = _of_no_fields(wanted)
+        mask[known:] = _of_no_fields(arm_filter)
     if before.entries < attributes.entries:
-        _write(mask, attributes, before.entries, attributes.evaluate(wanted, before.entries))
+        _write(mask, attributes, before.entries, attributes.evaluate(arm_filter, before.entries))
     mask[view.dead[before.dead :]] = False
     step = _step(before, mask, attributes.rows[before.entries :], view.dead[before.dead :])
     count = before.count + len(step.came) - len(step.went)
     return EligibleRows(*seen, count, mask, before.number, step)
 
 
-def _of_all(wanted: Filter, view: ArmView, attributes: AttributeView) -> tuple[int, NDArray[Any]]:
+def _of_all(arm_filter: Filter, view: ArmView, attributes: AttributeView) -> tuple[int, NDArray[Any]]:
     """How many living rows are let in, and which: as ``held``.
 
     Few of them are looked for in words of eight rows, and then in the words that have any.
@@ -152,10 +152,10 @@ def _of_all(wanted: Filter, view: ArmView, attributes: AttributeView) -> tuple[i
     room = _room(view.rows)
     mask = room[: view.rows]
     if attributes.straight == view.rows == attributes.entries:
-        attributes.evaluate(wanted, out=mask)
+        attributes.evaluate(arm_filter, out=mask)
     else:
-        mask[:] = _of_no_fields(wanted)
-        _write(mask, attributes, 0, attributes.evaluate(wanted))
+        mask[:] = _of_no_fields(arm_filter)
+        _write(mask, attributes, 0, attributes.evaluate(arm_filter))
     mask[view.dead] = False
     words = room.view(np.uint64)
     is_hit = words != 0
@@ -168,9 +168,9 @@ def _of_all(wanted: Filter, view: ArmView, attributes: AttributeView) -> tuple[i
     return count, mask.copy() if _FEW * count > view.rows else np.flatnonzero(mask)
 
 
-def _of_no_fields(wanted: Filter) -> bool:
+def _of_no_fields(arm_filter: Filter) -> bool:
     """Whether an arm without any attribute is let in."""
-    return wanted.matches((), {})
+    return arm_filter.matches((), {})
 
 
 def _room(rows: int) -> NDArray[np.bool_]:
@@ -188,10 +188,10 @@ def _room(rows: int) -> NDArray[np.bool_]:
     return room[:size]
 
 
-def work(wanted: Filter, view: ArmView, attributes: AttributeView, before: EligibleRows | None) -> int:
+def work(arm_filter: Filter, view: ArmView, attributes: AttributeView, before: EligibleRows | None) -> int:
     """About how many values ``eligible_rows`` reads."""
     before = _usable(before, view, attributes)
-    return attributes.work(wanted, before.entries if before is not None else 0)
+    return attributes.work(arm_filter, before.entries if before is not None else 0)
 
 
 def _write(

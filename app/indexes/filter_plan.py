@@ -1,20 +1,20 @@
-"""Which way serves a filter, decided by measuring on probes.
+"""Which strategy serves a filter, decided by measuring on probes.
 
 Notation
     n, K        arms that the filter lets in, arms of the catalogue
-    speedup     time of the fastest exact way / time of a way, timed in turn
+    speedup     time of the fastest exact strategy / time of a strategy, timed in turn
 
-    1. The exact ways are timed: gather, mask, and two sorts of copies if there is memory for them.
+    1. The exact strategies are timed: gather, mask, and two sorts of copies if there is memory for them.
     2. If the fastest is quick enough already, it serves.
     3. Otherwise the graph of the catalogue is asked for more and more arms, until what the filter lets in of
-       them is GOOD (recall .99, mean ratio .999), or takes as long as the exact way.
+       them is GOOD (recall .99, mean ratio .999), or takes as long as the exact strategy.
     4. A filter that is asked often, and is not served by 3, gets a graph of its own, if that is GOOD.
     5. A graph serves if its speedup is at least 1.25.
 
-A plan outlives the arms that it was measured on: what was built is made anew when it is worn
+A plan outlives the arms that it was measured on: what was built is made anew when it is stale
 (``renew``), and the recall of a graph is measured again each time. A graph whose recall is not FAIR any
-more (.95 by at least one standard error, mean ratio .998) serves no longer. The exact way that a graph was
-compared with is kept: it follows changes at little cost, and serves when the graph does not.
+more (.95 by at least one standard error, mean ratio .998) serves no longer. The exact strategy that a graph
+was compared with is kept: it follows changes at little cost, and serves when the graph does not.
 
 Where nobody has measured yet, ``search_exactly`` serves.
 """
@@ -30,15 +30,6 @@ from numpy.typing import NDArray
 from app.indexes.ef_choice import GOOD, LADDER, LEAST_SPEEDUP, is_fair, reaches
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import gather, mask, search_exactly
-from app.indexes.filtered_ways import (
-    MOST_ASKED,
-    CatalogueGraph,
-    MakeGraph,
-    OwnBlocks,
-    OwnCopy,
-    OwnGraph,
-    Way,
-)
 from app.indexes.hnsw import HnswGraph
 from app.indexes.probes import (
     Probes,
@@ -49,6 +40,15 @@ from app.indexes.probes import (
     time_in_turn,
     typical_us,
 )
+from app.indexes.search_strategies import (
+    MOST_ASKED,
+    CatalogueGraph,
+    MakeGraph,
+    OwnBlocks,
+    OwnCopy,
+    OwnGraph,
+    SearchStrategy,
+)
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import ArmView
 from shortlist.types import NO_ROWS, Matrix, TopK, Vector
@@ -56,7 +56,7 @@ from shortlist.types import NO_ROWS, Matrix, TopK, Vector
 PROBES = 400
 TIMED = 30
 TIMED_EXACT = 100
-# A way that takes no longer than this many numbers take to scan is quick enough.
+# A strategy that takes no longer than this many numbers take to scan is quick enough.
 QUICK_NUMBERS = 500_000
 ASKED = 30
 GRAPH_SHORTLIST = 30
@@ -68,13 +68,13 @@ _SAME_NORM = 1e-6
 class FilterPlan:
     """What serves a filter, and what was measured of it. Times are in microseconds.
 
-    ``way`` None: ``search_exactly``. ``count``: how many arms the filter let in. ``graph``: number of the
-    graph of the catalogue then, None without one. ``wants_graph``: a graph of its own might be faster, and
-    was not tried. ``is_refuted``: its recall was measured again, and was too low. ``spare``: where a graph
-    serves, the fastest exact way that was made, None if none was worth its memory.
+    ``strategy`` None: ``search_exactly``. ``count``: how many arms the filter let in. ``graph``: number of
+    the graph of the catalogue then, None without one. ``wants_graph``: a graph of its own might be faster,
+    and was not tried. ``is_refuted``: its recall was measured again, and was too low. ``fallback``: where a
+    graph serves, the fastest exact strategy that was made, None if none was worth its memory.
     """
 
-    way: Way | None
+    strategy: SearchStrategy | None
     count: int
     graph: int | None
     us: float
@@ -83,7 +83,7 @@ class FilterPlan:
     ratio_mean: float = 1.0
     wants_graph: bool = False
     is_refuted: bool = False
-    spare: Way | None = None
+    fallback: SearchStrategy | None = None
     reason: str = "every arm that is let in is compared"
 
 
@@ -106,7 +106,8 @@ def plan_filter(
     recent: Sequence[Vector],
     rng: np.random.Generator,
 ) -> FilterPlan:
-    """Measure and decide. For any thread. Cost: about ``PROBES`` searches of each way, and what is built.
+    """Measure and decide. For any thread. Cost: about ``PROBES`` searches of each strategy, and what is
+    built.
 
     ``recent``: queries that this filter was asked with; half of the probes are like them, and a graph has to
     be GOOD on these as well as on the others. Where they look and where the eligible arms lie need not agree.
@@ -136,22 +137,24 @@ def renew(
     rng: np.random.Generator,
 ) -> FilterPlan:
     """Make what serves anew, as it was planned, and measure the recall of a graph again. For any thread."""
-    plain = replace(plan, way=None, us=plan.exact_us, recall_at_1=1.0, ratio_mean=1.0)
-    way = plan.way.renewed(snapshot, eligible) if plan.way is not None and eligible.count else None
-    if way is None or not eligible.count:
+    plain = replace(plan, strategy=None, us=plan.exact_us, recall_at_1=1.0, ratio_mean=1.0)
+    strategy = (
+        plan.strategy.renewed(snapshot, eligible) if plan.strategy is not None and eligible.count else None
+    )
+    if strategy is None or not eligible.count:
         return replace(plain, is_refuted=True, reason="what served cannot be made anew")
-    if way.kind != "hnsw":
-        return replace(plan, way=way, graph=graph_number(snapshot))
+    if strategy.kind != "hnsw":
+        return replace(plan, strategy=strategy, graph=graph_number(snapshot))
     queries, like_recent = queries_like(snapshot.view.dim, PROBES, recent, rng)
     probes = solve(snapshot.view, queries, among=eligible.mask)
-    search, exact = _searching(way, snapshot, eligible), _searching(None, snapshot, eligible)
+    search, exact = _searching(strategy, snapshot, eligible), _searching(None, snapshot, eligible)
     trial = compare_apart(search, exact, probes, like_recent)
     if not is_fair(trial.quality):
         found = f"recall {trial.quality.recall_at_1:.3f}, mean ratio {trial.quality.ratio_mean:.4f}"
         return replace(plain, is_refuted=True, us=trial.exact_us, reason=f"a graph had {found} by now")
     return replace(
         plan,
-        way=way,
+        strategy=strategy,
         graph=graph_number(snapshot),
         us=trial.us,
         recall_at_1=trial.quality.recall_at_1,
@@ -167,7 +170,7 @@ def graph_number(snapshot: Snapshot) -> int | None:
 def _fastest_exact(
     snapshot: Snapshot, eligible: EligibleRows, options: PlanOptions, queries: Matrix
 ) -> FilterPlan:
-    """The exact way that is fastest. A copy is kept only if it is clearly faster than what needs none."""
+    """The fastest exact strategy. A copy is kept only if it is clearly faster than what needs none."""
     view, some = snapshot.view, queries[:TIMED]
     gather_us = typical_us(lambda query: gather(view, eligible.rows, query, 1), some)
     mask_us = typical_us(lambda query: mask(view, eligible, query, 1, NO_ROWS), some)
@@ -176,26 +179,26 @@ def _fastest_exact(
     if eligible.count * view.dim * view.working.itemsize > options.copy_bytes:
         return plain
     best = plain
-    ways: dict[str, Callable[[ArmView, EligibleRows], Way]] = {"is scanned": OwnCopy}
+    strategies: dict[str, Callable[[ArmView, EligibleRows], SearchStrategy]] = {"is scanned": OwnCopy}
     norms = view.norms[eligible.rows]
     if norms.min() < (1.0 - _SAME_NORM) * norms.max():  # else every search reads all blocks
-        ways["is read by norm"] = OwnBlocks
-    for what, make in ways.items():
-        way = make(view, eligible)  # one at a time: what does not serve is let go
+        strategies["is read by norm"] = OwnBlocks
+    for what, make in strategies.items():
+        strategy = make(view, eligible)  # one at a time: what does not serve is let go
         _, us, exact_us = time_in_turn(
-            _searching(way, snapshot, eligible),
-            _searching(best.way, snapshot, eligible),
+            _searching(strategy, snapshot, eligible),
+            _searching(best.strategy, snapshot, eligible),
             queries[:TIMED_EXACT],
         )
         if exact_us >= LEAST_SPEEDUP * us:
             reason = f"a copy of the arms {what}, {plain.us / us:.1f} times as fast as without one"
-            best = replace(plain, way=way, us=us, exact_us=us, reason=reason)
+            best = replace(plain, strategy=strategy, us=us, exact_us=us, reason=reason)
     return best
 
 
 @dataclass(frozen=True, slots=True)
 class _Trials:
-    """Trials of graphs against the best exact way, which ``plain`` says.
+    """Trials of graphs against the best exact strategy, which ``plain`` says.
 
     ``like_recent`` (P,): which probes are like recent queries.
     """
@@ -213,12 +216,12 @@ class _Trials:
             return None
         ask = int(ASKED * self.snapshot.view.live / self.eligible.count)
         while ask <= MOST_ASKED * graph.arms:
-            way = CatalogueGraph(self.snapshot, self.eligible, ask)
-            trial = self._of(way)
+            strategy = CatalogueGraph(self.snapshot, self.eligible, ask)
+            trial = self._of(strategy)
             if trial.speedup < LEAST_SPEEDUP:
                 return None
             if reaches(trial.quality, GOOD):
-                return self._served(way, trial, f"the graph is asked for {ask} arms")
+                return self._served(strategy, trial, f"the graph is asked for {ask} arms")
             ask *= 2
         return None
 
@@ -227,26 +230,26 @@ class _Trials:
         graph = options.make(self.snapshot, self.eligible.rows)
         if graph is None or graph.memory_bytes > options.graph_bytes:
             return replace(self.plain, reason=f"{self.plain.reason}; {NO_MEMORY}")
-        way = OwnGraph(graph, self.eligible, ask=GRAPH_SHORTLIST, make=options.make)
+        strategy = OwnGraph(graph, self.eligible, ask=GRAPH_SHORTLIST, make=options.make)
         for ef in LADDER:
             graph.tuned(ef, shortlist=GRAPH_SHORTLIST, most=graph.arms)
-            trial = self._of(way)
+            trial = self._of(strategy)
             if trial.speedup < LEAST_SPEEDUP:
                 return None
             if reaches(trial.quality, GOOD):
-                return self._served(way, trial, f"a graph of its own at ef {ef}")
+                return self._served(strategy, trial, f"a graph of its own at ef {ef}")
         return None
 
-    def _of(self, way: Way) -> Trial:
-        exact = _searching(self.plain.way, self.snapshot, self.eligible)
-        search = _searching(way, self.snapshot, self.eligible)
+    def _of(self, strategy: SearchStrategy) -> Trial:
+        exact = _searching(self.plain.strategy, self.snapshot, self.eligible)
+        search = _searching(strategy, self.snapshot, self.eligible)
         return compare_apart(search, exact, self.probes, self.like_recent)
 
-    def _served(self, way: Way, trial: Trial, what: str) -> FilterPlan:
+    def _served(self, strategy: SearchStrategy, trial: Trial, what: str) -> FilterPlan:
         return replace(
             self.plain,
-            way=way,
-            spare=self.plain.way,
+            strategy=strategy,
+            fallback=self.plain.strategy,
             us=trial.us,
             exact_us=trial.exact_us,
             recall_at_1=trial.quality.recall_at_1,
@@ -255,11 +258,13 @@ class _Trials:
         )
 
 
-def _searching(way: Way | None, snapshot: Snapshot, eligible: EligibleRows) -> Callable[[Vector], TopK]:
-    """A search for the best arm by ``way``, and exactly where that finds too few."""
+def _searching(
+    strategy: SearchStrategy | None, snapshot: Snapshot, eligible: EligibleRows
+) -> Callable[[Vector], TopK]:
+    """A search for the best arm by ``strategy``, and exactly where that finds too few."""
 
     def search(query: Vector) -> TopK:
-        found = way.search(snapshot, query, 1, NO_ROWS) if way is not None else None
+        found = strategy.search(snapshot, query, 1, NO_ROWS) if strategy is not None else None
         return found or search_exactly(snapshot.view, eligible, query, 1, NO_ROWS)
 
     return search

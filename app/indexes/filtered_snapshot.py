@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import search_exactly
-from app.indexes.filtered_ways import Way
+from app.indexes.search_strategies import SearchStrategy
 from app.indexes.snapshot import Snapshot
 from app.indexes.structure import Kind
 from app.indexes.table import not_in
@@ -21,14 +21,14 @@ from shortlist.types import NO_ROWS, Rows, TopK, Vector
 class FilteredSnapshot(Snapshot):
     """As ``Snapshot``, of the arms of ``among`` alone. ``view`` still has all arms of the catalogue.
 
-    ``all_arms``: the snapshot of all arms. ``way``: how to search, at this moment; None: every
+    ``all_arms``: the snapshot of all arms. ``strategy``: how to search, at this moment; None: every
     search is exact.
-    ``expected_us`` is that of a search by ``way``, ``recent`` the queries of this filter.
+    ``expected_us`` is that of a search by ``strategy``, ``recent`` the queries of this filter.
     """
 
     all_arms: Snapshot
     among: EligibleRows
-    way: Way | None
+    strategy: SearchStrategy | None
 
     @property
     def is_filtered(self) -> bool:
@@ -44,16 +44,16 @@ class FilteredSnapshot(Snapshot):
 
     @property
     def kind(self) -> Kind:
-        return self.way.kind if self.way is not None else "exact"
+        return self.strategy.kind if self.strategy is not None else "exact"
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         self._check(query, k)
         self.recent.append(query)
         if len(exclude):
             exclude = self._inside(exclude)
-        if self.way is not None:
+        if self.strategy is not None:
             count = self.among.count
-            found = self.way.search(self.all_arms, query, min(k, count) or 1, exclude)
+            found = self.strategy.search(self.all_arms, query, min(k, count) or 1, exclude)
             if found is not None and len(found.rows) >= min(k, count - len(exclude)):
                 return found
         return search_exactly(self.view, self.among, query, k, exclude)

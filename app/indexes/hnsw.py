@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 
 from app.indexes.exact import contenders
 from app.indexes.exact_overlay import ExactOverlay
-from app.indexes.graph_wear import GraphWear
+from app.indexes.graph_degradation import GraphDegradation
 from app.indexes.table import ArmView, not_in, places_of
 from shortlist.mips.exact import error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -79,7 +79,7 @@ class HnswGraph:
         self._m = m
         self._shortlist = self._most = 1
         self.covered = covered
-        self.wear = GraphWear(len(rows))
+        self.degradation = GraphDegradation(len(rows))
         self._substitutes = self._head = ExactOverlay.empty()
         # A distance 1 - x.q takes one operation more than x.q.
         self._error_line = error_line(index.dim + 1, 2.0**_LARGEST_NORM_EXPONENT, np.dtype(np.float32))
@@ -129,7 +129,7 @@ class HnswGraph:
             stop = min(start + (_CHUNK if start else _SERIAL_ARMS), len(rows))
             block = np.zeros((stop - start, _padded(view.dim)), dtype=np.float32)
             block[:, : view.dim] = np.ldexp(view.features[rows[start:stop]], exponent)
-            with turn(check):
+            with build_lock(check):
                 index.add_items(block, np.arange(start, stop), num_threads=threads if start else 1)
             start = stop
         return cls(index, rows, covered=view.rows, m=m)
@@ -140,7 +140,7 @@ class HnswGraph:
         index = hnswlib.Index(space="ip", dim=_padded(dim))
         index.load_index(os.fspath(path), max_elements=len(rows))
         graph = cls(index, rows, covered=covered, m=m)
-        graph._bury_labels(np.flatnonzero(rows < 0))
+        graph._tombstone_labels(np.flatnonzero(rows < 0))
         return graph
 
     def save(self, path: Path) -> None:
@@ -160,32 +160,32 @@ class HnswGraph:
 
     @property
     def dead(self) -> int:
-        return self.wear.dead
+        return self.degradation.dead
 
     @property
     def ef(self) -> int:
         """What it was tuned to."""
-        return self.wear.ef
+        return self.degradation.ef
 
     @property
     def missing(self) -> int:
-        return self.wear.missing
+        return self.degradation.missing
 
     @property
     def slowdown(self) -> float:
-        return self.wear.slowdown
+        return self.degradation.slowdown
 
     @property
     def load_share(self) -> float:
-        return self.wear.load_share
+        return self.degradation.load_share
 
     @property
     def reserve_used(self) -> float:
-        return self.wear.reserve_used
+        return self.degradation.reserve_used
 
     @property
-    def is_worn_out(self) -> bool:
-        return self.wear.is_worn_out
+    def is_degraded(self) -> bool:
+        return self.degradation.is_degraded
 
     @property
     def memory_bytes(self) -> int:
@@ -204,12 +204,12 @@ class HnswGraph:
         """
         self._substitutes = substitutes
         self._labels = places_of(np.append(self._rows, substitutes.rows), self.covered)
-        self.wear.with_reserve(reserve, len(substitutes))
+        self.degradation.with_reserve(reserve, len(substitutes))
 
     def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
         """Search with ``ef``, score ``shortlist`` arms again, and never ask for more than ``most``."""
         self._index.set_ef(ef)
-        self.wear.ef, self._shortlist, self._most = ef, shortlist, most
+        self.degradation.ef, self._shortlist, self._most = ef, shortlist, most
 
     def nearest(self, query: Vector, count: int) -> NDArray[np.int64] | None:
         """Labels of about the best ``count`` arms, None if fewer were reached. For any thread."""
@@ -234,7 +234,7 @@ class HnswGraph:
         Every row is alive in ``view``, not in ``exclude``, and appears once; scores are exact.
         """
         count = max(self._shortlist, 2 * k) + len(exclude)
-        dead = self.wear.dead
+        dead = self.degradation.dead
         count = min(count, len(self._rows) - dead)
         if not k <= count <= self._most:
             return None
@@ -263,12 +263,12 @@ class HnswGraph:
     def _overlay_rows(self, view: ArmView, scaled: Vector, query_norm: float, k: int) -> list[Rows]:
         """Rows of the head, of substitutes for the missing and of fresh arms that could be the best ``k``."""
         slope, offset = view.error_line
-        error, wear, found = slope * query_norm + offset, self.wear, []
+        error, degradation, found = slope * query_norm + offset, self.degradation, []
         if len(self._head):
-            gone = wear.gone[: len(self._head)]
-            found.append(self._head.best(scaled, error, k, gone, any_gone=wear.dead > 0))
-        if wear.missing:
-            gone = wear.gone[len(self._rows) :][: wear.missing]
+            gone = degradation.gone[: len(self._head)]
+            found.append(self._head.best(scaled, error, k, gone, any_gone=degradation.dead > 0))
+        if degradation.missing:
+            gone = degradation.gone[len(self._rows) :][: degradation.missing]
             found.append(self._substitutes.best(scaled, error, k, gone, any_gone=True))
         if view.rows > self.covered:
             found.append(contenders(view, scaled, error, k, first=self.covered))
@@ -276,15 +276,15 @@ class HnswGraph:
 
     def weigh(self, probes: NDArray[np.float64]) -> None:
         """Count on ``probes`` (P, d) how often each arm is among the ef nearest: its part in the load."""
-        count = min(self.wear.ef, len(self._rows) - self.dead)
+        count = min(self.degradation.ef, len(self._rows) - self.dead)
         near = (self.nearest(probe, count) for probe in probes)
-        self.wear.weigh([labels for labels in near if labels is not None])
+        self.degradation.weigh([labels for labels in near if labels is not None])
 
-    def bury(self, rows: Rows) -> None:
+    def tombstone(self, rows: Rows) -> None:
         """Mark rows as deleted, unless they are already. Searches in other threads may go on."""
         labels = self._labels[rows[rows < self.covered]].astype(np.int64)
         labels = labels[labels >= 0]
-        self._bury_labels(labels[~self.wear.gone[labels]])
+        self._tombstone_labels(labels[~self.degradation.gone[labels]])
 
     def moved(self, position: Rows, covered: int) -> HnswGraph:
         """The same graph after a compaction: row r is now ``position[r]``, -1 if it is gone."""
@@ -295,14 +295,14 @@ class HnswGraph:
         other._labels = places_of(np.append(other._rows, other._substitutes.rows), covered)
         return other
 
-    def _bury_labels(self, labels: NDArray[np.int64]) -> None:
-        for label in self.wear.bury(labels).tolist():
+    def _tombstone_labels(self, labels: NDArray[np.int64]) -> None:
+        for label in self.degradation.tombstone(labels).tolist():
             self._index.mark_deleted(label)
-        self._index.set_ef(self.wear.lowered_ef)
+        self._index.set_ef(self.degradation.lowered_ef)
 
 
 @contextmanager
-def turn(check: Callable[[], None]) -> Iterator[None]:
+def build_lock(check: Callable[[], None]) -> Iterator[None]:
     """Wait until no other graph is inserted into, and hold all others back; ``check`` may raise meanwhile."""
     while not _INSERTING.acquire(timeout=_LOOK_EVERY_S):
         check()

@@ -206,7 +206,7 @@ class LiveIndex:
         elif job.plan is not None:
             self._plan, self._structure, self._changes = job.plan, job.structure, 0
             if self._structure is not None:
-                self._structure.bury(self._table.view().dead[len(job.view.dead) :])
+                self._structure.tombstone(self._table.view().dead[len(job.view.dead) :])
         self._rest_until = time.monotonic() + _REST * job.seconds
         self._snapshot = None
 
@@ -237,9 +237,9 @@ class LiveIndex:
         )
 
     def _bury(self, rows: Rows) -> None:
-        self._table.kill(rows)
+        self._table.tombstone(rows)
         if self._structure is not None:
-            self._structure.bury(rows)
+            self._structure.tombstone(rows)
         self._snapshot = None
 
     def _swap_table(self, table: ArmTable, job: Maintenance) -> None:
@@ -258,7 +258,7 @@ class LiveIndex:
         if plan is None or not plan.size:
             cost = self._scan_cost or measured_scan_cost()
             return Snapshot(view, None, cost.us(view.rows * view.dim), self._recent, self._attributes.view())
-        if structure is None or structure.is_worn_out or self._is_overruled(structure, plan):
+        if structure is None or structure.is_degraded or self._is_overruled(structure, plan):
             return Snapshot(view, None, self._scan_us(plan), self._recent, self._attributes.view())
         search_us = self._search_us(structure, plan)
         return Snapshot(view, structure, search_us, self._recent, self._attributes.view())

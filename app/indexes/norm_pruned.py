@@ -39,7 +39,7 @@ class NormBlocks:
     missing: ClassVar[int] = 0
     load_share: ClassVar[float] = 0.0
     reserve_used: ClassVar[float] = 0.0
-    is_worn_out: ClassVar[bool] = False
+    is_degraded: ClassVar[bool] = False
 
     def __init__(self, view: ArmView, rows: Rows | None = None) -> None:
         live = view.live_rows if rows is None else rows
@@ -65,7 +65,7 @@ class NormBlocks:
     def memory_bytes(self) -> int:
         return self._rows.nbytes + self._places.nbytes + sum(block.nbytes for *_, block in self._blocks)
 
-    def bury(self, rows: Rows) -> None:
+    def tombstone(self, rows: Rows) -> None:
         """Count the dead; which rows they are is for the view of a search to say."""
         self.dead += len(self._places_of(rows))
 
@@ -106,7 +106,7 @@ class NormBlocks:
         return ranked(self._rows[places], k, view.features, query)
 
     def _masked_places(self, view: ArmView, exclude: Rows) -> NDArray[np.int64]:
-        """Places, ascending, of rows that are dead in ``view`` or excluded."""
+        """Slots, ascending, of rows that are dead in ``view`` or excluded."""
         known, masked = self._masked
         if len(view.dead) < known:
             known, masked = 0, self._gone

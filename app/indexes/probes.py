@@ -34,7 +34,7 @@ _CHUNK_ROWS = 8_192
 _ENOUGH_RECENT = 64
 _SAME_SCORE = 1e-6
 # In a turn the index answers this many queries, and the exact search this many.
-_TURN, _EXACT_TURN = 40, 5
+_ROUND, _EXACT_ROUND = 40, 5
 _FINE_S = 1e-5
 
 
@@ -191,9 +191,9 @@ def time_in_turn(search: Search, exact: Search, queries: Matrix) -> tuple[list[T
     ratios = []
     search(queries[0])
     exact(queries[0])
-    for turn in np.array_split(queries, max(1, len(queries) // _TURN)):
-        mine = [_timed(search, query, answers) for query in turn]
-        others = [_timed(exact, query, []) for query in turn[:_EXACT_TURN]]
+    for round_ in np.array_split(queries, max(1, len(queries) // _ROUND)):
+        mine = [_timed(search, query, answers) for query in round_]
+        others = [_timed(exact, query, []) for query in round_[:_EXACT_ROUND]]
         ratios.append(float(np.median(others) / np.median(mine)))
         seconds += mine
     us = float(np.median(seconds) * 1e6)

@@ -52,7 +52,7 @@ class Structure(Protocol):
         ...
 
     @property
-    def is_worn_out(self) -> bool:
+    def is_degraded(self) -> bool:
         """Whether so many arms died that the measured quality does not hold any longer."""
         ...
 
@@ -60,7 +60,7 @@ class Structure(Protocol):
         """About the best ``k`` rows, or None where only a scan can answer."""
         ...
 
-    def bury(self, rows: Rows) -> None:
+    def tombstone(self, rows: Rows) -> None:
         """Note that ``rows`` died, each of them once."""
         ...
 

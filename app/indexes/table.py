@@ -245,7 +245,7 @@ class ArmTable:
         self._view = None
         return np.arange(first, last)
 
-    def kill(self, rows: Rows) -> None:
+    def tombstone(self, rows: Rows) -> None:
         """Bury live rows, each once."""
         last = self._tombstones + len(rows)
         self._dead = _grown(self._dead, last, used=self._tombstones)
@@ -274,7 +274,7 @@ class ArmTable:
         places = np.full(since.rows, -1, dtype=np.int64)
         places[since.live_rows] = np.arange(since.live)
         died = until.dead[len(since.dead) :]
-        self.kill(places[died[died < since.rows]])
+        self.tombstone(places[died[died < since.rows]])
         rows = np.arange(since.rows, until.rows)
         rows = rows[until.is_alive(rows)]
         self.append([until.ids[row] for row in rows.tolist()], until.features[rows], until.revisions[rows])
@@ -377,7 +377,7 @@ def aligned_empty(rows: int, dim: int, dtype: np.dtype[Any] = _FLOAT32) -> Worki
 
 
 def not_in(rows: Rows, others: Rows) -> NDArray[np.bool_]:
-    """True where a row is none of the ``others``. For a few rows ``np.isin`` takes longer than a search."""
+    """True where a row is not among ``others``. For a few rows ``np.isin`` takes longer than a search."""
     if len(rows) * len(others) > _MOST_PAIRS:
         return ~np.isin(rows, others)
     differs: NDArray[np.bool_] = (rows[:, None] != others).all(axis=1)

@@ -55,8 +55,8 @@ class Metrics:
         self.held_most = Gauge(
             "shortlist_held_most_bytes", "The bound of each kind.", ["kind"], registry=registry
         )
-        self.chores = Counter(
-            "shortlist_chores",
+        self.housekeeping = Counter(
+            "shortlist_housekeeping",
             "Decisions waited for to the end, idle learners forgotten, deletions finished, rows dropped.",
             ["kind"],
             registry=registry,

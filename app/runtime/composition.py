@@ -25,11 +25,11 @@ from app.services.choosing.choosing import Choosing
 from app.services.choosing.covers import Covers
 from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.policies import POLICIES
-from app.services.choosing.policy import Tools
+from app.services.choosing.policy import PolicyDependencies
 from app.services.choosing.warm_up import WarmUp
 from app.services.decision_log.decision_log import DecisionLog
 from app.services.decision_log.row_buffer import Outcome, RowBuffer
-from app.services.health import holdings
+from app.services.health import usage
 from app.services.health.expected_store import ExpectedStore
 from app.services.health.health import Health
 from app.services.learning.decisions import Decisions
@@ -55,7 +55,7 @@ from app.storage.losses import Losses
 from app.storage.protocol import LearnerChanges
 from app.storage.redis_store import RedisStore
 from workers import index_maintenance
-from workers.chores import Chores
+from workers.housekeeping import Housekeeping
 from workers.leases import Leases
 from workers.log_retention import LogRetention
 from workers.reward_ingestion import RewardWorker, Step
@@ -124,7 +124,9 @@ class Service:
         covers = Covers()
         warm_up = WarmUp(store, covers, ttl_ms=token_ttl_ms)
         self.filtered = self._closed_at_stop(FilteredViews(capacity_bytes=settings.filter_cache_mb << 20))
-        tools = Tools(self.learners, self.filtered, self.independent, self.elimination, warm_up, covers)
+        dependencies = PolicyDependencies(
+            self.learners, self.filtered, self.independent, self.elimination, warm_up, covers
+        )
         self.rows = RowBuffer(store, reported=self._logged)
         self.decision_log = DecisionLog(store, self.bandits)
         self.evaluations = Evaluations(
@@ -139,7 +141,7 @@ class Service:
         )
         self.choosing = Choosing(
             store,
-            tools,
+            dependencies,
             self.signer,
             self.decisions,
             sync=self.sync,
@@ -208,22 +210,25 @@ class Service:
         await self.sync.poll()
         if self._worker is not None:
             await self._worker.start()
-            chores = Chores(
+            housekeeping = Housekeeping(
                 self.store,
                 self.forgetting,
                 wake=self._worker.wake,
-                done=lambda kind, count: self.metrics.chores.labels(kind).inc(count),
+                done=lambda kind, count: self.metrics.housekeeping.labels(kind).inc(count),
             )
             retention = LogRetention(
                 self.store,
                 most_bytes=self.settings.max_log_mb << 20,
-                done=lambda kind, count: self.metrics.chores.labels(kind).inc(count),
+                done=lambda kind, count: self.metrics.housekeeping.labels(kind).inc(count),
             )
-            self._background += [asyncio.create_task(chores.run()), asyncio.create_task(retention.run())]
+            self._background += [
+                asyncio.create_task(housekeeping.run()),
+                asyncio.create_task(retention.run()),
+            ]
         self._background += [
             asyncio.create_task(self.sync.run()),
             asyncio.create_task(self.rows.run()),
-            asyncio.create_task(holdings.watch(self.store)),
+            asyncio.create_task(usage.watch(self.store)),
             asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained)),
         ]
         self.health.ready = True

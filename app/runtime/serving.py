@@ -34,7 +34,7 @@ from app.services.learning.forgetting import Forgetting
 from app.settings import VERSION, Settings
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
-from workers.chores import Chores
+from workers.housekeeping import Housekeeping
 from workers.leases import Leases
 from workers.log_retention import LogRetention
 from workers.reward_ingestion import RewardWorker
@@ -155,10 +155,10 @@ async def _work(settings: Settings, store: RedisStore) -> None:
     forgetting = Forgetting(
         store, worker, memories=(), token_ttl_ms=settings.token_ttl_s * 1_000, event_knew=known_entry_of
     )
-    chores = Chores(store, forgetting, wake=worker.wake)
+    housekeeping = Housekeeping(store, forgetting, wake=worker.wake)
     retention = LogRetention(store, most_bytes=settings.max_log_mb << 20)
     await leases.renew()
-    running = (chores.run(), retention.run(), leases.run(), expected.run())
+    running = (housekeeping.run(), retention.run(), leases.run(), expected.run())
     tasks = [asyncio.create_task(task) for task in running]
     log.info("the worker is ready")
     await worker.run()

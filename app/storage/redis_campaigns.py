@@ -10,9 +10,9 @@ from typing import Literal
 from app.errors import QuotaReached
 from app.storage import redis_keys as keys
 from app.storage.protocol import StoredCampaign
+from app.storage.quota import campaigns_full
 from app.storage.redis_client import Argument
 from app.storage.redis_part import UID_LENGTH, RedisPart
-from app.storage.room import no_room_for_campaigns
 
 _LEAST = 1_024  # bytes that a campaign takes besides its record
 _CHUNK = 16_384  # bytes that are reserved at a time, so that few results need another round trip
@@ -106,9 +106,9 @@ class RedisCampaigns(RedisPart):
     async def _reserve(self, kind: str, name: str, uid: str, needed: int) -> int:
         """Reserve for a campaign what it needs, and some more; 0: nothing any more. Raises QuotaReached."""
         reserved = -(-needed // _CHUNK) * _CHUNK
-        arguments: list[Argument] = [f"{kind} {name} {uid}", reserved, self._room.bounds["campaigns"]]
+        arguments: list[Argument] = [f"{kind} {name} {uid}", reserved, self._quota.bounds["campaigns"]]
         if not await self._redis.script("reserve_campaign", [keys.CAMPAIGN_BYTES], arguments):
-            raise no_room_for_campaigns()
+            raise campaigns_full()
         return reserved
 
 

@@ -18,11 +18,11 @@ class RedisChoices(RedisPart):
         partition, now_ms = self._partition(learner), time.time_ns() // 1_000_000
         names = [keys.event(partition, learner, event), keys.events(partition, learner)]
         names.append(keys.ledger(partition))
-        arguments: list[Argument] = [event, value, now_ms, ttl_ms, self._room.of("events", partition)]
+        arguments: list[Argument] = [event, value, now_ms, ttl_ms, self._quota.of("events", partition)]
         answer: bytes | int = await self._redis.script("put_event", names, arguments)
         if isinstance(answer, bytes):
             return answer
-        self._room.taken("events", partition, answer)
+        self._quota.taken("events", partition, answer)
         return value
 
     async def get_event(self, learner: LearnerId, event: str) -> bytes | None:
@@ -30,13 +30,15 @@ class RedisChoices(RedisPart):
         current: bytes | None = await self._redis.command("GET", key)
         return current
 
-    async def take_turns(self, learner: LearnerId, *, count: int, most: int, claim: str, ttl_ms: int) -> int:
+    async def take_warm_up_slots(
+        self, learner: LearnerId, *, count: int, most: int, claim: str, ttl_ms: int
+    ) -> int:
         check_positive("count", count)
         check_positive("ttl_ms", ttl_ms)
         partition = self._partition(learner)
-        names = [keys.turns(partition, learner), keys.ledger(partition)]
-        arguments: list[Argument] = [count, most, claim, ttl_ms, self._room.of("turns", partition)]
-        first, *held = await self._redis.script("take_turns", names, arguments)
+        names = [keys.warm_up_slots(partition, learner), keys.ledger(partition)]
+        arguments: list[Argument] = [count, most, claim, ttl_ms, self._quota.of("turns", partition)]
+        first, *held = await self._redis.script("take_warm_up_slots", names, arguments)
         if first < 0 or held:
-            self._room.taken("turns", partition, *held or [0])
+            self._quota.taken("turns", partition, *held or [0])
         return int(first)

@@ -217,7 +217,7 @@ def forgotten_until(partition: int) -> str:
     return f"{_partition(partition)}forgotten-until"
 
 
-def turns(partition: int, learner: LearnerId) -> str:
+def warm_up_slots(partition: int, learner: LearnerId) -> str:
     return f"{_partition(partition)}turns:{learner.bandit_uid}:{learner.name}"
 
 

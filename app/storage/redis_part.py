@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from app.errors import Invalid
 from app.storage.learner_id import LearnerId
 from app.storage.protocol import LogEntry
+from app.storage.quota import Quota
 from app.storage.redis_client import RedisClient
-from app.storage.room import Room
 
 UID_LENGTH = 16
 
@@ -19,9 +19,9 @@ class RedisPart:
     Each call of a part is one round trip unless it says otherwise.
     """
 
-    def __init__(self, redis: RedisClient, partitions: int, room: Room) -> None:
+    def __init__(self, redis: RedisClient, partitions: int, quota: Quota) -> None:
         self._redis = redis
-        self._room = room
+        self._quota = quota
         self.partitions = partitions
 
     def _partition(self, learner: LearnerId) -> int:

@@ -22,7 +22,7 @@ class RedisRewardLog(RedisPart):
         if not rewards:
             return []
         names = [*_partition_keys(partition)]
-        arguments: list[Argument] = [self._room.of("dedupe", partition), 0, len(rewards)]
+        arguments: list[Argument] = [self._quota.of("dedupe", partition), 0, len(rewards)]
         length = 0
         for reward in rewards:
             home, dedupe = _dedupe_keys(partition, reward)
@@ -40,7 +40,7 @@ class RedisRewardLog(RedisPart):
             arguments += (place, field_of(row), row.keep_ms, row.record, item.reward)
         held, answers = await self._redis.script("append_rewards", names, arguments)
         if held:
-            self._room.taken("dedupe", partition, held)
+            self._quota.taken("dedupe", partition, held)
         return [_appended(answer) for answer in answers]
 
     async def read_log(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:

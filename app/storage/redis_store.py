@@ -11,20 +11,20 @@ from collections.abc import Mapping
 from app.errors import StartupError
 from app.storage import redis_keys as keys
 from app.storage.protocol import Kind
+from app.storage.quota import Quota
 from app.storage.redis_arms import RedisArms
 from app.storage.redis_campaigns import RedisCampaigns
 from app.storage.redis_choices import RedisChoices
 from app.storage.redis_client import RedisClient
 from app.storage.redis_decision_rows import RedisDecisionRows
-from app.storage.redis_holdings import RedisHoldings
+from app.storage.redis_learner_side_data import RedisLearnerSideData
 from app.storage.redis_learner_states import RedisLearnerStates
-from app.storage.redis_learner_traces import RedisLearnerTraces
 from app.storage.redis_leases import RedisLeases
 from app.storage.redis_registry import RedisRegistry
 from app.storage.redis_reward_log import RedisRewardLog
+from app.storage.redis_usage import RedisUsage
 from app.storage.redis_waiting_decisions import RedisWaitingDecisions
 from app.storage.redis_write_once import RedisWriteOnce
-from app.storage.room import Room
 
 
 class RedisStore(
@@ -32,14 +32,14 @@ class RedisStore(
     RedisRegistry,
     RedisRewardLog,
     RedisLearnerStates,
-    RedisLearnerTraces,
+    RedisLearnerSideData,
     RedisWaitingDecisions,
     RedisDecisionRows,
     RedisChoices,
     RedisCampaigns,
     RedisWriteOnce,
     RedisLeases,
-    RedisHoldings,
+    RedisUsage,
 ):
     """Implements ``protocol.Store`` on one Redis server or cluster: redis://, rediss:// or unix://.
 
@@ -67,7 +67,7 @@ class RedisStore(
             pool_timeout_s=pool_timeout_s,
             socket_timeout_s=socket_timeout_s,
         )
-        super().__init__(client, partitions, Room(bounds or {}))
+        super().__init__(client, partitions, Quota(bounds or {}))
 
     def __repr__(self) -> str:
         return f"RedisStore({self._redis.address!r}, partitions={self.partitions})"
@@ -81,7 +81,7 @@ class RedisStore(
                 f"the store at {self._redis.address} has {int(fixed)} partitions for good: "
                 f"it cannot be opened with {self.partitions}"
             )
-        await self.holdings()
+        await self.usage()
 
     async def durability(self) -> str:
         return await self._redis.durability()

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from app.storage import redis_keys as keys
 from app.storage.learner_id import DecisionId, LearnerId
 from app.storage.protocol import Activated, DefaultWrite, Due, Kind, RowWrite
+from app.storage.quota import full
 from app.storage.redis_client import Argument
 from app.storage.redis_decision_rows import field_of, row_keys
 from app.storage.redis_part import RedisPart, optional
-from app.storage.room import full
 
 _ACTIVATION: Sequence[Kind] = ("activations", "waiting")  # what an activation may add to
 
@@ -32,14 +32,14 @@ class RedisWaitingDecisions(RedisPart):
         names = [keys.decisions(partition), keys.due(partition)]
         names += [keys.refused(partition), keys.ledger(partition)]
         arguments: list[Argument] = [decision.member, record, due_ms, expires_ms, optional(known_entry)]
-        arguments.append(self._room.of("waiting", partition))
+        arguments.append(self._quota.of("waiting", partition))
         if row is not None:
             learner = decision.learner
             names += [*row_keys(partition, learner), keys.forgotten(partition, learner)]
             arguments += (*learner, row.issued_ms, field_of(row), row.keep_ms, row.record)
         held = await self._redis.script("log_decision", names, arguments)
         if held:
-            self._room.taken("waiting", partition, held)
+            self._quota.taken("waiting", partition, held)
 
     async def activate(
         self,
@@ -62,13 +62,13 @@ class RedisWaitingDecisions(RedisPart):
         ]
         arguments: list[Argument] = [decision.member, ttl_ms, record or b"", due_ms, issued_ms]
         arguments += (optional(known_entry), expires_ms)
-        arguments += [self._room.of(kind, partition) for kind in _ACTIVATION]
+        arguments += [self._quota.of(kind, partition) for kind in _ACTIVATION]
         if row is not None:
             names += row_keys(partition, decision.learner)
             arguments += (*decision.learner, field_of(row), row.keep_ms, row.record)
         answer, *held = await self._redis.script("activate", names, arguments)
         for kind, there in zip(_ACTIVATION, held, strict=False):
-            self._room.taken(kind, partition, there)
+            self._quota.taken(kind, partition, there)
         for kind in _ACTIVATION:
             if answer == f"full {kind}".encode():
                 raise full(kind)

@@ -170,7 +170,7 @@ def _drawn(name: str, index: LiveIndex) -> Method:
 
     def search(query: Vector) -> int:
         rows = snapshot.rows_of(cover)
-        found = igw.draw(snapshot, query, rows, k=1, count=CANDIDATES, gamma=GAMMA, rng=rng).found
+        found = igw.draw(snapshot, query, rows, k=1, count=CANDIDATES, gamma=GAMMA, rng=rng).hits
         return int(found.rows[0])
 
     return Method(name, search, status.build_s + cover_s, status.memory_bytes / 2**20)

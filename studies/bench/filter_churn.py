@@ -71,7 +71,7 @@ class Asked:
 
     share: float
     bound: int
-    wanted: Filter
+    arm_filter: Filter
 
 
 class Shop:
@@ -87,7 +87,7 @@ class Shop:
         self._write(np.arange(arms))
 
     def longest(self, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Places of the arms of largest norm."""
+        """Slots of the arms of largest norm."""
         return np.argsort(-np.linalg.norm(self.features, axis=1))[:count]
 
     def replace(self, places: np.ndarray[Any, np.dtype[np.int64]]) -> None:
@@ -130,14 +130,14 @@ class Searches:
 
     async def plan(self) -> None:
         for each in self.asked:
-            await plan(self._views, self._catalogue, each.wanted, self._rng.standard_normal((ASKED, DIM)))
+            await plan(self._views, self._catalogue, each.arm_filter, self._rng.standard_normal((ASKED, DIM)))
 
     async def one(self) -> None:
         turn = self.count % len(self.asked)
         each, tally, query = self.asked[turn], self.tallies[turn], self._rng.standard_normal(DIM)
         self.count += 1
         started = time.perf_counter()
-        snapshot = await self._views.of(self._catalogue, each.wanted)
+        snapshot = await self._views.of(self._catalogue, each.arm_filter)
         found = snapshot.search(query, 1)
         tally.us.append((time.perf_counter() - started) * 1e6)
         row = int(found.rows[0])
@@ -204,7 +204,7 @@ async def _watch(folder: Path, quick: bool) -> list[dict[str, Any]]:
             "quiet_p99_us": calm.p(0.99),
             "p99_ratio": tally.p(0.99) / calm.p(0.99),
             "folds": loop.folds,
-            "way_at_end": ways[str(each.wanted.document)].way,
+            "way_at_end": ways[str(each.arm_filter.document)].strategy,
         }
         for each, tally, calm in zip(searches.asked, searches.tallies, quiet, strict=True)
     ]

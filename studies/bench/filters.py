@@ -264,7 +264,7 @@ async def case(arms: Arms, placement: Placement, share: float, count: int) -> li
             "share": share,
             "filter": state,
             "eligible": status.eligible,
-            "way": exact_way if state == "new" or status.way == "exact" else status.way,
+            "way": exact_way if state == "new" or status.strategy == "exact" else status.strategy,
             "p50_us": float(np.median(method.us)),
             "p99_us": float(np.quantile(method.us, 0.99)),
             **quality(method, arms.features, let_in, queries, best),

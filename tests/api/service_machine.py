@@ -45,7 +45,7 @@ from service_pools import (
 from api_client import running
 from app.storage import redis_keys
 from waiting import until
-from workers import chores
+from workers import housekeeping
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class WholeService(RuleBasedStateMachine):
         self._runner = asyncio.Runner()
         self._opened = AsyncExitStack()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(chores, "EVERY_S", 0.01)
+        self.patch.setattr(housekeeping, "EVERY_S", 0.01)
         self.api = self._run(self._opened.enter_async_context(running(*self._place)))
 
     def teardown(self) -> None:
@@ -335,11 +335,13 @@ class WholeService(RuleBasedStateMachine):
 
     def _kept(self, chooser: Chooser, answer: Json) -> Decision:
         body, catalogue = chooser.request, chooser.catalogue
-        lifted = {arm["id"]: catalogue.arms[arm["id"]].lifted(body.get("context")) for arm in answer["arms"]}
+        joint = {
+            arm["id"]: catalogue.arms[arm["id"]].joint_features(body.get("context")) for arm in answer["arms"]
+        }
         active = body.get("activate", True)
         version = answer["bandit_version"]
         decision = Decision(
-            answer["decision"], chooser.bandit, version, body.get("key"), lifted, active, deferred=not active
+            answer["decision"], chooser.bandit, version, body.get("key"), joint, active, deferred=not active
         )
         chooser.bandit.decisions.append(decision)
         return decision
@@ -396,7 +398,7 @@ class WholeService(RuleBasedStateMachine):
             else:
                 outcomes.append("accepted")
                 bandit.observed.add(claim)
-                features = arms[arm].lifted(whose.get("context"))
+                features = arms[arm].joint_features(whose.get("context"))
                 taught.append(bandit.learner(whose.get("key")))
                 taught[-1].teach(features, value, counts=True)
         path = f"bandits/{name}/observations"

@@ -83,7 +83,7 @@ class Arm:
         conditions = wanted if isinstance(wanted, dict) else {"$eq": wanted}
         return all(OPERATORS[word](self.values(name), bound) for word, bound in conditions.items())
 
-    def lifted(self, context: Json | None) -> np.ndarray:
+    def joint_features(self, context: Json | None) -> np.ndarray:
         """What a learner learns from: [x ; x kron u]."""
         x = np.array(self.features)
         return np.concatenate((x, np.kron(x, encoded(context))))
@@ -100,7 +100,7 @@ class Catalogue:
 
 @dataclass
 class Learner:
-    """All that a learner was taught, in order: lifted features, what is added to the sum of rewards, and
+    """All that a learner was taught, in order: joint features, what is added to the sum of rewards, and
     whether the arm of the decision is counted by it.
 
     ``applied``   so many of them are known to be in the service's learner; the others may be
@@ -210,7 +210,7 @@ def is_within(rule: Json, value: float) -> bool:
 class Decision:
     """A choice that was answered, and what became of it.
 
-    ``arms``      their lifted features when they were chosen
+    ``arms``      their joint features when they were chosen
     ``counted``   arms that a reward or a default has counted
     ``taken``     arms, with ``reward_id`` where rewards add up, whose reward was accepted
     ``defaults``  of arms whose default was counted, and not replaced yet
@@ -330,7 +330,7 @@ class Chooser:
         bandit, context = self.bandit, self.request.get("context")
         learner = bandit.learner(self.request.get("key"))
         theta = learner.estimate(bandit.learner_dim, bandit.config()["ridge"], version)
-        return {arm: float(each.lifted(context) @ theta) for arm, each in self.catalogue.arms.items()}
+        return {arm: float(each.joint_features(context) @ theta) for arm, each in self.catalogue.arms.items()}
 
     def best(self, order: Sequence[str]) -> list[str]:
         """The arms of a list without pins: in this order, each that the rules still allow."""

@@ -11,8 +11,8 @@ from scipy.stats import binom
 
 from api_client import Api, Json, running
 from app.services.choosing import policies
-from app.services.choosing.ask import Ask, Selection
-from app.services.choosing.policy import Tools
+from app.services.choosing.policy import PolicyDependencies
+from app.services.choosing.selection import Selection, SelectionRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -272,9 +272,9 @@ async def test_a_batch_that_fails_is_run_once(api: Api, monkeypatch: pytest.Monk
     asked: list[str] = []
     thompson = policies.POLICIES["sub_ts"]
 
-    async def counted(tools: Tools, ask: Ask) -> Selection:
+    async def counted(dependencies: PolicyDependencies, ask: SelectionRequest) -> Selection:
         asked.append(ask.learner.name)
-        return await thompson.choose(tools, ask)
+        return await thompson.choose(dependencies, ask)
 
     monkeypatch.setitem(policies.POLICIES, "sub_ts", replace(thompson, choose=counted))
     path = "/v1/bandits/b/choose/batch"

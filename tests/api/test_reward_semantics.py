@@ -12,7 +12,7 @@ from api_client import Api, Json, running
 from app.services.formats.records import LoggedDecision, unpack
 from app.storage import redis_keys
 from waiting import until
-from workers import chores
+from workers import housekeeping
 
 pytestmark = pytest.mark.anyio
 
@@ -22,8 +22,8 @@ WAIT = {"wait_s": 0.05, "default": -1.0}
 
 @pytest.fixture
 async def world(api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
-    """Chores are done at once."""
-    monkeypatch.setattr(chores, "EVERY_S", 0.01)
+    """Housekeeping are done at once."""
+    monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
     await api.catalogue("c", ARMS)
     return api
 
@@ -138,7 +138,9 @@ async def test_of_two_workers_one_counts_the_default(world: Api):
         await world.choose("b", seed=number)
     await world.due_now()
     service, now_ms = world.app.service, time.time_ns() // 1_000_000
-    sweepers = [chores.Chores(service.store, service.forgetting, wake=lambda n: None) for _ in range(4)]
+    sweepers = [
+        housekeeping.Housekeeping(service.store, service.forgetting, wake=lambda n: None) for _ in range(4)
+    ]
     await asyncio.gather(*(sweeper.sweep(p, now_ms) for sweeper in sweepers for p in range(16)))
     assert (await learned(world, "b", 20))["version"] == 20
 
@@ -323,7 +325,7 @@ async def test_what_is_logged_is_what_the_token_says(world: Api):
 async def test_defaults_are_owed_across_restarts(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(chores, "EVERY_S", 0.01)
+    monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
     async with running(store_url, tmp_path) as api:
         await api.catalogue("c", ARMS)
         await api.bandit("b", "c", reward={"wait_s": 3_600, "default": 1.0})

@@ -16,13 +16,13 @@ TRUTH, LEVEL = np.array([0.4, -0.2, 0.1]), -0.6
 POLICIES = ["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax"]
 
 
-def lifted(row: list[float]) -> np.ndarray:
+def joint_features(row: list[float]) -> np.ndarray:
     return np.append(np.array(row), 1.0) / np.sqrt(2)
 
 
 def posterior(rows: list[list[float]], totals: list[float]) -> tuple[np.ndarray, np.ndarray]:
     """Theta' and V' in closed form: one row for each decision, with the sum of its rewards."""
-    features = np.array([lifted(row) for row in rows]).reshape(len(rows), 4)
+    features = np.array([joint_features(row) for row in rows]).reshape(len(rows), 4)
     precision = np.eye(4) + features.T @ features
     return np.linalg.solve(precision, features.T @ (np.array(totals) / 2 + 0.5)), precision
 
@@ -34,7 +34,7 @@ def assert_learned(learner: Json, rows: list[list[float]], totals: list[float]) 
     assert learner["offset"] == pytest.approx(np.sqrt(2) * theta[-1] - 1)
     for row in ARMS.values():  # what is shown predicts what the learner predicts, in the scale of rewards
         shown = np.dot(row, learner["theta"]) + learner["offset"]
-        assert shown == pytest.approx(2 * lifted(row) @ theta - 1)
+        assert shown == pytest.approx(2 * joint_features(row) @ theta - 1)
 
 
 async def build(api: Api, **bandit: object) -> None:
@@ -125,7 +125,7 @@ async def test_softmax_takes_temperatures_in_the_scale_of_rewards(api: Api):
 async def test_elimination_measures_the_transformed_arms(api: Api, policy: str):
     await build(api, policy=policy, exploration=0.5)
     choice = await api.choose("b", k=3)
-    lengths = {arm: float(np.linalg.norm(lifted(row))) for arm, row in ARMS.items()}
+    lengths = {arm: float(np.linalg.norm(joint_features(row))) for arm, row in ARMS.items()}
     assert [arm["id"] for arm in choice["arms"]] == sorted(lengths, key=lambda arm: -lengths[arm])[:3]
     await reward_all(api, times=60)
     sets = await api.ok("GET", "/v1/bandits/b/learners/_global/sets")
@@ -133,7 +133,7 @@ async def test_elimination_measures_the_transformed_arms(api: Api, policy: str):
     learner = await api.learner("b", precision=True)
     inverse = np.linalg.inv(np.array(learner["precision"]))
     theta = np.append(np.array(learner["theta"]), learner["offset"] + 1) / np.sqrt(2)
-    rows = {arm: lifted(row) for arm, row in ARMS.items()}
+    rows = {arm: joint_features(row) for arm, row in ARMS.items()}
     radius = {"linear_elim": 0.5, "sub_elim": 1.0}[policy]  # a stage holds widths up to twice its smallest
     upper = {arm: row @ theta + radius * np.sqrt(row @ inverse @ row) for arm, row in rows.items()}
     for arm in (await api.choose("b", k=sum(stage["size"] for stage in sets["stages"])))["arms"]:

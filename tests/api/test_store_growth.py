@@ -203,7 +203,7 @@ async def test_counting_costs_no_further_call_to_the_store(api: Api, monkeypatch
     monkeypatch.setattr(RedisClient, "command", ask)
 
     def ours() -> list[str]:
-        written = {"put_event", "take_turns", "log_decision", "activate", "append_rewards"}
+        written = {"put_event", "take_warm_up_slots", "log_decision", "activate", "append_rewards"}
         found = [re.sub(r" .*:(event):.*", r" \1", call) for call in calls]
         calls.clear()
         return [call for call in found if call in written or call == "GET event"]

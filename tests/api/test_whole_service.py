@@ -18,8 +18,8 @@ from service_machine import play
 from app.indexes.live import LiveIndex
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.catalogues.catalogues import Catalogues
-from app.services.choosing.ask import Ask
 from app.services.choosing.limits import AllowedRows
+from app.services.choosing.selection import SelectionRequest
 from app.services.learning import fold, rewards
 from app.services.learning.reward_entries import RewardEntries
 from app.storage.redis_store import RedisStore
@@ -87,7 +87,7 @@ async def nothing_is_hidden(store: Any, deferred: Any) -> set[int]:
 
 
 SHARED: dict[tuple[str, str], Any] = {}
-fold_rows, lifted = fold._rows, Bandit.lifted
+fold_rows, joint = fold._rows, Bandit.joint_features
 get_event = RedisStore.get_event
 # One mistake each: where it is, and what stands there instead.
 BROKEN: dict[str, tuple[Any, str, Any]] = {
@@ -100,12 +100,12 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
     "rewards count by the terms of now": (Bandits, "find", by_the_terms_of_now),
     "a reward teaches without its context": (
         Bandit,
-        "lifted",
-        lambda self, features, context: lifted(self, features, None),
+        "joint",
+        lambda self, features, context: joint(self, features, None),
     ),
     "keys share their events": (RedisStore, "get_event", events_of_all),
     "limits do not hold": (AllowedRows, "_pairs", staticmethod(changed(AllowedRows._pairs, room_for_all))),
-    "nothing is excluded": (Ask, "excluded", lambda self, view: NO_ROWS),
+    "nothing is excluded": (SelectionRequest, "excluded", lambda self, view: NO_ROWS),
     "nothing needs to be activated": (rewards, "hidden_of", nothing_is_hidden),
     "a bandit's own filter is forgotten": (Bandit, "wanting", lambda self, wanted: wanted),
 }

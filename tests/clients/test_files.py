@@ -237,7 +237,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a column too few": (lambda at: text(at / "a.csv", "id,x0,x1\na,1,2\n"), "a.csv: has no column x2"),
     "a column too many": (
         lambda at: text(at / "a.csv", "id,x0,x1,x2,x3\na,1,2,3,4\n"),
-        "a.csv: column 5: is none of",
+        "a.csv: column 5: must be one of",
     ),
     "an empty table": (lambda at: text(at / "a.csv", ""), "a.csv: has no column id"),
     "a cell too few": (
@@ -269,7 +269,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no column": (lambda at: parquet(at / "a.parquet", id=["a"]), "a.parquet: has no column features"),
     "another column": (
         lambda at: parquet(at / "a.parquet", id=["a"], features=[TWO[0]], price=[1.0]),
-        "a.parquet: column 3: is none of",
+        "a.parquet: column 3: must be one of",
     ),
     "a column of another kind": (
         lambda at: parquet(at / "a.parquet", id=[1], features=[TWO[0]]),

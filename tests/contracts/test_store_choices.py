@@ -45,7 +45,7 @@ async def test_an_event_is_forgotten_after_its_time(store: Store):
 
 async def test_turns_are_taken_in_order_and_once_for_a_claim(store: Store):
     async def take(count: int = 1, claim: str = "", learner: str = "ann") -> int:
-        return await store.take_turns(
+        return await store.take_warm_up_slots(
             LearnerId(UID, learner), count=count, most=5, claim=claim, ttl_ms=KEEP_MS
         )
 
@@ -61,7 +61,7 @@ async def test_turns_are_taken_in_order_and_once_for_a_claim(store: Store):
 async def test_turns_taken_at_once_are_different(store: Store):
     found = await asyncio.gather(
         *(
-            store.take_turns(LearnerId(UID, "ann"), count=2, most=100, claim="", ttl_ms=KEEP_MS)
+            store.take_warm_up_slots(LearnerId(UID, "ann"), count=2, most=100, claim="", ttl_ms=KEEP_MS)
             for _ in range(30)
         )
     )
@@ -69,9 +69,11 @@ async def test_turns_taken_at_once_are_different(store: Store):
 
 
 async def test_turns_are_forgotten_after_a_while(store: Store):
-    assert await store.take_turns(LearnerId(UID, "ann"), count=1, most=5, claim="", ttl_ms=30) == 0
+    assert await store.take_warm_up_slots(LearnerId(UID, "ann"), count=1, most=5, claim="", ttl_ms=30) == 0
 
     async def forgotten() -> bool:
-        return await store.take_turns(LearnerId(UID, "ann"), count=1, most=1, claim="", ttl_ms=30) == 0
+        return (
+            await store.take_warm_up_slots(LearnerId(UID, "ann"), count=1, most=1, claim="", ttl_ms=30) == 0
+        )
 
     await until(forgotten, what="the turns are forgotten")

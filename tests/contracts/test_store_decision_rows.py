@@ -87,11 +87,11 @@ async def test_a_row_is_written_once_whoever_writes_it(store: Store):
     for _ in range(2):
         await asyncio.gather(*(store.write_rows(0, [one, row(2)]) for _ in range(4)))
     await store.log_decision(one.decision, b"waits", due_ms=1, expires_ms=FAR_MS, row=one)
-    held = (await store.holdings())["log"]
+    held = (await store.usage())["log"]
     await store.append_rewards(0, [reward(one, b"+1")])
     await store.write_rows(0, [one])
     assert await contents(store) == {position(one): (b"record", b"+1"), position(row(2)): (b"record", b"")}
-    assert held <= (await store.holdings())["log"] <= held + 8
+    assert held <= (await store.usage())["log"] <= held + 8
 
 
 async def test_an_accepted_reward_stands_at_the_end_of_its_row_which_is_made_if_it_is_missing(store: Store):
@@ -148,7 +148,7 @@ async def test_no_row_is_kept_of_a_learner_that_was_forgotten_and_later_ones_sta
     await store.write_rows(0, [row(3, known=0)])
     assert (await contents(store)).keys() == {position(row(1)), position(later)}
     await store.trim_rows(0, UID, before_ms=FAR_MS, count=10)
-    assert (await store.holdings())["log"] == 0
+    assert (await store.usage())["log"] == 0
 
 
 async def test_a_late_row_is_not_kept_when_nothing_is_known_of_the_forgotten_any_more(store: Store):
@@ -171,7 +171,7 @@ async def test_nothing_is_kept_of_a_deleted_bandit(store: Store):
     await store.append_rewards(0, [reward(row(2), b"+")])
     assert await contents(store) == {}
     assert await store.row_logs(0) == {}
-    assert (await store.holdings())["log"] == 0
+    assert (await store.usage())["log"] == 0
 
 
 async def test_what_was_dropped_does_not_come_back(store: Store):
@@ -192,7 +192,7 @@ async def test_what_was_dropped_does_not_come_back(store: Store):
     }
     await store.trim_rows(0, UID, before_ms=FAR_MS, count=9)
     assert await store.kept_from(0, UID) == FAR_MS
-    assert (await store.holdings())["log"] == 0
+    assert (await store.usage())["log"] == 0
 
 
 async def test_the_pieces_of_a_log_are_what_its_rows_take(store: Store):
@@ -203,7 +203,7 @@ async def test_the_pieces_of_a_log_are_what_its_rows_take(store: Store):
     await store.append_rewards(0, [reward(rows[4], b"+" * 50)])
     pieces = await store.row_sizes(0, UID, pieces=30)
     assert [ms for ms, _ in pieces] == [1_000 + n for n in range(30)]
-    held = (await store.holdings())["log"]
+    held = (await store.usage())["log"]
     assert held - 30 < sum(size for _, size in pieces) <= held
     few = await store.row_sizes(0, UID, pieces=6)
     assert [(ms - 1_000) // 5 for ms, _ in few] == list(range(6)), "one of every five rows"

@@ -112,10 +112,10 @@ async def test_large_states_and_many_learners(store: Store):
 
 async def test_of_racing_appliers_exactly_one_wins_and_its_states_stand(store: Store):
     watermark = "0-0"
-    for lap in range(20):
-        [entry_id] = await fill(store, 1, tag=f"{lap}/")
+    for cycle in range(20):
+        [entry_id] = await fill(store, 1, tag=f"{cycle}/")
         calls = [
-            {(UID, learner): b"%d/%d" % (lap, racer) for learner in ("ann", "bob")} for racer in range(25)
+            {(UID, learner): b"%d/%d" % (cycle, racer) for learner in ("ann", "bob")} for racer in range(25)
         ]
         outcomes = await asyncio.gather(
             *(store.apply(0, expected=watermark, watermark=entry_id, states=states) for states in calls)

@@ -38,7 +38,7 @@ async def erase(store: Store, entry_id: str) -> bool:
 
 
 async def take(store: Store, learner: LearnerId = ANN) -> int:
-    return await store.take_turns(learner, count=1, most=10, claim="", ttl_ms=TTL_MS)
+    return await store.take_warm_up_slots(learner, count=1, most=10, claim="", ttl_ms=TTL_MS)
 
 
 async def fold(store: Store, dead: int = 0) -> None:

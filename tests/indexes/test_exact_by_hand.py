@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from app.filters.filter import parse
-from app.indexes import filter_plan, filtered_search, filtered_ways, norm_pruned, planner
+from app.indexes import filter_plan, filtered_search, norm_pruned, planner, search_strategies
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.exact import contenders, scan
 from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.filter_plan import FilterPlan, PlanOptions, plan_filter, renew
-from app.indexes.filtered_ways import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import GraphOptions, core, plan
 from app.indexes.probes import Quality, Trial
+from app.indexes.search_strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph
 from app.indexes.table import ArmTable
 from shortlist.types import NO_ROWS
 from tests.indexes.brute_force import filled, scores_of
@@ -49,7 +49,7 @@ def best_of(features, rows, query, k):
 def table_with(dead, count=COUNT):
     table = ArmTable(DIM)
     table.append([str(row) for row in range(count)], features_of(count), np.arange(count))
-    table.kill(np.array(dead, dtype=np.int64))
+    table.tombstone(np.array(dead, dtype=np.int64))
     return table
 
 
@@ -87,7 +87,7 @@ def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
         assert (made.arms, made.dead, made.covered) == (len(own), 0, COUNT)
         later = table_with(DEAD)
         later.append(["new"], np.full((1, DIM), 9.0), np.array([99]))
-        later.kill(np.array([1, 2, 21, 40]))
+        later.tombstone(np.array([1, 2, 21, 40]))
         for view, dead in (
             (before, []),
             (later.view(), [1, 2, 21]),
@@ -99,7 +99,7 @@ def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
                 for k in (1, 3, 60):
                     found = made.search(view, query, k, exclude)
                     assert found.rows.tolist() == best_of(before.features, left, query, k)
-        made.bury(np.array([1, 2, 21, 40]))
+        made.tombstone(np.array([1, 2, 21, 40]))
         assert made.dead == len(own & {1, 2, 21})
         position = np.where(later.view().is_alive(np.arange(COUNT)), 0, -1)
         position[position == 0] = np.arange(np.count_nonzero(position == 0))
@@ -112,7 +112,7 @@ def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
         for query in QUERIES:
             found = moved.search(smaller.view(), query, 60)
             assert found.rows.tolist() == best_of(before.features[alive], sorted(expected), query, 60)
-        smaller.kill(np.array([0, 5]))
+        smaller.tombstone(np.array([0, 5]))
         for query in QUERIES:
             found = moved.search(smaller.view(), query, 60, np.array([7]))
             left = sorted(expected - {0, 5, 7})
@@ -129,7 +129,7 @@ def test_how_blocks_are_cut_and_what_they_take():
     room = sum(block.nbytes for *_, block in made._blocks)
     assert made.memory_bytes == 8 * COUNT + 4 * COUNT + room
     assert (made.slowdown, made.missing, made.load_share, made.reserve_used) == (1.0, 0, 0.0, 0.0)
-    assert not made.is_worn_out
+    assert not made.is_degraded
 
 
 def test_blocks_are_read_until_the_bound_says_so_and_no_further(monkeypatch):
@@ -269,18 +269,18 @@ def test_a_way_counts_what_came_and_went(kind):
     index, wanted = shop(), {"number": {"$lt": 10}}
     before = index.snapshot()
     eligible = let_in(before, wanted)
-    way = made(kind, before, eligible)
-    assert way.worn == 0.0
-    memory = way.memory_bytes
+    strategy = made(kind, before, eligible)
+    assert strategy.staleness == 0.0
+    memory = strategy.memory_bytes
     index.describe(["a20", "a21", "a22"], [([], {"number": 1})] * 3)
     index.describe(["a2"], [([], {"number": 99})])
     index.remove(["a5"])
     after = index.snapshot()
     now = let_in(after, wanted, eligible)
-    followed = way.followed(after, now)
+    followed = strategy.followed(after, now)
     rows = [0, 1, 3, 4, 6, 7, 8, 9, 20, 21, 22]
     assert now.rows.tolist() == rows
-    assert followed.worn == pytest.approx({"copy": 2 / 11, "blocks": 5 / 10, "own_graph": 5 / 10}[kind])
+    assert followed.staleness == pytest.approx({"copy": 2 / 11, "blocks": 5 / 10, "own_graph": 5 / 10}[kind])
     assert followed.memory_bytes > memory
     for query in QUERIES[[0, 1, 4]]:
         for exclude in (NO_ROWS, np.array([3, 21])):
@@ -292,7 +292,7 @@ def test_a_way_counts_what_came_and_went(kind):
             none = followed.search(after, query, len(left) + 1, exclude)
             assert (none is None) == (kind == "own_graph")
     again = followed.renewed(after, now)
-    assert again.worn == 0.0
+    assert again.staleness == 0.0
     assert again.search(after, QUERIES[1], 3, NO_ROWS).rows.tolist() == best_of(
         after.view.features, rows, QUERIES[1], 3
     )
@@ -300,7 +300,7 @@ def test_a_way_counts_what_came_and_went(kind):
     later = index.snapshot()
     last = let_in(later, wanted, now)
     twice = followed.followed(later, last)
-    assert twice.worn == pytest.approx({"copy": 3 / 10, "blocks": 6 / 10, "own_graph": 5 / 10}[kind])
+    assert twice.staleness == pytest.approx({"copy": 3 / 10, "blocks": 6 / 10, "own_graph": 5 / 10}[kind])
     found = twice.search(later, QUERIES[1], 3, NO_ROWS).rows.tolist()
     assert found == best_of(later.view.features, last.rows.tolist(), QUERIES[1], 3)
 
@@ -310,14 +310,14 @@ def test_a_way_that_holds_nothing_finds_nothing():
     snapshot = index.snapshot()
     eligible = let_in(snapshot, {"number": {"$lt": 0}})
     for kind in ("copy", "blocks"):
-        way = made(kind, snapshot, eligible)
-        assert way.worn == 0.0
-        assert len(way.search(snapshot, QUERIES[0], 2, NO_ROWS).rows) == 0
+        strategy = made(kind, snapshot, eligible)
+        assert strategy.staleness == 0.0
+        assert len(strategy.search(snapshot, QUERIES[0], 2, NO_ROWS).rows) == 0
         index.describe(["a1"], [([], {"number": -1})])
         later = index.snapshot()
-        followed = way.followed(later, let_in(later, {"number": {"$lt": 0}}, eligible))
+        followed = strategy.followed(later, let_in(later, {"number": {"$lt": 0}}, eligible))
         assert followed.search(later, QUERIES[0], 2, NO_ROWS).rows.tolist() == [1]
-        assert followed.worn == (1.0 if kind == "blocks" else 0.0)
+        assert followed.staleness == (1.0 if kind == "blocks" else 0.0)
         index.describe(["a1"], [([], {"number": 1})])
 
 
@@ -364,27 +364,27 @@ def with_graph(graph, count=COUNT, view=None):
 
 
 def test_a_catalogue_graph_is_asked_for_so_many_arms_and_keeps_those_let_in(monkeypatch):
-    monkeypatch.setattr(filtered_ways, "MOST_ASKED", 0.5)
+    monkeypatch.setattr(search_strategies, "MOST_ASKED", 0.5)
     graph = Graph(np.arange(40)[::-1], 40)
     snapshot = with_graph(graph)
     eligible = let_in(snapshot, {"number": {"$gte": 30}})
-    way = CatalogueGraph(snapshot, eligible, 6)
+    strategy = CatalogueGraph(snapshot, eligible, 6)
     query = QUERIES[1]
-    assert way.search(snapshot, query, 2, NO_ROWS).rows.tolist() == best_of(
+    assert strategy.search(snapshot, query, 2, NO_ROWS).rows.tolist() == best_of(
         snapshot.view.features, range(30, 40), query, 2
     )
     assert graph.asked == [12]
-    assert way.search(snapshot, query, 1, np.array([39, 38])).rows.tolist() == best_of(
+    assert strategy.search(snapshot, query, 1, np.array([39, 38])).rows.tolist() == best_of(
         snapshot.view.features, range(32, 38), query, 1
     )
     assert graph.asked == [12, 8], "as many more as are excluded"
-    assert way.search(snapshot, query, 4, NO_ROWS) is None, "24 of 40 are more than half"
+    assert strategy.search(snapshot, query, 4, NO_ROWS) is None, "24 of 40 are more than half"
     assert CatalogueGraph(snapshot, eligible, 20).search(snapshot, query, 1, NO_ROWS) is not None
-    assert not way.search(snapshot, query, 1, NO_ROWS).exact
-    assert way.worn == 0.0
+    assert not strategy.search(snapshot, query, 1, NO_ROWS).exact
+    assert strategy.staleness == 0.0
     gone = Graph([-1, 0, 30, 31], 40, dead=1)
     snapshot = with_graph(gone)
-    monkeypatch.setattr(filtered_ways, "MOST_ASKED", 9.0)
+    monkeypatch.setattr(search_strategies, "MOST_ASKED", 9.0)
     found = CatalogueGraph(snapshot, eligible, 6).search(snapshot, query, 1, NO_ROWS)
     assert gone.asked == [3], "three of four arms are alive"
     assert found.rows.tolist() == [30]
@@ -398,24 +398,24 @@ def test_a_catalogue_graph_is_asked_for_so_many_arms_and_keeps_those_let_in(monk
 @pytest.mark.parametrize(("fresh", "gathered"), [(3, True), (4, False)])
 def test_fresh_rows_of_a_catalogue_graph_are_looked_through(fresh, gathered, monkeypatch):
     """28 rows came after the graph. Three that are let in are gathered; four cost as much as all."""
-    monkeypatch.setattr(filtered_ways, "MOST_ASKED", 9.0)
+    monkeypatch.setattr(search_strategies, "MOST_ASKED", 9.0)
     seen = []
-    original = filtered_ways.contenders
+    original = search_strategies.contenders
 
     def noted(view, rows, query, k):
         seen.append(rows.tolist())
         return original(view, rows, query, k)
 
-    monkeypatch.setattr(filtered_ways, "contenders", noted)
+    monkeypatch.setattr(search_strategies, "contenders", noted)
     snapshot = with_graph(Graph(np.arange(12), 12))
     eligible = let_in(snapshot, {"number": {"$gte": 40 - fresh}})
     own = list(range(40 - fresh, 40))
-    way = CatalogueGraph(snapshot, eligible, 3)
-    assert way.worn == pytest.approx(min(7 * fresh, 28) / fresh)
+    strategy = CatalogueGraph(snapshot, eligible, 3)
+    assert strategy.staleness == pytest.approx(min(7 * fresh, 28) / fresh)
     for query in QUERIES[[0, 1, 4]]:
         for k, exclude in ((1, NO_ROWS), (2, NO_ROWS), (1, np.array([39, 38]))):
             left = [row for row in own if row not in exclude]
-            found = way.search(snapshot, query, k, exclude)
+            found = strategy.search(snapshot, query, k, exclude)
             assert found.rows.tolist() == best_of(snapshot.view.features, left, query, k)
     assert seen == ([own] * 9 if gathered else [])
 
@@ -438,10 +438,10 @@ def test_a_way_of_another_precision_or_table_cannot_follow():
 
 
 class Times:
-    """What ``filter_plan`` measures, as it is told: the time of each way, and what graphs find."""
+    """What ``filter_plan`` measures, as it is told: the time of each strategy, and what graphs find."""
 
-    def __init__(self, monkeypatch, *, gather=80.0, mask=100.0, quality=(1.0, 1.0), **ways):
-        self.us = {"gather": gather, "mask": mask, **ways}
+    def __init__(self, monkeypatch, *, gather=80.0, mask=100.0, quality=(1.0, 1.0), **strategies):
+        self.us = {"gather": gather, "mask": mask, **strategies}
         self.quality, self.asked, self.timed = quality, [], []
         for name in ("typical_us", "time_in_turn", "compare_apart"):
             monkeypatch.setattr(filter_plan, name, getattr(self, name))
@@ -452,14 +452,14 @@ class Times:
         return lambda *given: (name, given[3])
 
     def of(self, search):
-        way = search.__closure__ and {
+        strategy = search.__closure__ and {
             name: cell.cell_contents
             for name, cell in zip(search.__code__.co_freevars, search.__closure__, strict=True)
-        }.get("way")
-        if way is None:
+        }.get("strategy")
+        if strategy is None:
             return min(self.us["gather"], self.us["mask"])
-        self.asked.append(getattr(way, "_ask", None))
-        found = self.us[way.name]
+        self.asked.append(getattr(strategy, "_ask", None))
+        found = self.us[strategy.name]
         return found(self.asked[-1]) if callable(found) else found
 
     def typical_us(self, search, queries):
@@ -469,7 +469,7 @@ class Times:
         return self.us[name]
 
     def time_in_turn(self, search, exact, queries):
-        self.timed.append(("ways", len(queries)))
+        self.timed.append(("strategies", len(queries)))
         return [], self.of(search), self.of(exact)
 
     def compare_apart(self, search, exact, probes, like):
@@ -500,7 +500,7 @@ def test_the_faster_exact_way_is_what_needs_nothing_made(monkeypatch):
             False,
             False,
         )
-        assert [name for name, _ in times.timed] == ["gather", "mask", "ways", "ways"]
+        assert [name for name, _ in times.timed] == ["gather", "mask", "strategies", "strategies"]
         assert [count for _, count in times.timed] == [30, 30, 100, 100]
         assert eligible.count == 40
 
@@ -511,7 +511,7 @@ def test_a_filter_that_lets_nothing_in_needs_no_plan():
 
 
 @pytest.mark.parametrize(
-    ("copy", "blocks", "way", "us"),
+    ("copy", "blocks", "strategy", "us"),
     [
         (64.0, 64.0, "copy", 64.0),  # 80 / 1.25 is enough, and no blocks that are not faster than it
         (64.1, 64.1, None, 80.0),
@@ -520,22 +520,22 @@ def test_a_filter_that_lets_nothing_in_needs_no_plan():
         (50.0, 40.1, "copy", 50.0),
     ],
 )
-def test_a_copy_is_kept_where_it_is_clearly_faster(monkeypatch, copy, blocks, way, us):
+def test_a_copy_is_kept_where_it_is_clearly_faster(monkeypatch, copy, blocks, strategy, us):
     Times(monkeypatch, copy=copy, blocks=blocks)
     _, plan = planned(shop().snapshot(), ALL)
-    assert (plan.way and plan.way.name) == way
+    assert (plan.strategy and plan.strategy.name) == strategy
     assert (plan.us, plan.exact_us, plan.count) == (us, us, 40)
-    assert plan.spare is None
-    if way:
+    assert plan.fallback is None
+    if strategy:
         assert plan.reason.endswith(f"{80.0 / us:.1f} times as fast as without one")
-        assert ("by norm" in plan.reason) == (way == "blocks")
+        assert ("by norm" in plan.reason) == (strategy == "blocks")
 
 
 @pytest.mark.parametrize(("room", "kept"), [(40 * DIM * 4, True), (40 * DIM * 4 - 1, False), (0, False)])
 def test_a_copy_takes_no_more_memory_than_it_may(monkeypatch, room, kept):
     Times(monkeypatch, copy=1.0, blocks=1.0)
     _, plan = planned(shop().snapshot(), ALL, copy_bytes=room)
-    assert (plan.way is not None) == kept
+    assert (plan.strategy is not None) == kept
 
 
 @pytest.mark.parametrize(
@@ -547,7 +547,7 @@ def test_blocks_are_tried_where_lengths_differ(monkeypatch, shortest, tried):
     index.upsert(["a", "b"], np.array([[3.0, 0.0, 0.0], [0.0, 3.0 * shortest, 0.0]]), [1, 2])
     index.describe(["a", "b"], [([], {"number": 1})] * 2)
     planned(index.snapshot(), ALL)
-    assert times.timed.count(("ways", 100)) == (2 if tried else 1)
+    assert times.timed.count(("strategies", 100)) == (2 if tried else 1)
 
 
 def graph_snapshot(monkeypatch, numbers=0):
@@ -563,7 +563,7 @@ def graph_snapshot(monkeypatch, numbers=0):
 def test_few_numbers_are_quick_enough_without_a_graph(monkeypatch, numbers, tried):
     times = Times(monkeypatch, copy=1e9, blocks=1e9, graph=1.0)
     _, plan = planned(graph_snapshot(monkeypatch, numbers), {"number": {"$lt": 20}})
-    assert (plan.way is not None) == bool(times.asked and times.asked[-1]) == tried
+    assert (plan.strategy is not None) == bool(times.asked and times.asked[-1]) == tried
     assert plan.graph == 17
     monkeypatch.undo()
     assert filter_plan.QUICK_NUMBERS == 500_000
@@ -578,13 +578,13 @@ def test_the_catalogue_graph_is_asked_for_more_and_more_until_it_is_good(monkeyp
     times = Times(monkeypatch, copy=40.0, blocks=1e9, graph=lambda ask: 5.0 + ask / 100, quality=quality)
     _, plan = planned(graph_snapshot(monkeypatch), {"number": {"$lt": 20}})
     assert [ask for ask in times.asked if ask] == [60, 120]  # 240 are more than a twentieth of 4,000
-    assert plan.way.name == "copy"
+    assert plan.strategy.name == "copy"
     assert plan.wants_graph
     monkeypatch.setattr(filter_plan, "MOST_ASKED", 0.06)
     times.asked.clear()
     _, plan = planned(graph_snapshot(monkeypatch), {"number": {"$lt": 20}})
     assert [ask for ask in times.asked if ask] == [60, 120, 240]
-    assert (plan.way.name, plan.spare.name) == ("graph", "copy")
+    assert (plan.strategy.name, plan.fallback.name) == ("graph", "copy")
     assert (plan.us, plan.exact_us, plan.recall_at_1, plan.ratio_mean) == (7.4, 40.0, 0.99, 0.999)
     assert plan.reason == "the graph is asked for 240 arms, 5.4 times as fast as an exact search"
     assert (plan.graph, plan.wants_graph) == (17, False)
@@ -595,16 +595,16 @@ def test_a_graph_may_be_asked_for_just_a_twentieth(monkeypatch):
     monkeypatch.setattr(filter_plan, "ASKED", 25)
     _, plan = planned(graph_snapshot(monkeypatch), {"number": {"$lt": 20}})
     assert [ask for ask in times.asked if ask] == [50, 100, 200]
-    assert plan.way.name == "graph"
+    assert plan.strategy.name == "graph"
 
 
-@pytest.mark.parametrize(("us", "way"), [(32.0, "graph"), (32.1, "copy")])
-def test_a_graph_that_is_not_clearly_faster_is_not_asked_further(monkeypatch, us, way):
+@pytest.mark.parametrize(("us", "strategy"), [(32.0, "graph"), (32.1, "copy")])
+def test_a_graph_that_is_not_clearly_faster_is_not_asked_further(monkeypatch, us, strategy):
     quality = [(0.5, 0.5), (1.0, 1.0)]
     times = Times(monkeypatch, copy=40.0, blocks=1e9, graph=us, quality=lambda _: quality.pop(0))
     _, plan = planned(graph_snapshot(monkeypatch), {"number": {"$lt": 20}})
-    assert plan.way.name == way
-    assert len([ask for ask in times.asked if ask]) == (2 if way == "graph" else 1)
+    assert plan.strategy.name == strategy
+    assert len([ask for ask in times.asked if ask]) == (2 if strategy == "graph" else 1)
 
 
 @pytest.mark.parametrize(("room", "memory", "served"), [(100, 100, True), (99, 100, False), (0, 100, False)])
@@ -614,11 +614,11 @@ def test_a_graph_of_its_own_takes_no_more_memory_than_it_may(monkeypatch, room, 
     eligible, plan = planned(
         graph_snapshot(monkeypatch), {"number": {"$lt": 20}}, graph_bytes=room, make=lambda *_: own
     )
-    assert plan.way.name == ("own_graph" if served else "copy")
+    assert plan.strategy.name == ("own_graph" if served else "copy")
     assert plan.wants_graph == (room == 0)
     if served:
         assert own.efs == [(32, 30, 20)]
-        assert plan.spare.name == "copy"
+        assert plan.fallback.name == "copy"
         assert plan.reason == "a graph of its own at ef 32, 20.0 times as fast as an exact search"
         assert times.asked[-2] == 30
     assert eligible.count == 20
@@ -631,28 +631,28 @@ def test_a_graph_of_its_own_climbs_until_it_is_good_or_too_slow(monkeypatch):
     snapshot, document = graph_snapshot(monkeypatch), {"number": {"$lt": 20}}
     given = {"graph_bytes": 10**9, "make": lambda *_: own}
     quality.insert(0, (1.0, 1.0))  # that of the catalogue's, which is too slow
-    assert planned(snapshot, document, **given)[1].way.name == "own_graph"
+    assert planned(snapshot, document, **given)[1].strategy.name == "own_graph"
     assert [ef for ef, *_ in own.efs] == [32, 48, 64]
     for us, efs in ((32.0, 9), (32.1, 1)):
         own.efs.clear()
         Times(monkeypatch, copy=40.0, blocks=1e9, graph=1e9, own_graph=us, quality=(0.9, 0.9))
-        assert planned(snapshot, document, **given)[1].way.name == "copy"
+        assert planned(snapshot, document, **given)[1].strategy.name == "copy"
         assert len(own.efs) == efs
-    assert planned(snapshot, document, graph_bytes=10**9)[1].way.name == "copy", "no graph could be made"
+    assert planned(snapshot, document, graph_bytes=10**9)[1].strategy.name == "copy", "no graph could be made"
 
 
 def test_what_is_renewed_is_measured_if_it_is_a_graph(monkeypatch):
     snapshot = graph_snapshot(monkeypatch)
     eligible = let_in(snapshot, {"number": {"$lt": 20}})
-    rng, way = np.random.default_rng(0), CatalogueGraph(snapshot, eligible, 60)
-    plan = FilterPlan(way, 20, 3, 7.0, 50.0, 0.992, 0.9993)
+    rng, strategy = np.random.default_rng(0), CatalogueGraph(snapshot, eligible, 60)
+    plan = FilterPlan(strategy, 20, 3, 7.0, 50.0, 0.992, 0.9993)
     Times(monkeypatch, copy=1.0, graph=9.0, quality=(0.97, 0.9985))
     again = renew(plan, snapshot, eligible, recent=[], rng=rng)
     assert (again.us, again.exact_us, again.recall_at_1, again.ratio_mean) == (9.0, 50.0, 0.97, 0.9985)
-    assert (again.graph, again.is_refuted, again.way.name) == (17, False, "graph")
+    assert (again.graph, again.is_refuted, again.strategy.name) == (17, False, "graph")
     Times(monkeypatch, graph=9.0, quality=(0.94, 0.9985))
     worse = renew(plan, snapshot, eligible, recent=[], rng=rng)
-    assert (worse.way, worse.us, worse.exact_us, worse.is_refuted) == (None, 80.0, 50.0, True)
+    assert (worse.strategy, worse.us, worse.exact_us, worse.is_refuted) == (None, 80.0, 50.0, True)
     assert (worse.recall_at_1, worse.ratio_mean) == (1.0, 1.0)
     assert worse.reason == "a graph had recall 0.940, mean ratio 0.9985 by now"
     copy = FilterPlan(OwnCopy(snapshot.view, eligible), 20, 3, 7.0, 50.0)
@@ -660,7 +660,7 @@ def test_what_is_renewed_is_measured_if_it_is_a_graph(monkeypatch):
     nothing = let_in(snapshot, {"number": {"$lt": 0}})
     for gone, left in ((copy, nothing), (FilterPlan(None, 20, 3, 7.0, 50.0), eligible)):
         lost = renew(gone, snapshot, left, recent=[], rng=rng)
-        assert (lost.way, lost.is_refuted, lost.us, lost.recall_at_1, lost.ratio_mean) == (
+        assert (lost.strategy, lost.is_refuted, lost.us, lost.recall_at_1, lost.ratio_mean) == (
             None,
             True,
             50.0,
@@ -675,10 +675,10 @@ def test_a_graph_of_its_own_is_made_anew_as_it_was():
     snapshot = shop().snapshot()
     eligible = let_in(snapshot, {"number": {"$lt": 20}})
     first, second = built(snapshot, eligible.rows), Graph(np.arange(20), COUNT)
-    way = OwnGraph(first, eligible, ask=7, make=lambda *_: second).renewed(snapshot, eligible)
+    strategy = OwnGraph(first, eligible, ask=7, make=lambda *_: second).renewed(snapshot, eligible)
     assert second.efs == [(first.ef, 7, 20)]
-    assert way.search(snapshot, QUERIES[0], 2, NO_ROWS) is not None
-    assert way.search(snapshot, QUERIES[0], 5, NO_ROWS) is not None
+    assert strategy.search(snapshot, QUERIES[0], 2, NO_ROWS) is not None
+    assert strategy.search(snapshot, QUERIES[0], 5, NO_ROWS) is not None
     assert second.asked == [7, 10], "twice as many as are wanted, if that is more"
 
 

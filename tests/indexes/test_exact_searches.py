@@ -43,7 +43,9 @@ def catalogues(draw):
             blocks = NormBlocks(table.view())
         live = table.view().live_rows
         if live.size:
-            table.kill(np.unique(draw(st.lists(st.sampled_from(live.tolist()), max_size=8))).astype(np.int64))
+            table.tombstone(
+                np.unique(draw(st.lists(st.sampled_from(live.tolist()), max_size=8))).astype(np.int64)
+            )
         if draw(st.integers(0, 3)) == 0:
             table, blocks = compacted(table, blocks)
     return table.view(), blocks
@@ -160,7 +162,7 @@ def test_sizes_beyond_float32_are_scanned_in_float64():
 def test_blocks_survive_the_death_of_all_their_rows():
     index = filled(np.ones((3, 2)))
     table, blocks = index._table, NormBlocks(index.snapshot().view)
-    table.kill(np.arange(3))
+    table.tombstone(np.arange(3))
     for _ in range(2):
         table, blocks = compacted(table, blocks)
     table.append(["new"], np.array([[1.0, 2.0]]), np.array([9]))

@@ -18,9 +18,9 @@ from app.indexes.eligible_rows import EligibleRows, eligible_rows
 from app.indexes.filter_plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.indexes.filtered_search import gather, mask
 from app.indexes.filtered_snapshot import FilteredSnapshot
-from app.indexes.filtered_ways import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph, Way
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.search_strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph, SearchStrategy
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import ArmView
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -55,9 +55,11 @@ def own_graph(graph: HnswGraph, eligible: EligibleRows) -> OwnGraph:
     return OwnGraph(graph, eligible, ask=graph.arms, make=lambda snapshot, rows: built(rows, snapshot))
 
 
-def searched(way: Way | None, snapshot: Snapshot, eligible: EligibleRows) -> FilteredSnapshot:
+def searched(strategy: SearchStrategy | None, snapshot: Snapshot, eligible: EligibleRows) -> FilteredSnapshot:
     recent: deque[Vector] = deque(maxlen=4)
-    return FilteredSnapshot(snapshot.view, None, 1.0, recent, snapshot.attributes, snapshot, eligible, way)
+    return FilteredSnapshot(
+        snapshot.view, None, 1.0, recent, snapshot.attributes, snapshot, eligible, strategy
+    )
 
 
 def brute(snapshot: Snapshot, rows: Rows, query: Vector, k: int) -> list[int]:
@@ -121,7 +123,7 @@ def test_a_new_filter_of_few_arms_takes_no_memory_for_the_others():
 
 
 class Shop(RuleBasedStateMachine):
-    """Arms and documents come, change and go; what filters let in is followed, and searched in every way."""
+    """Arms and documents come, change and go; what filters let in is searched by every strategy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,9 +132,9 @@ class Shop(RuleBasedStateMachine):
         self.rng = np.random.default_rng(0)
         self.revision = 0
         self.followed: dict[Filter, EligibleRows] = {}
-        self.ways: list[tuple[Filter, Way]] = []
+        self.strategies: list[tuple[Filter, SearchStrategy]] = []
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("app.indexes.filtered_ways.MOST_ASKED", 1e9)
+        self.patch.setattr("app.indexes.search_strategies.MOST_ASKED", 1e9)
 
     def teardown(self) -> None:
         self.patch.undo()
@@ -197,14 +199,14 @@ class Shop(RuleBasedStateMachine):
         snapshot = self.index.snapshot()
         eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes)
         if kind == "copy":
-            self.ways.append((wanted, OwnCopy(snapshot.view, eligible)))
+            self.strategies.append((wanted, OwnCopy(snapshot.view, eligible)))
         elif kind == "blocks":
-            self.ways.append((wanted, OwnBlocks(snapshot.view, eligible)))
+            self.strategies.append((wanted, OwnBlocks(snapshot.view, eligible)))
         elif kind == "graph":
-            self.ways.append((wanted, CatalogueGraph(snapshot, eligible, 1_000)))
+            self.strategies.append((wanted, CatalogueGraph(snapshot, eligible, 1_000)))
         elif eligible.count:
             graph = built(eligible.rows, snapshot)
-            self.ways.append((wanted, own_graph(graph, eligible)))
+            self.strategies.append((wanted, own_graph(graph, eligible)))
 
     @invariant()
     def every_way_finds_what_brute_force_finds(self) -> None:
@@ -235,15 +237,15 @@ class Shop(RuleBasedStateMachine):
         exclude = rows[::4]
         left = rows[~np.isin(rows, exclude)]
         own = []
-        for asked, way in [pair for pair in self.ways if pair[0] is wanted]:
-            self.ways.remove((asked, way))
-            followed = way.followed(snapshot, eligible)
+        for asked, strategy in [pair for pair in self.strategies if pair[0] is wanted]:
+            self.strategies.remove((asked, strategy))
+            followed = strategy.followed(snapshot, eligible)
             assert followed is not None
             own.append(followed)
-        self.ways += [(wanted, way) for way in own]
-        for way in (None, *own):
-            view = searched(way, snapshot, eligible)
-            if isinstance(way, CatalogueGraph):  # short arms are not in it
+        self.strategies += [(wanted, strategy) for strategy in own]
+        for strategy in (None, *own):
+            view = searched(strategy, snapshot, eligible)
+            if isinstance(strategy, CatalogueGraph):  # short arms are not in it
                 found = view.search(query, k, exclude)
                 assert set(found.rows.tolist()) <= set(left.tolist())
                 assert len(found.rows) == min(k, len(left))
@@ -286,8 +288,8 @@ def renewed(
     return renew(plan, snapshot, eligible, recent=recent, rng=np.random.default_rng(3))
 
 
-def served_by(way: Way, eligible: EligibleRows) -> FilterPlan:
-    return FilterPlan(way, eligible.count, None, 1.0, 5.0)
+def served_by(strategy: SearchStrategy, eligible: EligibleRows) -> FilterPlan:
+    return FilterPlan(strategy, eligible.count, None, 1.0, 5.0)
 
 
 def planned(snapshot: Snapshot, wanted: Filter, given: PlanOptions) -> tuple[EligibleRows, object]:
@@ -301,7 +303,7 @@ def test_whatever_is_planned_finds_the_best(share: float):
     _, snapshot = shop(4_000)
     wanted = parse({"share": {"$lt": share}})
     eligible, plan = planned(snapshot, wanted, options())
-    view = searched(plan.way, snapshot, eligible)  # type: ignore[attr-defined]
+    view = searched(plan.strategy, snapshot, eligible)  # type: ignore[attr-defined]
     queries = np.random.default_rng(1).normal(size=(50, 8))
     for query in queries:
         assert view.search(query, 2).rows.tolist() == brute(snapshot, eligible.rows, query, 2)
@@ -310,7 +312,7 @@ def test_whatever_is_planned_finds_the_best(share: float):
 def test_without_memory_for_a_copy_there_is_none():
     _, snapshot = shop(4_000)
     _, plan = planned(snapshot, parse({"even": True}), options(copies=0))
-    assert not isinstance(plan.way, OwnCopy | OwnBlocks)  # type: ignore[attr-defined]
+    assert not isinstance(plan.strategy, OwnCopy | OwnBlocks)  # type: ignore[attr-defined]
 
 
 def test_a_graph_that_finds_too_few_leaves_the_search_to_an_exact_one(monkeypatch: pytest.MonkeyPatch):
@@ -346,9 +348,11 @@ def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
     index, snapshot = shop(300)
     wanted = parse({"even": True})
     before = eligible_rows(wanted, snapshot.view, snapshot.attributes)
-    way: Way = OwnBlocks(snapshot.view, before) if kind == "blocks" else OwnCopy(snapshot.view, before)
+    strategy: SearchStrategy = (
+        OwnBlocks(snapshot.view, before) if kind == "blocks" else OwnCopy(snapshot.view, before)
+    )
     if kind == "own_graph":
-        way = own_graph(built(before.rows, snapshot), before)
+        strategy = own_graph(built(before.rows, snapshot), before)
     query = np.random.default_rng(4).normal(size=8)
     order = [snapshot.id_of(row) for row in brute(snapshot, snapshot.view.live_rows, query, 300)]
     even = [name for name in order if int(name[1:]) % 2 == 0]
@@ -358,7 +362,7 @@ def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
     index.describe([odd], [([], {"even": True})])
     snapshot = index.snapshot()
     eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes, before)
-    view = searched(way.followed(snapshot, eligible), snapshot, eligible)
+    view = searched(strategy.followed(snapshot, eligible), snapshot, eligible)
     found = [view.id_of(row) for row in view.search(query, 4).rows.tolist()]
     expected = [name for name in order if name in {odd, *even[3:]}]
     assert found == expected[:4]
@@ -394,13 +398,13 @@ def test_what_is_renewed_is_of_the_arms_of_now_and_measured_on_them():
     snapshot = index.snapshot()
     eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes, before)
     again = renewed(plan, snapshot, eligible)
-    assert isinstance(again.way, OwnGraph)
-    assert (again.way.worn, again.recall_at_1, again.is_refuted) == (0.0, 1.0, False)
+    assert isinstance(again.strategy, OwnGraph)
+    assert (again.strategy.staleness, again.recall_at_1, again.is_refuted) == (0.0, 1.0, False)
     assert again.us != plan.us
 
 
 def test_a_graph_whose_recall_is_below_the_floor_serves_no_longer(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.indexes.filtered_ways.MOST_ASKED", 1.0)
+    monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     _, snapshot = shop(2_000)
     eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
     plan = served_by(CatalogueGraph(snapshot, eligible, 200), eligible)
@@ -408,13 +412,13 @@ def test_a_graph_whose_recall_is_below_the_floor_serves_no_longer(monkeypatch: p
     monkeypatch.setattr(HnswGraph, "nearest", lambda graph, query, count: np.arange(graph.arms)[-count:])
     refuted = renewed(plan, snapshot, eligible)
     assert refuted.is_refuted
-    assert (refuted.way, refuted.recall_at_1) == (None, 1.0)
+    assert (refuted.strategy, refuted.recall_at_1) == (None, 1.0)
     assert "recall" in refuted.reason
 
 
 def test_a_graph_is_measured_where_it_is_asked(monkeypatch: pytest.MonkeyPatch):
-    """It misses one in eight of the queries that look one way, and none of all others."""
-    monkeypatch.setattr("app.indexes.filtered_ways.MOST_ASKED", 1.0)
+    """It misses one in eight of the queries that look one strategy, and none of all others."""
+    monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     _, snapshot = shop(2_000)
     eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
     plan = served_by(CatalogueGraph(snapshot, eligible, 200), eligible)
@@ -440,4 +444,4 @@ def test_copies_of_a_plan_are_made_anew_without_measuring(monkeypatch: pytest.Mo
     eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
     monkeypatch.setattr("app.indexes.filter_plan.compare_apart", None)
     again = renewed(served_by(OwnCopy(snapshot.view, eligible), eligible), snapshot, eligible)
-    assert isinstance(again.way, OwnCopy)
+    assert isinstance(again.strategy, OwnCopy)

@@ -87,7 +87,7 @@ def test_a_graph_waits_while_another_is_inserted_into_and_can_be_stopped_meanwhi
         check, shape = stop_at_the_third_look, {"m": 4, "ef_construction": 10, "seed": 1, "threads": 1}
         return HnswGraph.build(view, view.live_rows, check=check, **shape)
 
-    with hnsw.turn(lambda: None), pytest.raises(Stopped):
+    with hnsw.build_lock(lambda: None), pytest.raises(Stopped):
         build()
     looks.clear()
     assert build().arms == 100
@@ -163,7 +163,7 @@ def test_unreachable_arms_make_it_ask_for_a_scan():
     graph = built(view)
     query = np.ones(4)
     assert graph.nearest(query, 51) is None
-    graph.bury(np.arange(45))
+    graph.tombstone(np.arange(45))
     assert graph.nearest(query, 10) is None
     index = filled(of_one_length(50, 4), IndexOptions(kind="hnsw", shortlist=40))
     maintain(index)
@@ -206,9 +206,9 @@ def test_the_load_of_a_dead_arm_is_how_often_it_is_found():
     probes = gaussian(200, 4, seed=8)
     graph.weigh(probes)
     found = [graph.rows[graph.nearest(query, 16)] for query in probes]
-    graph.bury(found[0])
+    graph.tombstone(found[0])
     expected = np.mean([np.isin(rows, found[0]).sum() for rows in found])
-    assert graph.wear.load == pytest.approx(expected, rel=1e-5)
+    assert graph.degradation.load == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_dead_among_the_nearest_cost_half_a_search_at_most_and_little_in_recall():
@@ -219,12 +219,12 @@ def test_the_dead_among_the_nearest_cost_half_a_search_at_most_and_little_in_rec
     assert graph.slowdown == 1.0
     longest = np.argsort(-np.linalg.norm(features, axis=1))[:600]
     index.remove([str(row) for row in longest])
-    graph.bury(longest[:200])
+    graph.tombstone(longest[:200])
     assert graph._index.ef == 128, "few are dead: as many living ones are looked for as before"
-    assert graph.slowdown == pytest.approx(128 / (128 - graph.wear.load))
-    graph.bury(longest[200:])
-    assert graph.wear.load > 128 / 3
-    assert graph._index.ef == int(1.5 * (128 - graph.wear.load))
+    assert graph.slowdown == pytest.approx(128 / (128 - graph.degradation.load))
+    graph.tombstone(longest[200:])
+    assert graph.degradation.load > 128 / 3
+    assert graph._index.ef == int(1.5 * (128 - graph.degradation.load))
     assert graph.slowdown == 1.5
     view = index.snapshot().view
     queries = gaussian(300, 8, seed=9)
@@ -238,7 +238,7 @@ def test_a_compaction_moves_the_graph_along():
     graph = built(index.snapshot().view)
     index.remove([str(row) for row in range(0, 400, 2)])
     before = index.snapshot().view
-    graph.bury(before.dead)
+    graph.tombstone(before.dead)
     places = np.full(400, -1)
     places[before.live_rows] = np.arange(200)
     moved = graph.moved(places, covered=200)
@@ -270,7 +270,7 @@ def test_the_longest_arms_are_never_missed_because_the_head_is_scanned():
         assert found is None or (
             len(set(found.rows.tolist())) == 5 and not set(found.rows.tolist()) & set(longest[:50])
         )
-    graph.bury(np.array(longest[:50]))
+    graph.tombstone(np.array(longest[:50]))
     for query in queries[:50]:
         best = [row for row in scan(later, query, 5).rows.tolist() if row in longest]
         assert set(best) <= set(graph.search(later, query, 5).rows.tolist())

@@ -45,7 +45,7 @@ def measured(index, **figures):
 
 def most_are_dead(index):
     """As if nine tenths of the arms that a search comes across were dead."""
-    index._structure.wear.load = 0.9 * index._plan.ef_search
+    index._structure.degradation.load = 0.9 * index._plan.ef_search
     index._snapshot = None
 
 
@@ -82,7 +82,7 @@ def test_fewer_fresh_arms_fall_due_once_nothing_is_written_any_more(index, monke
 
 def test_dead_arms_fall_due_by_how_often_they_are_found(index):
     graph = index.snapshot().structure
-    often = graph.rows[np.argsort(-graph.wear.appearances)]
+    often = graph.rows[np.argsort(-graph.degradation.appearances)]
     rarely = often[::-1]
     index.remove([str(row) for row in rarely[:100]])
     assert index.begin_maintenance() is None

@@ -148,7 +148,7 @@ def test_the_climb_ends_where_no_larger_ef_could_be_chosen(monkeypatch, any_size
 
     def timed(search, exact, probes):
         del exact, probes
-        ef = search.__closure__[0].cell_contents.wear.ef
+        ef = search.__closure__[0].cell_contents.degradation.ef
         seen.append(ef)
         return Trial(Quality(0.90 + ef / 1_500, 0.9999, 0.9, 0.0), us=1e6 * ef, exact_us=4e8)
 
@@ -327,7 +327,7 @@ def test_arms_that_were_left_out_stand_in_for_the_longest_when_those_die(compact
     assert index.status().kind == "hnsw"
     assert index._structure.missing > 2_000
     assert winners_found(index, features) > 0.95
-    index._structure.wear.missing = 0  # without them, winners are missed
+    index._structure.degradation.missing = 0  # without them, winners are missed
     assert winners_found(index, features) < 0.95
 
 

@@ -77,7 +77,7 @@ def test_rows_are_found_again_after_they_were_numbered_anew():
     table = table_of(10)
     view = table.view()
     copy = RowCopy(view, as_rows([1, 4, 6, 9])).followed(view, Change(NO_ROWS, as_rows([6])))
-    table.kill(as_rows([0, 4]))
+    table.tombstone(as_rows([0, 4]))
     compacted = ArmTable.compacted(table.view())
     compacted.replaces(table.view(), compacted.catch_up(table.view(), table.view()))
     later = compacted.view()

@@ -84,7 +84,7 @@ def test_views_stay_true_while_a_table_grows_and_arms_die() -> None:
         for arm_id in rng.choice(sorted(living), size=min(3, len(living)), replace=False).tolist():
             row = table.row_of(arm_id)
             assert row is not None
-            table.kill(np.array([row]))
+            table.tombstone(np.array([row]))
             del living[arm_id]
         if number % 37 == 0:
             seen.append((table.view(), dict(living)))

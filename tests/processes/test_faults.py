@@ -146,8 +146,8 @@ async def test_a_worker_is_paused_beyond_its_lease(tmp_path: Path):
         traffic = Traffic()
         async with made.replicas[0].client() as http:
             await traffic.build(http)
-            for lap in range(3):
-                pid = made.crew.pids[lap % 2]
+            for cycle in range(3):
+                pid = made.crew.pids[cycle % 2]
                 await acknowledged(traffic, http, 60, lambda pid=pid: os.kill(pid, signal.SIGSTOP))
 
                 async def applied() -> bool:

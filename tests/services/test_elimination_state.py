@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.indexes.live import LiveIndex
-from app.services.choosing.ask import Moment
 from app.services.choosing.elimination_state import caught_up, pick, rebuilt, refreshed, sets_of
+from app.services.choosing.selection import ReadSnapshot
 from shortlist.linear import elimination, ridge, ridge_sums
 from shortlist.linear.ridge import Posterior
 
@@ -24,8 +24,8 @@ def learned(seed: int) -> Posterior:
     return ridge.posterior(sums, ridge=1.0)
 
 
-def at(posterior: Posterior, view, version: int = 60) -> Moment:
-    return Moment(posterior, view, version, 0)
+def at(posterior: Posterior, view, version: int = 60) -> ReadSnapshot:
+    return ReadSnapshot(posterior, view, version, 0)
 
 
 class World:
@@ -73,7 +73,7 @@ def test_after_each_change_it_is_the_state_made_anew(seed, arms, script):
         assert sets_of(placed).stages == sets_of(anew).stages
         assert sets_of(placed).eliminated == sets_of(anew).eliminated
         assert sets_of(placed).threshold == pytest.approx(sets_of(anew).threshold, abs=1e-9)
-        found = pick(placed, at(known, view), k=40, rng=np.random.default_rng(0)).found
+        found = pick(placed, at(known, view), k=40, rng=np.random.default_rng(0)).hits
         assert {view.id_of(row) for row in found.rows.tolist()} == {
             view.id_of(row) for row in view.view.live_rows.tolist()
         }

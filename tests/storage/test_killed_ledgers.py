@@ -63,15 +63,15 @@ async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
         async def many():
             return len(done) > enough
 
-        for lap in range(3):
+        for cycle in range(3):
             enough = len(done) + 200
-            working = asyncio.gather(*(leave(100 * lap + n) for n in range(20)))
+            working = asyncio.gather(*(leave(100 * cycle + n) for n in range(20)))
             await until(many, what="writes are under way")
             os.kill(server.pid, signal.SIGKILL)
             await working
             await until(answers, what="the server is back")
             async with Redis.from_url(server.url) as client:
-                assert dict(await store.holdings()) == await recounted(client)
+                assert dict(await store.usage()) == await recounted(client)
         await store.close()
 
 

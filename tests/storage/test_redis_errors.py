@@ -201,15 +201,15 @@ async def test_scripts_are_sent_again_to_a_server_that_lost_them(server):
 async def test_a_cancelled_call_does_not_poison_its_connection(server):
     """The reply to a cancelled call must never be read as the reply to the next one."""
     async with opened(server.url, max_connections=1) as store:
-        for lap in range(50):
+        for cycle in range(50):
             call = asyncio.create_task(store.get_once(None, "nothing"))
-            for _ in range(lap % 10):
+            for _ in range(cycle % 10):
                 await asyncio.sleep(0)
             call.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await call
-            word = b"%d" % lap
-            assert await store.put_once(0, f"word-{lap}", word, ttl_ms=None) == word
+            word = b"%d" % cycle
+            assert await store.put_once(0, f"word-{cycle}", word, ttl_ms=None) == word
 
 
 @pytest.mark.anyio

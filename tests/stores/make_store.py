@@ -317,9 +317,9 @@ def at_any_time(notes: Notes) -> None:
     notes.choices(settled, range(3, 5))
     for kind, names in {"slates": SLATES, "centers": CENTERS}.items():
         for name in names:
-            for lap in range(3):
+            for cycle in range(3):
                 asked = notes.ask("POST", f"/v1/{kind}/{name}/ask", {"count": 8})
-                results = results_of(kind, name, asked, start=100 + 8 * lap)
+                results = results_of(kind, name, asked, start=100 + 8 * cycle)
                 if results:
                     notes.ask("POST", f"/v1/{kind}/{name}/tell", {"results": results})
     notes.campaigns()

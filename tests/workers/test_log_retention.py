@@ -46,15 +46,15 @@ async def test_rows_go_when_their_time_is_over(store: RedisStore):
     assert sum(done) == 20
     await retention.sweep(times[-1] + HOUR_MS + 1)
     assert await left(store) == []
-    assert (await store.holdings())["log"] == 0
+    assert (await store.usage())["log"] == 0
 
 
 async def test_the_oldest_rows_go_when_there_are_too_many(store: RedisStore):
     times = await fill(store, 200, 1_000)
-    whole = (await store.holdings())["log"]
+    whole = (await store.usage())["log"]
     retention = LogRetention(store, most_bytes=whole // 2)
     await retention.sweep(times[-1])
-    held = (await store.holdings())["log"]
+    held = (await store.usage())["log"]
     assert whole // 2 - whole // 50 < held <= whole // 2, "no more than is spared"
     found = await left(store)
     assert found == times[-len(found) :], "bandits that log alike lose alike"
@@ -64,7 +64,7 @@ async def test_the_oldest_rows_go_when_there_are_too_many(store: RedisStore):
 
 async def flood(store: RedisStore, uid: str, count: int, size: int, *, every: int = 1, at_ms: int = 0) -> int:
     """Rows of some keys of a bandit, one of ``every`` of this size, the others small; returns their bytes."""
-    before, rows = (await store.holdings())["log"], defaultdict[int, list[RowWrite]](list)
+    before, rows = (await store.usage())["log"], defaultdict[int, list[RowWrite]](list)
     for n in range(count):
         learner = LearnerId(uid, f"k{n % 7}")
         record = b"x" * (100 if n % every else size)
@@ -73,7 +73,7 @@ async def flood(store: RedisStore, uid: str, count: int, size: int, *, every: in
     for partition, theirs in rows.items():
         for start in range(0, len(theirs), 100):
             await store.write_rows(partition, theirs[start : start + 100])
-    return (await store.holdings())["log"] - before
+    return (await store.usage())["log"] - before
 
 
 async def rows_of(store: RedisStore, uid: str) -> list[int]:
@@ -91,7 +91,7 @@ async def test_a_bandit_cannot_push_out_the_rows_of_another_one(store: RedisStor
     most = 4 * small
     await LogRetention(store, most_bytes=most).sweep(1_070_000)
     assert len(await rows_of(store, UIDS[0])) == 50
-    held = (await store.holdings())["log"]
+    held = (await store.usage())["log"]
     assert most - most // 16 < held <= most, "what one leaves free, the other one has"
     pushed = await rows_of(store, UIDS[1])
     assert pushed == list(range(1_060_400 - len(pushed), 1_060_400)), "its oldest rows are gone"
@@ -130,7 +130,7 @@ async def test_few_large_rows_do_no_harm(store: RedisStore):
     most = 3 * small
     await LogRetention(store, most_bytes=most).sweep(1_070_000)
     assert len(await rows_of(store, UIDS[0])) == 100
-    assert most - most // 16 < (await store.holdings())["log"] <= most
+    assert most - most // 16 < (await store.usage())["log"] <= most
 
 
 @given(st.lists(st.integers(0, 1_000), min_size=1, max_size=8), st.integers(1, 3_000))

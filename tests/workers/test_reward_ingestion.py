@@ -334,7 +334,7 @@ def one_url(store: RedisStore) -> str:
 async def test_many_workers_on_one_log(one: RedisStore, monkeypatch: pytest.MonkeyPatch):
     """Six race for every batch while rewards come in: each entry is folded by exactly one of them."""
     monkeypatch.setattr(reward_ingestion, "BATCH", 5)
-    monkeypatch.setattr(reward_ingestion, "LAP_S", 0.0)  # none leaves the log to another for so long
+    monkeypatch.setattr(reward_ingestion, "CYCLE_S", 0.0)  # none leaves the log to another for so long
     rng = np.random.default_rng(0)
     log = [("xyz"[i % 3], list(rng.normal(size=DIM)), float(rng.normal()), True) for i in range(300)]
     told = [Seen() for _ in range(6)]
@@ -479,15 +479,15 @@ async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: RedisS
     await running
 
 
-async def test_what_comes_within_a_lap_is_applied_in_one_step(
+async def test_what_comes_within_a_cycle_is_applied_in_one_step(
     one: RedisStore, monkeypatch: pytest.MonkeyPatch
 ):
-    """And at once if somebody waits for it: no lap here would end by itself."""
+    """And at once if somebody waits for it: no cycle here would end by itself."""
     going, steps = worker(one, poll_s=3_600), list[int]()
     monkeypatch.setattr(going, "_applied", lambda step: steps.append(step.entries))
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)])
     await going.drain()
-    monkeypatch.setattr(reward_ingestion, "LAP_S", 3_600)
+    monkeypatch.setattr(reward_ingestion, "CYCLE_S", 3_600)
     running = asyncio.create_task(going.run())
     for start in range(1, 8):
         await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=start)
@@ -497,16 +497,16 @@ async def test_what_comes_within_a_lap_is_applied_in_one_step(
     assert await going.wait_applied(0, last.entry_id) is True
     assert steps == [1, 7]
     going.wake(0)
-    going.stop()  # neither does a stop wait for the next lap
+    going.stop()  # neither does a stop wait for the next cycle
     await asyncio.wait_for(running, 60)
 
 
-async def test_after_a_lap_that_took_long_more_is_applied_in_one_step(
+async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
     one: RedisStore, monkeypatch: pytest.MonkeyPatch
 ):
-    """Unless a partition has more entries than a lap applies: they are not kept waiting."""
-    monkeypatch.setattr(reward_ingestion, "LAPS", 1e12)
-    monkeypatch.setattr(reward_ingestion, "LONG_LAP_S", 3_600)
+    """Unless a partition has more entries than a cycle applies: they are not kept waiting."""
+    monkeypatch.setattr(reward_ingestion, "CYCLES", 1e12)
+    monkeypatch.setattr(reward_ingestion, "LONG_CYCLE_S", 3_600)
     monkeypatch.setattr(reward_ingestion, "BATCH", 2)
     going, steps = worker(one, poll_s=3_600), list[int]()
     monkeypatch.setattr(going, "_applied", lambda step: steps.append(step.entries))

@@ -81,9 +81,9 @@ class Elimination:
 
     ``stages`` ascend; the first has a living arm if any arm lives. ``present`` counts the arms of the
     catalogue, eliminated ones too. ``stale`` says that r cannot be trusted: its arm was deleted, or r is
-    above the bound of every arm. ``buried`` is at least the number of entries of deleted arms that are still
-    in a stage. ``few`` holds all living rows, ascending, when there are at most ``rules.few``; else it is
-    empty. ``watched_spans`` are the widths of ``watched`` when they were placed.
+    above the bound of every arm. ``tombstoned`` is at least the number of entries of deleted arms that are
+    still in a stage. ``few`` holds all living rows, ascending, when there are at most ``rules.few``; else it
+    is empty. ``watched_spans`` are the widths of ``watched`` when they were placed.
     """
 
     rules: Rules
@@ -93,7 +93,7 @@ class Elimination:
     threshold: float = -math.inf
     setter: int = -1
     stale: bool = False
-    buried: int = 0
+    tombstoned: int = 0
     few: Rows = field(default_factory=lambda: NO_ROWS)
     watched: Rows = field(default_factory=lambda: NO_ROWS)
     watched_spans: Vector = field(default_factory=lambda: np.empty(0))
@@ -156,7 +156,7 @@ def delete(state: Elimination, rows: Rows) -> Elimination:
             living=state.living.without(gone),
             present=state.present - len(rows),
             stale=state.stale or bool((rows == state.setter).any()),
-            buried=state.buried + len(gone),
+            tombstoned=state.tombstoned + len(gone),
         )
     )
 
@@ -171,7 +171,7 @@ def advance(state: Elimination, posterior: Posterior, features_of: FeaturesOf) -
         return state
     if len(state.few):
         measured = measure(posterior, state.few, features_of, state.rules.radius)
-        return _placed(replace(state, stages=(), buried=0), state.few, measured)
+        return _placed(replace(state, stages=(), tombstoned=0), state.few, measured)
     rows = state.living.among(state.stages[0].rows)
     if (rows[1:] < rows[:-1]).any():
         rows = np.sort(rows)  # in the order of memory
@@ -246,9 +246,9 @@ def _eliminated(state: Elimination) -> Elimination:
 def _tidied(state: Elimination) -> Elimination:
     """Update ``few``; remove entries of deleted arms if they are many or may be all of the lowest stage."""
     lowest = len(state.stages[0]) if state.stages else 0
-    if state.buried and (state.buried >= lowest or state.buried**2 > state.living.count):
+    if state.tombstoned and (state.tombstoned >= lowest or state.tombstoned**2 > state.living.count):
         cleaned = (heap.kept(state.living) for heap in state.stages)
-        state = replace(state, stages=tuple(heap for heap in cleaned if len(heap)), buried=0)
+        state = replace(state, stages=tuple(heap for heap in cleaned if len(heap)), tombstoned=0)
     return replace(state, few=_few(state))
 
 

@@ -279,5 +279,5 @@ def _compensated(total: Matrix, error: Matrix, term: Matrix) -> None:
 
 @lru_cache(maxsize=16)
 def _triangle(dim: int) -> Rows:
-    """Places of the lower triangle in a matrix (d, d) that is read row by row. Shape: (d (d + 1) / 2,)."""
+    """Slots of the lower triangle in a matrix (d, d) that is read row by row. Shape: (d (d + 1) / 2,)."""
     return np.flatnonzero(np.tri(dim, dtype=np.bool_))

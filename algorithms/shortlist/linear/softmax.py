@@ -104,7 +104,7 @@ def choose_within(
 
 
 def _first(noisy: Vector, count: int) -> Rows:
-    """Places of the ``count`` largest, the largest first."""
+    """Slots of the ``count`` largest, the largest first."""
     rows = np.argpartition(-noisy, count - 1)[:count] if count < len(noisy) else np.arange(len(noisy))
     return rows[np.lexsort((rows, -noisy[rows]))]
 

@@ -5,7 +5,7 @@ Notation
     n           how many of them are accepted
     k           places to draw
 
-Places of the pool are drawn uniformly, one after the other; those that are not accepted, or were drawn
+Slots of the pool are drawn uniformly, one after the other; those that are not accepted, or were drawn
 before, are passed over. So each place is uniform among the accepted ones that are left.
 """
 

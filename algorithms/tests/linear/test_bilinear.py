@@ -212,8 +212,8 @@ def test_one_hot_contexts_without_a_shared_part_are_independent_learners():
         weights = together.theta.reshape(DIM, M)
         np.testing.assert_allclose(weights[:, group], alone.theta, atol=1e-12)
         probes = rng.standard_normal((8, DIM))
-        lifted = bilinear.phi(probes, None, np.eye(M)[group])[:, DIM:]
-        np.testing.assert_allclose(ridge.widths(together, lifted), ridge.widths(alone, probes), rtol=1e-10)
+        joint = bilinear.phi(probes, None, np.eye(M)[group])[:, DIM:]
+        np.testing.assert_allclose(ridge.widths(together, joint), ridge.widths(alone, probes), rtol=1e-10)
 
 
 def test_directions_are_the_best_approximation_of_the_arms():
@@ -284,9 +284,9 @@ def test_predictions_by_query_and_by_phi_are_one(dim, m, p, shifted, seed):
     parameter = rng.standard_normal(size + shifted)
     whole = ridge.Factored(parameter, np.eye(size + shifted), 1.0)
     query = bilinear.given(whole, directions, context).theta
-    lifted = bilinear.phi(arms, directions, context)
+    joint = bilinear.phi(arms, directions, context)
     if shifted:
-        arms, lifted = shift_features(arms), shift_features(lifted)
-    np.testing.assert_allclose(arms @ query, lifted @ parameter, atol=1e-9)
+        arms, joint = shift_features(arms), shift_features(joint)
+    np.testing.assert_allclose(arms @ query, joint @ parameter, atol=1e-9)
     theta, weights = bilinear.weights(parameter, directions, m)
     assert np.concatenate((theta[:dim], weights.ravel(), theta[dim:])).tolist() == parameter.tolist()

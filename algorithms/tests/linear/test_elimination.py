@@ -104,9 +104,9 @@ class World:
         assert state.present == len(self.present)
         assert state.living.count == len(entries) == sum(size for _, size in state.sizes())
         held = sum(len(run.rows) for heap in state.stages for run in (heap.settled, heap.pushed))
-        buried = held - len(entries)  # entries of deleted arms
-        assert 0 <= buried <= state.buried
-        assert buried**2 <= len(entries)
+        tombstoned = held - len(entries)  # entries of deleted arms
+        assert 0 <= tombstoned <= state.tombstoned
+        assert tombstoned**2 <= len(entries)
         assert not entries or self.living() & set(state.stages[0].rows.tolist())
         assert len(set(state.watched.tolist())) == len(state.watched)
         for row, entry in entries.items():

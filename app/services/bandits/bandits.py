@@ -67,7 +67,7 @@ class Bandit:
     record: BanditRecord
     catalogue: Catalogue
     exploration: float
-    wanted: Filter | None
+    arm_filter: Filter | None
     version: BanditVersion
     context: Context | None = None
 
@@ -90,11 +90,11 @@ class Bandit:
         """Dimension of what learners learn."""
         return _learner_dim(self.record, self.catalogue, self.context)
 
-    def wanting(self, wanted: Filter | None) -> Filter | None:
-        """What an arm must be like to be chosen: what the bandit demands of all choices, and ``wanted``."""
-        if self.wanted is None or wanted is None:
-            return self.wanted or wanted
-        return self.wanted.both(wanted)
+    def wanting(self, arm_filter: Filter | None) -> Filter | None:
+        """What an arm must be like to be chosen: the demands of the bandit, and ``arm_filter``."""
+        if self.arm_filter is None or arm_filter is None:
+            return self.arm_filter or arm_filter
+        return self.arm_filter.both(arm_filter)
 
     def snapshot(self) -> LearnerView:
         """The catalogue as it is now, as the learners see its arms."""
@@ -124,12 +124,12 @@ class Bandit:
             return posterior
         return self.context.given(posterior, context)
 
-    def lifted(self, features: Vector, context: Numbers32 | None) -> Vector:
+    def joint_features(self, features: Vector, context: Numbers32 | None) -> Vector:
         """The features that a learner learns from, of an arm in a context; none: one of zeros.
 
         With ``shift_rewards`` the fold transforms them further. Shapes: (d,) -> (D,).
         """
-        return features if self.context is None else self.context.lifted(features, context)
+        return features if self.context is None else self.context.joint_features(features, context)
 
     def learner_for(self, key: str | None) -> LearnerId:
         """The learner of a request. Raises Invalid when the key is missing, or not wanted."""
@@ -160,8 +160,8 @@ def bandit_of(
     record = version.record
     context = Context.of(record, catalogue.dim)
     exploration = policies[record.policy].exploration(record, _learner_dim(record, catalogue, context))
-    wanted = None if record.filter is None else parse(record.filter)
-    return Bandit(name, uid, record, catalogue, exploration, wanted, version, context)
+    arm_filter = None if record.filter is None else parse(record.filter)
+    return Bandit(name, uid, record, catalogue, exploration, arm_filter, version, context)
 
 
 def _check_size(record: BanditRecord, dim: int) -> None:

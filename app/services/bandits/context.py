@@ -49,12 +49,12 @@ class Context:
         """How many numbers a learner has besides its theta: p m."""
         return (dim if self.directions is None else len(self.directions)) * self.encoding.dim
 
-    def lifted(self, features: Vector, context: Numbers32 | None) -> Vector:
+    def joint_features(self, features: Vector, context: Numbers32 | None) -> Vector:
         """What a learner learns from: [x ; (P x) kron u]. None: a context of zeros. Shapes: (d,) -> (D,)."""
         if context is None:
             context = np.zeros(self.encoding.dim, dtype=np.float32)
-        lifted: Vector = bilinear.phi(features[None], self.directions, context)[0]
-        return lifted
+        joint: Vector = bilinear.phi(features[None], self.directions, context)[0]
+        return joint
 
     def given(self, posterior: Posterior, context: Numbers32) -> Posterior:
         """The posterior of the query in this context."""

@@ -47,10 +47,10 @@ class ShiftedView:
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """Shapes: query (d + 1,). Otherwise as ``Snapshot.search``."""
-        return _lifted(self.plain.search(query[:-1] * _HALF_ROOT, k, exclude), query)
+        return _joint(self.plain.search(query[:-1] * _HALF_ROOT, k, exclude), query)
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        return _lifted(self.plain.search_exact(query[:-1] * _HALF_ROOT, k, exclude), query)
+        return _joint(self.plain.search_exact(query[:-1] * _HALF_ROOT, k, exclude), query)
 
     def features_of(self, rows: Rows) -> Matrix:
         """Shapes: rows (m,) -> (m, d + 1)."""
@@ -85,5 +85,5 @@ def observed_weights(weights: Matrix) -> Matrix:
     return weights * math.sqrt(2.0)
 
 
-def _lifted(found: TopK, query: Vector) -> TopK:
+def _joint(found: TopK, query: Vector) -> TopK:
     return TopK(found.rows, found.scores + query[-1] * _HALF_ROOT, found.exact)

@@ -50,7 +50,7 @@ class SlateWarmStart:
                 decision_key=None,
                 issued_ms=now_ms,
                 ttl_ms=self._ttl_ms,
-                payload=reward_payload(bandit.record, bandit.lifted(row, None), float(value), now_ms),
+                payload=reward_payload(bandit.record, bandit.joint_features(row, None), float(value), now_ms),
                 known_entry=NOT_DECIDED,
             )
             for place, (row, value) in enumerate(zip(rows, values, strict=True))

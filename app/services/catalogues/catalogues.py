@@ -22,7 +22,7 @@ from app.errors import Conflict, DimensionMismatch, NotFound
 from app.filters.attributes import Document
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.table import ArmView
-from app.services.bounded.turns import turn
+from app.services.bounded.yielding import yield_to_others
 from app.services.formats.pages import decode_number, encode_cursor, page_by_name
 from app.services.formats.records import (
     ArmDocument,
@@ -203,7 +203,7 @@ class Catalogues:
         features = await self._matrix(catalogue, arms)
         writes = []
         for arm, row in zip(arms, features, strict=True):
-            await turn()
+            await yield_to_others()
             writes.append(ArmWrite(arm.id, vector_to_bytes(row), _document(arm)))
         return Prepared(arms, features, writes)
 
@@ -214,7 +214,7 @@ class Catalogues:
             self._still_served(catalogue)
             done = await self._store.upsert_arms(catalogue.uid, prepared.writes, keep_ms=self._keep_ms)
             for part in _portions(catalogue.dim, [len(write.document) for write in prepared.writes]):
-                await turn()
+                await yield_to_others()
                 ids = [arm.id for arm in arms[part]]
                 catalogue.index.upsert(ids, features[part], done.revisions[part])
                 catalogue.index.describe(ids, [(arm.tags, arm.metadata) for arm in arms[part]])
@@ -287,7 +287,7 @@ class Catalogues:
         documents = await self._store.documents(catalogue.uid, ids)
         arms = []
         for arm_id, row, data in zip(ids, features, documents, strict=True):
-            await turn()
+            await yield_to_others()
             document = unpack(data, ArmDocument) if data else ArmDocument([], {})
             arms.append(Arm(arm_id, row.tolist(), document.tags, document.metadata))
         return arms
@@ -358,14 +358,14 @@ class Catalogues:
         """Take arms of the store into the index, with their documents: no arm is there without its own."""
         documents = await self._store.documents(catalogue.uid, ids)
         for part in _portions(catalogue.dim, [len(data) for data in documents]):
-            await turn()
+            await yield_to_others()
             catalogue.index.upsert(ids[part], features[part], revisions[part])
             catalogue.index.describe(ids[part], [_attributes(data) for data in documents[part]])
 
     async def _matrix(self, catalogue: Catalogue, arms: Sequence[Arm]) -> NDArray[np.float64]:
         features = np.empty((len(arms), catalogue.dim))
         for position, arm in enumerate(arms):
-            await turn()
+            await yield_to_others()
             if len(arm.features) != catalogue.dim:
                 raise DimensionMismatch(
                     f"features must have {catalogue.dim} numbers, not {len(arm.features)}",

@@ -1,9 +1,9 @@
-"""The arms that filters let in, of all catalogues: found once, kept up to date, searched the best way.
+"""The arms that filters let in, of all catalogues: found once, kept up to date, searched the best strategy.
 
 A filter that was asked before costs nothing until its catalogue changes, and then as much as the change is
-large. A few arms are copied side by side when a filter is asked the second time. For more, the ways to search
-are measured in a thread after a few questions (``indexes.filter_plan``), and the best one serves from then
-on. Until then every arm that is let in is compared.
+large. A few arms are copied side by side when a filter is asked the second time. For more, the strategies to
+search are measured in a thread after a few questions (``indexes.filter_plan``), and the best one serves from
+then on. Until then every arm that is let in is compared.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from app.indexes.eligible_rows import EligibleRows, eligible_rows, work
 from app.indexes.filter_plan import FilterPlan, PlanOptions, graph_number, plan_filter, renew
 from app.indexes.filtered_search import exact_reads, is_gathered
 from app.indexes.filtered_snapshot import FilteredSnapshot
-from app.indexes.filtered_ways import CatalogueGraph, MakeGraph, OwnCopy, Way
 from app.indexes.hnsw import HnswGraph, arm_bytes
 from app.indexes.live import IndexOptions, Snapshot
 from app.indexes.scan_cost import measured_scan_cost
+from app.indexes.search_strategies import CatalogueGraph, MakeGraph, OwnCopy, SearchStrategy
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.catalogues import Catalogue
@@ -48,7 +48,7 @@ SMALL_NUMBERS = (
 RECENT = 128
 GROWTH = 1.2
 REST = 20.0  # times what planning took
-WORN = 0.25  # share of what was built that came or went since: it is made anew
+STALE = 0.25  # share of what was built that came or went since: it is made anew
 RENEWAL_REST = 2.0  # times what making it anew took
 KNOWN_BYTES = 2_000
 SHOWN_CHARS = 4_096  # of a filter's key
@@ -61,7 +61,8 @@ NONE_ELIGIBLE = "the filter lets in no arm of the catalogue"
 
 
 class Work(Protocol):
-    """Makes a plan for the arms that are let in, or another spare way; ``recent`` are the last queries.
+    """Makes a plan for the arms that are let in, or another fallback strategy; ``recent`` are the last
+    queries.
 
     For any thread.
     """
@@ -73,7 +74,7 @@ class Work(Protocol):
         *,
         recent: Sequence[Vector],
         rng: np.random.Generator,
-    ) -> FilterPlan | Way | None: ...
+    ) -> FilterPlan | SearchStrategy | None: ...
 
 
 class Stopped(Exception):
@@ -84,16 +85,16 @@ class Stopped(Exception):
 class _Known:
     """What is known of one filter over one catalogue. ``uses``: how often it was asked.
 
-    ``way`` is of ``view``, the arms as they were when it was asked last; None: to be made. ``way`` may be
-    there without a ``plan``, and may have been lost since the plan was made. ``spare``: an exact way, which
-    serves while ``way`` is a graph that changes have worn out, or is lost.
+    ``strategy`` is of ``view``, the arms as they were when it was asked last; None: to be made. ``strategy``
+    may be there without a ``plan``, and may have been lost since the plan was made. ``fallback``: an exact
+    strategy, which serves while ``strategy`` is a graph that changes have degraded, or is lost.
     """
 
-    wanted: Filter
+    arm_filter: Filter
     eligible: EligibleRows
     plan: FilterPlan | None = None
-    way: Way | None = None
-    spare: Way | None = None
+    strategy: SearchStrategy | None = None
+    fallback: SearchStrategy | None = None
     view: FilteredSnapshot | None = None
     uses: int = 0
     is_busy: bool = False
@@ -103,34 +104,44 @@ class _Known:
 
     @property
     def memory_bytes(self) -> int:
-        said = KNOWN_BYTES + TEXT_COPIES * len(self.wanted.key)
+        said = KNOWN_BYTES + TEXT_COPIES * len(self.arm_filter.key)
         is_listed = self.view is None or is_gathered(self.view.view, self.eligible)
         held = self.eligible.memory_bytes(listed=is_listed)
-        return said + held + sum(way.memory_bytes for way in (self.way, self.spare) if way is not None)
+        return (
+            said
+            + held
+            + sum(
+                strategy.memory_bytes for strategy in (self.strategy, self.fallback) if strategy is not None
+            )
+        )
 
     @property
-    def serving(self) -> Way | None:
-        """What serves: ``way`` unless it is lost or a graph that is worn out; None: nothing that was made."""
-        way, plan = self.way, self.plan
-        if way is None or (plan is not None and way.kind == "hnsw" and _is_worn_out(way, plan)):
-            return self.spare
-        return way
+    def serving(self) -> SearchStrategy | None:
+        """What serves: ``strategy`` unless it is lost or a graph that is degraded; None: nothing that was
+        made.
+        """
+        strategy, plan = self.strategy, self.plan
+        if strategy is None or (
+            plan is not None and strategy.kind == "hnsw" and _is_degraded(strategy, plan)
+        ):
+            return self.fallback
+        return strategy
 
-    def take(self, made: FilterPlan | Way | None) -> None:
-        """Serve by this plan, or with this spare way, from now on."""
+    def take(self, made: FilterPlan | SearchStrategy | None) -> None:
+        """Serve by this plan, or with this fallback strategy, from now on."""
         self.view = None
         if not isinstance(made, FilterPlan):
-            self.spare = made
+            self.fallback = made
             return
         plan = made
-        if plan.spare is not None:
-            self.spare = plan.spare
-        way = plan.way
+        if plan.fallback is not None:
+            self.fallback = plan.fallback
+        strategy = plan.strategy
         if plan.is_refuted:
-            way = self.spare
-        if way is None or way.kind != "hnsw":
-            self.spare = None  # there is no graph that it could stand in for
-        self.plan, self.way = replace(plan, way=way, spare=None), way
+            strategy = self.fallback
+        if strategy is None or strategy.kind != "hnsw":
+            self.fallback = None  # there is no graph that it could stand in for
+        self.plan, self.strategy = replace(plan, strategy=strategy, fallback=None), strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +150,7 @@ class FilterStatus:
 
     filter: object
     eligible: int
-    way: str
+    strategy: str
     uses: int
     recall_at_1: float
     ratio_mean: float
@@ -163,38 +174,38 @@ class FilteredViews:
         """Memory of all that is kept of filters."""
         return self._known.bytes
 
-    async def of(self, catalogue: Catalogue, wanted: Filter | None) -> Snapshot:
-        """The arms of the catalogue that ``wanted`` lets in, as it is now; all of them without a filter.
+    async def of(self, catalogue: Catalogue, arm_filter: Filter | None) -> Snapshot:
+        """The arms of the catalogue that ``arm_filter`` lets in, as it is now; all of them without a filter.
 
         Awaits nothing unless a long evaluation is needed, which is done in a thread.
         """
         snapshot = catalogue.index.snapshot()
-        if wanted is None:
+        if arm_filter is None:
             return snapshot
-        known = self._known.get((catalogue.uid, wanted.key))
+        known = self._known.get((catalogue.uid, arm_filter.key))
         view = known.view if known is not None else None
         if known is None or view is None or view.all_arms is not snapshot or known.uses == 1:
-            known, view = await self._followed(catalogue.uid, wanted, snapshot, known)
+            known, view = await self._followed(catalogue.uid, arm_filter, snapshot, known)
         known.uses += 1
         if not known.uses % LOOK_EVERY:
             self._look(catalogue, snapshot, known)
         return view
 
     async def _followed(
-        self, uid: str, wanted: Filter, snapshot: Snapshot, known: _Known | None
+        self, uid: str, arm_filter: Filter, snapshot: Snapshot, known: _Known | None
     ) -> tuple[_Known, FilteredSnapshot]:
         """What is known of a filter at this snapshot, and the view of it."""
         before = known.eligible if known is not None else None
-        find = partial(eligible_rows, wanted, snapshot.view, snapshot.attributes, before)
-        if work(wanted, snapshot.view, snapshot.attributes, before) <= LONG_EVALUATION:
+        find = partial(eligible_rows, arm_filter, snapshot.view, snapshot.attributes, before)
+        if work(arm_filter, snapshot.view, snapshot.attributes, before) <= LONG_EVALUATION:
             eligible = find()
         else:
             eligible = await self._evaluations.run(find)
-            known = self._known.peek((uid, wanted.key))  # somebody else may have asked meanwhile
+            known = self._known.peek((uid, arm_filter.key))  # somebody else may have asked meanwhile
         if known is None:
-            known = _Known(wanted, eligible)
+            known = _Known(arm_filter, eligible)
         view = known.view = _followed(known, snapshot, eligible)
-        self._known.put((uid, wanted.key), known, known.memory_bytes)
+        self._known.put((uid, arm_filter.key), known, known.memory_bytes)
         return known, view
 
     def in_use(self, catalogue: Catalogue, most: int) -> Sequence[FilterStatus]:
@@ -218,9 +229,13 @@ class FilteredViews:
         work: Work
         if now >= known.plan_from and (known.plan is None or _is_stale(known.plan, snapshot, known)):
             work = partial(self._planned, known, self._maker(catalogue))
-        elif known.spare is not None and known.spare.worn > WORN:
-            work = partial(_spare_renewed, known.spare)
-        elif known.plan is not None and now >= known.renew_from and _is_worn(known.plan, snapshot, known):
+        elif known.fallback is not None and known.fallback.staleness > STALE:
+            work = partial(_fallback_renewed, known.fallback)
+        elif (
+            known.plan is not None
+            and now >= known.renew_from
+            and _is_worth_renewing(known.plan, snapshot, known)
+        ):
             work = partial(_renewed, known, known.plan)
         else:
             return
@@ -237,8 +252,8 @@ class FilteredViews:
                 recent = tuple(known.recent)
                 rng = np.random.default_rng((_SEED, int(catalogue.uid[:8], 16)))
 
-                def run() -> FilterPlan | Way | None:
-                    eligible = eligible_rows(known.wanted, snapshot.view, snapshot.attributes, before)
+                def run() -> FilterPlan | SearchStrategy | None:
+                    eligible = eligible_rows(known.arm_filter, snapshot.view, snapshot.attributes, before)
                     return work(snapshot, eligible, recent=recent, rng=rng)
 
                 made = await asyncio.to_thread(run)
@@ -251,7 +266,7 @@ class FilteredViews:
         finally:
             known.is_busy = False
         known.take(made)
-        key = catalogue.uid, known.wanted.key
+        key = catalogue.uid, known.arm_filter.key
         if self._known.peek(key) is known:
             self._known.put(key, known, known.memory_bytes)
 
@@ -303,13 +318,15 @@ class FilteredViews:
 
 def _followed(known: _Known, snapshot: Snapshot, eligible: EligibleRows) -> FilteredSnapshot:
     """The view of this snapshot; ``known`` follows."""
-    way = known.way.followed(snapshot, eligible) if known.way is not None else None
-    if _is_small(snapshot, eligible) and (way is None or way.worn > WORN):
-        way = OwnCopy(snapshot.view, eligible) if known.uses else None  # asked once, it may be asked no more
-    if known.plan is not None and way is not None:
-        known.plan = replace(known.plan, way=way)  # lets go of the earlier one
-    known.eligible, known.way = eligible, way
-    known.spare = known.spare.followed(snapshot, eligible) if known.spare is not None else None
+    strategy = known.strategy.followed(snapshot, eligible) if known.strategy is not None else None
+    if _is_small(snapshot, eligible) and (strategy is None or strategy.staleness > STALE):
+        strategy = (
+            OwnCopy(snapshot.view, eligible) if known.uses else None
+        )  # asked once, it may be asked no more
+    if known.plan is not None and strategy is not None:
+        known.plan = replace(known.plan, strategy=strategy)  # lets go of the earlier one
+    known.eligible, known.strategy = eligible, strategy
+    known.fallback = known.fallback.followed(snapshot, eligible) if known.fallback is not None else None
     return FilteredSnapshot(
         snapshot.view,
         None,
@@ -337,14 +354,16 @@ def _renewed(
     return plan
 
 
-def _spare_renewed(spare: Way, snapshot: Snapshot, eligible: EligibleRows, **_: object) -> Way | None:
-    return spare.renewed(snapshot, eligible)
+def _fallback_renewed(
+    fallback: SearchStrategy, snapshot: Snapshot, eligible: EligibleRows, **_: object
+) -> SearchStrategy | None:
+    return fallback.renewed(snapshot, eligible)
 
 
 def _expected_us(known: _Known, snapshot: Snapshot) -> float:
     serving = known.serving
     if known.plan is not None and serving is not None:
-        return known.plan.us if serving is known.way else known.plan.exact_us
+        return known.plan.us if serving is known.strategy else known.plan.exact_us
     if serving is not None:
         return measured_scan_cost().us(known.eligible.count * snapshot.view.dim)
     return measured_scan_cost().us(exact_reads(snapshot.view, known.eligible))
@@ -355,7 +374,7 @@ def _is_small(snapshot: Snapshot, eligible: EligibleRows) -> bool:
 
 
 def _is_stale(plan: FilterPlan, snapshot: Snapshot, known: _Known) -> bool:
-    """Whether another way may be better by now: all of them are to be measured."""
+    """Whether another strategy may be better by now: all of them are to be measured."""
     if plan.is_refuted or (plan.wants_graph and known.uses >= GRAPH_AFTER):
         return True
     if (plan.graph is None) != (graph_number(snapshot) is None):
@@ -364,28 +383,28 @@ def _is_stale(plan: FilterPlan, snapshot: Snapshot, known: _Known) -> bool:
     return not plan.count / GROWTH <= count <= plan.count * GROWTH
 
 
-def _is_worn(plan: FilterPlan, snapshot: Snapshot, known: _Known) -> bool:
+def _is_worth_renewing(plan: FilterPlan, snapshot: Snapshot, known: _Known) -> bool:
     """Whether what serves is to be made anew, or its recall to be measured again."""
-    if plan.way is None:
+    if plan.strategy is None:
         return False
-    if isinstance(known.way, CatalogueGraph):  # made anew it would have the same fresh arms
+    if isinstance(known.strategy, CatalogueGraph):  # made anew it would have the same fresh arms
         return plan.graph != graph_number(snapshot)
-    return known.way is None or known.way.worn > WORN
+    return known.strategy is None or known.strategy.staleness > STALE
 
 
-def _is_worn_out(way: Way, plan: FilterPlan) -> bool:
+def _is_degraded(strategy: SearchStrategy, plan: FilterPlan) -> bool:
     """Whether a search of a graph, with a scan of what came and went, takes as long as an exact search."""
-    return way.worn > max(0.0, 1.0 - plan.us / plan.exact_us)
+    return strategy.staleness > max(0.0, 1.0 - plan.us / plan.exact_us)
 
 
 def _status(snapshot: Snapshot, known: _Known) -> FilterStatus:
-    plan, way = known.plan, known.serving
-    served = plan if plan is not None and way is not None and way is known.way else None
-    reason = SMALL if way is not None else "not measured yet"
+    plan, strategy = known.plan, known.serving
+    served = plan if plan is not None and strategy is not None and strategy is known.strategy else None
+    reason = SMALL if strategy is not None else "not measured yet"
     return FilterStatus(
-        filter=known.wanted.document,
+        filter=known.arm_filter.document,
         eligible=known.eligible.count,
-        way=way.name if way is not None else "exact",
+        strategy=strategy.name if strategy is not None else "exact",
         uses=known.uses,
         recall_at_1=served.recall_at_1 if served else 1.0,
         ratio_mean=served.ratio_mean if served else 1.0,

@@ -7,24 +7,24 @@ from functools import partial
 import numpy as np
 
 from app.services.bandits.shifted import observed
-from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.computing import computed
-from app.services.choosing.policy import Tools
+from app.services.choosing.policy import PolicyDependencies
+from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
 from shortlist.types import NO_ROWS, TopK
 
 
-async def baseline(tools: Tools, ask: Ask) -> Selection:
-    """Serve the arms of ``ask.arms`` that are in the catalogue and not excluded, at most k."""
-    moment = await Moment.of(tools.learners, tools.filtered, ask)
-    view = moment.view
-    present = np.concatenate([NO_ROWS, *(view.rows_of([arm]) for arm in ask.arms or ())])
-    rows = present[~np.isin(present, ask.excluded(view))]
-    limits = ask.limits(view)
+async def baseline(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+    """Serve the arms of ``request.arms`` that are in the catalogue and not excluded, at most k."""
+    snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
+    view = snapshot.view
+    present = np.concatenate([NO_ROWS, *(view.rows_of([arm]) for arm in request.arms or ())])
+    rows = present[~np.isin(present, request.excluded(view))]
+    limits = request.limits(view)
     if limits is None:
-        rows = rows[: ask.k]
+        rows = rows[: request.k]
     else:
-        rows = rows[await computed(partial(limits.take_allowed, rows, ask.k), ask, view, us=0.0)]
-    found = TopK(rows, view.features_of(rows) @ moment.posterior.theta, exact=True)
-    if ask.bandit.record.shift_rewards:
+        rows = rows[await computed(partial(limits.take_allowed, rows, request.k), request, view, us=0.0)]
+    found = TopK(rows, view.features_of(rows) @ snapshot.posterior.theta, exact=True)
+    if request.bandit.record.shift_rewards:
         found = observed(found)
-    return Selection(found, moment)
+    return Selection(found, snapshot)

@@ -18,8 +18,7 @@ from app.filters.filter import Filter, parse
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.bounded.caller import caller, check
-from app.services.bounded.turns import turn
-from app.services.choosing.ask import Ask, Selection
+from app.services.bounded.yielding import yield_to_others
 from app.services.choosing.baseline import baseline
 from app.services.choosing.choice import Choice, ChosenArm, answers, choice_of, record_of
 from app.services.choosing.elimination_state import Sets
@@ -28,10 +27,11 @@ from app.services.choosing.limits import AtMost
 from app.services.choosing.log_part import log_part
 from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
-from app.services.choosing.policy import Tools
+from app.services.choosing.policy import PolicyDependencies
 from app.services.choosing.rules import NO_RULES, Pin, Rules
 from app.services.choosing.same_request import digest_of
 from app.services.choosing.seeds import draw_seed, generator
+from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.decision_log.row_buffer import RowBuffer
 from app.services.decision_log.shares import is_logged
 from app.services.formats.logged import Asked, LogPart
@@ -59,7 +59,7 @@ class ChooseRequest:
     ``event_id``   the same request for the same event of a key gets the same choice again
     ``activate``   False: the decision can be rewarded once it was activated
     ``arms``       these, in this order, instead of a choice by the policy: a baseline
-    ``wanted``     which arms are eligible, besides what the bandit demands of all
+    ``arm_filter``     which arms are eligible, besides what the bandit demands of all
     ``rules``      arms that stand at given places, and how many may share a value
     ``context``    as it was sent, where the bandit has one
     """
@@ -71,7 +71,7 @@ class ChooseRequest:
     seed: int | None = None
     activate: bool = True
     arms: Sequence[str] | None = None
-    wanted: Filter | None = None
+    arm_filter: Filter | None = None
     rules: Rules = NO_RULES
     context: object = None
 
@@ -90,7 +90,7 @@ class Choosing:
     def __init__(
         self,
         store: Events,
-        tools: Tools,
+        dependencies: PolicyDependencies,
         signer: TokenSigner,
         decisions: Decisions,
         *,
@@ -102,7 +102,7 @@ class Choosing:
         self._store = store
         self._rows = rows
         self._grouped = grouped
-        self._tools = tools
+        self._tools = dependencies
         self._signer = signer
         self._decisions = decisions
         self._sync = sync
@@ -128,7 +128,7 @@ class Choosing:
         """``choose`` for each, all or none: an error names the place of its request in the body."""
         made: list[_Made] = []
         for place, request in enumerate(requests):
-            await turn()  # a choice from memory awaits nothing
+            await yield_to_others()  # a choice from memory awaits nothing
             check(caller())
             with within(("body", "requests", place)):
                 made.append(await self._choice(bandit, request))
@@ -139,15 +139,15 @@ class Choosing:
         """What the policy has left of the arms for a learner. Raises NotFound: it eliminates none."""
         sets = POLICIES[bandit.record.policy].sets
         if sets is None:
-            raise NotFound(f"no such thing: the policy {bandit.record.policy} eliminates no arms")
+            raise NotFound(f"not found: the policy {bandit.record.policy} eliminates no arms")
         return await sets(self._tools, bandit, learner)
 
     async def again(
         self, bandit: Bandit, decision: Decision, part: LogPart, asked: Asked
-    ) -> tuple[Ask, Selection]:
+    ) -> tuple[SelectionRequest, Selection]:
         """What is selected now for a request of before, from the seed of then; nothing is decided.
 
-        ``bandit``: as it was then. It must not warm up new keys: that would take a turn. Raises NoArms,
+        ``bandit``: as it was then. It must not warm up new keys: that would take a slot. Raises NoArms,
         Invalid (a pinned arm is gone), Unavailable.
         """
         key = decision.learner if bandit.record.scope == "per_key" else None
@@ -158,7 +158,7 @@ class Choosing:
             asked.event_id,
             part.seed if part.seeded else None,
             arms=asked.arms,
-            wanted=None if asked.filter is None else parse(asked.filter),
+            arm_filter=None if asked.filter is None else parse(asked.filter),
             rules=Rules([Pin(*pin) for pin in asked.pins], [AtMost(*limit) for limit in asked.at_most]),
         )
         rng = generator(part.seed, bandit.name, key)
@@ -200,16 +200,20 @@ class Choosing:
         if logged and seed is None:
             seed = draw_seed()  # so that the choice can be made again
         rng = self._rng if seed is None else generator(seed, bandit.name, request.key)
-        ask, selection = await self._selected(bandit, learner, request, context, rng=rng, group=group)
-        ids = list(map(selection.moment.view.id_of, selection.found.rows.tolist()))
+        selection_request, selection = await self._selected(
+            bandit, learner, request, context, rng=rng, group=group
+        )
+        ids = list(map(selection.snapshot.view.id_of, selection.hits.rows.tolist()))
         part = None
         if logged and seed is not None:
-            part = log_part(request, ask, selection, seed=seed, group=group)
+            part = log_part(request, selection_request, selection, seed=seed, group=group)
             if group is not None:
                 self._grouped(group)
-        decision = self._decision(ask, selection, ids, decision_id, part, deferred=not request.activate)
+        decision = self._decision(
+            selection_request, selection, ids, decision_id, part, deferred=not request.activate
+        )
         raw = self._signer.sign_raw(decision)
-        choice = _answer(ask, selection, ids, text_of(raw), group=group, stale_s=stale_s)
+        choice = _answer(selection_request, selection, ids, text_of(raw), group=group, stale_s=stale_s)
         return _Made(choice, None if decision.deferred or part is None else row_of(bandit, decision, raw))
 
     async def _selected(
@@ -221,10 +225,10 @@ class Choosing:
         *,
         rng: np.random.Generator,
         group: str | None,
-    ) -> tuple[Ask, Selection]:
+    ) -> tuple[SelectionRequest, Selection]:
         """What the policy, the holdout or the caller selects for a request. Raises NoArms, Invalid."""
         select = _selection_of(bandit, request, group)
-        ask = Ask(
+        selection_request = SelectionRequest(
             bandit,
             learner,
             request.k - len(request.rules.pins),
@@ -232,32 +236,40 @@ class Choosing:
             request.event_id,
             rng,
             request.arms,
-            bandit.wanted if request.wanted is None else bandit.wanting(request.wanted),
+            bandit.arm_filter if request.arm_filter is None else bandit.wanting(request.arm_filter),
             request.rules,
             context,
             request.seed is not None,
         )
-        if ask.rules.pins:
-            await self._check_pins(ask)
-            if not ask.k:
+        if selection_request.rules.pins:
+            await self._check_pins(selection_request)
+            if not selection_request.k:
                 # Every place is taken. A policy that knows propensities says that they are 1.
                 is_known = request.arms is None and POLICIES[bandit.record.policy].propensities
                 select = named if is_known or group is not None else baseline
-                ask = replace(ask, arms=())
-        selection = await select(self._tools, ask)
-        if not len(selection.found.rows) and not ask.rules.pins and await self._sync.poll_for_news():
-            selection = await select(self._tools, ask)  # another process may have just written the arms
-        if ask.rules.pins:
-            selection = with_pins(ask, selection)
-        if not len(selection.found.rows):
+                selection_request = replace(selection_request, arms=())
+        selection = await select(self._tools, selection_request)
+        if (
+            not len(selection.hits.rows)
+            and not selection_request.rules.pins
+            and await self._sync.poll_for_news()
+        ):
+            selection = await select(
+                self._tools, selection_request
+            )  # another process may have just written the arms
+        if selection_request.rules.pins:
+            selection = with_pins(selection_request, selection)
+        if not len(selection.hits.rows):
             raise NoArms("no arm of the catalogue is eligible")
-        return ask, selection
+        return selection_request, selection
 
-    async def _check_pins(self, ask: Ask) -> None:
+    async def _check_pins(self, selection_request: SelectionRequest) -> None:
         """Raise Invalid, naming every pinned arm that is not in the catalogue."""
         for is_last in (False, True):
-            known = ask.bandit.catalogue.index
-            missing = [place for place, pin in enumerate(ask.rules.pins) if pin.arm not in known]
+            known = selection_request.bandit.catalogue.index
+            missing = [
+                place for place, pin in enumerate(selection_request.rules.pins) if pin.arm not in known
+            ]
             if not missing:
                 return
             if is_last or not await self._sync.poll_for_news():
@@ -267,7 +279,7 @@ class Choosing:
 
     def _decision(
         self,
-        ask: Ask,
+        selection_request: SelectionRequest,
         selection: Selection,
         ids: list[str],
         decision_id: str,
@@ -275,19 +287,19 @@ class Choosing:
         *,
         deferred: bool,
     ) -> Decision:
-        view, rows = selection.moment.view, selection.found.rows.tolist()
+        view, rows = selection.snapshot.view, selection.hits.rows.tolist()
         now_ms = time.time_ns() // 1_000_000
         return Decision(
-            *ask.learner,
+            *selection_request.learner,
             decision_id,
             now_ms,
             now_ms + self._token_ttl_ms,
             ids,
             [view.revision_of(row) for row in rows],
             deferred,
-            self._tools.learners.newest_entry(ask.learner),
-            ask.bandit.version.number,
-            None if ask.context is None else context_to_bytes(ask.context),
+            self._tools.learners.newest_entry(selection_request.learner),
+            selection_request.bandit.version.number,
+            None if selection_request.context is None else context_to_bytes(selection_request.context),
             logged,
         )
 
@@ -318,26 +330,32 @@ def _made_before(bandit: Bandit, choice: Choice) -> _Made:
 
 
 def _answer(
-    ask: Ask, selection: Selection, ids: list[str], token: str, *, group: Group | None, stale_s: float
+    selection_request: SelectionRequest,
+    selection: Selection,
+    ids: list[str],
+    token: str,
+    *,
+    group: Group | None,
+    stale_s: float,
 ) -> Choice:
-    found, moment = selection.found, selection.moment
+    found, snapshot = selection.hits, selection.snapshot
     columns = [ids, found.scores.tolist()]
     if selection.propensities is not None:
         columns.append(selection.propensities)
     arms = list(map(ChosenArm, *columns))
-    if ask.rules.pins:
-        pinned = set(ask.rules.pinned)
+    if selection_request.rules.pins:
+        pinned = set(selection_request.rules.pinned)
         arms = [msgspec.structs.replace(arm, pinned=True) if arm.id in pinned else arm for arm in arms]
     return Choice(
         token,
         arms,
-        ask.bandit.record.policy,
-        moment.learner_version,
-        moment.catalogue_version,
+        selection_request.bandit.record.policy,
+        snapshot.learner_version,
+        snapshot.catalogue_version,
         found.exact,
         round(stale_s, 3) or None,
-        None if ask.wanted is None else moment.view.size,
-        ask.bandit.version.number,
+        None if selection_request.arm_filter is None else snapshot.view.size,
+        selection_request.bandit.version.number,
         group,
     )
 
@@ -353,7 +371,7 @@ def _group(bandit: Bandit, request: ChooseRequest, decision_id: str) -> Group | 
 
 def _selection_of(
     bandit: Bandit, request: ChooseRequest, group: str | None
-) -> Callable[[Tools, Ask], Awaitable[Selection]]:
+) -> Callable[[PolicyDependencies, SelectionRequest], Awaitable[Selection]]:
     """How the arms of a choice are selected."""
     rule = bandit.record.holdout
     if rule is not None and group == "holdout":

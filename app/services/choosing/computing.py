@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from app.services.bounded.long_work import REQUESTS, LongWork
 from app.services.catalogues.learner_view import LearnerView
-from app.services.choosing.ask import Ask
+from app.services.choosing.selection import SelectionRequest
 
 T = TypeVar("T")
 
@@ -17,14 +17,19 @@ _PLACE_US = 15.0  # for each arm that is drawn, or taken within limits
 
 
 async def computed(
-    work: Callable[[], T], ask: Ask, view: LearnerView, *, us: float, threads: LongWork = REQUESTS
+    work: Callable[[], T],
+    request: SelectionRequest,
+    view: LearnerView,
+    *,
+    us: float,
+    threads: LongWork = REQUESTS,
 ) -> T:
-    """Return ``work()``, which answers ``ask`` from the arms of ``view``.
+    """Return ``work()``, which answers ``request`` from the arms of ``view``.
 
     ``us``: about how many microseconds it takes without limits. Raises Unavailable (too much waits already).
     """
-    if ask.rules.at_most:
-        us += limits_us(ask, view)
+    if request.rules.at_most:
+        us += limits_us(request, view)
     return work() if us <= INLINE_US else await threads.run(work)
 
 
@@ -33,8 +38,8 @@ def drawn_us(k: int, *, candidates: int = 0) -> float:
     return k * (_PLACE_US + 0.02 * candidates)
 
 
-def limits_us(ask: Ask, view: LearnerView) -> float:
-    """About how many microseconds the limits of an ask take at most: when all arms have to be looked at."""
+def limits_us(request: SelectionRequest, view: LearnerView) -> float:
+    """About how many microseconds limits take at most: when all arms have to be looked at."""
     attributes = view.plain.attributes
-    values = sum(attributes.values_in(rule.field) for rule in ask.rules.at_most)
-    return _LIMITED_US * (view.size + values) + ask.k * _PLACE_US
+    values = sum(attributes.values_in(rule.field) for rule in request.rules.at_most)
+    return _LIMITED_US * (view.size + values) + request.k * _PLACE_US

@@ -53,13 +53,14 @@ class Covers:
         self._making: dict[_Identity, asyncio.Task[_Cover]] = {}
 
     async def of(
-        self, catalogue: Catalogue, wanted: Filter | None, view: LearnerView, count: int
+        self, catalogue: Catalogue, arm_filter: Filter | None, view: LearnerView, count: int
     ) -> Sequence[str]:
-        """Ids of ``count`` arms that cover those of ``view``, the arms of the catalogue that are ``wanted``.
+        """Ids of ``count`` arms that cover those of ``view``, the arms of the catalogue that ``arm_filter``
+        lets in.
 
         Awaits nothing but for the first of a catalogue and a filter. Some may be gone by now.
         """
-        identity = catalogue.uid, count, "" if wanted is None else wanted.key
+        identity = catalogue.uid, count, "" if arm_filter is None else arm_filter.key
         known = self._known.get(identity)
         if known is None or not known.ids:
             return (await asyncio.shield(self._make(identity, catalogue.version, view.plain))).ids

@@ -18,7 +18,6 @@ from app.services.bounded.caller import task_for_all
 from app.services.bounded.long_work import REQUESTS, LongWork
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.catalogues.learner_view import LearnerView
-from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.computing import INLINE_US, computed
 from app.services.choosing.elimination_state import (
     FIND,
@@ -33,6 +32,7 @@ from app.services.choosing.elimination_state import (
     refreshed,
     sets_of,
 )
+from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerId
 from shortlist.linear import elimination
@@ -68,11 +68,11 @@ class _Asker:
 
     bandit: Bandit
     key: LearnerId
-    moment: Moment
+    snapshot: ReadSnapshot
 
     @property
     def view(self) -> LearnerView:
-        return self.moment.view
+        return self.snapshot.view
 
     @property
     def rules(self) -> Rules:
@@ -98,30 +98,32 @@ class EliminationCache:
         """Memory of the states held; arrays that states share are counted for each."""
         return self._states.bytes
 
-    async def choose(self, ask: Ask, filtered: FilteredViews) -> Selection:
+    async def choose(self, request: SelectionRequest, filtered: FilteredViews) -> Selection:
         """The ``k`` arms of largest uncertainty that may still be best; none from an empty catalogue.
 
         With a filter or limits, those of the arms that they let in; the state stays that of all arms.
         """
-        asker, placed = await self._ready(ask.bandit, ask.learner)
-        if ask.wanted is None and not ask.rules.at_most:
-            return Selection(await self._pick(asker, placed, ask), asker.moment)
-        moment = await asker.moment.among(filtered, ask)
-        while moment.view.view.table != placed.table:  # the catalogue was compacted meanwhile
-            asker, placed = await self._ready(ask.bandit, ask.learner)
-            moment = await asker.moment.among(filtered, ask)
-        await self._pick(asker, placed, replace(ask, k=1, exclude=()))  # passes that are due are made as ever
-        limits = ask.limits(moment.view)
-        exclude = ask.excluded(moment.view)
-        choose = partial(pick_among, placed, moment, k=ask.k, exclude=exclude, limits=limits)
-        us = work_us(full_work(asker.bandit, moment.view))
-        found = await computed(choose, ask, moment.view, us=us, threads=self.exact_choices)
-        return Selection(found, moment)
+        asker, placed = await self._ready(request.bandit, request.learner)
+        if request.arm_filter is None and not request.rules.at_most:
+            return Selection(await self._pick(asker, placed, request), asker.snapshot)
+        snapshot = await asker.snapshot.among(filtered, request)
+        while snapshot.view.view.table != placed.table:  # the catalogue was compacted meanwhile
+            asker, placed = await self._ready(request.bandit, request.learner)
+            snapshot = await asker.snapshot.among(filtered, request)
+        await self._pick(
+            asker, placed, replace(request, k=1, exclude=())
+        )  # passes that are due are made as ever
+        limits = request.limits(snapshot.view)
+        exclude = request.excluded(snapshot.view)
+        choose = partial(pick_among, placed, snapshot, k=request.k, exclude=exclude, limits=limits)
+        us = work_us(full_work(asker.bandit, snapshot.view))
+        found = await computed(choose, request, snapshot.view, us=us, threads=self.exact_choices)
+        return Selection(found, snapshot)
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """The stages of a learner, after every pass that is due."""
         asker, placed = await self._ready(bandit, learner)
-        make = partial(refreshed, placed, asker.moment, asker.rules)
+        make = partial(refreshed, placed, asker.snapshot, asker.rules)
         is_short = pass_work(placed, asker.view) <= INLINE_WORK
         fresh = make() if is_short else await self._making.run(make)
         if self._states.get(asker.key) is placed:
@@ -144,8 +146,8 @@ class EliminationCache:
         self.exact_choices.close()
 
     async def _asker(self, bandit: Bandit, learner: LearnerId) -> _Asker:
-        moment = await Moment.now(self._learners, bandit, learner)
-        return _Asker(bandit, learner if moment.learner_version else _prior(bandit), moment)
+        snapshot = await ReadSnapshot.now(self._learners, bandit, learner)
+        return _Asker(bandit, learner if snapshot.learner_version else _prior(bandit), snapshot)
 
     async def _ready(self, bandit: Bandit, learner: LearnerId) -> tuple[_Asker, Placed]:
         """A state to choose from, at the learner and the catalogue as they are now."""
@@ -160,45 +162,45 @@ class EliminationCache:
     def _current(self, asker: _Asker) -> Placed | None:
         placed = self._known(asker)
         if placed is not None:
-            placed = caught_up(placed, asker.moment, most_work=INLINE_WORK)
+            placed = caught_up(placed, asker.snapshot, most_work=INLINE_WORK)
             if placed.state.living.count or not asker.view.size:
                 return placed
         if asker.full_work <= INLINE_WORK:
-            return rebuilt(asker.moment, asker.rules)
+            return rebuilt(asker.snapshot, asker.rules)
         return None
 
     def _known(self, asker: _Asker) -> Placed | None:
         """The state of this learner; the prior's for one that has hardly begun."""
         keys = [asker.key]
-        if asker.moment.learner_version <= asker.bandit.catalogue.dim:
+        if asker.snapshot.learner_version <= asker.bandit.catalogue.dim:
             keys.append(_prior(asker.bandit))
         for key in keys:
             placed = self._states.get(key)
             if placed is None:
                 continue
-            if fits(placed, asker.moment, asker.rules):
+            if fits(placed, asker.snapshot, asker.rules):
                 return placed
             self._drop(key)
         return None
 
-    async def _pick(self, asker: _Asker, placed: Placed, ask: Ask) -> TopK:
-        exclude = ask.excluded(asker.view)
-        choose = partial(pick, moment=asker.moment, k=ask.k, rng=ask.rng, exclude=exclude)
+    async def _pick(self, asker: _Asker, placed: Placed, request: SelectionRequest) -> TopK:
+        exclude = request.excluded(asker.view)
+        choose = partial(pick, snapshot=asker.snapshot, k=request.k, rng=request.rng, exclude=exclude)
         if FIND.most * asker.bandit.learner_dim**2 > INLINE_WORK:
             picked = await REQUESTS.run(partial(choose, placed))
         else:
             picked = choose(placed)
         overtaken = self._states.get(asker.key) is not placed
         if overtaken or not (picked.due or picked.broken):
-            return picked.found
+            return picked.hits
         work = asker.full_work if picked.broken else pass_work(placed, asker.view)
         before = None if picked.broken else placed
         if work > INLINE_WORK:
             self._begin_pass(asker, before)
-            return picked.found
-        placed = refreshed(before, asker.moment, asker.rules)
+            return picked.hits
+        placed = refreshed(before, asker.snapshot, asker.rules)
         self._keep(asker.key, placed)
-        return choose(placed).found
+        return choose(placed).hits
 
     def _begin_pass(self, asker: _Asker, placed: Placed | None) -> asyncio.Task[None]:
         task = self._passes.get(asker.key)
@@ -212,7 +214,7 @@ class EliminationCache:
         """One long pass; its result counts unless the learner was forgotten meanwhile."""
         me = asyncio.current_task()
         try:
-            make = partial(refreshed, placed, asker.moment, asker.rules)
+            make = partial(refreshed, placed, asker.snapshot, asker.rules)
             made = await self._making.run(make)
             if self._passes.get(asker.key) is me:
                 self._keep(asker.key, made)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.services.catalogues.learner_view import LearnerView
-from app.services.choosing.ask import Moment
 from app.services.choosing.limits import Limits
+from app.services.choosing.selection import ReadSnapshot
 from shortlist.linear import elimination, linear_elimination, sub_elim
 from shortlist.linear.elimination import Elimination, Rules
 from shortlist.linear.most_uncertain_arm import Watched
@@ -45,7 +45,7 @@ class Placed:
 class Picked:
     """``due``: a pass is to follow; ``broken``: the state is not of this learner, and is to be made anew."""
 
-    found: TopK
+    hits: TopK
     due: bool
     broken: bool
 
@@ -59,29 +59,29 @@ class Sets:
     threshold: float | None
 
 
-def fits(placed: Placed, moment: Moment, rules: Rules) -> bool:
+def fits(placed: Placed, snapshot: ReadSnapshot, rules: Rules) -> bool:
     """Whether a state goes on with this learner, this table and these rules.
 
     It does not once the catalogue was compacted, the learner forgotten, or the bandit changed.
     """
     made_by = placed.table, placed.ridge, placed.state.rules
-    now = moment.view.view.table, moment.posterior.ridge, rules
-    return made_by == now and placed.version <= moment.learner_version
+    now = snapshot.view.view.table, snapshot.posterior.ridge, rules
+    return made_by == now and placed.version <= snapshot.learner_version
 
 
-def rebuilt(moment: Moment, rules: Rules) -> Placed:
+def rebuilt(snapshot: ReadSnapshot, rules: Rules) -> Placed:
     """Place all arms of the catalogue by this posterior. Work: K d^2."""
-    arms = moment.view.view
-    state = elimination.start(moment.posterior, arms.live_rows, moment.view.features_of, rules)
+    arms = snapshot.view.view
+    state = elimination.start(snapshot.posterior, arms.live_rows, snapshot.view.features_of, rules)
     return Placed(
-        state, moment.posterior.ridge, moment.learner_version, arms.table, arms.rows, len(arms.dead)
+        state, snapshot.posterior.ridge, snapshot.learner_version, arms.table, arms.rows, len(arms.dead)
     )
 
 
-def caught_up(placed: Placed, moment: Moment, *, most_work: float = UNBOUNDED) -> Placed:
+def caught_up(placed: Placed, snapshot: ReadSnapshot, *, most_work: float = UNBOUNDED) -> Placed:
     """Take out the arms that were deleted; take in the new ones, unless that is more than ``most_work``."""
-    arms, state, rows = moment.view.view, placed.state, placed.rows
-    if placed.version == moment.learner_version and (rows, placed.dead) == (arms.rows, len(arms.dead)):
+    arms, state, rows = snapshot.view.view, placed.state, placed.rows
+    if placed.version == snapshot.learner_version and (rows, placed.dead) == (arms.rows, len(arms.dead)):
         return placed
     died = arms.dead[placed.dead :]
     died = died[died < rows]
@@ -89,23 +89,23 @@ def caught_up(placed: Placed, moment: Moment, *, most_work: float = UNBOUNDED) -
         state = elimination.delete(state, died)
     if rows < arms.rows and (arms.rows - rows) * arms.dim**2 <= most_work:
         new = np.arange(rows, arms.rows)
-        state = elimination.add(state, moment.posterior, new[arms.is_alive(new)], moment.view.features_of)
+        state = elimination.add(state, snapshot.posterior, new[arms.is_alive(new)], snapshot.view.features_of)
         rows = arms.rows
-    return Placed(state, placed.ridge, moment.learner_version, arms.table, rows, len(arms.dead))
+    return Placed(state, placed.ridge, snapshot.learner_version, arms.table, rows, len(arms.dead))
 
 
-def refreshed(placed: Placed | None, moment: Moment, rules: Rules) -> Placed:
+def refreshed(placed: Placed | None, snapshot: ReadSnapshot, rules: Rules) -> Placed:
     """Catch up with everything, and make every pass that is due. Work: up to K d^2 for each stage."""
     if placed is not None:
-        placed = caught_up(placed, moment)
+        placed = caught_up(placed, snapshot)
     if placed is None or placed.state.stale:
-        placed = rebuilt(moment, rules)
+        placed = rebuilt(snapshot, rules)
     rng = np.random.default_rng(0)  # no choice is made here
     state, _ = sub_elim.play(
-        placed.state, moment.posterior, moment.view.features_of, FIND, k=1, rng=rng, check_rate=1.0
+        placed.state, snapshot.posterior, snapshot.view.features_of, FIND, k=1, rng=rng, check_rate=1.0
     )
     if state.stale:
-        return rebuilt(moment, rules)
+        return rebuilt(snapshot, rules)
     return replace(placed, state=state)
 
 
@@ -118,7 +118,7 @@ def pass_work(placed: Placed, view: LearnerView) -> int:
 
 def pick(
     placed: Placed,
-    moment: Moment,
+    snapshot: ReadSnapshot,
     *,
     k: int,
     rng: np.random.Generator,
@@ -128,7 +128,7 @@ def pick(
 
     When fewer than k live, the eliminated ones of largest estimate follow, scored by their widths as well.
     """
-    state, posterior, view = placed.state, moment.posterior, moment.view
+    state, posterior, view = placed.state, snapshot.posterior, snapshot.view
     choice = sub_elim.choose(state, posterior, view.features_of, FIND, k=k, rng=rng, exclude=exclude)
     found = choice.arms
     if len(found.rows) < k:
@@ -144,24 +144,24 @@ def pick(
 
 
 def pick_among(
-    placed: Placed, moment: Moment, *, k: int, exclude: Rows = NO_ROWS, limits: Limits | None = None
+    placed: Placed, snapshot: ReadSnapshot, *, k: int, exclude: Rows = NO_ROWS, limits: Limits | None = None
 ) -> TopK:
-    """Choose ``k`` of the arms that the view of ``moment`` lets in: the widest living ones.
+    """Choose ``k`` of the arms that the view of ``snapshot`` lets in: the widest living ones.
 
     When too few of them live, those of largest upper bound follow. ``limits``: arms that they do not allow
     are passed over. Scores are widths. Work: d^2 for each living arm that is let in, and for the others where
     they are needed.
     """
-    view, rows = moment.view, moment.view.eligible(exclude)
+    view, rows = snapshot.view, snapshot.view.eligible(exclude)
     lives = placed.state.living.mask(rows) | (rows >= placed.rows)  # arms that no pass has seen live
     living, gone = rows[lives], rows[~lives]
     radius = placed.state.rules.radius
-    _, spans = elimination.measure(moment.posterior, living, view.features_of, radius)
+    _, spans = elimination.measure(snapshot.posterior, living, view.features_of, radius)
     order = np.lexsort((living, -spans))
     living, spans = living[order], spans[order]
     if limits is None and len(living) >= k:
         return TopK(living[:k], spans[:k], exact=True)
-    estimates, widths = elimination.measure(moment.posterior, gone, view.features_of, radius)
+    estimates, widths = elimination.measure(snapshot.posterior, gone, view.features_of, radius)
     order = np.lexsort((gone, -(estimates + widths)))
     ranked, spans = np.concatenate((living, gone[order])), np.concatenate((spans, widths[order]))
     places = np.arange(min(k, len(ranked))) if limits is None else limits.take_allowed(ranked, k)
@@ -175,15 +175,15 @@ def sets_of(placed: Placed) -> Sets:
 
 
 def pick_exactly(
-    moment: Moment, rules: Rules, k: int, exclude: Rows = NO_ROWS, limits: Limits | None = None
+    snapshot: ReadSnapshot, rules: Rules, k: int, exclude: Rows = NO_ROWS, limits: Limits | None = None
 ) -> TopK:
-    """Choose ``k`` of the arms that the view of ``moment`` lets in, by linear elimination. Work: K d^2."""
-    view, rows = moment.view, moment.view.view.live_rows
+    """Choose ``k`` of the arms that the view of ``snapshot`` lets in, by linear elimination. Work: K d^2."""
+    view, rows = snapshot.view, snapshot.view.view.live_rows
     barred = np.isin(rows, exclude)
     if view.plain.is_filtered:
         barred |= ~np.isin(rows, view.eligible())
     found = linear_elimination.choose(
-        moment.posterior,
+        snapshot.posterior,
         view.features_of(rows),
         k=k if limits is None else max(len(rows), 1),
         radius=rules.radius,
@@ -193,10 +193,10 @@ def pick_exactly(
     return TopK(rows[found.rows[places]], found.scores[places], exact=True)
 
 
-def exact_sets(moment: Moment, rules: Rules) -> Sets:
+def exact_sets(snapshot: ReadSnapshot, rules: Rules) -> Sets:
     """The stages, by their widths now, of the arms that live for linear elimination. Work: K d^2."""
-    features = moment.view.features_of(moment.view.view.live_rows)
-    survey = linear_elimination.survey(moment.posterior, features, radius=rules.radius)
+    features = snapshot.view.features_of(snapshot.view.view.live_rows)
+    survey = linear_elimination.survey(snapshot.posterior, features, radius=rules.radius)
     stages = elimination.stage_of(survey.spans[survey.lives], rules.last_stage)
     counts = zip(*(column.tolist() for column in np.unique(stages, return_counts=True)), strict=True)
     gone = int(np.count_nonzero(~survey.lives))

@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Literal
 
 from app.services.bandits.shares import is_in_share
-from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.baseline import baseline
 from app.services.choosing.pins import CERTAIN
-from app.services.choosing.policy import Tools
+from app.services.choosing.policy import PolicyDependencies
+from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.uniform import uniform
 from app.services.formats.records import HoldoutRule, ServedArms
 
@@ -37,15 +37,15 @@ def unit_of(key: str | None, event_id: str | None, seed: int | None, decision_id
     return event_id or (decision_id if seed is None else f"seed {seed}")
 
 
-def serving(rule: HoldoutRule) -> Callable[[Tools, Ask], Awaitable[Selection]]:
+def serving(rule: HoldoutRule) -> Callable[[PolicyDependencies, SelectionRequest], Awaitable[Selection]]:
     """How the holdout is served."""
     return named if isinstance(rule.serve, ServedArms) else uniform
 
 
-async def named(tools: Tools, ask: Ask) -> Selection:
-    """The arms that the ask, or else the rule, names, in that order: nothing is drawn."""
-    rule = ask.bandit.record.holdout
-    if ask.arms is None and rule is not None and isinstance(rule.serve, ServedArms):
-        ask = replace(ask, arms=rule.serve.arms)
-    selection = await baseline(tools, ask)
-    return replace(selection, propensities=[CERTAIN] * len(selection.found.rows))
+async def named(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+    """The arms that the request, or else the rule, names, in that order: nothing is drawn."""
+    rule = request.bandit.record.holdout
+    if request.arms is None and rule is not None and isinstance(rule.serve, ServedArms):
+        request = replace(request, arms=rule.serve.arms)
+    selection = await baseline(dependencies, request)
+    return replace(selection, propensities=[CERTAIN] * len(selection.hits.rows))

@@ -24,11 +24,11 @@ from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed_theta
-from app.services.choosing.ask import Ask, Drawn, Moment, Selection
 from app.services.choosing.computing import computed, drawn_us
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import Limits
-from app.services.choosing.policy import Tools
+from app.services.choosing.policy import PolicyDependencies
+from app.services.choosing.selection import Drawn, ReadSnapshot, Selection, SelectionRequest
 from shortlist.linear import igw as algorithm
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
@@ -43,47 +43,49 @@ class Candidates:
     is_all: bool
 
 
-async def igw(tools: Tools, ask: Ask) -> Selection:
+async def igw(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
     """Draw k arms by inverse-gap weighting, each without those before it.
 
     Cost: one search of the index for max(k, ``shortlist``) arms, and O(k n).
     """
-    moment = await Moment.of(tools.learners, tools.filtered, ask)
-    record, theta, offset = ask.bandit.record, moment.posterior.theta, 0.0
+    snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
+    record, theta, offset = request.bandit.record, snapshot.posterior.theta, 0.0
     if record.shift_rewards:
         theta, offset = observed_theta(theta)
-    view = moment.view.plain
-    count, cover = await near_and_cover(tools.covers, ask.bandit, ask.wanted, view, k=ask.k)
+    view = snapshot.view.plain
+    count, cover = await near_and_cover(
+        dependencies.covers, request.bandit, request.arm_filter, view, k=request.k
+    )
     compute = partial(
         draw,
         view,
         theta,
         cover,
-        k=ask.k,
+        k=request.k,
         count=count,
         gamma=0.0 if record.gamma is None else record.gamma,
-        rng=ask.rng,
-        exclude=ask.excluded(view),
-        limits=ask.limits(view),
+        rng=request.rng,
+        exclude=request.excluded(view),
+        limits=request.limits(view),
     )
-    us = view.expected_us + drawn_us(ask.k, candidates=count + record.shortlist)
-    drawn = await computed(compute, ask, view, us=us)
-    found = TopK(drawn.found.rows, drawn.found.scores + offset, drawn.found.exact)
-    return Selection(found, moment, drawn.propensities.tolist())
+    us = view.expected_us + drawn_us(request.k, candidates=count + record.shortlist)
+    drawn = await computed(compute, request, view, us=us)
+    found = TopK(drawn.hits.rows, drawn.hits.scores + offset, drawn.hits.exact)
+    return Selection(found, snapshot, drawn.propensities.tolist())
 
 
 async def near_and_cover(
-    covers: Covers, bandit: Bandit, wanted: Filter | None, view: Snapshot, *, k: int
+    covers: Covers, bandit: Bandit, arm_filter: Filter | None, view: Snapshot, *, k: int
 ) -> tuple[int, Rows]:
     """How many arms of highest estimate are candidates, and the rows of a cover of ``view``.
 
-    The cover is empty where the arms of highest estimate are all. ``wanted``: what ``view`` stands for.
+    The cover is empty where the arms of highest estimate are all. ``arm_filter``: what ``view`` stands for.
     """
     shortlist = bandit.record.shortlist
     count = max(k, shortlist)
     if view.size <= count:
         return count, NO_ROWS
-    return count, view.rows_of(await covers.of(bandit.catalogue, wanted, view, shortlist))
+    return count, view.rows_of(await covers.of(bandit.catalogue, arm_filter, view, shortlist))
 
 
 def draw(

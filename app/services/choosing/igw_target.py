@@ -69,7 +69,7 @@ class IgwTarget:
 
 async def _of(covers: Covers, pool: Pool) -> IgwTarget:
     record, view = pool.bandit.record, pool.view.plain
-    count, cover = await near_and_cover(covers, pool.bandit, pool.wanted, view, k=pool.k)
+    count, cover = await near_and_cover(covers, pool.bandit, pool.arm_filter, view, k=pool.k)
     return IgwTarget(view, cover, count, 0.0 if record.gamma is None else record.gamma)
 
 

@@ -151,14 +151,14 @@ class LimitedSolver:
     limits: Limits
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        ask = k
+        request = k
         while True:
-            is_last = ask > k and LARGE * ask >= self.view.size
+            is_last = request > k and LARGE * request >= self.view.size
             if is_last:
                 found = self.view.search_exact(query, max(self.view.size, 1), exclude)
             else:
-                found = self.solver.search(query, ask, exclude)
+                found = self.solver.search(query, request, exclude)
             places = self.limits.take_allowed(found.rows, k)
-            if is_last or len(places) == k or len(found.rows) < ask:
+            if is_last or len(places) == k or len(found.rows) < request:
                 return TopK(found.rows[places], found.scores[places], found.exact)
-            ask *= MORE
+            request *= MORE

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.rules import NO_RULES
+from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.formats.logged import Asked, LogPart, asked_bytes
 
 if TYPE_CHECKING:
@@ -15,31 +15,36 @@ if TYPE_CHECKING:
 
 
 def log_part(
-    request: ChooseRequest, ask: Ask, selection: Selection, *, seed: int, group: str | None
+    request: ChooseRequest,
+    selection_request: SelectionRequest,
+    selection: Selection,
+    *,
+    seed: int,
+    group: str | None,
 ) -> LogPart:
     """All that the row needs besides the decision. Cost: some microseconds, and those of a large request."""
-    found, moment = selection.found, selection.moment
+    found, snapshot = selection.hits, selection.snapshot
     numbers = np.asarray(found.scores, "<f8").tobytes()
     if selection.propensities is not None:
         numbers += np.array(selection.propensities, "<f8").tobytes()
     return LogPart(
-        ask.bandit.record.policy,
-        moment.learner_version,
-        moment.catalogue_version,
+        selection_request.bandit.record.policy,
+        snapshot.learner_version,
+        snapshot.catalogue_version,
         numbers,
         seed,
         request.seed is not None,
-        None if ask.wanted is None else moment.view.size,
+        None if selection_request.arm_filter is None else snapshot.view.size,
         group,
-        _pinned_places(ask, selection),
+        _pinned_places(selection_request, selection),
         _asked(request),
     )
 
 
 def _asked(request: ChooseRequest) -> bytes | None:
-    arms, wanted, rules = request.arms, request.wanted, request.rules
+    arms, arm_filter, rules = request.arms, request.arm_filter, request.rules
     is_plain = request.k == 1 and not request.exclude and request.event_id is None
-    if is_plain and arms is None and wanted is None and rules is NO_RULES:
+    if is_plain and arms is None and arm_filter is None and rules is NO_RULES:
         return None  # as ``asked_bytes`` finds too, of most requests
     return asked_bytes(
         Asked(
@@ -47,17 +52,17 @@ def _asked(request: ChooseRequest) -> bytes | None:
             list(request.exclude),
             request.event_id,
             None if arms is None else list(arms),
-            None if wanted is None else dict(wanted.document),
+            None if arm_filter is None else dict(arm_filter.document),
             [(pin.arm, pin.place) for pin in rules.pins],
             [(limit.field, limit.count) for limit in rules.at_most],
         )
     )
 
 
-def _pinned_places(ask: Ask, selection: Selection) -> list[int]:
+def _pinned_places(selection_request: SelectionRequest, selection: Selection) -> list[int]:
     """From 0, in the order of the choice."""
-    if not ask.rules.pins:
+    if not selection_request.rules.pins:
         return []
-    pinned = set(ask.rules.pinned)
-    rows = selection.found.rows.tolist()
-    return [place for place, row in enumerate(rows) if selection.moment.view.id_of(row) in pinned]
+    pinned = set(selection_request.rules.pinned)
+    rows = selection.hits.rows.tolist()
+    return [place for place, row in enumerate(rows) if selection.snapshot.view.id_of(row) in pinned]

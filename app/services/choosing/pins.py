@@ -7,31 +7,31 @@ from dataclasses import replace
 import numpy as np
 
 from app.services.bandits.shifted import observed
-from app.services.choosing.ask import Ask, Selection
+from app.services.choosing.selection import Selection, SelectionRequest
 from shortlist.types import TopK
 
 CERTAIN = 1.0  # propensity of an arm that is pinned
 
 
-def with_pins(ask: Ask, selection: Selection) -> Selection:
+def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
     """The selection with the pinned arms in it, scored by their estimated rewards.
 
     A pin beyond the end of a short list stands at its end. An arm that was deleted meanwhile is left out.
     """
-    moment, found = selection.moment, selection.found
-    whole = moment.view.plain.whole
+    snapshot, found = selection.snapshot, selection.hits
+    whole = snapshot.view.plain.whole
     rows, scores = found.rows.tolist(), found.scores.tolist()
     propensities = None if selection.propensities is None else list(selection.propensities)
-    for pin in sorted(ask.rules.pins, key=lambda pin: pin.place):
+    for pin in sorted(request.rules.pins, key=lambda pin: pin.place):
         own = whole.rows_of([pin.arm])
         if not len(own):
             continue
-        estimate = TopK(own, moment.view.features_of(own) @ moment.posterior.theta, exact=True)
-        if ask.bandit.record.shift_rewards:
+        estimate = TopK(own, snapshot.view.features_of(own) @ snapshot.posterior.theta, exact=True)
+        if request.bandit.record.shift_rewards:
             estimate = observed(estimate)
         rows.insert(pin.place - 1, int(own[0]))
         scores.insert(pin.place - 1, float(estimate.scores[0]))
         if propensities is not None:
             propensities.insert(pin.place - 1, CERTAIN)
     merged = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), found.exact)
-    return replace(selection, found=merged, propensities=propensities)
+    return replace(selection, hits=merged, propensities=propensities)

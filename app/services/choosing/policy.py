@@ -11,10 +11,10 @@ from app.errors import Invalid, Location
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.filtered_views import FilteredViews
-from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.covers import Covers
 from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.elimination_state import Sets
+from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.target import Targets
 from app.services.choosing.warm_up import WarmUp
 from app.services.formats.records import BanditRecord
@@ -39,7 +39,7 @@ REASONS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tools:
+class PolicyDependencies:
     """What policies choose with."""
 
     learners: Learners
@@ -68,22 +68,22 @@ class Policy:
     ``theory_delta``   the delta of the paper's confidence radius, where ``exploration`` is "theory"
     ``options``        which of ``SPECIAL_OPTIONS`` it has
     ``defaults``       what an option of a bandit becomes where it is None
-    ``refusals``       (field, reason) of what else a bandit must not ask for
+    ``refusals``       (field, reason) of what else a bandit must not request for
     ``most_dim``       largest dimension of the arms; None: any
     ``propensities``   whether it gives each arm its propensity
-    ``sets``           what it has eliminated, if it eliminates arms: (tools, bandit, learner)
+    ``sets``           what it has eliminated, if it eliminates arms: (dependencies, bandit, learner)
     ``targets``        how it is evaluated on a log; None: it cannot be
     """
 
     name: str
-    choose: Callable[[Tools, Ask], Awaitable[Selection]]
+    choose: Callable[[PolicyDependencies, SelectionRequest], Awaitable[Selection]]
     theory_delta: Callable[[BanditRecord], float]
     options: frozenset[str] = frozenset()
     defaults: Mapping[str, object] = field(default_factory=dict)
     refusals: Callable[[BanditRecord], Sequence[tuple[str, str]]] = _nothing
     most_dim: int | None = None
     propensities: bool = False
-    sets: Callable[[Tools, Bandit, LearnerId], Awaitable[Sets]] | None = None
+    sets: Callable[[PolicyDependencies, Bandit, LearnerId], Awaitable[Sets]] | None = None
     targets: Targets | None = None
 
     def completed(self, record: BanditRecord) -> BanditRecord:

@@ -21,14 +21,14 @@ def digest_of(request: ChooseRequest, context: Numbers32 | None) -> bytes:
     The order of exclusions and of the parts of a filter does not matter. Key and event are not in it: choices
     are kept by them. Cost: some microseconds, and a millisecond for 10,000 exclusions.
     """
-    wanted = request.wanted
+    arm_filter = request.arm_filter
     asked = (
         request.k,
         sorted(request.exclude),
         request.seed,
         request.activate,
         request.arms,
-        None if wanted is None else wanted.key,
+        None if arm_filter is None else arm_filter.key,
         request.rules.pins,
         request.rules.at_most,
         None if context is None else context.tobytes(),

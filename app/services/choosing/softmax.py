@@ -13,39 +13,39 @@ import numpy as np
 
 from app.indexes.snapshot import Snapshot, scores_of
 from app.services.bandits.shifted import observed_theta
-from app.services.choosing.ask import Ask, Drawn, Moment, Selection
 from app.services.choosing.computing import computed
 from app.services.choosing.limits import Limits
-from app.services.choosing.policy import Tools
+from app.services.choosing.policy import PolicyDependencies
+from app.services.choosing.selection import Drawn, ReadSnapshot, Selection, SelectionRequest
 from shortlist.linear import softmax as algorithm
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 _NUMBER_US = 0.01  # for each number of the features, with what is drawn for every arm
 
 
-async def softmax(tools: Tools, ask: Ask) -> Selection:
+async def softmax(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
     """Draw k arms, each with p proportional to exp(score / temperature) among those that are left.
 
     Temperature and scores are in the scale of rewards, also when these are shifted.
     """
-    moment = await Moment.of(tools.learners, tools.filtered, ask)
-    record, theta, offset = ask.bandit.record, moment.posterior.theta, 0.0
+    snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
+    record, theta, offset = request.bandit.record, snapshot.posterior.theta, 0.0
     if record.shift_rewards:
         theta, offset = observed_theta(theta)
-    view = moment.view.plain
+    view = snapshot.view.plain
     compute = partial(
         draw,
         view,
         theta,
-        k=ask.k,
+        k=request.k,
         temperature=record.temperature or 1.0,
-        rng=ask.rng,
-        exclude=ask.excluded(view),
-        limits=ask.limits(view),
+        rng=request.rng,
+        exclude=request.excluded(view),
+        limits=request.limits(view),
     )
-    drawn = await computed(compute, ask, view, us=_NUMBER_US * view.size * view.view.dim)
-    found = TopK(drawn.found.rows, drawn.found.scores + offset, exact=True)
-    return Selection(found, moment, drawn.propensities.tolist())
+    drawn = await computed(compute, request, view, us=_NUMBER_US * view.size * view.view.dim)
+    found = TopK(drawn.hits.rows, drawn.hits.scores + offset, exact=True)
+    return Selection(found, snapshot, drawn.propensities.tolist())
 
 
 def draw(

@@ -34,13 +34,13 @@ class Pool:
     """The arms that some decisions had to choose from.
 
     ``bandit``    with the policy that is evaluated
-    ``wanted``    the filter that ``view`` stands for; None: all arms
+    ``arm_filter``    the filter that ``view`` stands for; None: all arms
     ``k``         how many arms were drawn in each decision
     """
 
     bandit: Bandit
     view: LearnerView
-    wanted: Filter | None
+    arm_filter: Filter | None
     k: int
 
 
@@ -73,7 +73,7 @@ class Situations:
         return Situations(self.bandit, names, self.learners, self.owners[places], contexts, exclude)
 
     def posterior(self, place: int) -> Posterior:
-        """The posterior of the query in a situation, as in ``Moment``."""
+        """The posterior of the query in a situation, as in ``ReadSnapshot``."""
         context: Numbers32 | None = None if self.contexts is None else self.contexts[place]
         return self.bandit.given(self.learners[self.owners[place]], context)
 
@@ -137,7 +137,7 @@ class Lists:
 class Weighed:
     """What the target would do with each list, place by place, given the arms before. Shapes: all (n, k).
 
-    Places of arms that were excluded mean nothing.
+    Slots of arms that were excluded mean nothing.
 
     ``propensities``   of the arms of the list
     ``expected``       mean of x.query of what it would draw at this place

@@ -14,9 +14,9 @@ from app.services.bandits.bandits import Bandit
 from app.services.bandits.shifted import observed
 from app.services.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.services.catalogues.learner_view import LearnerView
-from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.computing import computed
-from app.services.choosing.policy import Tools
+from app.services.choosing.policy import PolicyDependencies
+from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
 from shortlist.linear import sub_ts as algorithm
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
@@ -42,64 +42,64 @@ class ShortlistSolver:
 class Solver:
     """One way to search. ``searches``: about how many searches of the index it makes."""
 
-    over: Callable[[Tools, Bandit, LearnerView], MipsSolver]
+    over: Callable[[PolicyDependencies, Bandit, LearnerView], MipsSolver]
     searches: int = 1
 
 
-async def sub_ts(tools: Tools, ask: Ask) -> Selection:
+async def sub_ts(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
     """Yang et al. 2022, Algorithm 4."""
-    return await _choose(tools, ask, SOLVERS[ask.bandit.record.solver])
+    return await _choose(dependencies, request, SOLVERS[request.bandit.record.solver])
 
 
-async def linear_ts(tools: Tools, ask: Ask) -> Selection:
+async def linear_ts(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
     """Linear Thompson sampling (Abeille and Lazaric 2017): every eligible arm is compared."""
-    return await _choose(tools, ask, EXACT)
+    return await _choose(dependencies, request, EXACT)
 
 
-async def _choose(tools: Tools, ask: Ask, way: Solver) -> Selection:
-    bandit = ask.bandit
-    moment = await Moment.of(tools.learners, tools.filtered, ask)
-    view = moment.view
-    solver = way.over(tools, bandit, view)
+async def _choose(dependencies: PolicyDependencies, request: SelectionRequest, way: Solver) -> Selection:
+    bandit = request.bandit
+    snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
+    view = snapshot.view
+    solver = way.over(dependencies, bandit, view)
     if bandit.record.explore is not None:
-        solver = await tools.warm_up.before(solver, ask, moment)
-    elif ask.rules.at_most:
-        solver = ask.limited(view, solver)
+        solver = await dependencies.warm_up.before(solver, request, snapshot)
+    elif request.rules.at_most:
+        solver = request.limited(view, solver)
     draw = partial(
         algorithm.choose,
-        moment.posterior,
+        snapshot.posterior,
         solver,
-        k=ask.k,
+        k=request.k,
         exploration=bandit.exploration,
-        rng=ask.rng,
-        exclude=ask.excluded(view),
+        rng=request.rng,
+        exclude=request.excluded(view),
     )
-    us = view.expected_us * way.searches * (1 + ask.k / _USUAL_K) + _PAIR_US * bandit.catalogue.dim**2
-    found = await computed(draw, ask, view, us=us)
+    us = view.expected_us * way.searches * (1 + request.k / _USUAL_K) + _PAIR_US * bandit.catalogue.dim**2
+    found = await computed(draw, request, view, us=us)
     if bandit.record.shift_rewards:
         found = observed(found)
-    return Selection(found, moment)
+    return Selection(found, snapshot)
 
 
-def _shortlist(tools: Tools, bandit: Bandit, view: LearnerView) -> MipsSolver:  # noqa: ARG001 - as all solvers
+def _shortlist(dependencies: PolicyDependencies, bandit: Bandit, view: LearnerView) -> MipsSolver:  # noqa: ARG001 - as all solvers
     if bandit.record.shortlist > bandit.catalogue.shortlist:
         return ShortlistSolver(view, bandit.record.shortlist)
     return view
 
 
-def _adaptive(tools: Tools, bandit: Bandit, view: LearnerView) -> MipsSolver:
+def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, view: LearnerView) -> MipsSolver:
     """The ladder of adaptive solvers (Yang et al. 2022, Algorithms 1 and 4), which never comes back empty.
 
     The independent solvers know of no filter: with one, every arm that is let in is compared.
     """
     if view.plain.is_filtered:
         return ExactSolver(view)
-    solvers = [bandit.seen(solver) for solver in tools.independent.of(bandit.catalogue, view.plain)]
+    solvers = [bandit.seen(solver) for solver in dependencies.independent.of(bandit.catalogue, view.plain)]
     rungs = ladder(solvers, view.features_of, largest_norm=view.largest_norm, eta=bandit.eta)
     return LadderWithScan(rungs, view)
 
 
-EXACT = Solver(lambda tools, bandit, view: ExactSolver(view))  # noqa: ARG005 - as all solvers
+EXACT = Solver(lambda dependencies, bandit, view: ExactSolver(view))  # noqa: ARG005 - as all solvers
 # The values of ``solver`` of a bandit.
 SOLVERS: Mapping[str, Solver] = {
     "shortlist": Solver(_shortlist),

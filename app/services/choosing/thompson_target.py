@@ -103,7 +103,7 @@ class ThompsonTarget:
 
 
 def _best(scores: Matrix, count: int) -> Rows:
-    """Places of the largest scores of each row, the largest first; scores are overwritten.
+    """Slots of the largest scores of each row, the largest first; scores are overwritten.
 
     Shapes: (n, K) -> (n, count). Cost: n K, at most ``FEW_PLACES`` times.
     """

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
 from app.services.bandits.shifted import observed
-from app.services.choosing.ask import Ask, Moment, Selection
 from app.services.choosing.computing import computed
 from app.services.choosing.limits import Limits
-from app.services.choosing.policy import Tools
+from app.services.choosing.policy import PolicyDependencies
+from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
 from shortlist.linear import softmax as algorithm
 from shortlist.sampling.uniform import draw_distinct
 from shortlist.types import NO_ROWS, Rows, TopK
@@ -29,27 +29,27 @@ _LISTED_US = 0.1  # for each row of the table, where the eligible ones are liste
 SPARSE = 8  # of so many rows one is eligible, or fewer: they are listed
 
 
-async def uniform(tools: Tools, ask: Ask) -> Selection:
+async def uniform(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
     """Draw k of the eligible arms, each as likely as any other that is left. Scores are estimated rewards."""
-    moment = await Moment.of(tools.learners, tools.filtered, ask)
-    view = moment.view.plain
+    snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
+    view = snapshot.view.plain
     compute = partial(
         draw,
         view,
-        k=ask.k,
-        rng=ask.rng,
-        exclude=ask.excluded(view),
-        limits=ask.limits(view),
-        seeded=ask.seeded,
+        k=request.k,
+        rng=request.rng,
+        exclude=request.excluded(view),
+        limits=request.limits(view),
+        seeded=request.seeded,
     )
-    lists = ask.seeded or ask.rules.at_most or _is_sparse(view)
+    lists = request.seeded or request.rules.at_most or _is_sparse(view)
     us = _LISTED_US * view.view.rows if lists else 0.0
-    rows, propensities = await computed(compute, ask, view, us=us)
-    scores = moment.view.features_of(rows) @ moment.posterior.theta
+    rows, propensities = await computed(compute, request, view, us=us)
+    scores = snapshot.view.features_of(rows) @ snapshot.posterior.theta
     found = TopK(rows, scores, exact=True)
-    if ask.bandit.record.shift_rewards:
+    if request.bandit.record.shift_rewards:
         found = observed(found)
-    return Selection(found, moment, propensities)
+    return Selection(found, snapshot, propensities)
 
 
 def draw(

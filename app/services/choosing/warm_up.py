@@ -1,12 +1,12 @@
-"""Warm-up: a new key is first shown k arms that cover the catalogue, by greedy k-center, each in its turn.
+"""Warm-up: a new key is first shown k arms that cover the catalogue, by greedy k-center, each in its slot.
 
 The warm-up ends when the key has been shown all centres, or has as many rewards as there are centres: then
-its learner knows more than they could tell it. Turns are taken in the store, so neither a restart nor another
+its learner knows more than they could tell it. Slots are taken in the store, so neither a restart nor another
 process shows one twice. They are forgotten with the learner, and when a key made no choice for as long as a
 token lives.
 
 Centres are those of the catalogue as it was a short while ago; with a filter, of the arms that it let in
-(``covers``). An arm that is gone, or that the caller excludes, gives its turn to the policy.
+(``covers``). An arm that is gone, or that the caller excludes, gives its slot to the policy.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 
 from app.indexes.snapshot import merged
 from app.services.catalogues.learner_view import LearnerView
-from app.services.choosing.ask import Ask, Moment
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import LimitedSolver, Limits
+from app.services.choosing.selection import ReadSnapshot, SelectionRequest
 from app.storage.protocol import WarmUpTurns
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
@@ -51,25 +51,27 @@ class CentersFirst:
 
 
 class WarmUp:
-    """The turns of all keys that are warmed up."""
+    """The slots of all keys that are warmed up."""
 
     def __init__(self, store: WarmUpTurns, covers: Covers, *, ttl_ms: int) -> None:
         self._store = store
         self._covers = covers
         self._ttl_ms = ttl_ms
 
-    async def before(self, solver: MipsSolver, ask: Ask, moment: Moment) -> MipsSolver:
-        """A solver that shows the centres whose turn it is, and then what ``solver`` finds, within the rules.
+    async def before(
+        self, solver: MipsSolver, request: SelectionRequest, snapshot: ReadSnapshot
+    ) -> MipsSolver:
+        """A solver that shows the centres whose slot it is, and then what ``solver`` finds, within the rules.
 
-        ``solver`` within the rules when the learner knows enough. The same claim takes the same turns.
+        ``solver`` within the rules when the learner knows enough. The same claim takes the same slots.
         Raises Unavailable.
         """
-        view, rule = moment.view, ask.bandit.record.explore
-        if rule is None or moment.learner_version >= rule.centers:
-            return ask.limited(view, solver)
-        ids = await self._covers.of(ask.bandit.catalogue, ask.wanted, view, rule.centers)
-        start = await self._store.take_turns(
-            ask.learner, count=ask.k, most=len(ids), claim=ask.claim or "", ttl_ms=self._ttl_ms
+        view, rule = snapshot.view, request.bandit.record.explore
+        if rule is None or snapshot.learner_version >= rule.centers:
+            return request.limited(view, solver)
+        ids = await self._covers.of(request.bandit.catalogue, request.arm_filter, view, rule.centers)
+        start = await self._store.take_warm_up_slots(
+            request.learner, count=request.k, most=len(ids), claim=request.claim or "", ttl_ms=self._ttl_ms
         )
-        centers = view.rows_of(ids[start : start + ask.k])
-        return CentersFirst(view, solver, centers, ask.limits(view))
+        centers = view.rows_of(ids[start : start + request.k])
+        return CentersFirst(view, solver, centers, request.limits(view))

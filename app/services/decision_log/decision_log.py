@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
-from app.services.bounded.turns import turn
+from app.services.bounded.yielding import yield_to_others
 from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.services.formats.logged import Asked, asked_of, rewards_of
 from app.services.formats.pages import decode_cursor, encode_cursor, foreign
@@ -162,7 +162,7 @@ class DecisionLog:
 
 
 async def _row(stored: StoredRow, filters: _Filters) -> Row:
-    await turn()
+    await yield_to_others()
     decision = decision_of(stored.record)
     demanded = await filters.of(decision.bandit_version)
     return row_of(decision, text_of(stored.record), stored.rewards, demanded)

@@ -47,7 +47,7 @@ class MonitoredStore(Protocol):
         """Bytes of each kind that it may hold of what requests leave there."""
         ...
 
-    async def holdings(self) -> Mapping[Kind, int]:
+    async def usage(self) -> Mapping[Kind, int]:
         """Bytes that it holds of each kind."""
         ...
 
@@ -161,13 +161,13 @@ class Health:
                 found = (backlog, lag.age_s, lag.dead)
         for gauge, value in zip((metrics.backlog, metrics.lag, metrics.dead), found, strict=True):
             gauge.set(value)
-        await self._measure_holdings()
+        await self._measure_usage()
 
-    async def _measure_holdings(self) -> None:
+    async def _measure_usage(self) -> None:
         held: Mapping[Kind, float] = dict.fromkeys(self._store.bounds, math.nan)
         with contextlib.suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(PROBE_S):
-                held = await self._store.holdings()
+                held = await self._store.usage()
         for kind, bound in self._store.bounds.items():
             self._metrics.held.labels(kind).set(held[kind])
             self._metrics.held_most.labels(kind).set(bound)

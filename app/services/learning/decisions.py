@@ -19,13 +19,13 @@ from typing import Protocol
 import msgspec
 
 from app.services.bandits.bandits import Bandit, Bandits
-from app.services.bounded.turns import turn
+from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.logged import RewardOfRow, reward_bytes
 from app.services.formats.records import LoggedDecision, RewardPayload, pack, reward_payload, unpack
 from app.services.learning.row_writes import row_of
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
-from app.storage.protocol import Activated, DecisionId, DefaultWrite, LearnerTraces, WaitingDecisions
+from app.storage.protocol import Activated, DecisionId, DefaultWrite, LearnerSideData, WaitingDecisions
 
 log = logging.getLogger("shortlist.decisions")
 
@@ -42,7 +42,7 @@ class Activation:
     rejected: list[tuple[int, str]] = field(default_factory=list)
 
 
-class DecisionsStore(WaitingDecisions, LearnerTraces, Protocol):
+class DecisionsStore(WaitingDecisions, LearnerSideData, Protocol):
     """What decisions need of the store."""
 
 
@@ -100,7 +100,7 @@ class Decisions:
         return outcome
 
     async def _activate_token(self, token: str, now_ms: int) -> str:
-        await turn()
+        await yield_to_others()
         try:
             decision = self._signer.verify(token, now_ms=now_ms)
         except BadToken as bad:
@@ -131,14 +131,14 @@ class Decisions:
         rule, context = bandit.record.reward, decision.encoded_context
         arms, payloads, places = [], [], []
         for place, (arm, revision) in enumerate(zip(decision.arms, decision.revisions, strict=True)):
-            await turn()
+            await yield_to_others()
             features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
             if features is not None:
                 arms.append(arm)
                 places.append(place)
-                lifted = bandit.lifted(features, context)
+                joint = bandit.joint_features(features, context)
                 default = rule.default or 0.0
-                payloads.append(reward_payload(bandit.record, lifted, default, decision.issued_ms))
+                payloads.append(reward_payload(bandit.record, joint, default, decision.issued_ms))
         record = LoggedDecision(
             decision.bandit_uid,
             decision.learner,

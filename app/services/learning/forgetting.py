@@ -12,7 +12,7 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     rewards that could not be folded           dead                  erase            erase
     decisions that wait for rewards            decisions, due        erase            erase
     choices made for events                    event, events         erase            erase
-    turns taken of its warm-up                 turns                 forget           erase
+    slots taken of its warm-up                 turns                 forget           erase
     until when it is not idle                  idle                  forget           erase
     dedupe keys of rewards                     seen-until            drop             erase
     dedupe keys of observations                seen                  expires          erase
@@ -47,7 +47,7 @@ from typing import Protocol
 from app.services.formats.records import RewardPayload, pack
 from app.services.learning.decisions import DEDUPE_MARGIN_MS, known_entry_of
 from app.services.learning.workers import Workers
-from app.storage.protocol import Knew, LearnerId, LearnerTraces, Partitioned
+from app.storage.protocol import Knew, LearnerId, LearnerSideData, Partitioned
 
 FORGET = pack(RewardPayload(b""))
 
@@ -62,7 +62,7 @@ class Memory(Protocol):
         """Drop everything."""
 
 
-class ForgettingStore(LearnerTraces, Partitioned, Protocol):
+class ForgettingStore(LearnerSideData, Partitioned, Protocol):
     """What forgetting needs of the store."""
 
 
@@ -94,7 +94,7 @@ class Forgetting:
         """Forget a learner, and refuse every reward for a decision it has made so far.
 
         Returns when everything is gone; what cannot be erased in time, since no worker runs, is left to the
-        workers' chores. Raises Unavailable.
+        workers' housekeeping. Raises Unavailable.
         """
         entry_id = await self._store.append_forget(
             learner, payload=FORGET, now_ms=time.time_ns() // 1_000_000, ttl_ms=self._ttl_ms

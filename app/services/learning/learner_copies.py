@@ -32,7 +32,7 @@ from app.services.formats.records import (
 )
 from app.services.learning.checkpoints import restored
 from app.services.learning.workers import Workers
-from app.storage.protocol import LearnerId, LearnerStates, LearnerTraces, RewardLog, RewardWrite
+from app.storage.protocol import LearnerId, LearnerSideData, LearnerStates, RewardLog, RewardWrite
 from shortlist.errors import InvalidArgument
 from shortlist.linear import ridge
 
@@ -42,7 +42,7 @@ SMALLEST_RIDGE = 1e-9
 LARGEST_SUM = 1e100
 
 
-class LearnerCopiesStore(LearnerStates, LearnerTraces, RewardLog, Protocol):
+class LearnerCopiesStore(LearnerStates, LearnerSideData, RewardLog, Protocol):
     """What copies of learners need of the store."""
 
 

@@ -101,7 +101,7 @@ class RewardEntries:
         if features is None:
             raise Rejected("unknown_arm")
         if bandit.context is not None:
-            features = bandit.lifted(features, decision.encoded_context)
+            features = bandit.joint_features(features, decision.encoded_context)
         logged = None
         if decision.logged is not None:
             logged = logged_reward(
@@ -147,7 +147,7 @@ class RewardEntries:
             issued_ms=now_ms,
             ttl_ms=self._observation_ttl_ms,
             payload=reward_payload(
-                bandit.record, bandit.lifted(features, context), observation.value, now_ms
+                bandit.record, bandit.joint_features(features, context), observation.value, now_ms
             ),
             known_entry=NOT_DECIDED,
         )

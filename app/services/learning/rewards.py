@@ -14,7 +14,7 @@ from typing import Protocol
 
 from app.errors import within
 from app.services.bandits.bandits import Bandit, Bandits
-from app.services.bounded.turns import turn
+from app.services.bounded.yielding import yield_to_others
 from app.services.learning.decisions import hidden_of
 from app.services.learning.reward_entries import Observation, RejectCode, Rejected, Reward, RewardEntries
 from app.services.learning.tokens import Decision
@@ -22,7 +22,7 @@ from app.services.learning.workers import Workers
 from app.storage.protocol import (
     Appended,
     LearnerId,
-    LearnerTraces,
+    LearnerSideData,
     RewardLog,
     RewardWrite,
     WaitingDecisions,
@@ -48,7 +48,7 @@ class Receipt:
     rewarded: dict[str, int] = field(default_factory=dict)
 
 
-class RewardsStore(RewardLog, WaitingDecisions, LearnerTraces, Protocol):
+class RewardsStore(RewardLog, WaitingDecisions, LearnerSideData, Protocol):
     """What rewards need of the store."""
 
 
@@ -83,7 +83,7 @@ class Rewards:
         deferred: dict[int, Decision] = {}
         for position, item in enumerate(rewards):
             if position:  # a single reward takes no turn of its own
-                await turn()
+                await yield_to_others()
             try:
                 write, decision = await self._entries.of_reward(item, now_ms)
             except Rejected as refusal:
@@ -110,7 +110,7 @@ class Rewards:
         receipt = Receipt()
         writes: list[tuple[int, RewardWrite]] = []
         for position, item in enumerate(observations):
-            await turn()
+            await yield_to_others()
             try:
                 with within(("body", "observations", position)):
                     write = self._entries.of_observation(bandit, item, features.get(item.arm), now_ms)
@@ -147,7 +147,7 @@ class Rewards:
     ) -> None:
         for start in range(0, len(items), APPEND_BATCH):
             if start:
-                await turn()
+                await yield_to_others()
             batch = items[start : start + APPEND_BATCH]
             writes = [write for _, write in batch]
             if idle_ttl_s := self._idle_ttls(writes):

@@ -40,7 +40,7 @@ def warnings_of_log(record: BanditRecord) -> list[str]:
 
 
 def lacking(state: State, share: float = TOO_MUCH_MISSING) -> NDArray[np.bool_]:
-    """Places at which more than this share of what the policy does was never done, as no chance explains.
+    """Slots at which more than this share of what the policy does was never done, as no chance explains.
 
     The mean weight estimates the share that could have been done: its upper limit says so.
     """

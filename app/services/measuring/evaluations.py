@@ -18,7 +18,7 @@ import numpy as np
 from app.errors import Invalid
 from app.filters.filter import Filter
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
-from app.services.bounded.places import Places
+from app.services.bounded.slots import Slots
 from app.services.catalogues.catalogues import Catalogues
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.catalogues.learner_view import LearnerView
@@ -142,8 +142,8 @@ class _Served:
     filtered: FilteredViews
     covers: Covers
 
-    async def view(self, bandit: Bandit, wanted: Filter | None) -> LearnerView:
-        return bandit.seen(await self.filtered.of(bandit.catalogue, wanted))
+    async def view(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerView:
+        return bandit.seen(await self.filtered.of(bandit.catalogue, arm_filter))
 
     async def features(
         self, bandit: Bandit, shown: Sequence[tuple[Row, str]]
@@ -210,7 +210,7 @@ class Evaluations:
         self._pages = pages
         self._rewarded_ms = rewarded_ms
         self._evaluated = evaluated
-        self._places = Places("evaluations", running=AT_ONCE, waiting=WAITING)
+        self._places = Slots("evaluations", running=AT_ONCE, waiting=WAITING)
 
     async def evaluate(
         self, bandit: Bandit, estimators: Sequence[str], *, from_ms: int | None, to_ms: int | None, when: When

@@ -64,7 +64,7 @@ class Source(Protocol):
     @property
     def covers(self) -> Covers: ...
 
-    async def view(self, bandit: Bandit, wanted: Filter | None) -> LearnerView:
+    async def view(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerView:
         """The arms that a filter lets in."""
         ...
 
@@ -189,9 +189,9 @@ class Evaluator:
         known = self._pools.get(lists.name)
         if known is None:
             document = lists.document
-            wanted = self.bandit.wanting(None if document is None else parse(dict(document)))
-            view = await self._source.view(self.bandit, wanted)
-            pool = Pool(self.bandit, view, wanted, lists.name.k)
+            arm_filter = self.bandit.wanting(None if document is None else parse(dict(document)))
+            view = await self._source.view(self.bandit, arm_filter)
+            pool = Pool(self.bandit, view, arm_filter, lists.name.k)
             target = await self._targets.of(self._source.covers, pool)
             known = _KnownPool(pool, target, BoundedCache(KNOWN_BYTES))
             self._pools.put(lists.name, known, POOL_BYTES + KNOWN_BYTES + 8 * view.size)
@@ -298,7 +298,7 @@ class Evaluator:
         return Situations(self.bandit, names, work.learners, owners, joined, exclude), which
 
     def _check_contexts(self, contexts: Sequence[bytes]) -> None:
-        """Raise Invalid for a context that is none of this bandit."""
+        """Raise Invalid for a context that is not of this bandit."""
         context = self.bandit.context
         numbers = 0 if context is None else context.encoding.dim
         if any(len(given) != 4 * numbers for given in contexts):

@@ -4,7 +4,7 @@ A choice can be made again while all that it was made from is as it was:
 
     bandit      the version of then is still kept
     request     what it asked for was not too large to be logged
-    warm_up     the bandit has no ``explore``: whose turn it was is not known any more
+    warm_up     the bandit has no ``explore``: whose slot it was is not known any more
     prior       it is not pooled: that prior changes without a version
     learner     no reward came for it since
     catalogue   no arm came, went or changed since
@@ -22,8 +22,8 @@ import numpy as np
 from app.errors import Invalid, NoArms, NotFound
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.long_work import REQUESTS
-from app.services.choosing.ask import Ask, Selection
 from app.services.choosing.choosing import Choosing
+from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.decision_log.decision_log import DecisionLog, LoggedChoice
 from app.services.decision_log.rows import Row
 from app.services.formats.logged import Asked
@@ -98,19 +98,19 @@ class Explanations:
         if changed or logged.asked is None:
             return changed, None, []
         try:
-            ask, selection = await self._choosing.again(then, logged.decision, part, logged.asked)
+            request, selection = await self._choosing.again(then, logged.decision, part, logged.asked)
         except (NoArms, Invalid):
             return ["catalogue"], None, []
-        moment = selection.moment
-        if moment.learner_version != row.learner_version:
+        snapshot = selection.snapshot
+        if snapshot.learner_version != row.learner_version:
             changed.append("learner")
-        if moment.catalogue_version != row.catalogue_version:
+        if snapshot.catalogue_version != row.catalogue_version:
             changed.append("catalogue")
         if changed:
             return changed, None, []
-        view = moment.view
-        again = [view.id_of(place) for place in selection.found.rows.tolist()]
-        find = partial(_candidates, ask, selection, [arm.id for arm in row.arms])
+        view = snapshot.view
+        again = [view.id_of(place) for place in selection.hits.rows.tolist()]
+        find = partial(_candidates, request, selection, [arm.id for arm in row.arms])
         candidates = await REQUESTS.run(find)
         return [], again == [arm.id for arm in row.arms], candidates
 
@@ -127,17 +127,17 @@ def _not_repeatable(bandit: Bandit, logged: LoggedChoice) -> list[Change]:
     return found
 
 
-def _candidates(ask: Ask, selection: Selection, chosen: Sequence[str]) -> list[Candidate]:
+def _candidates(request: SelectionRequest, selection: Selection, chosen: Sequence[str]) -> list[Candidate]:
     """Arms with their estimates and widths. Cost: one search, and d^2 for each arm."""
-    moment = selection.moment
-    view, posterior = moment.view, moment.posterior
-    count = min(max(ask.bandit.record.shortlist, len(chosen)), MOST_CANDIDATES)
-    rows = view.search(posterior.theta, count, ask.excluded(view)).rows
+    snapshot = selection.snapshot
+    view, posterior = snapshot.view, snapshot.posterior
+    count = min(max(request.bandit.record.shortlist, len(chosen)), MOST_CANDIDATES)
+    rows = view.search(posterior.theta, count, request.excluded(view)).rows
     rows = np.unique(np.concatenate((rows, view.rows_of(chosen))))
     features = view.features_of(rows)
     estimates = features @ posterior.theta
     widths = np.linalg.norm(features @ posterior.root, axis=1)
-    if ask.bandit.record.shift_rewards:
+    if request.bandit.record.shift_rewards:
         estimates, widths = unshift_scores(estimates), unshift_scores(widths) - unshift_scores(0.0 * widths)
     places = {arm: place for place, arm in enumerate(chosen, start=1)}
     order = np.argsort(-estimates, kind="stable").tolist()

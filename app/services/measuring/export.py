@@ -16,7 +16,7 @@ import msgspec
 
 from app.errors import NotInstalled
 from app.services.bandits.bandits import Bandit
-from app.services.bounded.places import Places
+from app.services.bounded.slots import Slots
 from app.services.decision_log.rows import LogPages, Row
 
 FormatName = Literal["ndjson", "parquet"]
@@ -67,7 +67,7 @@ class Exports:
 
     def __init__(self, log: LogPages) -> None:
         self._log = log
-        self._places = Places("exports", running=AT_ONCE, waiting=0)
+        self._places = Slots("exports", running=AT_ONCE, waiting=0)
         # One thread for all: the memory that Arrow holds back for each thread is several times a row group's.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="exports")
 

@@ -25,8 +25,8 @@ class HeldSource:
     covers: Covers = field(default_factory=Covers)
     filtered: FilteredViews = field(default_factory=lambda: FilteredViews(capacity_bytes=FILTER_BYTES))
 
-    async def view(self, bandit: Bandit, wanted: Filter | None) -> LearnerView:
-        return bandit.seen(await self.filtered.of(bandit.catalogue, wanted))
+    async def view(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerView:
+        return bandit.seen(await self.filtered.of(bandit.catalogue, arm_filter))
 
     async def features(
         self, bandit: Bandit, shown: Sequence[tuple[Row, str]]

@@ -32,12 +32,12 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 class PoolName:
     """What decisions have in common that were drawn from the same arms, into lists of the same form.
 
-    ``wanted``          the filter of the request as JSON; None: without one
+    ``arm_filter``          the filter of the request as JSON; None: without one
     ``pinned_places``   where arms stood that were pinned, from 0
     ``k``               how many arms were drawn
     """
 
-    wanted: bytes | None
+    arm_filter: bytes | None
     pinned_places: tuple[int, ...]
     k: int
 
@@ -128,8 +128,8 @@ def sort(rows: Sequence[Row], defaults: Mapping[int, float]) -> SortedRows:
         if asked is None or asked.at_most:
             unreadable += 1
             continue
-        wanted = None if asked.filter is None else _encode(asked.filter)
-        name = PoolName(wanted, pinned, len(arms) - len(pinned))
+        arm_filter = None if asked.filter is None else _encode(asked.filter)
+        name = PoolName(arm_filter, pinned, len(arms) - len(pinned))
         lists = found.get(name)
         if lists is None:
             lists = found[name] = LoggedLists(name, asked.filter)

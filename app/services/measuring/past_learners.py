@@ -261,8 +261,8 @@ class PastLearners:
         self, counted: Sequence[tuple[Row, LoggedReward, bool, float | None]], features: Matrix
     ) -> Sequence[tuple[float, _Item]]:
         record, found = self._bandit.record, list[tuple[float, _Item]]()
-        lifted = np.ascontiguousarray(self._lifted(features, [row for row, *_ in counted]), dtype="<f8")
-        data, size = lifted.tobytes(), 8 * lifted.shape[1]
+        joint = np.ascontiguousarray(self._joint(features, [row for row, *_ in counted]), dtype="<f8")
+        data, size = joint.tobytes(), 8 * joint.shape[1]
         pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
         for place, (row, reward, is_first, default) in enumerate(counted):
             terms = RewardTerms(default or 0.0, row.time, half_life_s, pooled, record.shift_rewards)
@@ -271,7 +271,7 @@ class PastLearners:
             found.append((float(max(reward.time, row.time)), (entry, payload)))
         return found
 
-    def _lifted(self, features: Matrix, rows: Sequence[Row]) -> Matrix:
+    def _joint(self, features: Matrix, rows: Sequence[Row]) -> Matrix:
         """What learners learn from, of arms in the contexts of their decisions. Shapes: (n, d) -> (n, D)."""
         context = self._bandit.context
         if context is None or not rows:

@@ -23,7 +23,7 @@ import numpy as np
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.long_work import MEASURING
-from app.services.bounded.places import Places
+from app.services.bounded.slots import Slots
 from app.services.decision_log.rows import CompleteLog, Row
 from app.services.measuring.by_key import KeyIntervals
 from app.services.measuring.outcomes import Terms, terms_then, value_of
@@ -282,7 +282,7 @@ class Reports:
     def __init__(self, bandits: Bandits, log: CompleteLog) -> None:
         self._bandits = bandits
         self._log = log
-        self._places = Places("reports", running=AT_ONCE, waiting=WAITING)
+        self._places = Slots("reports", running=AT_ONCE, waiting=WAITING)
 
     async def report(
         self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None, bucket_ms: int | None

@@ -73,7 +73,7 @@ class Centers:
     """The answer: ids in the order they were chosen, and the version of the catalogue it holds for."""
 
     ids: Sequence[str]
-    found: CenterSet
+    centers: CenterSet
     method: MethodName
     catalogue_version: int
     elapsed_ms: float
@@ -88,17 +88,17 @@ class CatalogueCenters:
         self._work = LongWork(threads=THREADS, waiting=WAITING)
 
     async def find(
-        self, catalogue: Catalogue, request: CentersRequest, wanted: Filter | None = None
+        self, catalogue: Catalogue, request: CentersRequest, arm_filter: Filter | None = None
     ) -> Centers:
-        """Return k centres of the arms that ``wanted`` lets in.
+        """Return k centres of the arms that ``arm_filter`` lets in.
 
         Raises NoArms, Invalid (k, first), TooLarge (n m k), Unavailable (too busy).
         """
         started = time.perf_counter()
         method = METHODS[request.method]
-        version, view = catalogue.version, await self._filtered.of(catalogue, wanted)
+        version, view = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         # The layout of a whole catalogue is kept for the next request.
-        layouts = self._layouts if wanted is None else Layouts(0)
+        layouts = self._layouts if arm_filter is None else Layouts(0)
         first = _check(view, request, method.most_reads)
         rows = view.eligible()
 

@@ -47,16 +47,18 @@ class Mips:
         self.copies = BlockedCopies(cache_bytes, costs=MeasuredCosts())
         self._work = LongWork(threads=THREADS, waiting=WAITING)
 
-    async def search(self, catalogue: Catalogue, request: MipsRequest, wanted: Filter | None = None) -> Found:
-        """Search the arms of a catalogue that ``wanted`` lets in. Raises NoArms, DimensionMismatch, Invalid,
-        Unavailable.
+    async def search(
+        self, catalogue: Catalogue, request: MipsRequest, arm_filter: Filter | None = None
+    ) -> Found:
+        """Search the arms of a catalogue that ``arm_filter`` lets in. Raises NoArms, DimensionMismatch,
+        Invalid, Unavailable.
         """
         started = time.perf_counter()
         query = _query(request, catalogue.dim)
-        version, snapshot = catalogue.version, await self._filtered.of(catalogue, wanted)
+        version, snapshot = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         if not snapshot.size:
-            raise NoArms("the catalogue has no arms" if wanted is None else NONE_ELIGIBLE)
-        if wanted is not None:
+            raise NoArms("the catalogue has no arms" if arm_filter is None else NONE_ELIGIBLE)
+        if arm_filter is not None:
             answer = await self._work.run(lambda: METHODS[request.method].among(snapshot, query, request))
             ids = [snapshot.id_of(row) for row in answer.rows.tolist()]
             return Found(answer, (time.perf_counter() - started) * 1e3, ids, version)

@@ -99,18 +99,18 @@ class Sampling:
         query: Sequence[float],
         temperature: float,
         request: SampleRequest,
-        wanted: Filter | None = None,
+        arm_filter: Filter | None = None,
     ) -> Sample[str]:
-        """Draw arms among those that ``wanted`` lets in. Raises NoArms, DimensionMismatch, Unavailable."""
+        """Draw arms that ``arm_filter`` lets in. Raises NoArms, DimensionMismatch, Unavailable."""
         started = time.perf_counter()
         if len(query) != catalogue.dim:
             raise DimensionMismatch(
                 f"query must have {catalogue.dim} numbers, not {len(query)}", loc=("body", "query")
             )
-        version, snapshot = catalogue.version, await self._filtered.of(catalogue, wanted)
+        version, snapshot = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         if not snapshot.size:
-            raise NoArms("the catalogue has no arms" if wanted is None else NONE_ELIGIBLE)
-        if wanted is not None:
+            raise NoArms("the catalogue has no arms" if arm_filter is None else NONE_ELIGIBLE)
+        if arm_filter is not None:
             weights = np.array(query) / temperature
             drawn_among = partial(_among, snapshot, weights, request, (int(catalogue.uid, 16), version))
             found, rows = await self._work.run(drawn_among)

@@ -37,9 +37,8 @@ from app.storage.protocol.campaigns import CampaignStore, StoredCampaign
 from app.storage.protocol.choices import Events, WarmUpTurns
 from app.storage.protocol.decision_rows import DecisionRows, LoggedReward, RowWrite, StoredRow, StoredRows
 from app.storage.protocol.due_work import Due, DueWork
-from app.storage.protocol.holdings import KINDS, Holdings, Kind
+from app.storage.protocol.learner_side_data import Knew, LearnerSideData
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
-from app.storage.protocol.learner_traces import Knew, LearnerTraces
 from app.storage.protocol.leases import WorkerLeases
 from app.storage.protocol.registry import BanditChange, Registry, RegistryStore
 from app.storage.protocol.reward_log import (
@@ -53,6 +52,7 @@ from app.storage.protocol.reward_log import (
     Trimmed,
     entry_order,
 )
+from app.storage.protocol.usage import KINDS, Kind, Usage
 from app.storage.protocol.waiting_decisions import Activated, DefaultWrite, WaitingDecisions
 from app.storage.protocol.write_once import WriteOnce
 
@@ -73,14 +73,13 @@ __all__ = [
     "Due",
     "DueWork",
     "Events",
-    "Holdings",
     "Kind",
     "Knew",
     "Lag",
     "LearnerChanges",
     "LearnerId",
+    "LearnerSideData",
     "LearnerStates",
-    "LearnerTraces",
     "LogEntry",
     "LoggedReward",
     "Partitioned",
@@ -97,6 +96,7 @@ __all__ = [
     "StoredRows",
     "Trimmed",
     "Upserted",
+    "Usage",
     "WaitingDecisions",
     "WarmUpTurns",
     "WorkerLeases",
@@ -110,7 +110,7 @@ class Store(
     RegistryStore,
     RewardLog,
     LearnerStates,
-    LearnerTraces,
+    LearnerSideData,
     WaitingDecisions,
     DecisionRows,
     DueWork,
@@ -119,7 +119,7 @@ class Store(
     CampaignStore,
     WriteOnce,
     WorkerLeases,
-    Holdings,
+    Usage,
     Protocol,
 ):
     """All that a store does. Implementation: ``app.storage.redis_store.RedisStore``."""

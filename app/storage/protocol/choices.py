@@ -1,4 +1,4 @@
-"""What choosing remembers of a learner: the choices made for events, and the turns of its warm-up."""
+"""What choosing remembers of a learner: the choices made for events, and the slots of its warm-up."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ class Events(Protocol):
 
 
 class WarmUpTurns(Protocol):
-    """Turns of learners, 0, 1, 2 ..., each taken once; they go when the learner is forgotten."""
+    """Slots of learners, 0, 1, 2 ..., each taken once; they go when the learner is forgotten."""
 
-    async def take_turns(self, learner: LearnerId, *, count: int, most: int, claim: str, ttl_ms: int) -> int:
-        """Take the next ``count`` turns; return the first of them, at least ``most`` if all are taken.
+    async def take_warm_up_slots(
+        self, learner: LearnerId, *, count: int, most: int, claim: str, ttl_ms: int
+    ) -> int:
+        """Take the next ``count`` slots; return the first of them, at least ``most`` if all are taken.
 
-        The same ``claim`` gets the same turns: with one that is not empty the call is idempotent. All turns
+        The same ``claim`` gets the same slots: with one that is not empty the call is idempotent. All slots
         of the learner are free again ``ttl_ms`` after the last call that took some.
         """
         ...

@@ -64,8 +64,8 @@ class RegistryStore(Protocol):
         """Remove the bandit with its versions, then the states of its learners: a step for each partition.
 
         From then on no state of it is written (``LearnerStates.apply``). False when it was not there. The
-        other traces of its learners are left to ``LearnerTraces.erase_bandit``; ``deletions`` names it until
-        they are gone.
+        other traces of its learners are left to ``LearnerSideData.erase_bandit``; ``deletions`` names it
+        until they are gone.
         """
         ...
 

@@ -83,11 +83,11 @@ def test_an_entry_without_a_context_is_of_plain_features():
 async def test_an_entry_with_a_context_has_the_lifted_features(world: World):
     bandit = await world.bandit(context=ContextRule(dim=2))
     context = np.array([0.5, 3.0], dtype=np.float32)
-    lifted = bandit.lifted(np.array([1.0, 2.0]), context)
-    assert lifted.tolist() == [1.0, 2.0, 0.5, 3.0, 1.0, 6.0]
-    payload = unpack(reward_payload(bandit.record, lifted, 1.0, 0), RewardPayload)
-    assert bytes_to_vector(payload.features).tolist() == lifted.tolist()
-    assert bandit.lifted(np.array([1.0, 2.0]), None).tolist() == [1.0, 2.0, 0.0, 0.0, 0.0, 0.0]
+    joint = bandit.joint_features(np.array([1.0, 2.0]), context)
+    assert joint.tolist() == [1.0, 2.0, 0.5, 3.0, 1.0, 6.0]
+    payload = unpack(reward_payload(bandit.record, joint, 1.0, 0), RewardPayload)
+    assert bytes_to_vector(payload.features).tolist() == joint.tolist()
+    assert bandit.joint_features(np.array([1.0, 2.0]), None).tolist() == [1.0, 2.0, 0.0, 0.0, 0.0, 0.0]
     assert bandit.learner_dim == 6
 
 

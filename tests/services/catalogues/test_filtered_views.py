@@ -12,9 +12,9 @@ import pytest
 from app.filters.filter import Filter, parse
 from app.indexes import filter_plan
 from app.indexes.filter_plan import FilterPlan, graph_number
-from app.indexes.filtered_ways import CatalogueGraph, OwnCopy, OwnGraph
 from app.indexes.hnsw import HnswGraph, arm_bytes
 from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.search_strategies import CatalogueGraph, OwnCopy, OwnGraph
 from app.services.catalogues import filtered_views
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filtered_views import PLAN_AFTER, FilteredViews, FilterStatus
@@ -134,9 +134,9 @@ def compact(catalogue: Catalogue, monkeypatch) -> None:
 
 def test_few_arms_are_copied_when_they_are_asked_for_the_second_time() -> None:
     catalogue, views, odd = of_arms(100), FilteredViews(capacity_bytes=1 << 20), parse({"odd": True})
-    assert ask(views, catalogue, odd).way == "exact"
+    assert ask(views, catalogue, odd).strategy == "exact"
     status = ask(views, catalogue, odd)
-    assert (status.way, status.reason, status.recall_at_1) == ("copy", filtered_views.SMALL, 1.0)
+    assert (status.strategy, status.reason, status.recall_at_1) == ("copy", filtered_views.SMALL, 1.0)
 
 
 @pytest.mark.parametrize("small", [True, False])
@@ -145,7 +145,7 @@ def test_a_copy_goes_on_when_the_table_is_compacted(small, monkeypatch) -> None:
     if not small:
         monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
         monkeypatch.setattr(filter_plan, "LEAST_SPEEDUP", 0.0)  # a copy serves, however slow
-    assert ask(views, catalogue, odd, 8).way in {"copy", "blocks"}
+    assert ask(views, catalogue, odd, 8).strategy in {"copy", "blocks"}
     catalogue.index.remove([str(arm) for arm in range(400)])
     upsert(catalogue, 1_000, 1_100)
     with monkeypatch.context() as patch:
@@ -154,7 +154,7 @@ def test_a_copy_goes_on_when_the_table_is_compacted(small, monkeypatch) -> None:
         compact(catalogue, monkeypatch)
         ask(views, catalogue, odd)
     status = ask(views, catalogue, odd)
-    assert status.way in {"copy", "blocks"}
+    assert status.strategy in {"copy", "blocks"}
     assert status.eligible == 350
     view = asyncio.run(views.of(catalogue, odd))
     for query in np.random.default_rng(1).standard_normal((20, DIM)):
@@ -170,7 +170,7 @@ def test_what_is_worn_is_made_anew_without_another_plan(monkeypatch) -> None:
     original = filtered_views.renew
 
     def renew(plan, snapshot, eligible, **rest):
-        renewed.append((plan.way.worn, eligible.count))
+        renewed.append((plan.strategy.staleness, eligible.count))
         return original(plan, snapshot, eligible, **rest)
 
     monkeypatch.setattr(filtered_views, "renew", renew)
@@ -179,8 +179,8 @@ def test_what_is_worn_is_made_anew_without_another_plan(monkeypatch) -> None:
     catalogue.index.remove([str(arm) for arm in range(400)])
     upsert(catalogue, 1_000, 1_400)
     ask(views, catalogue, odd, 8)
-    ((worn, count),) = renewed
-    assert worn > filtered_views.WORN
+    ((staleness, count),) = renewed
+    assert staleness > filtered_views.STALE
     assert count == 500
     ask(views, catalogue, odd, 8)
     assert len(renewed) == 1
@@ -188,7 +188,7 @@ def test_what_is_worn_is_made_anew_without_another_plan(monkeypatch) -> None:
 
 def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monkeypatch) -> None:
     monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
-    monkeypatch.setattr("app.indexes.filtered_ways.MOST_ASKED", 1.0)
+    monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     options = IndexOptions(kind="hnsw")
     index = LiveIndex(DIM, options, threads=1)
     catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), index)
@@ -197,20 +197,20 @@ def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monke
     views, odd = FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
 
     def by_graph(snapshot, eligible, options, **rest):
-        way = CatalogueGraph(snapshot, eligible, 200)
-        return FilterPlan(way, eligible.count, graph_number(snapshot), 1.0, 5.0, recall_at_1=0.991)
+        strategy = CatalogueGraph(snapshot, eligible, 200)
+        return FilterPlan(strategy, eligible.count, graph_number(snapshot), 1.0, 5.0, recall_at_1=0.991)
 
     monkeypatch.setattr(filtered_views, "plan_filter", by_graph)
     status = ask(views, catalogue, odd, 8)
     status = ask(views, catalogue, odd, 8)
-    assert (status.way, status.recall_at_1) == ("graph", 0.991)
+    assert (status.strategy, status.recall_at_1) == ("graph", 0.991)
     upsert(catalogue, 2_000, 2_200)
     index._rest_until = 0.0
     monkeypatch.setattr("app.indexes.live._CHANGED_SHARE", 0.0)
     maintained(catalogue)
     ask(views, catalogue, odd, 8)
     status = ask(views, catalogue, odd)
-    assert (status.way, status.recall_at_1) == ("graph", 1.0)
+    assert (status.strategy, status.recall_at_1) == ("graph", 1.0)
     monkeypatch.setattr(HnswGraph, "nearest", lambda graph, query, count: np.arange(graph.arms)[-count:])
     index._rest_until = 0.0
     upsert(catalogue, 2_200, 2_300)
@@ -218,7 +218,7 @@ def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monke
     monkeypatch.setattr(filtered_views, "RENEWAL_REST", 0.0)
     next(iter(views._known._held.values()))[0].renew_from = 0.0
     ask(views, catalogue, odd, 8)
-    assert ask(views, catalogue, odd).way == "exact"
+    assert ask(views, catalogue, odd).strategy == "exact"
 
 
 def maintained(catalogue: Catalogue) -> None:
@@ -234,13 +234,13 @@ def test_a_copy_serves_while_a_graph_of_its_own_is_worn_out(monkeypatch) -> None
     catalogue, views, odd = of_arms(1_000), FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
     planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
     ask(views, catalogue, odd, 8)
-    assert ask(views, catalogue, odd).way == "own_graph"
+    assert ask(views, catalogue, odd).strategy == "own_graph"
     monkeypatch.setattr(filtered_views, "renew", None)  # nothing is made anew
     monkeypatch.setattr(filtered_views.FilteredViews, "_look", lambda *_: None)
-    for last, way in ((1_600, "own_graph"), (2_000, "copy")):  # .6 and 1.0 of the graph's 500 arms
+    for last, strategy in ((1_600, "own_graph"), (2_000, "copy")):  # .6 and 1.0 of the graph's 500 arms
         upsert(catalogue, 1_000, last)
         status = ask(views, catalogue, odd)
-        assert (status.way, status.expected_us) == (way, {"own_graph": 2.0, "copy": 10.0}[way])
+        assert (status.strategy, status.expected_us) == (strategy, {"own_graph": 2.0, "copy": 10.0}[strategy])
     view = asyncio.run(views.of(catalogue, odd))
     assert view.kind == "exact"
     for query in np.random.default_rng(1).standard_normal((20, DIM)):
@@ -252,7 +252,7 @@ def test_a_copy_serves_while_a_graph_of_its_own_is_worn_out(monkeypatch) -> None
 def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypatch) -> None:
     """Half of the arms came since it was built: scanning them takes longer than comparing all of the copy."""
     monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
-    monkeypatch.setattr("app.indexes.filtered_ways.MOST_ASKED", 1.0)
+    monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     options = IndexOptions(kind="hnsw")
     catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), LiveIndex(DIM, options))
     upsert(catalogue, 0, 1_000)
@@ -260,16 +260,16 @@ def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypa
     views, odd = FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
 
     def by_graph(snapshot, eligible, options, **rest):
-        way, spare = CatalogueGraph(snapshot, eligible, 200), OwnCopy(snapshot.view, eligible)
-        return FilterPlan(way, eligible.count, graph_number(snapshot), 5.0, 10.0, spare=spare)
+        strategy, fallback = CatalogueGraph(snapshot, eligible, 200), OwnCopy(snapshot.view, eligible)
+        return FilterPlan(strategy, eligible.count, graph_number(snapshot), 5.0, 10.0, fallback=fallback)
 
     monkeypatch.setattr(filtered_views, "plan_filter", by_graph)
     ask(views, catalogue, odd, 8)
     monkeypatch.setattr(filtered_views, "renew", None)
     monkeypatch.setattr(filtered_views.FilteredViews, "_look", lambda *_: None)
-    for last, way in ((1_200, "graph"), (2_000, "copy")):
+    for last, strategy in ((1_200, "graph"), (2_000, "copy")):
         upsert(catalogue, 1_000, last)
-        assert ask(views, catalogue, odd).way == way
+        assert ask(views, catalogue, odd).strategy == strategy
     view = asyncio.run(views.of(catalogue, odd))
     assert view.search(np.ones(DIM), 3).rows.tolist() == view.search_exact(np.ones(DIM), 3).rows.tolist()
 
@@ -280,14 +280,14 @@ def test_a_copy_serves_when_the_graph_of_a_filter_is_refuted(monkeypatch) -> Non
     ask(views, catalogue, odd, 8)
 
     def refuted(plan, snapshot, eligible, **rest):
-        return replace(plan, way=None, us=plan.exact_us, is_refuted=True)
+        return replace(plan, strategy=None, us=plan.exact_us, is_refuted=True)
 
     monkeypatch.setattr(filtered_views, "renew", refuted)
     upsert(catalogue, 1_000, 1_600)
     next(iter(views._known._held.values()))[0].plan_from = float("inf")
     ask(views, catalogue, odd, 8)
     status = ask(views, catalogue, odd)
-    assert (status.way, status.eligible, status.expected_us) == ("copy", 800, 10.0)
+    assert (status.strategy, status.eligible, status.expected_us) == ("copy", 800, 10.0)
 
 
 def test_a_worn_spare_copy_is_made_anew_before_the_graph(monkeypatch) -> None:
@@ -302,11 +302,11 @@ def test_a_worn_spare_copy_is_made_anew_before_the_graph(monkeypatch) -> None:
     known.plan_from = float("inf")
     ask(views, catalogue, odd, 4)
     status = ask(views, catalogue, odd)
-    assert (status.way, status.eligible) == ("own_graph", 250)
-    assert (known.spare.worn, known.way.worn) == (0.0, 0.5)
+    assert (status.strategy, status.eligible) == ("own_graph", 250)
+    assert (known.fallback.staleness, known.strategy.staleness) == (0.0, 0.5)
     view = asyncio.run(views.of(catalogue, odd))
     for query in np.random.default_rng(1).standard_normal((20, DIM)):
-        found = known.spare.search(view.all_arms, query, 3, NO_ROWS)
+        found = known.fallback.search(view.all_arms, query, 3, NO_ROWS)
         assert found.rows.tolist() == view.search_exact(query, 3).rows.tolist()
 
 
@@ -317,9 +317,9 @@ def planned_own_graph(monkeypatch, us: float, exact_us: float) -> None:
 
     def plan_filter(snapshot, eligible, options, **rest):
         graph = HnswGraph.build(snapshot.view, eligible.rows, check=lambda: None, **shape)
-        way = OwnGraph(graph, eligible, ask=30, make=options.make)
-        spare = OwnCopy(snapshot.view, eligible)
+        strategy = OwnGraph(graph, eligible, ask=30, make=options.make)
+        fallback = OwnCopy(snapshot.view, eligible)
         number = graph_number(snapshot)
-        return FilterPlan(way, eligible.count, number, us, exact_us, spare=spare)
+        return FilterPlan(strategy, eligible.count, number, us, exact_us, fallback=fallback)
 
     monkeypatch.setattr(filtered_views, "plan_filter", plan_filter)

@@ -128,16 +128,16 @@ def test_igw_draws_among_candidates_that_are_allowed_and_then_the_next_best(docu
         own = [(field, v) for field in allowed for v in values(documents[row], field)]
         return row not in chosen and all(taken[entry] < allowed[entry[0]] for entry in own)
 
-    for place in range(len(drawn.found.rows) + 1):
+    for place in range(len(drawn.hits.rows) + 1):
         left = [row for row in left if may_come(row)] or [row for row in order if may_come(row)][:most]
         if not left or place == k:
             break
         one = algorithm.choose(estimates[left], k=1, gamma=3.0, rng=again)
         chosen.append(left[int(one.places[0])])
         taken.update((field, v) for field in allowed for v in values(documents[chosen[-1]], field))
-        assert drawn.found.rows[place] == chosen[-1]
+        assert drawn.hits.rows[place] == chosen[-1]
         assert drawn.propensities[place] == pytest.approx(one.propensities[0])
-    assert drawn.found.rows.tolist() == chosen
+    assert drawn.hits.rows.tolist() == chosen
     assert len(chosen) == k or not left
 
 

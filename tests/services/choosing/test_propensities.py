@@ -127,7 +127,7 @@ def test_draws_come_as_often_as_their_propensities_say(policy: str, limited: boo
                 exclude=np.array([EXCLUDED]),
                 limits=within,
             )
-        order = tuple(drawn.found.rows.tolist())
+        order = tuple(drawn.hits.rows.tolist())
         counts[order] += 1
         claimed[order] = float(drawn.propensities.prod())
     right, broken = (
@@ -157,7 +157,7 @@ def test_the_index_is_asked_for_more_when_the_rules_leave_no_candidate():
             rng=rng,
             limits=limits(view),
         )
-        rows = drawn.found.rows.tolist()
+        rows = drawn.hits.rows.tolist()
         assert rows[0] in {7, 8}
         assert sorted(rows[1:]) == [0, 1, 2, 3]
         # Two candidates; when none is left, the best two of those that are allowed, and the next two.
@@ -176,6 +176,6 @@ def test_a_choice_is_one_search_of_the_index(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Snapshot, "eligible", None)
     for k in (1, 3, 30):
         drawn = igw.draw(view, THETA, np.arange(100, 130), k=k, count=30, gamma=GAMMA, rng=rng)
-        assert len(drawn.found.rows) == k
+        assert len(drawn.hits.rows) == k
     assert searches == [30, 30, 30]
     assert max(read) <= 30

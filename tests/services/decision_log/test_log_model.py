@@ -14,7 +14,7 @@ from app.services.choosing.choice import Choice
 from app.services.decision_log.rows import Row
 from app.services.formats.records import LogRule, RewardRule
 from app.services.learning.reward_entries import Reward
-from workers.chores import Chores
+from workers.housekeeping import Housekeeping
 from workers.log_retention import LogRetention
 from world import World
 
@@ -129,9 +129,11 @@ class Play:
 
     async def time_passes(self) -> None:
         """Every decision that waits gets its defaults."""
-        chores = Chores(self.world.store, self.world.service.forgetting, wake=lambda partition: None)  # type: ignore[arg-type]
+        housekeeping = Housekeeping(
+            self.world.store, self.world.service.forgetting, wake=lambda partition: None
+        )  # type: ignore[arg-type]
         for key in KEYS:
-            await chores.sweep(self.partition(key), time.time_ns() // 1_000_000 + 7_200_000)
+            await housekeeping.sweep(self.partition(key), time.time_ns() // 1_000_000 + 7_200_000)
         for made in self.model.made:
             if made.waits:
                 made.waits = False
@@ -220,4 +222,4 @@ async def test_the_log_holds_what_the_model_holds(world: World, *, waits: bool):
         assert len(play.model.made) > 10, f"seed {seed}"
         await world.service.bandits.delete(bandit.name)
         await world.store.erase_bandit(bandit.uid)
-        assert (await world.store.holdings())["log"] == 0
+        assert (await world.store.usage())["log"] == 0

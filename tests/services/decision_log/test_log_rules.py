@@ -87,7 +87,7 @@ async def test_what_a_request_asked_for_is_kept_unless_it_is_large(world: World)
     many = [f"arm-{n * 7919 % 100_003}" for n in range(3_000)]
     for exclude in (["a1", "a2"], many):
         request = ChooseRequest(
-            "ann", 2, exclude, event_id=f"e{len(exclude)}", seed=7, wanted=parse(dict(wanted))
+            "ann", 2, exclude, event_id=f"e{len(exclude)}", seed=7, arm_filter=parse(dict(wanted))
         )
         choice = await world.service.choosing.choose(bandit, request)
         logged = await found(world, bandit, choice.decision)

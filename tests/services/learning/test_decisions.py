@@ -1,4 +1,4 @@
-"""Logged decisions and chores over a store that loses replies: each default is counted once."""
+"""Logged decisions and housekeeping over a store that loses replies: each default is counted once."""
 
 import time
 
@@ -9,7 +9,7 @@ from app.services.bandits.bandits import Bandit
 from app.services.formats.records import RewardRule
 from app.services.learning.replay import compare
 from waiting import until
-from workers.chores import Chores
+from workers.housekeeping import Housekeeping
 from world import World
 
 pytestmark = pytest.mark.anyio
@@ -29,8 +29,8 @@ async def due(world: World, bandit: Bandit, key: str = "ann") -> int:
 
 async def sweep(world: World, partition: int) -> None:
     """What is due within the next two hours."""
-    chores = Chores(world.store, world.service.forgetting, wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
-    await chores.sweep(partition, time.time_ns() // 1_000_000 + 7_200_000)
+    housekeeping = Housekeeping(world.store, world.service.forgetting, wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
+    await housekeeping.sweep(partition, time.time_ns() // 1_000_000 + 7_200_000)
 
 
 async def observations(world: World, bandit: Bandit, expected: int, key: str = "ann") -> None:
@@ -93,9 +93,9 @@ async def test_a_default_of_a_forgotten_learner_is_not_counted(world: World):
     partition = await due(world, bandit)
     await sweep(world, partition)
     await observations(world, bandit, 0)
-    chores = await world.store.due(partition, 0, 10)
-    assert not chores.erase
-    assert not chores.decisions
+    housekeeping = await world.store.due(partition, 0, 10)
+    assert not housekeeping.erase
+    assert not housekeeping.decisions
 
 
 async def test_choosing_for_a_bandit_that_waits_needs_the_store_and_others_do_not(world: World):

@@ -23,7 +23,7 @@ from app.storage.learner_id import LearnerId
 from app.storage.protocol import RewardWrite
 from store_clients import connect, traces
 from waiting import until
-from workers.chores import Chores
+from workers.housekeeping import Housekeeping
 from world import World
 
 pytestmark = pytest.mark.anyio
@@ -41,12 +41,12 @@ def later_ms() -> int:
     return time.time_ns() // 1_000_000 + DAY_MS
 
 
-def chores(world: World) -> Chores:
-    return Chores(world.store, world.service.forgetting, wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
+def housekeeping(world: World) -> Housekeeping:
+    return Housekeeping(world.store, world.service.forgetting, wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
 
 
 async def quiet(world: World) -> None:
-    """The chores of the service itself are not done: those of the test are, at its own time."""
+    """The housekeeping of the service itself are not done: those of the test are, at its own time."""
     for task in world.service._background:
         task.cancel()
     await asyncio.gather(*world.service._background, return_exceptions=True)
@@ -55,13 +55,13 @@ async def quiet(world: World) -> None:
 async def expire(world: World, learner: LearnerId) -> None:
     """All that a worker does after the idle time of the learner: it expires, is folded, and is erased."""
     partition = learner.partition(world.store.partitions)
-    await chores(world).sweep(partition, later_ms())
+    await housekeeping(world).sweep(partition, later_ms())
 
     async def folded() -> bool:
         return await world.store.backlog(partition) == 0
 
     await until(folded, what="the learner is folded away")
-    await chores(world).sweep(partition, later_ms())
+    await housekeeping(world).sweep(partition, later_ms())
     assert not (await world.store.due(partition, 0, 10)).erase
 
 
@@ -120,7 +120,7 @@ async def test_a_key_that_is_deleted_is_shown_its_centres_again(world: World):
 async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """The chores of another process read the list of the forgotten before this one had erased everything."""
+    """Another process read the list of the forgotten before this one had erased everything."""
     await quiet(world)
     bandit = await world.bandit(reward=WAITS)
     learner, forgetting = bandit.learner_for("ann"), world.service.forgetting
@@ -153,7 +153,7 @@ async def test_a_learner_that_is_not_idle_keeps_everything(world: World):
     learner = bandit.learner_for("ann")
     now_ms = time.time_ns() // 1_000_000
     assert await world.service.forgetting.expire(learner, now_ms) is False
-    await chores(world).sweep(learner.partition(world.store.partitions), now_ms)
+    await housekeeping(world).sweep(learner.partition(world.store.partitions), now_ms)
     choice = await world.choose(bandit)
     assert (choice.learner_version, choice.arms[0].id != first[0]) == (1, True)
 
@@ -201,7 +201,7 @@ async def test_dead_letters_go_with_their_learner(world: World):
 
 
 async def test_of_a_deleted_bandit_the_store_keeps_no_key(world: World, store_url: str):
-    """After the chores no name of a key has its uid; among members only the last changes and deletions do."""
+    """After it no name of a key has its uid; among members only the last changes and deletions do."""
     await quiet(world)
     gone = await world.bandit(
         "gone",
@@ -221,7 +221,7 @@ async def test_of_a_deleted_bandit_the_store_keeps_no_key(world: World, store_ur
     await world.service.forgetting.forget(gone.learner_for("bob"))
     before = await kept(world, store_url, stays.uid)
     await world.service.bandits.delete("gone")
-    await chores(world).finish_deletions()
+    await housekeeping(world).finish_deletions()
     async with connect(store_url) as client:
         left = await traces(client, gone.uid)
     assert [trace for trace in left if ": " not in trace] == []
@@ -243,8 +243,8 @@ async def test_erasing_a_bandit_is_repeated_until_it_is_done(world: World, store
         await world.service.bandits.delete("gone")
     world.store.lose.append("erase_bandit")
     with pytest.raises(Exception, match="does not answer"):
-        await chores(world).finish_deletions()
-    await chores(world).finish_deletions()
+        await housekeeping(world).finish_deletions()
+    await housekeeping(world).finish_deletions()
     async with connect(store_url) as client:
         assert [trace for trace in await traces(client, bandit.uid) if ": " not in trace] == []
 
@@ -304,7 +304,7 @@ async def test_an_idle_learner_lives_as_the_bandit_says_by_then(
     await change_idle(world, after_s)
     for at_s in (IDLE_S + 1, 5 * IDLE_S, 10 * IDLE_S + 60, 20 * IDLE_S):
         for _ in range(3):
-            await chores(world).sweep(partition, now_ms + round(1_000 * at_s))
+            await housekeeping(world).sweep(partition, now_ms + round(1_000 * at_s))
 
         async def folded() -> bool:
             return await world.store.backlog(partition) == 0

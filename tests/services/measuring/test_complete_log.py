@@ -70,7 +70,7 @@ async def test_they_begin_where_every_partition_is_complete(world: World):
 async def test_they_begin_where_rows_had_to_go(world: World):
     bandit = await logged(world)
     rows = await rows_of(world, bandit)
-    held = (await world.store.holdings())["log"]
+    held = (await world.store.usage())["log"]
     await LogRetention(world.store, most_bytes=held // 2).sweep(time.time_ns() // 1_000_000)
     left = await rows_of(world, bandit)
     decisions, rewarded, complete_from = await counted(world, bandit)

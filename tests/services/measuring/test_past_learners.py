@@ -80,7 +80,7 @@ class World:
 
     def came(self, key: str | None, context: Any, arm: int, value: float, at: int, **entry: Any) -> None:
         numbers = None if context is None else np.array(context, np.float32)
-        features = self.bandit.lifted(FEATURES[arm], numbers)
+        features = self.bandit.joint_features(FEATURES[arm], numbers)
         decided = entry.pop("decided", at)
         payload = reward_payload(self.bandit.record, features, value, decided)
         self.entries.append(

@@ -127,7 +127,7 @@ def _columns(path: Path, head: Sequence[str], dim: int) -> Columns:
     known = {*wanted, "tags", "metadata"}
     for place, name in enumerate(head, start=1):
         if name not in known:
-            wrong(path, None, f"column {place}", f"is none of id, x0 to x{dim - 1}, tags and metadata")
+            wrong(path, None, f"column {place}", f"must be one of id, x0 to x{dim - 1}, tags and metadata")
     if len(places) < len(head):
         wrong(path, None, None, "has two columns of one name")
     features = [places[name] for name in wanted[1:]]
@@ -244,7 +244,7 @@ def _check_schema(path: Path, schema: Any, pa: Any) -> None:
             wrong(path, None, None, f"has no column {name}")
     for place, column in enumerate(schema, start=1):
         if column.name not in rules:
-            wrong(path, None, f"column {place}", "is none of id, features, tags and metadata")
+            wrong(path, None, f"column {place}", "must be one of id, features, tags and metadata")
         fits, rule = rules[column.name]
         if not fits(column.type):
             wrong(path, None, column.name, rule)

@@ -12,24 +12,24 @@ from app.storage.redis_part import RedisPart
 _EXPIRING: Sequence[Kind] = ("events", "turns", "activations", "dedupe", "log")
 
 
-class RedisHoldings(RedisPart):
-    """Implements ``protocol.Holdings``."""
+class RedisUsage(RedisPart):
+    """Implements ``protocol.Usage``."""
 
     @property
     def bounds(self) -> Mapping[Kind, int]:
-        return self._room.bounds
+        return self._quota.bounds
 
-    async def holdings(self) -> Mapping[Kind, int]:
+    async def usage(self) -> Mapping[Kind, int]:
         """One round trip for each partition and one for campaigns, side by side."""
         campaigns, *found = await asyncio.gather(
             self._redis.command("HGET", keys.CAMPAIGN_BYTES, "all"),
             *map(self._held_by, range(self.partitions)),
         )
         columns = zip(*found, strict=True)
-        self._room.seen(dict(zip(("waiting", *_EXPIRING), map(list, columns), strict=True)))
-        return {**self._room.total, "campaigns": int(campaigns or 0)}
+        self._quota.seen(dict(zip(("waiting", *_EXPIRING), map(list, columns), strict=True)))
+        return {**self._quota.total, "campaigns": int(campaigns or 0)}
 
     async def _held_by(self, partition: int) -> Sequence[int]:
         names = [keys.ledger(partition), keys.decisions(partition)]
-        held: Sequence[int] = await self._redis.script("holdings", names, list(_EXPIRING))
+        held: Sequence[int] = await self._redis.script("usage", names, list(_EXPIRING))
         return held

@@ -19,7 +19,7 @@ Labels = NDArray[np.int64]
 _MOST_PASSED = 1.5
 
 
-class GraphWear:
+class GraphDegradation:
     """Counts over the labels of one graph of ``arms`` arms. One thread changes them, others may read."""
 
     def __init__(self, arms: int) -> None:
@@ -44,7 +44,7 @@ class GraphWear:
             counts = np.bincount(np.concatenate(found), minlength=self.arms)
             self.appearances = (counts / len(found)).astype(np.float32)
 
-    def bury(self, labels: Labels) -> Labels:
+    def tombstone(self, labels: Labels) -> Labels:
         """Count the deaths of ``labels``; returns those of them that are in the graph."""
         self.gone[labels] = True
         labels = labels[labels < self.arms]
@@ -78,6 +78,6 @@ class GraphWear:
         return np.count_nonzero(self.gone[: 2 * self.reserve]) / max(self.reserve, 1)
 
     @property
-    def is_worn_out(self) -> bool:
+    def is_degraded(self) -> bool:
         """Whether more are missing than can be substituted: the measured recall does not hold any longer."""
         return self.missing > self.substitutes

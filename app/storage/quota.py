@@ -1,7 +1,7 @@
 """How much room the bounds leave to each partition.
 
 A bound is for all partitions together, and a script sees one. So each process looks every second at what all
-partitions hold (``app.services.health.holdings``), and tells a script what the others leave to its partition.
+partitions hold (``app.services.health.usage``), and tells a script what the others leave to its partition.
 Within its partition the script is exact, and a process knows what it wrote itself. What other processes wrote
 to other partitions since the last look is not known: for that a part of every bound is kept back.
 """
@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.errors import QuotaReached, StoreFull
-from app.storage.protocol.holdings import KINDS, Kind
+from app.storage.protocol.usage import KINDS, Kind
 
 KEPT_BACK = 16  # one of this many parts of a bound
 UNBOUNDED = 1 << 50
 
 
-class Room:
+class Quota:
     """What this process lets each partition hold. ``bounds``: in bytes; a kind that is missing has none."""
 
     def __init__(self, bounds: Mapping[Kind, int]) -> None:
@@ -50,7 +50,7 @@ class Room:
         return bound - bound // KEPT_BACK - others
 
 
-def no_room_for_campaigns() -> QuotaReached:
+def campaigns_full() -> QuotaReached:
     """The refusal of what makes a campaign larger, or of a new one. Nothing was changed."""
     return QuotaReached("campaigns take as much as they may (SHORTLIST_MAX_CAMPAIGNS_MB): delete some")
 

@@ -1,9 +1,9 @@
-"""Chores: work that becomes due by the clock, or that was broken off.
+"""Housekeeping: work that becomes due by the clock, or that was broken off.
 
 Decisions whose time is over get their defaults, learners that were idle for too long are forgotten, what is
 still kept of forgotten learners and of deleted bandits and catalogues is erased.
 
-Any number of processes may do chores at the same time. Every step is one script, which checks again whether
+Any number of processes may do this at the same time. Every step is one script, which checks again whether
 there is something to do.
 """
 
@@ -19,19 +19,19 @@ from app.errors import Unavailable
 from app.services.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
 from app.services.learning.forgetting import Forgetting
 from app.services.learning.idle_rules import IdleRules
-from app.storage.protocol import DueWork, LearnerId, LearnerTraces, RegistryStore
+from app.storage.protocol import DueWork, LearnerId, LearnerSideData, RegistryStore
 
-log = logging.getLogger("shortlist.chores")
+log = logging.getLogger("shortlist.housekeeping")
 
 EVERY_S = 1.0
 BATCH = 200
 
 
-class ChoresStore(DueWork, LearnerTraces, RegistryStore, Protocol):
-    """What chores need of the store."""
+class HousekeepingStore(DueWork, LearnerSideData, RegistryStore, Protocol):
+    """What housekeeping need of the store."""
 
 
-class Chores:
+class Housekeeping:
     """Does what is due, again and again.
 
     ``wake(partition)``     is called when something was appended to the log of the partition
@@ -40,7 +40,7 @@ class Chores:
 
     def __init__(
         self,
-        store: ChoresStore,
+        store: HousekeepingStore,
         forgetting: Forgetting,
         *,
         wake: Callable[[int], None],
@@ -61,9 +61,9 @@ class Chores:
                 partitions = range(self._store.partitions)
                 await asyncio.gather(*(self.sweep(partition, now_ms) for partition in partitions))
             except Unavailable as error:
-                log.warning("the store is not available, chores wait: %s", error.detail)
+                log.warning("the store is not available, housekeeping wait: %s", error.detail)
             except Exception:
-                log.exception("chores failed, and are tried again")
+                log.exception("housekeeping failed, and are tried again")
             await asyncio.sleep(EVERY_S)
 
     async def finish_deletions(self) -> None:

@@ -12,7 +12,7 @@ Notation
 
 Copy and blocks compare every arm that is let in, so their answers are exact. What was made follows the
 changes: rows that were let in later are scanned in addition, and rows that are let in no longer are struck
-out. Every way checks what it returns against the filter.
+out. Every strategy checks what it returns against the filter.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ MakeGraph = Callable[[Snapshot, Rows], HnswGraph | None]
 """Builds a graph over some rows of a snapshot; None where there is no memory for it."""
 
 
-class Way(Protocol):
-    """One way to search the arms that one filter lets in, at one moment. It may be searched in any thread."""
+class SearchStrategy(Protocol):
+    """One strategy to search the arms that one filter lets in, at one moment. It may be searched in any
+    thread.
+    """
 
     @property
     def name(self) -> str: ...
@@ -53,18 +55,19 @@ class Way(Protocol):
     def memory_bytes(self) -> int: ...
 
     @property
-    def worn(self) -> float:
+    def staleness(self) -> float:
         """Rows that came or went since it was made, and make searches slower / rows that it was made of."""
         ...
 
-    def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> Way | None:
-        """The same at a later moment; None if it cannot follow. For one thread, which asks each way once.
+    def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> SearchStrategy | None:
+        """The same at a later moment; None if it cannot follow. For one thread, which asks each strategy
+        once.
 
         Cost: O(changed rows); O(K) after a compaction.
         """
         ...
 
-    def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> Way | None:
+    def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> SearchStrategy | None:
         """The same, made anew, at the cost of the first time; None without memory for it. For any thread."""
         ...
 
@@ -127,7 +130,7 @@ class OwnCopy:
         return self._rows.memory_bytes
 
     @property
-    def worn(self) -> float:
+    def staleness(self) -> float:
         copy = self._rows.copy
         return copy.gone / max(len(copy), 1) if copy is not None else 0.0
 
@@ -166,7 +169,7 @@ class OwnBlocks:
         return self._blocks.memory_bytes + self._added.memory_bytes + int(self._struck.nbytes)
 
     @property
-    def worn(self) -> float:
+    def staleness(self) -> float:
         return (len(self._added) + self._went) / max(self._blocks.arms, 1)
 
     def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnBlocks | None:
@@ -222,7 +225,7 @@ class CatalogueGraph:
         self._fresh = int(np.count_nonzero(eligible.mask[covered:]))
 
     @property
-    def worn(self) -> float:
+    def staleness(self) -> float:
         """Rows of a scan that looking through the fresh ones takes / rows that are let in."""
         rows = min(GATHER_ROWS * self._fresh, len(self._eligible.mask) - self._covered)
         return rows / max(self._eligible.count, 1)
@@ -276,7 +279,7 @@ class OwnGraph:
         return self._graph.memory_bytes + self._added.memory_bytes
 
     @property
-    def worn(self) -> float:
+    def staleness(self) -> float:
         return (len(self._added) + self._graph.dead) / self._graph.arms
 
     def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnGraph | None:
@@ -287,7 +290,7 @@ class OwnGraph:
         if view.table != self._added.eligible.table and view.renumbered is not None:
             graph = graph.moved(view.renumbered.places.astype(np.int64), view.rows)
         added, change = followed
-        graph.bury(change.went)
+        graph.tombstone(change.went)
         other = OwnGraph(graph, eligible, ask=self._ask, make=self._make)
         other._added = added
         return other

@@ -21,14 +21,14 @@ from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ask:
+class SelectionRequest:
     """One choice that is to be made.
 
     ``k``         how many arms, besides those that are pinned
     ``exclude``   ids of arms that are not eligible; unknown ids are ignored
-    ``wanted``    which arms are eligible; None: all
+    ``arm_filter``    which arms are eligible; None: all
     ``rules``     arms that are pinned are not chosen as well
-    ``claim``     the same claim takes the same turns of a warm-up; None: every choice takes its own
+    ``claim``     the same claim takes the same slots of a warm-up; None: every choice takes its own
     ``rng``       everything random is drawn from it
     ``arms``      ids of the arms to serve, in this order: of a baseline alone
     ``seeded``    whether ``rng`` is of a seed: then the same arms give the same answer on every process
@@ -42,7 +42,7 @@ class Ask:
     claim: str | None
     rng: np.random.Generator
     arms: Sequence[str] | None = None
-    wanted: Filter | None = None
+    arm_filter: Filter | None = None
     rules: Rules = NO_RULES
     context: Numbers32 | None = None
     seeded: bool = False
@@ -67,10 +67,10 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moment:
+class ReadSnapshot:
     """A learner and a catalogue at the same moment: what it knows, and the arms as it sees them.
 
-    ``posterior`` is the one for the context of the ask: of the query that the arms are searched with.
+    ``posterior`` is the one for the context of the request: of the query that the arms are searched with.
     """
 
     posterior: Posterior
@@ -81,7 +81,7 @@ class Moment:
     @classmethod
     async def now(
         cls, learners: Learners, bandit: Bandit, identity: LearnerId, context: Numbers32 | None = None
-    ) -> Moment:
+    ) -> ReadSnapshot:
         """Awaits nothing for a learner in memory whose posterior was used before. Raises Unavailable."""
         learner, posterior = await learners.current(bandit, identity)
         if context is not None:
@@ -89,34 +89,34 @@ class Moment:
         return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.version)
 
     @classmethod
-    async def of(cls, learners: Learners, filtered: FilteredViews, ask: Ask) -> Moment:
-        """The moment of an ask: ``now``, of the arms that it wants."""
-        moment = await cls.now(learners, ask.bandit, ask.learner, ask.context)
-        return moment if ask.wanted is None else await moment.among(filtered, ask)
+    async def of(cls, learners: Learners, filtered: FilteredViews, request: SelectionRequest) -> ReadSnapshot:
+        """The snapshot of a request: ``now``, of the arms that it wants."""
+        snapshot = await cls.now(learners, request.bandit, request.learner, request.context)
+        return snapshot if request.arm_filter is None else await snapshot.among(filtered, request)
 
-    async def among(self, filtered: FilteredViews, ask: Ask) -> Moment:
-        """This moment, of the arms that the ask wants. Awaits nothing for a filter that was asked before."""
-        if ask.wanted is None:
+    async def among(self, filtered: FilteredViews, request: SelectionRequest) -> ReadSnapshot:
+        """This snapshot, of the arms that the request wants. Awaits nothing for a known filter."""
+        if request.arm_filter is None:
             return self
-        view = ask.bandit.seen(await filtered.of(ask.bandit.catalogue, ask.wanted))
-        return replace(self, view=view, catalogue_version=ask.bandit.catalogue.version)
+        view = request.bandit.seen(await filtered.of(request.bandit.catalogue, request.arm_filter))
+        return replace(self, view=view, catalogue_version=request.bandit.catalogue.version)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
     """Arms in the order they were drawn, with x.theta^ as scores. Shapes: propensities (m,)."""
 
-    found: TopK
+    hits: TopK
     propensities: Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """The arms that a policy has chosen, as rows of the view of ``moment``; best first, or as drawn.
+    """The arms that a policy has chosen, as rows of the view of ``snapshot``; best first, or as drawn.
 
     ``propensities``: the probability of each arm given those before it, where the policy knows it.
     """
 
-    found: TopK
-    moment: Moment
+    hits: TopK
+    snapshot: ReadSnapshot
     propensities: Sequence[float] | None = None

@@ -1,4 +1,4 @@
-"""Places: so many at a time, the next ones wait, more are refused."""
+"""Slots: so many at a time, the next ones wait, more are refused."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from app.errors import Unavailable
-from app.services.bounded.places import Places
+from app.services.bounded.slots import Slots
 
 
 @pytest.mark.anyio
 async def test_some_run_some_wait_and_more_are_refused():
-    places, goes_on, running = Places("reports", running=2, waiting=3), asyncio.Event(), 0
+    places, goes_on, running = Slots("reports", running=2, waiting=3), asyncio.Event(), 0
 
     async def hold() -> None:
         nonlocal running

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 
 from app.errors import Unavailable
-from app.storage.protocol import Holdings
+from app.storage.protocol import Usage
 
 LOOK_S = 1.0
 
 
-async def watch(store: Holdings) -> None:
+async def watch(store: Usage) -> None:
     """Look every ``LOOK_S``, until cancelled. A store that does not answer takes no writes either."""
     while True:
         with contextlib.suppress(Unavailable):
-            await store.holdings()
+            await store.usage()
         await asyncio.sleep(LOOK_S)

@@ -1,8 +1,8 @@
-"""Turns on the event loop: work of many small steps lets others go first after a few milliseconds.
+"""Yielding on the event loop: work of many small steps lets others go first after a few milliseconds.
 
 A step that awaits nothing keeps every other request waiting. So a loop over what one request may hold many of
-says ``await turn()`` in each of its steps. All requests share one slice of time: however many of them are
-under way, between two looks at the network they take ``SLICE_S`` and one step together.
+says ``await yield_to_others()`` in each of its steps. All requests share one slice of time: however many of
+them are under way, between two looks at the network they take ``SLICE_S`` and one step together.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SLICE_S = 0.002
 
 
 class _Slice:
-    """``ends``: until when steps may follow each other. A new slice begins when others had their turn."""
+    """``ends``: until when steps may follow each other. A new slice begins when others were served."""
 
     ends = 0.0
 
 
-async def turn() -> None:
+async def yield_to_others() -> None:
     """Return at once within the slice; after it, let others go first, and begin another one."""
     while time.perf_counter() >= _Slice.ends:
         ended = _Slice.ends
@@ -40,8 +40,8 @@ def drained(items: list[T]) -> Iterator[T]:
         yield items.pop()
 
 
-async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items, with a turn before each."""
+async def one_by_one(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items, yielding before each."""
     for item in items:
-        await turn()
+        await yield_to_others()
         yield item

@@ -11,7 +11,7 @@ Knew = Callable[[bytes], int | None]
 """From the record of a decision: number of the newest entry of the log that was known then, None: unsaid."""
 
 
-class LearnerTraces(Protocol):
+class LearnerSideData(Protocol):
     """Forgetting is an entry of the reward log: the state goes when it is folded, the rest by ``erase``."""
 
     async def touch(self, learner: LearnerId, *, expires_ms: int) -> None:
@@ -22,7 +22,7 @@ class LearnerTraces(Protocol):
 
         In the same step all rewards of decisions from before are refused: for ``ttl_ms`` at least, and until
         the store refuses all that is as old (``drop_expired``). The learner is no longer idle, has taken no
-        turn of a warm-up, and is noted as one to ``erase``. Idempotent by ``now_ms``: repeated, it returns
+        slot of a warm-up, and is noted as one to ``erase``. Idempotent by ``now_ms``: repeated, it returns
         the id of the first entry.
         """
         ...

@@ -22,7 +22,7 @@ KINDS: Mapping[Kind, str] = MappingProxyType(
 )
 
 
-class Holdings(Protocol):
+class Usage(Protocol):
     """All figures are bytes of the store's memory, as far as they can be known: rather too many than too few.
 
     A call that would make a kind larger than its bound raises ``StoreFull``, or ``QuotaReached`` where
@@ -35,6 +35,6 @@ class Holdings(Protocol):
         """Of each kind."""
         ...
 
-    async def holdings(self) -> Mapping[Kind, int]:
+    async def usage(self) -> Mapping[Kind, int]:
         """What all partitions hold now. Further writes of this process are held against it."""
         ...

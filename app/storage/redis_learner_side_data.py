@@ -19,8 +19,8 @@ _STEP = 1_000
 Goes = Callable[[bytes | None], bool]
 
 
-class RedisLearnerTraces(RedisPart):
-    """Implements ``protocol.LearnerTraces``."""
+class RedisLearnerSideData(RedisPart):
+    """Implements ``protocol.LearnerSideData``."""
 
     async def touch(self, learner: LearnerId, *, expires_ms: int) -> None:
         await self._redis.command(
@@ -76,7 +76,7 @@ class RedisLearnerTraces(RedisPart):
             keys.forgotten(partition, learner),
             keys.erase(partition),
             keys.idle(partition),
-            keys.turns(partition, learner),
+            keys.warm_up_slots(partition, learner),
             keys.forgotten_until(partition),
         ]
 

@@ -79,7 +79,7 @@ async def leave(store: Store, kind: str, n: int, learner: LearnerId = ANN) -> An
         return await store.put_event(learner, f"visit-{n:04}", b"choice %d" % n, ttl_ms=TTL_MS)
     if kind == "turns":
         claim = f"visit-{n:04}"
-        return await store.take_turns(learner, count=1, most=10_000, claim=claim, ttl_ms=TTL_MS)
+        return await store.take_warm_up_slots(learner, count=1, most=10_000, claim=claim, ttl_ms=TTL_MS)
     if kind == "waiting":
         return await store.log_decision(decision, b"record %d" % n, due_ms=1, expires_ms=FAR_MS)
     return await store.activate(decision, record=None, **LIVES)
@@ -140,9 +140,9 @@ async def test_beyond_the_bound_new_ones_are_refused_and_nothing_else_happens(ur
     async with bounded(url, **{kind: FEW}) as store, bounded(url, **{kind: FEW}) as other:
         fit = await filled(store, thing)
         assert 10 < fit < 150
-        held = (await store.holdings())[kind]
+        held = (await store.usage())[kind]
         assert FEW * 9 // 10 - 1_000 < held <= FEW
-        await other.holdings()
+        await other.usage()
         before = await content(url)
         for process in (store, other):
             for n in (fit, fit + 1):
@@ -155,7 +155,7 @@ async def test_beyond_the_bound_new_ones_are_refused_and_nothing_else_happens(ur
         for another in KINDS:
             if another != kind:
                 await leave(store, another, 0)
-        assert (await store.holdings())[kind] == held
+        assert (await store.usage())[kind] == held
 
 
 @pytest.mark.parametrize("kind", EXPIRING)
@@ -166,13 +166,13 @@ async def test_there_is_room_again_when_what_was_held_has_expired(url: str, kind
         with pytest.raises(StoreFull):
             await leave(store, kind, fit)
         await pass_time(url, 2)
-        assert (await store.holdings())[kind] == 0
+        assert (await store.usage())[kind] == 0
         assert await filled(store, kind) == fit
         await pass_time(url, 1_000_000)
         assert await filled(store, kind) == fit, "also without a look in between"
         async with connect(url) as client:
             await pass_time(url, TTL_MS // PERIOD_MS + 1)
-            await store.holdings()
+            await store.usage()
             ledger = await client.hgetall(redis_keys.ledger(0))  # type: ignore[misc]
         assert ledger == {kind.encode(): b"0"}, "nothing is left of periods that are over"
 
@@ -186,10 +186,10 @@ async def test_what_expires_at_several_times_is_released_at_each(url: str) -> No
             period, seen, left = await period_of(url), [], []
             for n, periods in enumerate((1, 3, 3, 7)):
                 await store.put_event(ANN, f"e{n}", b"choice", ttl_ms=periods * PERIOD_MS)
-                seen.append((await store.holdings())["events"])
+                seen.append((await store.usage())["events"])
             for _ in range(9):
                 await pass_time(url, 1)
-                left.append((await store.holdings())["events"] // seen[0])
+                left.append((await store.usage())["events"] // seen[0])
         assert seen == [seen[0], 2 * seen[0], 3 * seen[0], 4 * seen[0]]
         assert left[1:] == [3, 3, 1, 1, 1, 1, 0, 0]
 
@@ -197,17 +197,17 @@ async def test_what_expires_at_several_times_is_released_at_each(url: str) -> No
 async def test_turns_that_are_taken_again_are_counted_once_and_as_long_as_they_live(url: str) -> None:
     async with bounded(url) as store:
         await leave(store, "turns", 0)
-        one = (await store.holdings())["turns"]
+        one = (await store.usage())["turns"]
         for n in range(1, 5):
             await pass_time(url, 4)
             await leave(store, "turns", n)
-        five = (await store.holdings())["turns"]
+        five = (await store.usage())["turns"]
         assert one < five < 5 * one
         await pass_time(url, 4)
-        assert (await store.holdings())["turns"] == five
+        assert (await store.usage())["turns"] == five
         assert await leave(store, "turns", 2) == 2
         await pass_time(url, 4)
-        assert (await store.holdings())["turns"] == 0
+        assert (await store.usage())["turns"] == 0
 
 
 async def test_waiting_decisions_make_room_when_they_are_due_or_erased(url: str) -> None:
@@ -224,22 +224,22 @@ async def test_waiting_decisions_make_room_when_they_are_due_or_erased(url: str)
         assert not await store.is_active(DecisionId(ANN, "new"))
         assert await store.activate(two, record=b"r", **LIVES) == "activated"
         await store.erase_bandit(ANN.bandit_uid)
-        assert (await store.holdings())["waiting"] == 0
+        assert (await store.usage())["waiting"] == 0
         assert await filled(store, "waiting") == fit
 
 
 async def test_waiting_decisions_of_a_store_that_did_not_count_are_counted(url: str) -> None:
     async with bounded(url, waiting=FEW) as store:
         fit = await filled(store, "waiting")
-        held = (await store.holdings())["waiting"]
+        held = (await store.usage())["waiting"]
         async with connect(url) as client:
             await client.delete(redis_keys.ledger(0))
-        assert (await store.holdings())["waiting"] == held
+        assert (await store.usage())["waiting"] == held
         with pytest.raises(StoreFull):
             await leave(store, "waiting", fit)
         async with connect(url) as client:  # an older process removes without counting
             await client.delete(redis_keys.decisions(0), redis_keys.due(0))
-        assert (await store.holdings())["waiting"] == 0
+        assert (await store.usage())["waiting"] == 0
 
 
 @pytest.mark.parametrize("thing", THINGS)
@@ -255,7 +255,7 @@ async def test_of_many_processes_at_once_exactly_as_many_have_room_as_fit(url: s
             return True
 
         done = await asyncio.gather(*(attempt((one, two)[n % 2], n) for n in range(200)))
-        held = (await one.holdings())[kind]
+        held = (await one.usage())[kind]
         assert held <= FEW - FEW // 16 < held + held // sum(done) + 500
 
 
@@ -272,8 +272,8 @@ async def test_the_bound_is_for_all_partitions_together(url: str) -> None:
             except StoreFull:
                 refused += 1
             if n % 5 == 4:
-                await asyncio.gather(one.holdings(), two.holdings())
-        held = (await one.holdings())["events"]
+                await asyncio.gather(one.usage(), two.usage())
+        held = (await one.usage())["events"]
         assert put > 10 < refused
         assert FEW * 3 // 4 < held <= FEW + 3 * held // put
         for process in (one, two):
@@ -302,7 +302,7 @@ async def test_no_less_is_counted_than_the_server_says_that_it_takes(url: str, t
     async with bounded(url) as store, connect(url) as client:
         for n in range(400):
             await SIZES[thing](store, n)
-        counted = (await store.holdings())[kind_of(thing)]
+        counted = (await store.usage())[kind_of(thing)]
         ours = [key async for key in client.scan_iter() if OURS.search(key)]
         taken = sum([await client.memory_usage(key, samples=0) for key in ours])
         assert taken <= counted <= 4 * taken
@@ -318,19 +318,19 @@ async def test_there_is_room_for_rewards_again_when_what_expired_is_dropped(url:
     async with bounded(url) as store:
         for n in range(3):
             await statuses(store, reward(f"s{n}", expires_ms=soon))
-        first = (await store.holdings())["dedupe"]
+        first = (await store.usage())["dedupe"]
         await statuses(
             store, reward("l0", expires_ms=later), observation("o"), reward("l1", expires_ms=later)
         )
-        second = (await store.holdings())["dedupe"] - first
+        second = (await store.usage())["dedupe"] - first
         assert first > 0 < second
         assert await store.drop_expired(0, margin_ms=0, count=10) == 1
-        assert (await store.holdings())["dedupe"] == second
+        assert (await store.usage())["dedupe"] == second
         assert await store.drop_expired(0, margin_ms=0, count=10) == 0
-        assert (await store.holdings())["dedupe"] == second
+        assert (await store.usage())["dedupe"] == second
         assert await store.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
         await pass_time(url, TTL_MS // PERIOD_MS + 1)
-        assert (await store.holdings())["dedupe"] == 0
+        assert (await store.usage())["dedupe"] == 0
         async with connect(url) as client:
             assert await client.hgetall(redis_keys.ledger(0)) == {b"dedupe": b"0"}  # type: ignore[misc]
             assert not await client.exists(redis_keys.seen_ends(0))
@@ -379,11 +379,11 @@ async def test_a_call_of_many_rewards_is_refused_as_a_whole_and_what_was_promise
 async def test_what_comes_twice_in_a_call_needs_room_once(url: str) -> None:
     async with bounded(url) as store:
         await statuses(store, reward("a"), observation("a"))
-        one = (await store.holdings())["dedupe"]
+        one = (await store.usage())["dedupe"]
         await statuses(store, *[reward("a"), observation("a")] * 3)
-        assert (await store.holdings())["dedupe"] == one
+        assert (await store.usage())["dedupe"] == one
         await statuses(store, *[reward("b"), observation("b")] * 50)
-        assert (await store.holdings())["dedupe"] == 2 * one
+        assert (await store.usage())["dedupe"] == 2 * one
     bound = 2 * one * 16 // 15 + 1
     many = [reward("c"), observation("c")] * 50
     for bytes_more, outcome in ((0, None), (one * 17 // 16, ["accepted"] * 2 + ["duplicate"] * 98)):
@@ -393,7 +393,7 @@ async def test_what_comes_twice_in_a_call_needs_room_once(url: str) -> None:
                     await store.append_rewards(0, many)
             else:
                 assert await statuses(store, *many) == outcome
-                assert (await store.holdings())["dedupe"] == 3 * one
+                assert (await store.usage())["dedupe"] == 3 * one
 
 
 async def test_defaults_are_counted_and_never_refused(url: str) -> None:
@@ -402,32 +402,32 @@ async def test_defaults_are_counted_and_never_refused(url: str) -> None:
         for decision in (one, two):
             await store.log_decision(decision, b"record", due_ms=1, expires_ms=FAR_MS)
         await filled(store, "dedupe")
-        before = (await store.holdings())["dedupe"]
+        before = (await store.usage())["dedupe"]
         for _ in range(2):
             for decision in (one, two):
                 write = DefaultWrite(decision, f"{decision.id}/a", 10, FAR_MS, b"default")
                 await store.append_defaults(0, [decision], [write])
-        defaults = (await store.holdings())["dedupe"] - before
+        defaults = (await store.usage())["dedupe"] - before
         assert defaults > 200
         with pytest.raises(StoreFull):
             await store.append_rewards(0, [reward(one.id)])
         await pass_time(url, TTL_MS // PERIOD_MS + 1)
-        assert (await store.holdings())["dedupe"] == defaults
+        assert (await store.usage())["dedupe"] == defaults
         await store.append_rewards(0, [reward(one.id)])
         *_, entry = await store.read_log(0, "0-0", 1_000)
         assert entry.replaces
         assert await store.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
-        assert (await store.holdings())["dedupe"] == 0
+        assert (await store.usage())["dedupe"] == 0
 
 
 async def test_dedupe_keys_of_a_deleted_bandit_count_until_they_would_have_been_dropped(url: str) -> None:
     async with bounded(url) as store:
         await statuses(store, reward("a"), reward("b"))
-        held = (await store.holdings())["dedupe"]
+        held = (await store.usage())["dedupe"]
         await store.erase_bandit(ANN.bandit_uid)
-        assert (await store.holdings())["dedupe"] == held
+        assert (await store.usage())["dedupe"] == held
         assert await store.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
-        assert (await store.holdings())["dedupe"] == 0
+        assert (await store.usage())["dedupe"] == 0
 
 
 RECORD = ANN.bandit_uid.encode() + b"made so"
@@ -453,14 +453,14 @@ async def test_campaigns_have_room_together_until_some_are_deleted(url: str) -> 
             await two.create_campaign("centers", "another", RECORD)
         assert await one.create_campaign("slates", "c0", b"0" * 16 + b"other") == RECORD
         assert await content(url) == before
-        assert (await two.holdings())["campaigns"] <= LARGE
+        assert (await two.usage())["campaigns"] <= LARGE
         assert await one.delete_campaign("slates", "c1")
         assert not await one.delete_campaign("slates", "c1")
         assert await two.create_campaign("centers", "another", RECORD) == RECORD
         for number in range(made):
             await one.delete_campaign("slates", f"c{number}")
         await one.delete_campaign("centers", "another")
-        assert (await one.holdings())["campaigns"] == 0
+        assert (await one.usage())["campaigns"] == 0
 
 
 async def test_a_campaign_grows_until_there_is_no_room_and_keeps_what_it_has(url: str) -> None:
@@ -483,7 +483,7 @@ async def test_a_campaign_grows_until_there_is_no_room_and_keeps_what_it_has(url
         found = await store.read_campaign("slates", "c", uid="", position=0, count=1_000)
         assert found is not None
         assert len(found.events) == taken
-        assert (await store.holdings())["campaigns"] <= LARGE
+        assert (await store.usage())["campaigns"] <= LARGE
 
 
 async def test_of_a_campaign_no_less_is_counted_than_it_takes(url: str) -> None:
@@ -496,11 +496,11 @@ async def test_of_a_campaign_no_less_is_counted_than_it_takes(url: str) -> None:
             await store.save_snapshot("slates", name, uid=ANN.bandit_uid, position=300, state=b"s" * 70_000)
         keys = [key async for key in client.scan_iter() if b"{k:" in key]
         taken = sum([await client.memory_usage(key, samples=0) for key in keys])
-        counted = (await store.holdings())["campaigns"]
+        counted = (await store.usage())["campaigns"]
         assert taken <= counted <= 1.5 * taken
         for key in (redis_keys.CAMPAIGN_BYTES, *(redis_keys.campaign_size("slates", name) for name in "cd")):
             await client.delete(key)
         for name in ("c", "d"):
             assert await event(store, name, 300) == "appended"
-        again = (await store.holdings())["campaigns"]
+        again = (await store.usage())["campaigns"]
         assert taken <= again <= 1.5 * taken

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from app.services.bounded import turns
-from app.services.bounded.turns import drained, in_turns, turn
+from app.services.bounded import yielding
+from app.services.bounded.yielding import drained, one_by_one, yield_to_others
 
 pytestmark = pytest.mark.anyio
 
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slice is over as soon as it begins: every step is a long one."""
-    monkeypatch.setattr(turns, "SLICE_S", 0.0)
-    monkeypatch.setattr(turns._Slice, "ends", 0.0)
+    monkeypatch.setattr(yielding, "SLICE_S", 0.0)
+    monkeypatch.setattr(yielding._Slice, "ends", 0.0)
 
 
 @pytest.mark.usefixtures("no_time")
@@ -29,7 +29,7 @@ async def test_one_step_is_made_between_two_looks_at_the_network_whatever_the_nu
 
     async def long(name: str) -> None:
         for _ in range(20):
-            await turn()
+            await yield_to_others()
             seen.append(name)
 
     others = asyncio.create_task(looks())
@@ -42,19 +42,19 @@ async def test_one_step_is_made_between_two_looks_at_the_network_whatever_the_nu
 
 
 async def test_steps_follow_each_other_within_a_slice(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(turns._Slice, "ends", float("inf"))
+    monkeypatch.setattr(yielding._Slice, "ends", float("inf"))
     others = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(others.set_result, None)
     for _ in range(1_000):
-        await turn()
+        await yield_to_others()
     assert not others.done()
 
 
 @pytest.mark.usefixtures("no_time")
-async def test_items_come_in_turns():
+async def test_others_run_between_items():
     others = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(others.set_result, None)
-    assert [item async for item in in_turns(range(3))] == [0, 1, 2]
+    assert [item async for item in one_by_one(range(3))] == [0, 1, 2]
     assert others.done()
 
 

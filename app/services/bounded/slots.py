@@ -1,4 +1,4 @@
-"""Places for work that takes long and mostly waits, so that little of it is done at once."""
+"""Slots for work that takes long and mostly waits, so that little of it is done at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from app.errors import Unavailable
 
 
-class Places:
+class Slots:
     """``running`` tasks hold a place at a time, ``waiting`` others wait for one, more are refused.
 
     ``what``: what is done there, for the error: "reports".
