@@ -170,7 +170,7 @@ def test_answers_come_back_in_the_order_of_the_queries(monkeypatch):
     monkeypatch.setattr(filters, "TURN", 7)
     queries = np.arange(50.0)[:, None]
     methods = [filters.Method(lambda query: (int(query[0]), "", 0.0)) for _ in range(3)]
-    asyncio.run(filters.take_warm_up_slots(methods, queries))
+    asyncio.run(filters.take_turns(methods, queries))
     for method in methods:
         assert method.rows == list(range(50))
         assert len(method.us) == 50
