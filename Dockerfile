@@ -9,6 +9,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY algorithms algorithms
 COPY clients/python clients/python
 COPY app app
+COPY server server
 COPY workers workers
 RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms ./clients/python '.[otel]'
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from app.runtime.application import create_app
 from app.settings import Settings
+from server.application import create_app
 
 Json = Mapping[str, Any]
 

@@ -114,7 +114,18 @@ extensions = ["myst_parser"]
 root_doc = HOME
 include_patterns = [f"{page}.md" for page in (HOME, *pages())]
 # Folders that need not be looked into.
-exclude_patterns = [".*", "app", "build", "deploy", "dist", "examples", "tests", "workers", "**/node_modules"]
+exclude_patterns = [
+    ".*",
+    "app",
+    "build",
+    "deploy",
+    "dist",
+    "examples",
+    "server",
+    "tests",
+    "workers",
+    "**/node_modules",
+]
 
 # Headings have the anchors that they have on pages that host repositories.
 myst_heading_anchors = 6

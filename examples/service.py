@@ -21,7 +21,7 @@ START_S = 30.0
 STOP_S = 30.0
 POLL_S = 0.02
 TIMEOUT_S = 60.0
-SHORTLIST = "import sys; from app.cli import main; sys.exit(main())"
+SHORTLIST = "import sys; from server.cli import main; sys.exit(main())"
 
 
 class StartError(Exception):

@@ -30,7 +30,7 @@ from studies.measurement import report
 ARMS, DIM, SEED = 500_000, 32, 1
 # The command, which ends with what Linux knows of its memory: there, what a parent has used does not count.
 COMMAND = (
-    "import sys; from app.cli import main; status = main(); "
+    "import sys; from server.cli import main; status = main(); "
     "print(open('/proc/self/status').read()); sys.exit(status)"
 )
 PEAK_KB = re.compile(r"VmHWM:\s*(\d+) kB")

@@ -37,13 +37,13 @@ from typing import Any, NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from app.runtime.serving import listen, serve_on, store_url
 from app.settings import Settings
 from examples.service import Server
 from load_tests.drawn_choices import drawn
 from load_tests.heavy_log_requests import ALL_KINDS
 from load_tests.heavy_requests import Kind, World
 from load_tests.stalls import exchange
+from server.serving import listen, serve_on, store_url
 from studies.measurement import report
 
 MOST_MS = 100.0

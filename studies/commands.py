@@ -7,8 +7,8 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 
-from app.cli import STUDIES, Parser, writable, write
 from app.errors import ShortlistError
+from server.cli import STUDIES, Parser, writable, write
 
 BENCHMARKS = {
     "bounded-me": "one-shot search: BoundedME and racing beside a scan, other searches, faiss, a graph",

@@ -12,13 +12,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
     path
-    for folder in ("algorithms/shortlist", "app", "workers", "studies")
+    for folder in ("algorithms/shortlist", "app", "workers", "server", "studies")
     for path in ROOT.glob(f"{folder}/**/*.py")
 )
 
 # The arrows: which parts of the project a part imports. No other arrow is allowed, and each is used.
-# A part is a folder of app, a folder of app/services, a module that stands in app itself, or workers;
-# or the library shortlist.
+# A part is a folder of app, a folder of app/services, a module that stands in app itself, workers, or server,
+# which composes them; or the library shortlist.
 ARROWS = {
     "errors": set(),
     "background": set(),
@@ -69,6 +69,7 @@ ARROWS = {
     },
     "services/replicas": {
         "services/bandits",
+        "services/bounded",
         "services/catalogues",
         "services/learning",
         "storage",
@@ -160,7 +161,7 @@ ARROWS = {
         "settings",
         "errors",
     },
-    "runtime": {
+    "server": {
         "api",
         "workers",
         "services/access",
@@ -185,7 +186,7 @@ ARROWS = {
         "errors",
     },
     "text_tables": set(),
-    "studies/commands": {"cli", "errors"},
+    "studies/commands": {"server", "errors"},
     "studies/measurement": {"text_tables"},
     "studies/experiments": {
         "studies/measurement",
@@ -211,7 +212,6 @@ ARROWS = {
         "storage",
         "errors",
     },
-    "cli": {"runtime", "settings", "errors"},
 }
 PURE = {
     "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "heapq",
@@ -230,10 +230,10 @@ IN_DEFAULT_THREADS = {
     "workers/log_trimming.py": "checkpoints are made",
     "app/services/catalogues/filtered_views.py": "ways to search a filter are measured",
     "app/services/health/expected_store.py": "a small file is written",
-    "app/runtime/application.py": "the last spans are sent, at the end",
+    "server/application.py": "the last spans are sent, at the end",
 }
 GENERATOR_TYPES = {"Generator", "SeedSequence"}
-OURS = {"app", "shortlist", "studies", "workers"}
+OURS = {"app", "server", "shortlist", "studies", "workers"}
 
 
 def name_of(path: Path) -> str:
@@ -258,7 +258,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
-            if base in {"app", "app.services", "studies"}:
+            if base in {"app", "app.services", "server", "studies"}:
                 yield from (f"{base}.{alias.name}" for alias in node.names)
             else:
                 yield "relative" if node.level else base
@@ -338,12 +338,55 @@ def test_the_client_knows_nothing_of_the_service():
     assert found - sys.stdlib_module_names == {"httpx", "shortlist_client"}
 
 
-def test_the_arrows_have_no_circle():
-    left = {here: there - {here} for here, there in ARROWS.items()}
-    while left:
-        ends = {here for here, there in left.items() if not there & left.keys()}
-        assert ends, f"a circle among {sorted(left)}"
-        left = {here: there for here, there in left.items() if here not in ends}
+def circles(arrows: dict[str, set[str]]) -> dict[str, set[str]]:
+    """What is left of a graph without the ends that lead nowhere, and those that nothing leads to."""
+    left = {here: there & arrows.keys() - {here} for here, there in arrows.items()}
+    while True:
+        used = set().union(*left.values())
+        kept = {here for here, there in left.items() if there and here in used}
+        if kept == left.keys():
+            return left
+        left = {here: there & kept for here, there in left.items() if here in kept}
+
+
+def module_arrows() -> dict[str, set[str]]:
+    """The modules that each module imports, also those that it imports for types alone."""
+    modules = {name_of(path).removesuffix(".__init__"): name_of(path) for path in SOURCES}
+    arrows: dict[str, set[str]] = {name: set() for name in modules.values()}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = set[str]()
+            if isinstance(node, ast.Import):
+                names = {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                below = {f"{node.module}.{alias.name}" for alias in node.names} & modules.keys()
+                names = below or {str(node.module)}
+            arrows[name_of(path)] |= {modules[name] for name in names & modules.keys()}
+    return arrows
+
+
+def folder_arrows(depth: int) -> dict[str, set[str]]:
+    """The folders that each folder imports; those deeper than ``depth`` count as the one that they are in."""
+    arrows: dict[str, set[str]] = {}
+    for here, there in module_arrows().items():
+        folder, *others = (".".join(name.split(".")[:-1][:depth]) for name in (here, *there))
+        arrows.setdefault(folder, set()).update(others)
+    return arrows
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert circles(module_arrows()) == {}
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_no_folders_import_each_other_in_a_circle(depth):
+    assert circles(folder_arrows(depth)) == {}
+
+
+def test_a_circle_is_found_among_what_leads_to_it_and_away():
+    arrows = {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": {"b", "e"}, "e": set(), "f": {"f"}}
+    assert circles(arrows) == {"b": {"c"}, "c": {"d"}, "d": {"b"}}
+    assert circles(ARROWS) == {}
 
 
 @pytest.mark.parametrize(
@@ -375,7 +418,7 @@ def test_the_arrows_have_no_circle():
         ("app/services/queries/a.py", "from app.services import learning", 1),
         ("app/indexes/hnsw.py", "import hnswlib\nfrom shortlist.types import TopK", 0),
         (
-            "app/runtime/application.py",
+            "server/application.py",
             "from app.api import problems\nfrom app.storage import redis_store",
             0,
         ),

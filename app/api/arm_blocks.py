@@ -55,7 +55,7 @@ async def blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         while len(held) >= HEAD_BYTES:
             size = int.from_bytes(held[:HEAD_BYTES], "little")
             if size > MAX_BLOCK_BYTES:
-                raise TooLarge(f"a block must not be longer than {MAX_BLOCK_BYTES} bytes", loc=("body",))
+                raise TooLarge(f"a block must not be longer than {MAX_BLOCK_BYTES} bytes", path=())
             if len(held) < HEAD_BYTES + size:
                 break
             await yield_to_others()
@@ -72,22 +72,22 @@ async def arms_of(data: bytes, first: int, dim: int) -> list[Arm]:
     except (msgspec.DecodeError, RecursionError):
         raise Invalid(
             "a block must be a msgpack document of ids, features, dtype, tags and metadata",
-            loc=("body", first),
+            path=(first,),
         ) from None
     count = len(block.ids)
     if count > MAX_BLOCK_ARMS:
-        raise TooLarge(f"a block must not have more than {MAX_BLOCK_ARMS} arms", loc=("body", first))
+        raise TooLarge(f"a block must not have more than {MAX_BLOCK_ARMS} arms", path=(first,))
     features = _features(block, first, count, dim)
     for name, column in (("tags", block.tags), ("metadata", block.metadata)):
         if column is not None and len(column) != count:
-            raise Invalid(f"{name} must be as many as ids", loc=("body", first, name))
+            raise Invalid(f"{name} must be as many as ids", path=(first, name))
     arms, seen = list[Arm](), set[str]()
     for place, name in enumerate(block.ids):
         await yield_to_others()
         if not _AN_ID.fullmatch(name):
-            raise Invalid(f"must match ^{IDENTIFIER}$", loc=("body", first + place, "id"))
+            raise Invalid(f"must match ^{IDENTIFIER}$", path=(first + place, "id"))
         if name in seen:
-            raise Invalid(TWICE, loc=("body", first + place, "id"))
+            raise Invalid(TWICE, path=(first + place, "id"))
         seen.add(name)
         tags = _tags(block.tags[place], first + place) if block.tags else ()
         metadata: dict[str, Any] = {}
@@ -101,29 +101,29 @@ def _features(block: Block, first: int, count: int, dim: int) -> NDArray[np.floa
     size = int(block.dtype[-1]) * count * dim
     if len(block.features) != size:
         message = f"features must be {count} x {dim} numbers: {size} bytes, not {len(block.features)}"
-        raise DimensionMismatch(message, loc=("body", first, "features"))
+        raise DimensionMismatch(message, path=(first, "features"))
     rows = np.frombuffer(block.features, dtype=block.dtype).reshape(count, dim)
     wrong = ~(np.abs(rows) <= MAX_FEATURE).all(axis=1)
     if wrong.any():
         row = int(wrong.argmax())
-        where = ("body", first + row, "features")
+        where = (first + row, "features")
         if not np.isfinite(rows[row]).all():
-            raise Invalid("every number must be finite", loc=where)
-        raise Invalid(f"no number may be larger than {MAX_FEATURE:.0f} in magnitude", loc=where)
+            raise Invalid("every number must be finite", path=where)
+        raise Invalid(f"no number may be larger than {MAX_FEATURE:.0f} in magnitude", path=where)
     return rows.astype(np.float64, copy=False)
 
 
 def _tags(tags: Sequence[str], row: int) -> Sequence[str]:
     if len(tags) > MAX_TAGS or any(len(tag) > MAX_TAG_CHARS for tag in tags):
         message = f"an arm must not have more than {MAX_TAGS} tags of {MAX_TAG_CHARS} characters"
-        raise Invalid(message, loc=("body", row, "tags"))
+        raise Invalid(message, path=(row, "tags"))
     return tags
 
 
 def _metadata(text: str, row: int) -> dict[str, Any]:
-    where = ("body", row, "metadata")
+    where = (row, "metadata")
     if len(text) > MAX_METADATA_BYTES:
-        raise Invalid(LONG_METADATA, loc=where)
+        raise Invalid(LONG_METADATA, path=where)
     try:
         return _metadata_adapter.validate_json(text)
     except ValidationError as error:

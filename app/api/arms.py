@@ -107,7 +107,7 @@ class DeletedView(BaseModel):
 @router.put("/{catalogue}/arms", response_model=UpsertedView)
 async def upsert(catalogue: str, body: ArmsBody, catalogues: CataloguesDep) -> UpsertedView:
     """Insert or replace arms, all or none."""
-    refuse_repeats((arm.id for arm in body.arms), TWICE, ("body", "arms"), ("id",))
+    refuse_repeats((arm.id for arm in body.arms), TWICE, ("arms",), ("id",))
     arms = [as_arm(arm) for arm in body.arms]
     done = await catalogues.use(catalogue, lambda found: catalogues.upsert(found, arms))
     return UpsertedView(added=done.added, updated=done.updated, version=done.version)
@@ -143,7 +143,7 @@ async def delete_arm(catalogue: str, arm: str, catalogues: CataloguesDep) -> Res
 @router.post("/{catalogue}/arms/delete", response_model=DeletedView)
 async def delete_arms(catalogue: str, body: ArmIdsBody, catalogues: CataloguesDep) -> DeletedView:
     """Delete the arms that are there, and name those that are not."""
-    refuse_repeats(body.ids, TWICE, ("body", "ids"))
+    refuse_repeats(body.ids, TWICE, ("ids",))
     done = await catalogues.use(catalogue, lambda found: catalogues.remove(found, body.ids))
     return DeletedView(deleted=len(done.deleted), missing=list(done.missing), version=done.version)
 

@@ -319,7 +319,7 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
     now = _settings(record)
     after = merged(now, patch)
     fixed = [
-        (("body", name), f"{name} cannot be changed: {reason}")
+        ((name,), f"{name} cannot be changed: {reason}")
         for name, reason in CHANGES.items()
         if reason is not None and name in patch and after.get(name, _default(name)) != now.get(name)
     ]
@@ -330,7 +330,7 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
     try:
         changed = record_of(BanditBody.model_validate(after))
     except ValidationError as error:
-        raise invalid(error, ("body",)) from None
+        raise invalid(error) from None
     return msgspec.structs.replace(changed, directions=record.directions)
 
 

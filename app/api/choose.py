@@ -17,8 +17,7 @@ from app.api.strict_json import StrictModel, json_router, reply, reply_with
 from app.errors import Invalid, within
 from app.services.bounded.yielding import drained
 from app.services.campaigns.slates import SlateCampaigns, best_slate
-from app.services.choosing.choosing import ChooseRequest
-from app.services.choosing.rules import NO_RULES
+from app.services.choosing.choose_request import ChooseRequest
 
 router = json_router(prefix="/v1/bandits", tags=["choices"])
 
@@ -104,13 +103,11 @@ async def choose_batch(
 ) -> Response:
     """Choose for several requests at once; an error of one is the error of all."""
     if sum(item.k for item in body.requests) > MAX_BATCH_ARMS:
-        raise Invalid(
-            f"k of all requests together must be at most {MAX_BATCH_ARMS:,}", loc=("body", "requests")
-        )
+        raise Invalid(f"k of all requests together must be at most {MAX_BATCH_ARMS:,}", path=("requests",))
     owner = await bandits.get(bandit)
     requests = []
     for place, item in enumerate(body.requests):
-        with within(("body", "requests", place)):
+        with within(("requests", place)):
             requests.append(await _request(item, slates))
     choices = await choosing.choose_batch(owner, requests)
     return await reply_with("results", drained(choices))
@@ -119,14 +116,14 @@ async def choose_batch(
 async def _request(body: ChooseBody, slates: SlateCampaigns) -> ChooseRequest:
     arms = None if body.baseline is None else await best_slate(slates, body.baseline)
     return ChooseRequest(
-        body.key,
-        body.k,
-        body.exclude,
-        body.event_id,
-        body.seed,
-        body.activate,
-        arms,
-        None if body.filter is None else parsed_filter(body.filter),
-        NO_RULES if body.rules is None else rules(body.rules, body.k),
-        body.context,
+        key=body.key,
+        k=body.k,
+        exclude=body.exclude,
+        event_id=body.event_id,
+        seed=body.seed,
+        activate=body.activate,
+        arms=arms,
+        arm_filter=parsed_filter(body.filter),
+        rules=rules(body.rules, body.k),
+        context=body.context,
     )

@@ -66,7 +66,7 @@ async def log(
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Response:
     """Logged decisions made in the time from ``from`` until before ``to``, the oldest first."""
-    from_ms, to_ms = span(start, end, ("query",))
+    from_ms, to_ms = span(start, end)
     owner = await bandits.get(bandit)
     rows, following = await decision_log.page(owner, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit)
     return await reply_with("items", rows, next=following)

@@ -6,6 +6,7 @@ import re
 
 from fastapi import Request
 
+from app.api.problems import Part
 from app.errors import Invalid, PreconditionFailed
 
 _TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
@@ -24,7 +25,7 @@ def if_match(request: Request) -> frozenset[str] | None:
     if not values or text.strip() == ANY:
         return None
     if len(text) > MAX_CHARS or not _TAGS.fullmatch(text):
-        raise Invalid('must be * or entity tags in quotes: "…"', loc=("header", "if-match"))
+        raise Invalid('must be * or entity tags in quotes: "…"', path=(Part.HEADER, "if-match"))
     return frozenset(re.findall(_TAG, text))
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from app.api.bandits import BanditPatch, changed_record
 from app.api.leaving import while_connected
 from app.api.merge_patch import as_json
+from app.api.problems import from_path
 from app.api.services import BanditsDep, EvaluationsDep
 from app.api.strict_json import StrictModel, json_router, reply
 from app.api.times import span
@@ -108,18 +109,19 @@ async def evaluate(
     bandit: str, body: EvaluationBody, request: Request, bandits: BanditsDep, evaluations: EvaluationsDep
 ) -> Response:
     """What the bandit would have earned with this policy, estimated from its log. Nothing is changed."""
-    from_ms, to_ms = span(body.from_, body.to, ("body",))
+    from_ms, to_ms = span(body.from_, body.to)
     patch = as_json(body.policy)
     if patch.get("holdout") is not None:
         raise Invalid(
             "an evaluation is of the policy alone, whoever it serves: leave the holdout out",
-            loc=("body", "policy", "holdout"),
+            path=("policy", "holdout"),
         )
 
     def changed(uid: str, version: BanditVersion) -> BanditRecord:  # noqa: ARG001 - as for a change
         return changed_record(version.record, patch)
 
-    with within(("body", "policy")):
+    with within(("policy",)):
         target = await bandits.as_if(bandit, changed)
     work = evaluations.evaluate(target, body.estimators, from_ms=from_ms, to_ms=to_ms, when=body.learners)
-    return reply(await while_connected(request, work))
+    with from_path("bandit"):  # of which no decision can be used
+        return reply(await while_connected(request, work))

@@ -9,7 +9,7 @@ from pydantic import Field
 from app.api.fields import Identifier
 from app.api.limits import MAX_AT_MOST, MAX_K
 from app.api.strict_json import StrictModel
-from app.errors import Invalid, Location
+from app.errors import FieldPath, Invalid
 from app.filters.fields import MAX_FIELD_CHARS
 from app.filters.filter import Filter, parse
 from app.services.choosing.limits import AtMost
@@ -49,11 +49,11 @@ def rules(body: RulesBody | None, k: int) -> Rules:
     """The rules of a choice of ``k`` arms. Raises Invalid, naming every rule that cannot be kept."""
     if body is None:
         return NO_RULES
-    errors: list[tuple[Location, str]] = []
+    errors: list[tuple[FieldPath, str]] = []
     arms: set[str] = set()
     places: set[int] = set()
     for index, pin in enumerate(body.pin):
-        where = ("body", "rules", "pin", index)
+        where = ("rules", "pin", index)
         if pin.arm in arms:
             errors.append(((*where, "arm"), "this arm is pinned twice"))
         if pin.place in places:
@@ -64,7 +64,7 @@ def rules(body: RulesBody | None, k: int) -> Rules:
         places.add(pin.place)
     fields = [limit.field for limit in body.at_most]
     errors += [
-        (("body", "rules", "at_most", index, "field"), "this field is limited twice")
+        (("rules", "at_most", index, "field"), "this field is limited twice")
         for index, name in enumerate(fields)
         if name in fields[:index]
     ]

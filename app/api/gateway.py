@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.guard import Guard
-from app.api.problems import PROBLEM, problem, problem_of
+from app.api.problems import PROBLEM, kind_of, problem, problem_of
 from app.api.strict_json import MOST_BYTES
 from app.errors import BadRequest, Forbidden, ShortlistError, TooLarge, Unauthorized
 from app.observability.metrics import Metrics
@@ -71,9 +71,9 @@ class Gateway:
             await self._app(scope, self._limited(scope, receive), send_with_id)
         except (Unauthorized, Forbidden) as error:
             headers = self._guard.refusal_headers(scope, error)
-            await _send(send_with_id, error.status, problem_of(error), *headers)
+            await _send(send_with_id, kind_of(error).status, problem_of(error), *headers)
         except (BadRequest, TooLarge) as error:  # TooLarge: by the limited receive, through who was reading
-            await _send(send_with_id, error.status, problem_of(error))
+            await _send(send_with_id, kind_of(error).status, problem_of(error))
         except (ClientDisconnect, CallerLeft):  # nobody is there to answer, and nothing went wrong here
             status = CLIENT_LEFT
         except ShortlistError as error:  # the answer has begun: who serves it closes the connection
@@ -145,7 +145,7 @@ def _content_length(scope: Scope) -> int:
 
 
 def _too_large(most: int) -> TooLarge:
-    return TooLarge(f"the body must not be larger than {most:,} bytes", loc=("body",))
+    return TooLarge(f"the body must not be larger than {most:,} bytes", path=())
 
 
 async def _send(send: Send, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:

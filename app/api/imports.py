@@ -139,7 +139,7 @@ async def _import_blocks(
         await stored()
     except (Invalid, TooLarge, BadRequest) as error:
         await stored()
-        where = f"arm {error.errors[0][0][1]}: " if error.errors and len(error.errors[0][0]) > 1 else ""
+        where = f"arm {error.errors[0][0][0]}: " if error.errors and error.errors[0][0] else ""
         told = f"The first {totals['lines']} arms were applied, nothing after them was"
         error.detail = f"{where}{error.detail}. {told}"
         raise
@@ -172,7 +172,7 @@ async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]
 
 def _short(line: bytes, size: int, number: int) -> bytes:
     if size > MAX_LINE_BYTES:
-        error = TooLarge(f"a line must not be longer than {MAX_LINE_BYTES} bytes", loc=("body", number))
+        error = TooLarge(f"a line must not be longer than {MAX_LINE_BYTES} bytes", path=(number,))
         raise _at(error, number)
     return line
 
@@ -180,15 +180,15 @@ def _short(line: bytes, size: int, number: int) -> bytes:
 def _parse(line: bytes, number: int, dim: int) -> Arm:
     try:
         if len(line) > LARGE:
-            check_outline(ArmBody, line, ("body", number))
+            check_outline(ArmBody, line, (number,))
         arm = ArmBody.model_validate_json(line)
     except ShortlistError as error:
         raise _at(error, number) from None
     except ValidationError as error:
-        raise _at(invalid(error, ("body", number)), number) from None
+        raise _at(invalid(error, (number,)), number) from None
     if len(arm.features) != dim:
         message = f"features must have {dim} numbers, not {len(arm.features)}"
-        raise _at(DimensionMismatch(message, loc=("body", number, "features")), number)
+        raise _at(DimensionMismatch(message, path=(number, "features")), number)
     return as_arm(arm)
 
 

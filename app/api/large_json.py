@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, TypeAdapter, ValidationErr
 
 from app.api.limits import MAX_LINE_BYTES
 from app.api.strict_json import StrictModel, invalid, public, whole
-from app.errors import Invalid, Location, ShortlistError, TooLarge
+from app.errors import FieldPath, Invalid, ShortlistError, TooLarge
 
 PIECE = 2**16
 GUESSES = 8
@@ -63,7 +63,7 @@ class MaxBytes:
     message: str
 
 
-def check_outline(model: type[BaseModel], text: bytes, where: Location) -> None:
+def check_outline(model: type[BaseModel], text: bytes, where: FieldPath) -> None:
     """Raise Invalid or TooLarge for what need not be parsed to be refused: fields that are unknown or too
     long, lists with too many items. What is no JSON passes.
     """
@@ -88,7 +88,7 @@ class Whole:
 
     def __call__(self, data: bytes) -> StrictModel:
         """Return the model. Raises Invalid, TooLarge."""
-        check_outline(self.model, data, ("body",))
+        check_outline(self.model, data, ())
         return whole(self.model, data)
 
 
@@ -112,51 +112,51 @@ class Pieces:
     def __call__(self, data: bytes) -> StrictModel:
         """Return the model. Raises Invalid, TooLarge."""
         if _count(data, b'"') > 2 * self.most_strings:
-            raise TooLarge("too many strings, or fields", loc=("body",))
+            raise TooLarge("too many strings, or fields", path=())
         if _count(data, b"[") > self.most_rows + FEW_LISTS:
-            raise TooLarge(f"must have at most {self.most_rows} items", loc=("body", self.rows))
+            raise TooLarge(f"must have at most {self.most_rows} items", path=(self.rows,))
         given = self._fields(data)
         rows = given.pop(self.rows, None)
         long = [name for name, text in given.items() if len(text) > PIECE]
         for name in long:
             if name not in self.numbers:
-                raise Invalid("must not be so long", loc=("body", name))
+                raise Invalid("must not be so long", path=(name,))
         # All but numbers; a row, or a number, stands for all of them.
         few: dict[str, Any] = {name: Raw(text) for name, text in given.items()}
         few |= {name: [0.0] for name in long}
         if rows is not None:
             few[self.rows] = None if rows[:1] != b"[" else [] if _EMPTY.fullmatch(rows) else [[0.0]]
         head = whole(self.model, msgspec.json.encode(few))
-        found: dict[str, Any] = {name: self._long(given[name], ("body", name)) for name in long}
+        found: dict[str, Any] = {name: self._long(given[name], (name,)) for name in long}
         return head.model_copy(update={**found, self.rows: self._matrix(rows or b"")})
 
     def _fields(self, data: bytes) -> dict[str, bytes]:
         """The fields that are given, unparsed. Raises Invalid, TooLarge."""
         short, lists = _without_lists(data)
         if len(short) > MOST_PARSED_AT_ONCE:
-            raise Invalid("must be an object of numbers, and of little else", loc=("body",))
+            raise Invalid("must be an object of numbers, and of little else", path=())
         try:
             outline = _outline(self.model).decode(short)
         except msgspec.ValidationError as error:
-            raise _refusal(error, ("body",)) from None
+            raise _refusal(error, ()) from None
         except (msgspec.DecodeError, RecursionError):
             raise _no_json() from None
         given = {name: bytes(getattr(outline, name)) for name in self.model.model_fields}
         found = {name: lists.pop(text, text) for name, text in given.items() if text}
         if lists:
-            raise Invalid("a list must be that of a field, and a field be given once", loc=("body",))
+            raise Invalid("a list must be that of a field, and a field be given once", path=())
         return found
 
     def _matrix(self, rows: bytes) -> Numbers | list[list[Any]]:
         row = conlist(self.number, min_length=1, max_length=self.most_numbers)
         some = _list_of(row, _STRICT)
-        where: Location = ("body", self.rows)
+        where: FieldPath = (self.rows,)
         parts, place = list[Any](), 0
         cut = _CutRows(b"]", msgspec.json.Decoder(list[_Row]).decode, most_bytes=len(rows))
         for text, items in cut.lists(rows, 1, len(rows) - 1, where):
             count = 1 if items is _LONG_ROW else len(items)
             if place + count > self.most_rows:
-                raise TooLarge(f"must have at most {self.most_rows} items", loc=where)
+                raise TooLarge(f"must have at most {self.most_rows} items", path=where)
             if items is _LONG_ROW:
                 parts.append(self._long(text, (*where, place))[None])
             else:
@@ -169,12 +169,12 @@ class Pieces:
             values for part in parts for values in (part.tolist() if isinstance(part, np.ndarray) else part)
         ]
 
-    def _long(self, text: bytes, where: Location) -> Numbers:
+    def _long(self, text: bytes, where: FieldPath) -> Numbers:
         """The numbers of one long list, cut at commas: a list within it is an error in its piece."""
         some = _list_of(self.number, _STRICT)
         text = text.strip()
         if not text.startswith(b"["):
-            raise Invalid("Input should be a valid list", loc=where)
+            raise Invalid("Input should be a valid list", path=where)
         if not text.endswith(b"]"):
             raise _no_json()
         parts, count, start = list[Numbers](), 0, 1
@@ -188,9 +188,9 @@ class Pieces:
             start = end + 1
             if count > self.most_numbers:
                 message = f"must have at most {self.most_numbers} numbers"
-                raise TooLarge(message, loc=where) if len(where) == 2 else Invalid(message, loc=where)
+                raise TooLarge(message, path=where) if len(where) == 1 else Invalid(message, path=where)
         if not count:
-            raise Invalid("must have at least 1 number", loc=where)
+            raise Invalid("must have at least 1 number", path=where)
         return np.concatenate(parts)
 
 
@@ -209,14 +209,14 @@ class Items:
 
     def __call__(self, data: bytes) -> StrictModel:
         """Return the model. Raises Invalid, TooLarge."""
-        where: Location = ("body", self.items)
+        where: FieldPath = (self.items,)
         opening, closing = self._opening.match(data), _closing(data)
         if opening is None or closing is None:
             return self._unlike(data)
         found = list[Any]()
         for text, items in self._cut.lists(data, opening.end(), closing, where):
             if len(found) + len(items) > self.most:
-                raise TooLarge(f"must have at most {self.most} items", loc=where)
+                raise TooLarge(f"must have at most {self.most} items", path=where)
             if self._is_object:
                 for place, item in enumerate(items, len(found)):
                     _check_lengths(self.kind, item, (*where, place))
@@ -229,7 +229,7 @@ class Items:
     def _unlike(self, data: bytes) -> StrictModel:
         """Read a body that does not begin, or end, as most do."""
         if len(data) > MOST_PARSED_AT_ONCE:
-            raise Invalid(f'must be {{"{self.items}": [...]}} and nothing else', loc=("body",))
+            raise Invalid(f'must be {{"{self.items}": [...]}} and nothing else', path=())
         return Whole(self.model)(data)
 
     @cached_property
@@ -262,7 +262,9 @@ class _Cut:
     decode: Callable[[bytes], list[Any]]
     most_bytes: int
 
-    def lists(self, data: bytes, start: int, stop: int, where: Location) -> Iterator[tuple[bytes, list[Any]]]:
+    def lists(
+        self, data: bytes, start: int, stop: int, where: FieldPath
+    ) -> Iterator[tuple[bytes, list[Any]]]:
         """Yield lists as JSON, with their items, that make up the list between two places of ``data``."""
         first = 0
         while start < stop:
@@ -279,7 +281,7 @@ class _Cut:
             raise _no_json()  # a comma at the end
 
     def _next(
-        self, data: bytes, start: int, stop: int, at: tuple[Location, int]
+        self, data: bytes, start: int, stop: int, at: tuple[FieldPath, int]
     ) -> tuple[bytes, list[Any], int]:
         where, first = at
         for end in self._ends(data, start, stop):
@@ -302,7 +304,7 @@ class _Cut:
         if stop - start <= self.most_bytes:
             raise _no_json()
         message = f"an item must not be longer than {self.most_bytes:,} bytes"
-        raise TooLarge(message, loc=where)
+        raise TooLarge(message, path=where)
 
     def _ends(self, data: bytes, start: int, stop: int) -> Iterator[int]:
         """Where the piece may end: before this many bytes if it can be, else after its first item."""
@@ -339,13 +341,13 @@ class _CutRows(_Cut):
     """
 
     def _next(
-        self, data: bytes, start: int, stop: int, at: tuple[Location, int]
+        self, data: bytes, start: int, stop: int, at: tuple[FieldPath, int]
     ) -> tuple[bytes, list[Any], int]:
         if stop - start <= PIECE or data.find(b"]", start, start + PIECE) >= 0:
             return super()._next(data, start, stop, at)
         where, first = at
         if data[start : start + 1] != b"[":
-            raise Invalid("Input should be a valid list", loc=(*where, first))
+            raise Invalid("Input should be a valid list", path=(*where, first))
         closing = data.find(b"]", start, stop)
         match = _CLOSINGS.match(data, closing, stop) if closing >= 0 else None
         end = stop if match is None else match.end()
@@ -427,31 +429,31 @@ def _bounded_texts(model: type[BaseModel]) -> dict[str, MaxBytes]:
     return {name: mark for name, found in marks.items() for mark in found if isinstance(mark, MaxBytes)}
 
 
-def _check_lengths(model: type[BaseModel], outline: msgspec.Struct, where: Location) -> None:
+def _check_lengths(model: type[BaseModel], outline: msgspec.Struct, where: FieldPath) -> None:
     """Raise for a list with too many items, without reading them: they are counted by their commas.
 
     Raise likewise for a field that is too long.
     """
     for name, bound in _bounded_texts(model).items():
         if len(memoryview(getattr(outline, name))) > bound.most:
-            raise Invalid(bound.message, loc=(*where, name))
+            raise Invalid(bound.message, path=(*where, name))
     for name, most in _bounded_lists(model).items():
         text = memoryview(getattr(outline, name))
         if len(text) > PIECE and bytes(text).count(b",") >= most:
             message, place = f"List should have at most {most} items", (*where, name)
-            raise TooLarge(message, loc=place) if len(where) == 1 else Invalid(message, loc=place)
+            raise TooLarge(message, path=place) if not where else Invalid(message, path=place)
 
 
-def _refusal(error: msgspec.ValidationError, where: Location, first: int = 0) -> ShortlistError:
+def _refusal(error: msgspec.ValidationError, where: FieldPath, first: int = 0) -> ShortlistError:
     """What pydantic would say of an object with an unknown field, and of what is no object."""
     text = str(error)
     if (unknown := _UNKNOWN.fullmatch(text)) is not None:
         place = () if unknown[2] is None else (first + int(unknown[2]),)
-        return Invalid(_FORBIDDEN, loc=(*where, *place, *public((unknown[1],))))
+        return Invalid(_FORBIDDEN, path=(*where, *place, *public((unknown[1],))))
     if (other := _NO_OBJECT.fullmatch(text)) is not None:
-        return Invalid("Input should be an object", loc=(*where, first + int(other[1])))
+        return Invalid("Input should be an object", path=(*where, first + int(other[1])))
     place = (first + int(found[1]),) if (found := re.search(r"`\$\[(\d+)\]", text)) else ()
-    return Invalid("Input is of the wrong type", loc=(*where, *place))
+    return Invalid("Input is of the wrong type", path=(*where, *place))
 
 
 def _ends_too_early(error: msgspec.DecodeError, text: bytes) -> bool:
@@ -461,7 +463,7 @@ def _ends_too_early(error: msgspec.DecodeError, text: bytes) -> bool:
 
 
 def _no_json() -> Invalid:
-    return Invalid("Invalid JSON", loc=("body",))
+    return Invalid("Invalid JSON", path=())
 
 
 def _list_of(kind: Any, config: ConfigDict | None = None) -> TypeAdapter[Any]:
@@ -470,7 +472,7 @@ def _list_of(kind: Any, config: ConfigDict | None = None) -> TypeAdapter[Any]:
     return TypeAdapter(annotated[conlist(kind), FailFast()], config=config)
 
 
-def _checked(kind: TypeAdapter[Any], text: bytes, where: Location, first: int) -> Any:
+def _checked(kind: TypeAdapter[Any], text: bytes, where: FieldPath, first: int) -> Any:
     """What the text holds; errors are counted from ``first`` on."""
     try:
         return kind.validate_json(text)

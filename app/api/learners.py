@@ -112,7 +112,7 @@ async def put_learner(
     try:
         data = await decoded(body.state)
     except ValueError:
-        raise Invalid("must be base64", loc=("body", "state")) from None
+        raise Invalid("must be base64", path=("state",)) from None
     made = await copies.give(owner, owner.learner_named(key), data)
     return reply(_copy(key, bytes_to_state(data)), 201 if made else 200)
 

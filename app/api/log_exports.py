@@ -35,7 +35,7 @@ async def export(
 
     A row is that of the log; as Parquet its filter is JSON text. An answer that breaks off is not the file.
     """
-    from_ms, to_ms = span(start, end, ("query",))
+    from_ms, to_ms = span(start, end)
     owner = await bandits.get(bandit)
     pieces = exports.stream(owner, format, from_ms=from_ms, to_ms=to_ms)
     return await Streamed.of(pieces, media_type=MEDIA_TYPES[format], name=f"{owner.name}.{format}")

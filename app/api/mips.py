@@ -29,9 +29,10 @@ from app.api.limits import (
     MAX_VECTOR_DIM,
     MAX_VECTORS,
 )
+from app.api.problems import Part
 from app.api.services import CataloguesDep, MipsDep
 from app.api.strict_json import MOST_BYTES, StrictModel, invalid, json_router, read_body
-from app.errors import DimensionMismatch, Invalid, Location, TooLarge
+from app.errors import DimensionMismatch, FieldPath, Invalid, TooLarge
 from app.services.queries.mips import Found, Mips
 from app.services.queries.mips_methods import MethodName, MipsRequest
 
@@ -223,7 +224,7 @@ async def search_vectors(
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != RAW:
         if request.query_params:
             name = next(iter(request.query_params))
-            raise Invalid("belongs into the JSON body", loc=("query", name))
+            raise Invalid("belongs into the JSON body", path=(Part.QUERY, name))
         request.scope[MOST_BYTES] = VectorsMipsBody.max_bytes
         return await _json(mips, await request.body())
     given = None if value_range is None else _split(value_range, ValueRange, "value_range")
@@ -242,7 +243,7 @@ async def _json(mips: Mips, data: bytes) -> VectorsMipsView:
         for place, row in enumerate(body.vectors if isinstance(body.vectors, list) else ()):
             if len(row) != len(body.vectors[0]):
                 message = "all vectors must have as many numbers"
-                raise DimensionMismatch(message, loc=("body", "vectors", place))
+                raise DimensionMismatch(message, path=("vectors", place))
         return np.asarray(body.vectors, dtype=np.float64)
 
     return _view(await mips.search_vectors(vectors, _request(body)), body.method)
@@ -254,13 +255,15 @@ def _raw(
     """The vectors, once they are asked for, and the query. Raises Invalid, DimensionMismatch."""
     if n is None or dim is None:
         missing = "n" if n is None else "dim"
-        raise Invalid("must be given with an octet-stream", loc=("query", missing))
+        raise Invalid("must be given with an octet-stream", path=(Part.QUERY, missing))
     if query is not None and len(query) != dim:
-        raise DimensionMismatch(f"query must have {dim} numbers, not {len(query)}", loc=("query", "query"))
+        raise DimensionMismatch(
+            f"query must have {dim} numbers, not {len(query)}", path=(Part.QUERY, "query")
+        )
     rows = n + (query is None)
     if len(data) != 4 * rows * dim:
         what = "the query and n vectors" if query is None else "n vectors"
-        raise Invalid(f"must be {what}: {4 * rows * dim} bytes, not {len(data)}", loc=("body",))
+        raise Invalid(f"must be {what}: {4 * rows * dim} bytes, not {len(data)}", path=())
     numbers = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False).reshape(rows, dim)
     row = numbers[0] if query is None else np.array(query)
     _check(row)
@@ -277,15 +280,15 @@ def _check(numbers: Numbers) -> None:
     """Raise Invalid, as a feature in JSON would."""
     largest = max(float(numbers.max()), -float(numbers.min()))
     if not np.isfinite(largest):
-        raise Invalid("every number must be finite", loc=("body",))
+        raise Invalid("every number must be finite", path=())
     if largest > MAX_FEATURE:
-        raise Invalid(f"no number may be larger than {MAX_FEATURE:.0f} in magnitude", loc=("body",))
+        raise Invalid(f"no number may be larger than {MAX_FEATURE:.0f} in magnitude", path=())
 
 
 def _split(text: str, kind: Any, name: str) -> list[float]:
     if text.count(",") >= MAX_VECTOR_DIM:
-        raise TooLarge(f"at most {MAX_VECTOR_DIM} numbers", loc=("query", name))
-    place: Location = ("query", name)
+        raise TooLarge(f"at most {MAX_VECTOR_DIM} numbers", path=(Part.QUERY, name))
+    place: FieldPath = (Part.QUERY, name)
     try:
         found: list[float] = TypeAdapter(kind).validate_python([float(part) for part in text.split(",")])
     except ValidationError as error:

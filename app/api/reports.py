@@ -83,7 +83,7 @@ async def report(
     bucket_s: Annotated[BucketSeconds | None, Query()] = None,
 ) -> Response:
     """Compare the policy with the holdout, over the logged decisions of a time: from <= time < to."""
-    from_ms, to_ms = span(start, end, ("query",))
+    from_ms, to_ms = span(start, end)
     bucket_ms = None if bucket_s is None else 1_000 * bucket_s
     if from_ms is not None and bucket_ms is not None:
         last_ms = time.time_ns() // 1_000_000 if to_ms is None else to_ms

@@ -142,9 +142,7 @@ class CatalogueSampleView(BaseModel):
 async def sample(body: SampleBody, sampling: SamplingDep) -> SampleView:
     """Draw rows x with p(x) proportional to exp(log_prior[x] + sum of log_factors[x])."""
     if sum(map(len, body.log_factors)) > MAX_FACTORS:
-        raise TooLarge(
-            f"log_factors must not hold more than {MAX_FACTORS} numbers", loc=("body", "log_factors")
-        )
+        raise TooLarge(f"log_factors must not hold more than {MAX_FACTORS} numbers", path=("log_factors",))
     request = body.request()
     answer = await sampling.sample(body.log_factors, body.log_prior, request)
     return SampleView(draws=answer.draws, method=request.method, **_common(answer))

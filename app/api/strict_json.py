@@ -30,9 +30,9 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from app.api.limits import MAX_BODY_BYTES
-from app.api.problems import problem_response
+from app.api.problems import Part, problem_response
 from app.api.services import NAMES as SERVICE_NAMES
-from app.errors import Invalid, Location, ShortlistError, TooLarge, shown
+from app.errors import FieldPath, Invalid, ShortlistError, TooLarge, shown
 from app.services.bounded.long_work import LongWork
 from app.services.bounded.yielding import drained, one_by_one, yield_to_others
 from shortlist.errors import InvalidArgument
@@ -144,16 +144,16 @@ class _InPieces(Response):
             await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
-def invalid(error: ValidationError, where: Location, *, first: int = 0) -> ShortlistError:
+def invalid(error: ValidationError, where: FieldPath = (), *, first: int = 0) -> ShortlistError:
     """An error that names every field that is wrong, and repeats nothing of what was sent.
 
-    TooLarge for a list of the body that has too many items, else Invalid. ``where`` is the place in the
-    request of what was validated; of a part of a list, ``first`` is the place of the part's first item.
+    TooLarge for a list of the body that has too many items, else Invalid. ``where`` is the path of what was
+    validated; of a part of a list, ``first`` is the place of the part's first item.
     """
     found = error.errors(include_url=False, include_input=False, include_context=False)
     for item in found:
-        if item["type"] == "too_long" and len(item["loc"]) == len(where) == 1:
-            return TooLarge(item["msg"].removeprefix("Value error, "), loc=(*where, *item["loc"]))
+        if item["type"] == "too_long" and len(item["loc"]) == 1 and not where:
+            return TooLarge(item["msg"].removeprefix("Value error, "), path=item["loc"])
     return Invalid.many(
         [
             ((*where, *public(item["loc"], first)), item["msg"].removeprefix("Value error, "))
@@ -162,7 +162,7 @@ def invalid(error: ValidationError, where: Location, *, first: int = 0) -> Short
     )
 
 
-def public(loc: tuple[int | str, ...], first: int = 0) -> Location:
+def public(loc: tuple[int | str, ...], first: int = 0) -> FieldPath:
     """An unknown field is named as it was sent, if it looks like a name; anything else is not repeated."""
     named = tuple(part if isinstance(part, int) else shown(part) for part in loc)
     return (first + named[0], *named[1:]) if named and isinstance(named[0], int) else named
@@ -224,7 +224,7 @@ class JsonRoute(Route):
                     arguments[body[0]] = await read_body(body[1], await _body(request))
                 result = await endpoint(**arguments)
             except (ShortlistError, InvalidArgument) as error:
-                return problem_response(error)
+                return problem_response(error, request.method)
             return result if isinstance(result, Response) else reply(result, status)
 
         return handle
@@ -293,7 +293,7 @@ def _check_query(request: Request, known: Container[str]) -> None:
     seen: set[str] = set()
     for name, _ in request.query_params.multi_items():
         if name in seen or name not in known:
-            raise Invalid("a query parameter must be known, and given once", loc=public(("query", name)))
+            raise Invalid("a query parameter must be known, and given once", path=public((Part.QUERY, name)))
         seen.add(name)
 
 
@@ -308,7 +308,7 @@ def _path_reader(name: str, hint: Any) -> Reader:
         try:
             return adapter.validate_python(request.path_params[name])
         except ValidationError as error:
-            raise invalid(error, ("path", name)) from None
+            raise invalid(error, (Part.PATH, name)) from None
 
     return read
 
@@ -323,7 +323,7 @@ def _query_reader(name: str, hint: Any, default: Any) -> Reader:
         try:
             return adapter.validate_strings(text)
         except ValidationError as error:
-            raise invalid(error, ("query", name)) from None
+            raise invalid(error, (Part.QUERY, name)) from None
 
     return read
 
@@ -354,5 +354,5 @@ def whole(model: type[M], data: bytes) -> M:
     try:
         found: M = model.__pydantic_validator__.validate_json(data)
     except ValidationError as error:
-        raise invalid(error, ("body",)) from None
+        raise invalid(error) from None
     return found

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from app.errors import Invalid, Location
+from app.errors import Invalid
 
 From = Annotated[datetime | None, Query(alias="from")]
 To = Annotated[datetime | None, Query(alias="to")]
@@ -16,14 +16,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
-def span(start: datetime | None, end: datetime | None, where: Location) -> tuple[int | None, int | None]:
+def span(start: datetime | None, end: datetime | None) -> tuple[int | None, int | None]:
     """(from, to) in ms since 1970, half open. Times without a zone are UTC.
 
-    ``where``: the part of the request that has them as ``from`` and ``to``. Raises Invalid.
+    Raises Invalid.
     """
     from_ms, to_ms = (None if moment is None else _ms(moment) for moment in (start, end))
     if from_ms is not None and to_ms is not None and from_ms > to_ms:
-        raise Invalid("from must not be after to", loc=(*where, "from"))
+        raise Invalid("from must not be after to", path=("from",))
     return from_ms, to_ms
 
 

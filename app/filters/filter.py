@@ -24,7 +24,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from math import isfinite
 from typing import Any
 
-from app.errors import Invalid, Location, shown
+from app.errors import FieldPath, Invalid, shown
 from app.filters.fields import MAX_FIELD_CHARS, Value, fields_of, kind_of
 
 MAX_CONDITIONS = 100
@@ -151,15 +151,15 @@ class Filter:
         return Filter(expression.key, document, self.conditions + other.conditions, expression)
 
 
-def parse(document: object, loc: Location = ("body", "filter")) -> Filter:
+def parse(document: object, path: FieldPath = ("filter",)) -> Filter:
     """Read a filter, which takes the document over: it is not copied, and must not be changed after.
 
-    loc     place of the filter in the request; errors are named by their place in it
+    path    of the filter in what was given; errors name the path within it
     Raises: Invalid, which names up to ``MAX_ERRORS`` places and repeats no value.
     """
-    reader = _Reader(loc)
+    reader = _Reader(path)
     everything = isinstance(document, dict) and not document
-    expression = AllOf(()) if everything else reader.filter(document, loc, 0)
+    expression = AllOf(()) if everything else reader.filter(document, path, 0)
     if reader.errors or not isinstance(document, dict):
         raise Invalid.many(reader.errors)
     return Filter(expression.key, document, reader.conditions, expression)
@@ -171,109 +171,109 @@ class _Reader:
     Raises Invalid when the errors or the conditions are too many, whatever else the filter holds.
     """
 
-    def __init__(self, loc: Location) -> None:
-        self._loc = loc
-        self.errors: list[tuple[Location, str]] = []
+    def __init__(self, path: FieldPath) -> None:
+        self._path = path
+        self.errors: list[tuple[FieldPath, str]] = []
         self.members = 0
         self.conditions = 0
 
-    def filter(self, document: object, loc: Location, depth: int) -> Expression:
+    def filter(self, document: object, path: FieldPath, depth: int) -> Expression:
         """An object of fields, $and, $or, $not, which stands in ``depth`` of the latter three."""
         parts = []
-        for name, content in self._items(document, loc, "field"):
+        for name, content in self._items(document, path, "field"):
             if name in _ON_FILTERS:
-                parts.append(self._of_filters(name, content, (*loc, name), depth + 1))
+                parts.append(self._of_filters(name, content, (*path, name), depth + 1))
             elif name.startswith("$"):
-                self._note((*loc, "?"), "unknown operator; filters have $and, $not, $or")
+                self._note((*path, "?"), "unknown operator; filters have $and, $not, $or")
             elif not name or len(name) > MAX_FIELD_CHARS:
-                self._note((*loc, "?"), f"the name of a field must have 1 to {MAX_FIELD_CHARS} characters")
+                self._note((*path, "?"), f"the name of a field must have 1 to {MAX_FIELD_CHARS} characters")
             else:
-                place = (*loc, shown(name))
+                place = (*path, shown(name))
                 parts.append(self._of_field(name, content, place, depth))
         return _all_of(parts)
 
-    def _of_filters(self, name: str, content: object, loc: Location, depth: int) -> Expression:
+    def _of_filters(self, name: str, content: object, path: FieldPath, depth: int) -> Expression:
         if depth > MAX_DEPTH:
-            return self._too_deep(loc)
+            return self._too_deep(path)
         if name == "$not":
-            return _negated(self.filter(content, loc, depth))
+            return _negated(self.filter(content, path, depth))
         if not isinstance(content, list) or not content:
-            self._note(loc, "must be a list of at least one filter")
+            self._note(path, "must be a list of at least one filter")
             return AllOf(())
-        parts = [self.filter(part, (*loc, place), depth) for place, part in enumerate(content)]
+        parts = [self.filter(part, (*path, place), depth) for place, part in enumerate(content)]
         return _all_of(parts) if name == "$and" else _any_of(parts)
 
-    def _of_field(self, name: str, content: object, loc: Location, depth: int) -> Expression:
+    def _of_field(self, name: str, content: object, path: FieldPath, depth: int) -> Expression:
         if isinstance(content, dict):
-            return self._operators(name, content, loc, depth)
+            return self._operators(name, content, path, depth)
         self._count()
-        return OneOf(name, (self._value(content, loc),))
+        return OneOf(name, (self._value(content, path),))
 
-    def _operators(self, name: str, content: object, loc: Location, depth: int) -> Expression:
+    def _operators(self, name: str, content: object, path: FieldPath, depth: int) -> Expression:
         """An object of operators of one field."""
         parts = []
-        for symbol, operand in self._items(content, loc, "operator"):
+        for symbol, operand in self._items(content, path, "operator"):
             if symbol in _ON_FIELDS:
-                parts.append(self._operator(name, symbol, operand, (*loc, symbol), depth))
+                parts.append(self._operator(name, symbol, operand, (*path, symbol), depth))
             else:
-                self._note((*loc, "?"), f"unknown operator; fields have {', '.join(sorted(_ON_FIELDS))}")
+                self._note((*path, "?"), f"unknown operator; fields have {', '.join(sorted(_ON_FIELDS))}")
         return _all_of(parts)
 
-    def _operator(self, name: str, symbol: str, operand: object, loc: Location, depth: int) -> Expression:
+    def _operator(self, name: str, symbol: str, operand: object, path: FieldPath, depth: int) -> Expression:
         if symbol == "$not":
             if depth == MAX_DEPTH:
-                return self._too_deep(loc)
-            return _negated(self._operators(name, operand, loc, depth + 1))
+                return self._too_deep(path)
+            return _negated(self._operators(name, operand, path, depth + 1))
         self._count()
         if symbol == "$exists":
             if not isinstance(operand, bool):
-                self._note(loc, "must be true or false")
+                self._note(path, "must be true or false")
             return Exists(name) if operand else Not(Exists(name))
         if symbol in ORDERS:
             if isinstance(operand, bool):
-                self._note(loc, "must be a number or a string")
-            return Ordered(name, symbol, self._value(operand, loc))
-        members = self._members(operand, loc) if symbol in {"$in", "$nin"} else (self._value(operand, loc),)
+                self._note(path, "must be a number or a string")
+            return Ordered(name, symbol, self._value(operand, path))
+        members = self._members(operand, path) if symbol in {"$in", "$nin"} else (self._value(operand, path),)
         return OneOf(name, members) if symbol in {"$eq", "$in"} else Not(OneOf(name, members))
 
-    def _members(self, operand: object, loc: Location) -> tuple[Value, ...]:
+    def _members(self, operand: object, path: FieldPath) -> tuple[Value, ...]:
         if not isinstance(operand, list) or not 1 <= len(operand) <= MAX_MEMBERS:
-            self._note(loc, f"must be a list of 1 to {MAX_MEMBERS} values")
+            self._note(path, f"must be a list of 1 to {MAX_MEMBERS} values")
             return ()
         self.members += len(operand)
         if self.members > MAX_MEMBERS:
             text = f"must not have more than {MAX_MEMBERS} members of $in and $nin in all"
-            raise Invalid.many([*self.errors, (self._loc, text)])
+            raise Invalid.many([*self.errors, (self._path, text)])
         if set(map(type, operand)) == {str} and max(map(len, operand)) <= MAX_STRING_CHARS:
             return tuple(operand)  # long lists are of strings, mostly
-        return tuple(self._value(member, (*loc, place)) for place, member in enumerate(operand))
+        return tuple(self._value(member, (*path, place)) for place, member in enumerate(operand))
 
-    def _value(self, operand: object, loc: Location) -> Value:
+    def _value(self, operand: object, path: FieldPath) -> Value:
         if not isinstance(operand, str | bool | int | float):
-            self._note(loc, "must be a string, a number or a boolean")
+            self._note(path, "must be a string, a number or a boolean")
             return ""
         if isinstance(operand, str) and len(operand) > MAX_STRING_CHARS:
-            self._note(loc, f"must not be longer than {MAX_STRING_CHARS} characters")
+            self._note(path, f"must not be longer than {MAX_STRING_CHARS} characters")
         elif isinstance(operand, int) and not -(2**63) <= operand < 2**64:
-            self._note(loc, "must be an integer of at most 64 bits")
+            self._note(path, "must be an integer of at most 64 bits")
         elif isinstance(operand, float) and not isfinite(operand):
-            self._note(loc, "must be a finite number")
+            self._note(path, "must be a finite number")
         else:
             return operand
         return ""
 
-    def _items(self, document: object, loc: Location, what: str) -> Iterable[tuple[str, object]]:
+    def _items(self, document: object, path: FieldPath, what: str) -> Iterable[tuple[str, object]]:
         if isinstance(document, dict) and document:
             return document.items()
-        self._note(loc, f"must be an object with at least one {what}")
+        self._note(path, f"must be an object with at least one {what}")
         return ()
 
-    def _too_deep(self, loc: Location) -> Expression:
-        self._note(loc, f"$and, $or and $not must not be nested more than {MAX_DEPTH} deep")
+    def _too_deep(self, path: FieldPath) -> Expression:
+        self._note(path, f"$and, $or and $not must not be nested more than {MAX_DEPTH} deep")
         return AllOf(())
 
-    def _note(self, loc: Location, rule: str) -> None:
-        self.errors.append((loc, rule))
+    def _note(self, path: FieldPath, rule: str) -> None:
+        self.errors.append((path, rule))
         if len(self.errors) == MAX_ERRORS:
             raise Invalid.many(self.errors)
 
@@ -281,7 +281,7 @@ class _Reader:
         self.conditions += 1
         if self.conditions > MAX_CONDITIONS:
             text = f"must not have more than {MAX_CONDITIONS} conditions"
-            raise Invalid.many([*self.errors, (self._loc, text)])
+            raise Invalid.many([*self.errors, (self._path, text)])
 
 
 def _negated(part: Expression) -> Expression:

@@ -326,7 +326,7 @@ class LiveIndex:
     def _check(self, ids: Sequence[str], features: Matrix, revisions: Sequence[int]) -> None:
         checks.shape("features", features, (len(ids), None))
         if features.shape[1] != self._dim:
-            raise DimensionMismatch(f"features must have {self._dim} numbers", loc=("features",))
+            raise DimensionMismatch(f"features must have {self._dim} numbers", path=("features",))
         checks.shape("revisions", np.asarray(revisions), (len(ids),))
         checks.finite("features", features)
 

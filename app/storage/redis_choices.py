@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from app.storage import redis_keys as keys
-from app.storage.learner_id import LearnerId
+from app.storage.protocol.learner_id import LearnerId
 from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart, check_positive
 

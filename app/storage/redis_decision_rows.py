@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from app.storage import redis_keys as keys
-from app.storage.learner_id import DecisionId, LearnerId
 from app.storage.protocol import RowWrite, StoredRow, StoredRows, entry_order
+from app.storage.protocol.learner_id import DecisionId, LearnerId
 from app.storage.redis_client import Argument, RedisClient
 from app.storage.redis_part import RedisPart, check_positive
 

@@ -89,7 +89,7 @@ from __future__ import annotations
 
 import re
 
-from app.storage.learner_id import DecisionId, LearnerId
+from app.storage.protocol.learner_id import DecisionId, LearnerId
 
 PREFIX = "shortlist:"
 CHANGES_KEPT = 50_000

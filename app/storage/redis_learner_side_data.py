@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 
 from app.storage import redis_keys as keys
-from app.storage.learner_id import LearnerId
 from app.storage.protocol import Knew, entry_order
+from app.storage.protocol.learner_id import LearnerId
 from app.storage.redis_client import Argument
 from app.storage.redis_decision_rows import erase_all_rows, erase_rows
 from app.storage.redis_part import RedisPart, check_positive

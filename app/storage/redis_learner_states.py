@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.storage import redis_keys as keys
-from app.storage.learner_id import LearnerId
 from app.storage.protocol import DeadLetter, LearnerChanges, LogEntry, StoredLearner
+from app.storage.protocol.learner_id import LearnerId
 from app.storage.redis_client import Argument
 from app.storage.redis_part import UID_LENGTH, RedisPart, log_entry
 

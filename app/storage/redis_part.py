@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.errors import Invalid
-from app.storage.learner_id import LearnerId
 from app.storage.protocol import LogEntry
+from app.storage.protocol.learner_id import LearnerId
 from app.storage.quota import Quota
 from app.storage.redis_client import RedisClient
 
@@ -31,7 +31,7 @@ class RedisPart:
 def check_positive(name: str, value: int) -> None:
     """Raise Invalid for what Redis would refuse: a script that fails half way keeps what it has written."""
     if value < 1:
-        raise Invalid(f"{name} must be at least 1", loc=(name,))
+        raise Invalid(f"{name} must be at least 1", path=(name,))
 
 
 def optional(number: int | None) -> int | str:

@@ -90,7 +90,7 @@ def _dedupe_keys(partition: int, reward: RewardWrite) -> tuple[str, tuple[Argume
     if reward.expires_ms is None:
         check_positive("ttl_ms", reward.ttl_ms or 0)
         if reward.decision_key is not None:
-            raise Invalid("a decision expires", loc=("expires_ms",))
+            raise Invalid("a decision expires", path=("expires_ms",))
         return keys.seen(partition, reward.learner, reward.dedupe_key), ("", reward.ttl_ms or 0, "", "")
     ends_ms = keys.seen_ends_ms(reward.expires_ms)
     name = keys.seen_field(reward.learner, reward.dedupe_key)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from app.storage import redis_keys as keys
-from app.storage.learner_id import DecisionId, LearnerId
 from app.storage.protocol import Activated, DefaultWrite, Due, Kind, RowWrite
+from app.storage.protocol.learner_id import DecisionId, LearnerId
 from app.storage.quota import full
 from app.storage.redis_client import Argument
 from app.storage.redis_decision_rows import field_of, row_keys

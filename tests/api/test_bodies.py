@@ -11,8 +11,8 @@ from endpoints import WRITES, Endpoint, build_world, with_token
 from api_client import Api, running
 from app.api import limits
 from app.api.strict_json import LARGE, JsonRoute, Parameters, StrictModel
-from app.runtime.application import ENDPOINTS
 from app.settings import Settings
+from server.application import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.cli import main
-from app.runtime import evaluation_files
 from app.services.decision_log.rows import Row
 from app.services.measuring.export import NdjsonEncoder
+from server import evaluation_files
+from server.cli import main
 from waiting import until
 
 pytestmark = pytest.mark.anyio

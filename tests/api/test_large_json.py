@@ -21,6 +21,7 @@ from app.api.decisions import ActivationsBody
 from app.api.large_json import PIECE
 from app.api.limits import MAX_LINE_BYTES
 from app.api.mips import MipsBody, VectorsMipsBody
+from app.api.problems import kind_of
 from app.api.rewards import RewardsBody
 from app.api.sampling import SampleBody
 from app.api.strict_json import LARGE, StrictModel, whole
@@ -48,7 +49,7 @@ def refused_alike(model: type[StrictModel], body: bytes) -> bool:
         assert read is not None
         with pytest.raises(ShortlistError) as error:
             read(body)
-        found.append((error.value.status, [item[0] for item in error.value.errors]))
+        found.append((kind_of(error.value).status, [item[0] for item in error.value.errors]))
     (status, large), (expected, small) = found
     return status == expected and bool(large) and large[0] in small
 
@@ -213,8 +214,8 @@ def test_a_list_may_be_followed_by_much_space_and_come_before_other_fields():
 def test_a_list_in_the_wrong_place_is_refused(fields: bytes):
     with pytest.raises(ShortlistError) as error:
         pieces(VectorsMipsBody, b"{%b}" % (fields % b",".join([b"1"] * PIECE)))
-    assert error.value.status in (413, 422)
-    assert error.value.errors[0][0][0] == "body"
+    assert kind_of(error.value).status in (413, 422)
+    assert error.value.errors
 
 
 def test_a_long_row_of_nothing_is_empty():
@@ -306,7 +307,7 @@ def test_an_item_may_be_larger_than_a_piece_and_not_larger_than_its_limit():
     assert len(pieces(RewardsBody, body(PIECE)).rewards) == 3_000
     with pytest.raises(TooLarge) as error:
         pieces(RewardsBody, body(MAX_LINE_BYTES))
-    assert error.value.errors[0][0] == ("body", "rewards")
+    assert error.value.errors[0][0] == ("rewards",)
 
 
 @pytest.mark.parametrize(
@@ -323,14 +324,14 @@ def test_broken_lists_are_refused(tail: bytes):
 @pytest.mark.parametrize(
     ("model", "opening", "loc"),
     [
-        (ChooseBody, b"{", ("body", "u0")),
-        (MipsBody, b"{", ("body", "u0")),
+        (ChooseBody, b"{", ("u0",)),
+        (MipsBody, b"{", ("u0",)),
         (VectorsMipsBody, b"{", None),
-        (SampleBody, b"{", ("body", "u0")),
-        (ChooseBatchBody, b'{"requests":[{},{', ("body", "requests", 1, "u0")),
-        (RewardsBody, b'{"rewards":[{"decision":"x","value":1},{', ("body", "rewards", 1, "u0")),
-        (ArmsBody, b'{"arms":[{"id":"x","features":[]},{', ("body", "arms", 1, "u0")),
-        (ArmsBody, b"{", ("body", "u0")),
+        (SampleBody, b"{", ("u0",)),
+        (ChooseBatchBody, b'{"requests":[{},{', ("requests", 1, "u0")),
+        (RewardsBody, b'{"rewards":[{"decision":"x","value":1},{', ("rewards", 1, "u0")),
+        (ArmsBody, b'{"arms":[{"id":"x","features":[]},{', ("arms", 1, "u0")),
+        (ArmsBody, b"{", ("u0",)),
     ],
 )
 def test_unknown_fields_are_not_counted(
@@ -342,24 +343,24 @@ def test_unknown_fields_are_not_counted(
     monkeypatch.setattr(large_json, "whole", None)
     with pytest.raises(ShortlistError) as error:
         pieces(model, body)
-    assert [item[0] for item in error.value.errors] == [loc or ("body",)]
+    assert [item[0] for item in error.value.errors] == [loc or ()]
 
 
 def test_of_what_is_no_name_nothing_is_repeated():
     with pytest.raises(Invalid) as error:
         pieces(ChooseBody, b'{"%b":1}' % (b"c4nary " * PIECE))
-    assert error.value.errors == [(("body", "?"), "Extra inputs are not permitted")]
+    assert error.value.errors == [(("?",), "Extra inputs are not permitted")]
 
 
 @pytest.mark.parametrize(
     ("model", "body", "loc", "status"),
     [
-        (ChooseBody, b'{"exclude":[%b]}', ("body", "exclude"), 413),
-        (ArmIdsBody, b'{"ids":[%b]}', ("body", "ids"), 413),
-        (MipsBody, b'{"query":[%b]}', ("body", "query"), 413),
-        (ChooseBatchBody, b'{"requests":[{},{"exclude":[%b]}]}', ("body", "requests", 1, "exclude"), 422),
-        (ActivationsBody, b'{"decisions":[%b]}', ("body", "decisions"), 413),
-        (ArmsBody, b'{"arms":[{"id":"a","features":[%b]}]}', ("body", "arms", 0, "features", 0), 422),
+        (ChooseBody, b'{"exclude":[%b]}', ("exclude",), 413),
+        (ArmIdsBody, b'{"ids":[%b]}', ("ids",), 413),
+        (MipsBody, b'{"query":[%b]}', ("query",), 413),
+        (ChooseBatchBody, b'{"requests":[{},{"exclude":[%b]}]}', ("requests", 1, "exclude"), 422),
+        (ActivationsBody, b'{"decisions":[%b]}', ("decisions",), 413),
+        (ArmsBody, b'{"arms":[{"id":"a","features":[%b]}]}', ("arms", 0, "features", 0), 422),
     ],
 )
 def test_a_list_with_too_much_in_it_ends_early(
@@ -369,14 +370,14 @@ def test_a_list_with_too_much_in_it_ends_early(
     monkeypatch.setattr(large_json, "whole", None)
     with pytest.raises(ShortlistError) as error:
         pieces(model, body % b",".join([b'"a"'] * 2 * PIECE))
-    assert (error.value.status, [item[0] for item in error.value.errors]) == (status, [loc])
+    assert (kind_of(error.value).status, [item[0] for item in error.value.errors]) == (status, [loc])
 
 
 @pytest.mark.parametrize("items", [b"{}", b"0", b"[]", b'{"decision":"x"}'])
 def test_one_bad_item_of_a_large_list_is_named(items: bytes):
     with pytest.raises(Invalid) as error:
         pieces(RewardsBody, b'{"rewards":[%b]}' % b",".join([items] * 9_000))
-    assert {item[0][:3] for item in error.value.errors} == {("body", "rewards", 0)}
+    assert {item[0][:2] for item in error.value.errors} == {("rewards", 0)}
 
 
 async def test_large_bodies_are_read_in_threads_of_their_own(api: Api, monkeypatch: pytest.MonkeyPatch):

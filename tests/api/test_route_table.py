@@ -12,8 +12,8 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from app.api.route_table import RouteTable
-from app.runtime.application import Application, create_app
 from app.settings import Settings
+from server.application import Application, create_app
 
 pytestmark = pytest.mark.anyio
 

@@ -16,8 +16,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from app.api.streamed import Streamed
-from app.runtime.http_protocol import ShortlistProtocol
 from app.services.bounded.unread import Unread
+from server.http_protocol import ShortlistProtocol
 from service_process import Service, serving
 from shortlist_client import AsyncClient, Client
 from shortlist_client.errors import ConnectionFailed, NotFound

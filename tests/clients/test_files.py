@@ -16,9 +16,9 @@ import pytest
 
 from app.api import limits
 from app.api.fields import IDENTIFIER
-from app.cli import main
 from app.services.access.api_keys import new_key
 from dropping_proxy import DroppingProxy
+from server.cli import main
 from service_process import Service, serving
 from shortlist_client import Client
 from shortlist_client.answers import Arm, Links

@@ -35,7 +35,8 @@ def session() -> str:
     for pattern, short in SHORTENED:
         text = re.sub(pattern, short, text)
     return "\n".join(
-        f"$ {line}" if line in commands and not line.startswith((" ", "}")) else line for line in text.splitlines()
+        f"$ {line}" if line in commands and not line.startswith((" ", "}")) else line
+        for line in text.splitlines()
     )
 
 

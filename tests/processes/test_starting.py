@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import main
-from app.runtime import composition as service
+from server import composition as service
+from server.cli import main
 from service_process import ShortlistProcess, run, serving
 
 SERVE = ("serve", "--port", "0")

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.runtime.serving import GRACE_S
+from server.serving import GRACE_S
 from service_process import Service, serving
 from waiting import until
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from app.observability.metrics import Metrics
-from app.runtime.composition import Service
 from app.settings import Settings
 from app.storage.redis_store import RedisStore
 from lossy_store import LossyStore
+from server.composition import Service
 from world import World
 
 

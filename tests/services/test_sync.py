@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from app.errors import Conflict, NoArms, NotFound, Unavailable
 from app.observability.metrics import Metrics
-from app.runtime.composition import Service
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.catalogues import Arm, Catalogue
 from app.services.formats.records import BanditRecord, BanditVersion, RewardRule
@@ -25,6 +24,7 @@ from app.settings import Settings
 from app.storage import redis_keys
 from app.storage.redis_store import RedisStore
 from lossy_store import LossyStore
+from server.composition import Service
 from waiting import until
 from world import World
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 
-from app.runtime.application import Application, create_app
 from app.settings import Settings
 from app.storage import redis_keys
+from server.application import Application, create_app
 from store_clients import Client, connect, flush
 from waiting import until
 

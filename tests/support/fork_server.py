@@ -1,7 +1,7 @@
 """Processes of `shortlist` that are forked from one that has loaded the code already.
 
 Loading the code is most of what a start costs, and tests start some hundred processes. What they do
-afterwards is the same: ``app.cli.main`` with the arguments, in an environment, a folder and a session of
+afterwards is the same: ``server.cli.main`` with the arguments, in an environment, a folder and a session of
 their own. What the loader of programs or Python reads from the environment, it reads when a program starts:
 the server has these variables from its own start, and what it forks has them too.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from app.cli import main
+from server.cli import main
 from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -105,9 +105,9 @@ def fork_server(**variables: str) -> ForkServer:
 def _serve() -> None:
     """Answer requests until their end: fork, or say whether a forked process has ended and how."""
     # What commands load when they are called, loaded once.
-    import app.runtime.administration  # noqa: PLC0415
-    import app.runtime.doctor  # noqa: PLC0415
-    import app.runtime.serving  # noqa: F401, PLC0415
+    import server.administration  # noqa: PLC0415
+    import server.doctor  # noqa: PLC0415
+    import server.serving  # noqa: F401, PLC0415
 
     for line in sys.stdin:
         request = json.loads(line)

@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from app.runtime.application import create_app
 from app.settings import Settings
+from server.application import create_app
 
 
 @cache

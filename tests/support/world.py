@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
-from app.runtime.composition import Service
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.catalogues import Arm
 from app.services.choosing.choice import Choice
-from app.services.choosing.choosing import ChooseRequest
+from app.services.choosing.choose_request import ChooseRequest
 from app.services.formats.records import BanditRecord, CatalogueRecord, RewardRule
 from app.services.learning.reward_entries import Observation, Reward
 from app.services.learning.rewards import Receipt
 from lossy_store import LossyStore
+from server.composition import Service
 
 INDEX: dict[str, Any] = {"kind": "auto", "m": 16, "ef_construction": 100, "ef_search": None, "shortlist": 30}
 
@@ -41,7 +41,7 @@ class World:
         return bandit
 
     async def choose(self, bandit: Bandit, key: str = "ann", **request: Any) -> Choice:
-        return await self.service.choosing.choose(bandit, ChooseRequest(key, **request))
+        return await self.service.choosing.choose(bandit, ChooseRequest(key=key, **request))
 
     async def observe(self, bandit: Bandit, *ids: str, key: str = "ann", arm: str = "a1") -> Receipt:
         """One observation of value 1 for each id, applied."""

@@ -16,7 +16,7 @@ from app.indexes.snapshot import Snapshot
 from app.services.bandits import context as contexts
 from app.services.bandits.context import Context
 from app.services.bandits.encoding import Numbers32
-from app.services.bandits.shifted import ShiftedView
+from app.services.bandits.shifted import ShiftedView, observed, observed_theta
 from app.services.bandits.versions import BanditVersions, Changed, etag_of, first_version
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import REQUESTS
@@ -34,7 +34,7 @@ from app.services.formats.records import (
 )
 from app.storage.protocol import LearnerId, RegistryStore
 from shortlist.linear.ridge import Posterior
-from shortlist.types import Vector
+from shortlist.types import TopK, Vector
 
 GLOBAL_LEARNER = "_global"
 MAX_LEARNER_BYTES = 16 << 20
@@ -112,10 +112,10 @@ class Bandit:
         """
         if self.context is None:
             if context is not None:
-                raise Invalid("context is not used by this bandit", loc=("body", "context"))
+                raise Invalid("context is not used by this bandit", path=("context",))
             return None
         if context is None:
-            raise Invalid("context is required by this bandit", loc=("body", "context"))
+            raise Invalid("context is required by this bandit", path=("context",))
         return self.context.encoding.encode(context)
 
     def given(self, posterior: Posterior, context: Numbers32 | None) -> Posterior:
@@ -123,6 +123,14 @@ class Bandit:
         if self.context is None or context is None:
             return posterior
         return self.context.given(posterior, context)
+
+    def observed(self, hits: TopK) -> TopK:
+        """Scores in the scale of the rewards that users give."""
+        return observed(hits) if self.record.shift_rewards else hits
+
+    def observed_theta(self, theta: Vector) -> tuple[Vector, float]:
+        """(theta, offset) of the prediction x.theta + offset of rewards as users give them."""
+        return observed_theta(theta) if self.record.shift_rewards else (theta, 0.0)
 
     def joint_features(self, features: Vector, context: Numbers32 | None) -> Vector:
         """The features that a learner learns from, of an arm in a context; none: one of zeros.
@@ -135,10 +143,10 @@ class Bandit:
         """The learner of a request. Raises Invalid when the key is missing, or not wanted."""
         if self.record.scope == "global":
             if key is not None:
-                raise Invalid("key is not used by a bandit of scope global", loc=("body", "key"))
+                raise Invalid("key is not used by a bandit of scope global", path=("key",))
             return LearnerId(self.uid, GLOBAL_LEARNER)
         if key is None:
-            raise Invalid("key is required by a bandit of scope per_key", loc=("body", "key"))
+            raise Invalid("key is required by a bandit of scope per_key", path=("key",))
         return LearnerId(self.uid, key)
 
     def learner_named(self, name: str) -> LearnerId:
@@ -172,7 +180,7 @@ def _check_size(record: BanditRecord, dim: int) -> None:
     if size > most:
         raise Invalid(
             f"a learner of dimension {dim} takes {size:,} bytes: at most {most:,} with scope {record.scope}",
-            loc=("body", "scope" if per_key and size <= MAX_LEARNER_BYTES else "catalogue"),
+            path=("scope" if per_key and size <= MAX_LEARNER_BYTES else "catalogue",),
         )
 
 
@@ -360,7 +368,7 @@ class Bandits:
         if (record.reward.wait_s or 0.0) > self._most_wait_s:
             raise Invalid(
                 f"wait_s must not be longer than a decision can be rewarded, {self._most_wait_s:g} s",
-                loc=("body", "reward", "wait_s"),
+                path=("reward", "wait_s"),
             )
         return contexts.completed(self._policies[record.policy].completed(record))
 

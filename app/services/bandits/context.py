@@ -73,7 +73,7 @@ def completed(record: BanditRecord) -> BanditRecord:
     """The record of a bandit that is asked for, with all that belongs to its context. Raises Invalid."""
     if record.context is msgspec.UNSET:
         if record.interactions is not msgspec.UNSET:
-            raise Invalid("interactions needs a context", loc=("body", "interactions"))
+            raise Invalid("interactions needs a context", path=("interactions",))
         return record
     interactions = "all" if record.interactions is msgspec.UNSET else record.interactions
     rule = encoding.completed(record.context)
@@ -92,7 +92,7 @@ def check_size(record: BanditRecord, dim: int) -> None:
         raise Invalid(
             f"a context of {m} numbers does not fit: with one interaction a learner would have {dim} + {m} "
             f"numbers, {most:,} at most with scope {record.scope}",
-            loc=("body", "context"),
+            path=("context",),
         )
     if not isinstance(p, int) or p <= largest:
         return
@@ -101,7 +101,7 @@ def check_size(record: BanditRecord, dim: int) -> None:
     else:
         numbers = f"{dim} + {p} x {m} = {dim + p * m:,} numbers"
         reason = f"a learner would have {numbers}, {most:,} at most with scope {record.scope}"
-    raise Invalid(f"{reason}; the largest interactions that fits is {largest}", loc=("body", "interactions"))
+    raise Invalid(f"{reason}; the largest interactions that fits is {largest}", path=("interactions",))
 
 
 def directions_of(arms: Snapshot, p: int) -> Matrix:
@@ -113,7 +113,7 @@ def directions_of(arms: Snapshot, p: int) -> Matrix:
     if not len(rows):
         raise Invalid(
             'the catalogue has no arms yet, so it has no directions: add arms first, or ask for "all"',
-            loc=("body", "interactions"),
+            path=("interactions",),
         )
     dim = arms.view.dim
     rows = rows[:: -(-len(rows) * dim**2 // MOST_PRODUCTS)]

@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import DimensionMismatch, Invalid, Location, shown
+from app.errors import DimensionMismatch, FieldPath, Invalid, shown
 from app.services.formats.records import ContextField, ContextRule
 
 MAX_CONTEXT_DIM = 1_023
@@ -39,7 +39,7 @@ MAX_FIELD_NUMBER = 1e15
 MAX_TEXT_CHARS = 1_024
 MAX_TEXTS_CHARS = 8_192  # of a context: to hash them takes up to 5 ms
 MAX_ERRORS = 20
-_HERE: Location = ("body", "context")
+_HERE: FieldPath = ("context",)
 _WORDS = re.compile(rb"[^\t\n\v\f\r ]+")
 
 Numbers32 = NDArray[np.float32]
@@ -156,10 +156,10 @@ else:
 def completed(rule: ContextRule) -> ContextRule:
     """The rule with the defaults of its fields. Raises Invalid, naming everything that is wrong."""
     if (rule.dim is None) == (rule.fields is None):
-        raise Invalid("context must have dim or fields, and not both", loc=_HERE)
+        raise Invalid("context must have dim or fields, and not both", path=_HERE)
     if rule.fields is None:
         return rule
-    errors: list[tuple[Location, str]] = []
+    errors: list[tuple[FieldPath, str]] = []
     names = [field.name for field in rule.fields]
     done = []
     for place, own in enumerate(rule.fields):
@@ -206,10 +206,10 @@ class Encoding:
 
     def _plain(self, given: object) -> Numbers32:
         if not isinstance(given, list):
-            raise Invalid(f"context must be a list of {self.dim} numbers", loc=_HERE)
+            raise Invalid(f"context must be a list of {self.dim} numbers", path=_HERE)
         if len(given) != self.dim:
-            raise DimensionMismatch(f"context must have {self.dim} numbers, not {len(given)}", loc=_HERE)
-        errors: list[tuple[Location, str]] = []
+            raise DimensionMismatch(f"context must have {self.dim} numbers, not {len(given)}", path=_HERE)
+        errors: list[tuple[FieldPath, str]] = []
         for place, value in enumerate(given):
             try:
                 _number(value, MAX_CONTEXT_NUMBER)
@@ -221,12 +221,12 @@ class Encoding:
 
     def _named(self, given: object) -> Numbers32:
         if not isinstance(given, dict):
-            raise Invalid("context must be an object of named fields", loc=_HERE)
+            raise Invalid("context must be an object of named fields", path=_HERE)
         if sum(len(value) for value in given.values() if isinstance(value, str)) > MAX_TEXTS_CHARS:
             message = f"the texts of a context must have at most {MAX_TEXTS_CHARS:,} characters together"
-            raise Invalid(message, loc=_HERE)
+            raise Invalid(message, path=_HERE)
         found = np.zeros(self.dim, dtype=np.float32)
-        errors: list[tuple[Location, str]] = []
+        errors: list[tuple[FieldPath, str]] = []
         for name, value in given.items():
             known = self._fields.get(name)
             if known is None:

@@ -44,7 +44,12 @@ def check(waits: Caller | None) -> None:
 
 
 def task_for_all(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task that several callers wait for: it goes on when the one leaves who asked first."""
+    """A task that several callers wait for: it goes on when the one leaves who asked first.
+
+    asyncio does not report its failure where nobody waits any more: the next caller begins another.
+    """
     context: Context = copy_context()
     context.run(set_caller, None)
-    return asyncio.create_task(work, context=context)
+    task = asyncio.create_task(work, context=context)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task

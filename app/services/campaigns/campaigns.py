@@ -9,14 +9,14 @@ process that was overtaken reads the events of the others, folds them, and tries
 of the state keep the fold short. A snapshot that cannot be read is ignored: the log is folded from its start.
 
 To add an algorithm, write a class with the members of ``Algorithm`` over its pure functions, and make
-``Campaigns(store, ThatClass(), capacity_bytes=...)`` of it in ``app.runtime.composition``.
+``Campaigns(store, ThatClass(), capacity_bytes=...)`` of it in ``server.composition``.
 ``app.services.campaigns.slates`` is an example.
 
 - Its pulls are numbered 0, 1, 2, ... in the order of asking.
 - Its state is a frozen dataclass of numbers, strings, tuples, dataclasses and arrays (``NDArray[...]``),
   which is all that the snapshots' format knows.
 - ``tell`` returns the state object that it was given when no result is new. Then nothing is appended.
-- Errors that name an argument (``loc=("k",)``) become errors on that field of the body.
+- Errors that name an argument (``path=("k",)``) become errors on that field of the body.
 """
 
 from __future__ import annotations

@@ -142,5 +142,5 @@ def numbers_of(campaign: Campaign[Any, Any], results: Sequence[tuple[str, float]
     unknown = [place for place, number in enumerate(numbers) if not 0 <= number < campaign.state.issued]
     if unknown:
         message = f"no such {field} was asked for in this campaign"
-        raise Invalid.many([(("body", "results", place, field), message) for place in unknown[:MOST_NAMED]])
+        raise Invalid.many([(("results", place, field), message) for place in unknown[:MOST_NAMED]])
     return numbers

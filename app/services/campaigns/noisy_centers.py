@@ -91,9 +91,9 @@ class NoisyCenters:
     def start(self, parameters: CenterParameters, seed: int) -> SeededState:
         """The state before any query. Raises Invalid, naming the parameter."""
         points = parameters.points
-        refuse_repeats(points, "a point must not be named twice", ("body", "points"))
+        refuse_repeats(points, "a point must not be named twice", ("points",))
         if parameters.first is not None and parameters.first not in points:
-            raise Invalid("first must be one of the points", loc=("body", "first"))
+            raise Invalid("first must be one of the points", path=("first",))
         method = METHODS[parameters.method]
         state = method.start(
             n=len(points),

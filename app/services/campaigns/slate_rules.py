@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from app.errors import Invalid, Location, NotFound
+from app.errors import FieldPath, Invalid, NotFound
 from app.filters.fields import Kind, Value, fields_of, kind_of
 from app.services.campaigns.fold import MOST_NAMED
 from app.services.catalogues.catalogues import Catalogue, Catalogues
@@ -65,7 +65,7 @@ def given(arms: Sequence[str], metadata: Metadata, rules: SlateRules) -> dict[st
     Raises Invalid: metadata of other arms, an arm with several values, a field that no arm has.
     """
     if not metadata.keys() <= set(arms):
-        raise Invalid("metadata must be of arms of the campaign", loc=("body", "metadata"))
+        raise Invalid("metadata must be of arms of the campaign", path=("metadata",))
     name = rules.rule.field
     values = [fields_of((), metadata.get(arm, {})).get(name, []) for arm in arms]
     return _of_one_value(arms, values, name)
@@ -95,7 +95,7 @@ async def stored(
         if not missing:
             raise
         text = "this arm is not in the catalogue"
-        raise Invalid.many([(("body", "arms", place), text) for place in missing[:MOST_NAMED]]) from None
+        raise Invalid.many([(("arms", place), text) for place in missing[:MOST_NAMED]]) from None
     return _of_one_value(arms, values, field)
 
 
@@ -103,8 +103,8 @@ def _of_one_value(
     arms: Sequence[str], values: Sequence[Iterable[Value]], field: str
 ) -> dict[str, dict[str, Value]]:
     distinct = [list({(kind_of(value), value): value for value in each}.values()) for each in values]
-    errors: list[tuple[Location, str]] = [
-        (("body", "arms", place), "has several values of the rule's field: groups must not overlap")
+    errors: list[tuple[FieldPath, str]] = [
+        (("arms", place), "has several values of the rule's field: groups must not overlap")
         for place, each in enumerate(distinct)
         if len(each) > 1
     ]
@@ -112,5 +112,5 @@ def _of_one_value(
         raise Invalid.many(errors[:MOST_NAMED])
     found = {arm: {field: each[0]} for arm, each in zip(arms, distinct, strict=True) if each}
     if not found:
-        raise Invalid("no arm has this field", loc=("body", "rules", "at_most", 0, "field"))
+        raise Invalid("no arm has this field", path=("rules", "at_most", 0, "field"))
     return found

@@ -64,6 +64,6 @@ def _features(campaign: SlateCampaign, bandit: Bandit) -> Matrix:
     missing = sum(not len(rows) for rows in each)
     if missing:
         text = f"{missing} arms of the campaign are not in the catalogue of this bandit"
-        raise Invalid(text, loc=("body", "bandit"))
+        raise Invalid(text, path=("bandit",))
     features: Matrix = view.features_of(np.concatenate(each))
     return features

@@ -100,7 +100,7 @@ class Slates:
     state = State
 
     def start(self, parameters: SlateParameters, seed: int) -> State:
-        refuse_repeats(parameters.arms, "an arm must not appear twice", ("body", "arms"))
+        refuse_repeats(parameters.arms, "an arm must not appear twice", ("arms",))
         options = options_of(parameters, Options.__annotations__) | {
             "n": len(parameters.arms),
             "noise_std": parameters.sigma,  # of a total, also where the noise of an arm was given

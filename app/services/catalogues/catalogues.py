@@ -200,11 +200,14 @@ class Catalogues:
 
     async def prepared(self, catalogue: Catalogue, arms: Sequence[Arm]) -> Prepared:
         """What ``write`` writes, checked. Raises DimensionMismatch."""
-        features = await self._matrix(catalogue, arms)
-        writes = []
-        for arm, row in zip(arms, features, strict=True):
+        features, writes = np.empty((len(arms), catalogue.dim)), list[ArmWrite]()
+        for position, arm in enumerate(arms):
             await yield_to_others()
-            writes.append(ArmWrite(arm.id, vector_to_bytes(row), _document(arm)))
+            if len(arm.features) != catalogue.dim:
+                message = f"features must have {catalogue.dim} numbers, not {len(arm.features)}"
+                raise DimensionMismatch(message, path=("arms", position, "features"))
+            features[position] = arm.features
+            writes.append(ArmWrite(arm.id, vector_to_bytes(features[position]), _document(arm)))
         return Prepared(arms, features, writes)
 
     async def write(self, catalogue: Catalogue, prepared: Prepared) -> Upserted:
@@ -288,8 +291,8 @@ class Catalogues:
         arms = []
         for arm_id, row, data in zip(ids, features, documents, strict=True):
             await yield_to_others()
-            document = unpack(data, ArmDocument) if data else ArmDocument([], {})
-            arms.append(Arm(arm_id, row.tolist(), document.tags, document.metadata))
+            tags, metadata = _attributes(data)
+            arms.append(Arm(arm_id, row.tolist(), tags, dict(metadata)))
         return arms
 
     async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
@@ -338,9 +341,8 @@ class Catalogues:
             revisions.extend(arm.revision for arm in batch)
             numbers += b"".join(arm.features for arm in batch)
         features = np.frombuffer(numbers, dtype="<f8").reshape(len(ids), catalogue.dim)
-        catalogue.index.remove(
-            _strangers(catalogue.index.snapshot().view, dict(zip(ids, revisions, strict=True)))
-        )
+        stored = dict(zip(ids, revisions, strict=True))
+        catalogue.index.remove(_strangers(catalogue.index.snapshot().view, stored))
         order = np.argsort(np.array(revisions, dtype=np.int64))
         for start in range(0, len(ids), LOADED_TOGETHER):
             some = order[start : start + LOADED_TOGETHER].tolist()
@@ -362,18 +364,6 @@ class Catalogues:
             catalogue.index.upsert(ids[part], features[part], revisions[part])
             catalogue.index.describe(ids[part], [_attributes(data) for data in documents[part]])
 
-    async def _matrix(self, catalogue: Catalogue, arms: Sequence[Arm]) -> NDArray[np.float64]:
-        features = np.empty((len(arms), catalogue.dim))
-        for position, arm in enumerate(arms):
-            await yield_to_others()
-            if len(arm.features) != catalogue.dim:
-                raise DimensionMismatch(
-                    f"features must have {catalogue.dim} numbers, not {len(arm.features)}",
-                    loc=("body", "arms", position, "features"),
-                )
-            features[position] = arm.features
-        return features
-
     def _still_served(self, catalogue: Catalogue) -> None:
         if self._served.get(catalogue.name) is not catalogue:
             raise NotFound("the catalogue was deleted meanwhile")
@@ -383,10 +373,8 @@ class Catalogues:
 
     def _sweep_files(self) -> None:
         """Remove index files of catalogues that are gone."""
-        wanted = {self._index_file(c.uid).name for c in self._served.values()}
-        for path in self._index_dir.glob("*.index"):
-            if path.name not in wanted:
-                path.unlink(missing_ok=True)
+        for path in {*self._index_dir.glob("*.index")} - {self._index_file(c.uid) for c in self}:
+            path.unlink(missing_ok=True)
 
 
 def _together(dim: int) -> int:

@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 
-from app.services.bandits.shifted import observed
 from app.services.choosing.computing import computed
 from app.services.choosing.policy import PolicyDependencies
 from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
@@ -25,6 +24,4 @@ async def baseline(dependencies: PolicyDependencies, request: SelectionRequest) 
     else:
         rows = rows[await computed(partial(limits.take_allowed, rows, request.k), request, view, us=0.0)]
     found = TopK(rows, view.features_of(rows) @ snapshot.posterior.theta, exact=True)
-    if request.bandit.record.shift_rewards:
-        found = observed(found)
-    return Selection(found, snapshot)
+    return Selection(request.bandit.observed(found), snapshot)

@@ -7,29 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
 from app.errors import EventUsed, Invalid, NoArms, NotFound, within
-from app.filters.filter import Filter, parse
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.bounded.caller import caller, check
 from app.services.bounded.yielding import yield_to_others
 from app.services.choosing.baseline import baseline
 from app.services.choosing.choice import Choice, ChosenArm, answers, choice_of, record_of
+from app.services.choosing.choose_request import ChooseRequest
 from app.services.choosing.elimination_state import Sets
 from app.services.choosing.holdout import Group, group_of, named, serving, unit_of
-from app.services.choosing.limits import AtMost
-from app.services.choosing.log_part import log_part
 from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
-from app.services.choosing.policy import PolicyDependencies
-from app.services.choosing.rules import NO_RULES, Pin, Rules
-from app.services.choosing.same_request import digest_of
+from app.services.choosing.policy import PolicyDependencies, Select
 from app.services.choosing.seeds import draw_seed, generator
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.decision_log.row_buffer import RowBuffer
@@ -50,30 +46,6 @@ from app.services.replicas.sync import Sync
 from app.storage.protocol import Events, LearnerId, RowWrite
 
 LOGGED_TOGETHER = 100
-
-
-@dataclass(frozen=True, slots=True)
-class ChooseRequest:
-    """What a caller asks of a bandit.
-
-    ``event_id``   the same request for the same event of a key gets the same choice again
-    ``activate``   False: the decision can be rewarded once it was activated
-    ``arms``       these, in this order, instead of a choice by the policy: a baseline
-    ``arm_filter``     which arms are eligible, besides what the bandit demands of all
-    ``rules``      arms that stand at given places, and how many may share a value
-    ``context``    as it was sent, where the bandit has one
-    """
-
-    key: str | None = None
-    k: int = 1
-    exclude: Sequence[str] = ()
-    event_id: str | None = None
-    seed: int | None = None
-    activate: bool = True
-    arms: Sequence[str] | None = None
-    arm_filter: Filter | None = None
-    rules: Rules = NO_RULES
-    context: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +74,7 @@ class Choosing:
         self._store = store
         self._rows = rows
         self._grouped = grouped
-        self._tools = dependencies
+        self._dependencies = dependencies
         self._signer = signer
         self._decisions = decisions
         self._sync = sync
@@ -115,22 +87,17 @@ class Choosing:
         Raises NoArms, Invalid (key against scope, context), EventUsed (the event is of another request),
         Unavailable (a learner that is not in memory).
         """
-        if request.event_id is None:
-            learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
-            made = await self._new_choice(bandit, learner, request, context)
-        else:
-            made = await self._choice(bandit, request)
-        if made.row is not None or request.event_id is not None or bandit.record.reward.wait_s is not None:
-            await self._log(bandit, [made])
+        made = await self._choice(bandit, request)
+        await self._log(bandit, [made])
         return made.choice
 
     async def choose_batch(self, bandit: Bandit, requests: Sequence[ChooseRequest]) -> list[Choice]:
-        """``choose`` for each, all or none: an error names the place of its request in the body."""
+        """``choose`` for each, all or none: an error names the position of its request."""
         made: list[_Made] = []
-        for place, request in enumerate(requests):
+        for position, request in enumerate(requests):
             await yield_to_others()  # a choice from memory awaits nothing
             check(caller())
-            with within(("body", "requests", place)):
+            with within(("requests", position)):
                 made.append(await self._choice(bandit, request))
         await self._log(bandit, made)
         return [each.choice for each in made]
@@ -140,7 +107,7 @@ class Choosing:
         sets = POLICIES[bandit.record.policy].sets
         if sets is None:
             raise NotFound(f"not found: the policy {bandit.record.policy} eliminates no arms")
-        return await sets(self._tools, bandit, learner)
+        return await sets(self._dependencies, bandit, learner)
 
     async def again(
         self, bandit: Bandit, decision: Decision, part: LogPart, asked: Asked
@@ -151,40 +118,32 @@ class Choosing:
         Invalid (a pinned arm is gone), Unavailable.
         """
         key = decision.learner if bandit.record.scope == "per_key" else None
-        request = ChooseRequest(
-            key,
-            asked.k,
-            asked.exclude,
-            asked.event_id,
-            part.seed if part.seeded else None,
-            arms=asked.arms,
-            arm_filter=None if asked.filter is None else parse(asked.filter),
-            rules=Rules([Pin(*pin) for pin in asked.pins], [AtMost(*limit) for limit in asked.at_most]),
+        request = ChooseRequest.of(asked, key=key, seed=part.seed if part.seeded else None)
+        selection_request = _selection_request(
+            bandit,
+            decision.identity.learner,
+            request,
+            decision.encoded_context,
+            generator(part.seed, bandit.name, key),
         )
-        rng = generator(part.seed, bandit.name, key)
-        learner, context = decision.identity.learner, decision.encoded_context
-        group: Group | None = (
-            None if part.group is None else "holdout" if part.group == "holdout" else "policy"
-        )
-        return await self._selected(bandit, learner, request, context, rng=rng, group=group)
+        return selection_request, await self._selected(selection_request, part.group)
 
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> _Made:
         """A new choice, or the one that was made for this event before."""
-        learner = bandit.learner_for(request.key)
-        context = bandit.encoded(request.context)
+        learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
         if request.event_id is None:
             return await self._new_choice(bandit, learner, request, context)
-        asked = digest_of(request, context)
+        digest = request.digest(context)
         kept = await self._store.get_event(learner, request.event_id)
         if kept is None:
             made = await self._new_choice(bandit, learner, request, context)
-            record = record_of(made.choice, asked)
+            record = record_of(made.choice, digest)
             kept = await self._store.put_event(learner, request.event_id, record, ttl_ms=self._token_ttl_ms)
             if kept == record:
                 return made
-        if not answers(kept, asked):
+        if not answers(kept, digest):
             message = "this event_id was sent before with another request; a repeat must have the same fields"
-            raise EventUsed(message, loc=("body", "event_id"))
+            raise EventUsed(message, path=("event_id",))
         return _made_before(bandit, choice_of(kept))
 
     async def _new_choice(
@@ -193,115 +152,82 @@ class Choosing:
         """Select arms by the bandit's policy, and sign the decision."""
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         decision_id = new_decision_id()
-        group = None if bandit.record.holdout is None else _group(bandit, request, decision_id)
-        seed = request.seed
-        rule = bandit.record.log
+        group = _group(bandit, request, decision_id)
+        seed, rule = request.seed, bandit.record.log
         logged = rule is not None and is_logged(decision_id, rule.share)
         if logged and seed is None:
             seed = draw_seed()  # so that the choice can be made again
         rng = self._rng if seed is None else generator(seed, bandit.name, request.key)
-        selection_request, selection = await self._selected(
-            bandit, learner, request, context, rng=rng, group=group
+        selection_request = _selection_request(bandit, learner, request, context, rng)
+        selection = await self._selected(selection_request, group)
+        view, rows = selection.snapshot.view, selection.hits.rows.tolist()
+        choice = Choice(
+            decision="",
+            arms=_arms(selection_request, selection, list(map(view.id_of, rows))),
+            policy=bandit.record.policy,
+            learner_version=selection.snapshot.learner_version,
+            catalogue_version=selection.snapshot.catalogue_version,
+            exact=selection.hits.exact,
+            stale_s=round(stale_s, 3) or None,
+            eligible=None if selection_request.arm_filter is None else view.size,
+            bandit_version=bandit.version.number,
+            group=group,
         )
-        ids = list(map(selection.snapshot.view.id_of, selection.hits.rows.tolist()))
-        part = None
-        if logged and seed is not None:
-            part = log_part(request, selection_request, selection, seed=seed, group=group)
-            if group is not None:
-                self._grouped(group)
-        decision = self._decision(
-            selection_request, selection, ids, decision_id, part, deferred=not request.activate
+        part = _log_part(choice, selection, request, seed) if logged and seed is not None else None
+        if part is not None and group is not None:
+            self._grouped(group)
+        now_ms = time.time_ns() // 1_000_000
+        decision = Decision(
+            bandit_uid=learner.bandit_uid,
+            learner=learner.name,
+            id=decision_id,
+            issued_ms=now_ms,
+            expires_ms=now_ms + self._token_ttl_ms,
+            arms=[arm.id for arm in choice.arms],
+            revisions=list(map(view.revision_of, rows)),
+            deferred=not request.activate,
+            known_entry=self._dependencies.learners.newest_entry(learner),
+            bandit_version=bandit.version.number,
+            context=None if context is None else context_to_bytes(context),
+            logged=part,
         )
         raw = self._signer.sign_raw(decision)
-        choice = _answer(selection_request, selection, ids, text_of(raw), group=group, stale_s=stale_s)
+        choice = msgspec.structs.replace(choice, decision=text_of(raw))
         return _Made(choice, None if decision.deferred or part is None else row_of(bandit, decision, raw))
 
-    async def _selected(
-        self,
-        bandit: Bandit,
-        learner: LearnerId,
-        request: ChooseRequest,
-        context: Numbers32 | None,
-        *,
-        rng: np.random.Generator,
-        group: str | None,
-    ) -> tuple[SelectionRequest, Selection]:
+    async def _selected(self, request: SelectionRequest, group: str | None) -> Selection:
         """What the policy, the holdout or the caller selects for a request. Raises NoArms, Invalid."""
-        select = _selection_of(bandit, request, group)
-        selection_request = SelectionRequest(
-            bandit,
-            learner,
-            request.k - len(request.rules.pins),
-            request.exclude,
-            request.event_id,
-            rng,
-            request.arms,
-            bandit.arm_filter if request.arm_filter is None else bandit.wanting(request.arm_filter),
-            request.rules,
-            context,
-            request.seed is not None,
-        )
-        if selection_request.rules.pins:
-            await self._check_pins(selection_request)
-            if not selection_request.k:
+        policy, rule = POLICIES[request.bandit.record.policy], request.bandit.record.holdout
+        select: Select = policy.choose if request.arms is None else baseline
+        if rule is not None and group == "holdout":
+            select = serving(rule)
+        if request.rules.pins:
+            await self._check_pins(request)
+            if not request.k:
                 # Every place is taken. A policy that knows propensities says that they are 1.
-                is_known = request.arms is None and POLICIES[bandit.record.policy].propensities
-                select = named if is_known or group is not None else baseline
-                selection_request = replace(selection_request, arms=())
-        selection = await select(self._tools, selection_request)
-        if (
-            not len(selection.hits.rows)
-            and not selection_request.rules.pins
-            and await self._sync.poll_for_news()
-        ):
-            selection = await select(
-                self._tools, selection_request
-            )  # another process may have just written the arms
-        if selection_request.rules.pins:
-            selection = with_pins(selection_request, selection)
+                is_known = group is not None or (request.arms is None and policy.propensities)
+                select, request = named if is_known else baseline, replace(request, arms=())
+        selection = await select(self._dependencies, request)
+        if not len(selection.hits.rows) and not request.rules.pins and await self._sync.poll_for_news():
+            # Another process may have just written the arms.
+            selection = await select(self._dependencies, request)
+        if request.rules.pins:
+            selection = with_pins(request, selection)
         if not len(selection.hits.rows):
             raise NoArms("no arm of the catalogue is eligible")
-        return selection_request, selection
+        return selection
 
-    async def _check_pins(self, selection_request: SelectionRequest) -> None:
+    async def _check_pins(self, request: SelectionRequest) -> None:
         """Raise Invalid, naming every pinned arm that is not in the catalogue."""
-        for is_last in (False, True):
-            known = selection_request.bandit.catalogue.index
-            missing = [
-                place for place, pin in enumerate(selection_request.rules.pins) if pin.arm not in known
-            ]
-            if not missing:
-                return
-            if is_last or not await self._sync.poll_for_news():
-                break
-        places = [(("body", "rules", "pin", place, "arm"), "no arm of this id") for place in missing]
-        raise Invalid.many(places)
-
-    def _decision(
-        self,
-        selection_request: SelectionRequest,
-        selection: Selection,
-        ids: list[str],
-        decision_id: str,
-        logged: LogPart | None,
-        *,
-        deferred: bool,
-    ) -> Decision:
-        view, rows = selection.snapshot.view, selection.hits.rows.tolist()
-        now_ms = time.time_ns() // 1_000_000
-        return Decision(
-            *selection_request.learner,
-            decision_id,
-            now_ms,
-            now_ms + self._token_ttl_ms,
-            ids,
-            [view.revision_of(row) for row in rows],
-            deferred,
-            self._tools.learners.newest_entry(selection_request.learner),
-            selection_request.bandit.version.number,
-            None if selection_request.context is None else context_to_bytes(selection_request.context),
-            logged,
-        )
+        index, pinned = request.bandit.catalogue.index, request.rules.pinned
+        if all(arm in index for arm in pinned):
+            return
+        await self._sync.poll_for_news()
+        missing = [position for position, arm in enumerate(pinned) if arm not in index]
+        if missing:
+            raise Invalid.many(
+                [(("rules", "pin", position, "arm"), "no arm of this id") for position in missing]
+            )
 
     async def _log(self, bandit: Bandit, made: Sequence[_Made]) -> None:
         """Keep the decisions that wait for rewards, before anybody sees them, and their rows with them.
@@ -320,6 +246,28 @@ class Choosing:
                     self._rows.add(each.row)
 
 
+def _selection_request(
+    bandit: Bandit,
+    learner: LearnerId,
+    request: ChooseRequest,
+    context: Numbers32 | None,
+    rng: np.random.Generator,
+) -> SelectionRequest:
+    return SelectionRequest(
+        bandit=bandit,
+        learner=learner,
+        k=request.k - len(request.rules.pins),
+        exclude=request.exclude,
+        claim=request.event_id,
+        rng=rng,
+        arms=request.arms,
+        arm_filter=bandit.arm_filter if request.arm_filter is None else bandit.wanting(request.arm_filter),
+        rules=request.rules,
+        context=context,
+        seeded=request.seed is not None,
+    )
+
+
 def _made_before(bandit: Bandit, choice: Choice) -> _Made:
     """A choice that was made for the event before. Its row may have been lost: it is written again."""
     if bandit.record.log is None:
@@ -329,34 +277,33 @@ def _made_before(bandit: Bandit, choice: Choice) -> _Made:
     return _Made(choice, None if decision.deferred else row_of(bandit, decision, raw))
 
 
-def _answer(
-    selection_request: SelectionRequest,
-    selection: Selection,
-    ids: list[str],
-    token: str,
-    *,
-    group: Group | None,
-    stale_s: float,
-) -> Choice:
-    found, snapshot = selection.hits, selection.snapshot
-    columns = [ids, found.scores.tolist()]
+def _arms(request: SelectionRequest, selection: Selection, ids: list[str]) -> list[ChosenArm]:
+    columns = [ids, selection.hits.scores.tolist()]
     if selection.propensities is not None:
         columns.append(selection.propensities)
     arms = list(map(ChosenArm, *columns))
-    if selection_request.rules.pins:
-        pinned = set(selection_request.rules.pinned)
-        arms = [msgspec.structs.replace(arm, pinned=True) if arm.id in pinned else arm for arm in arms]
-    return Choice(
-        token,
-        arms,
-        selection_request.bandit.record.policy,
-        snapshot.learner_version,
-        snapshot.catalogue_version,
-        found.exact,
-        round(stale_s, 3) or None,
-        None if selection_request.arm_filter is None else snapshot.view.size,
-        selection_request.bandit.version.number,
-        group,
+    if not request.rules.pins:
+        return arms
+    pinned = set(request.rules.pinned)
+    return [msgspec.structs.replace(arm, pinned=True) if arm.id in pinned else arm for arm in arms]
+
+
+def _log_part(choice: Choice, selection: Selection, request: ChooseRequest, seed: int) -> LogPart:
+    """All that the row needs besides the decision. Cost: some microseconds, and those of a large request."""
+    numbers = np.asarray(selection.hits.scores, "<f8").tobytes()
+    if selection.propensities is not None:
+        numbers += np.array(selection.propensities, "<f8").tobytes()
+    return LogPart(
+        policy=choice.policy,
+        learner_version=choice.learner_version,
+        catalogue_version=choice.catalogue_version,
+        numbers=numbers,
+        seed=seed,
+        seeded=request.seed is not None,
+        eligible=choice.eligible,
+        group=choice.group,
+        pinned=[place for place, arm in enumerate(choice.arms) if arm.pinned],
+        asked=request.logged(),
     )
 
 
@@ -367,13 +314,3 @@ def _group(bandit: Bandit, request: ChooseRequest, decision_id: str) -> Group | 
         return None
     unit = unit_of(request.key, request.event_id, request.seed, decision_id)
     return group_of(bandit.name, unit, rule)
-
-
-def _selection_of(
-    bandit: Bandit, request: ChooseRequest, group: str | None
-) -> Callable[[PolicyDependencies, SelectionRequest], Awaitable[Selection]]:
-    """How the arms of a choice are selected."""
-    rule = bandit.record.holdout
-    if rule is not None and group == "holdout":
-        return serving(rule)
-    return POLICIES[bandit.record.policy].choose if request.arms is None else baseline

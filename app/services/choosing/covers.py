@@ -72,7 +72,6 @@ class Covers:
         making = self._making.get(identity)
         if making is None:
             making = task_for_all(self._made(identity, version, view))
-            making.add_done_callback(_consume)
             self._making[identity] = making
         return making
 
@@ -86,12 +85,6 @@ class Covers:
             return made
         finally:
             del self._making[identity]
-
-
-def _consume(task: asyncio.Task[_Cover]) -> None:
-    """Take note of one that failed: the old cover serves, and the next choice tries again."""
-    if not task.cancelled():
-        task.exception()
 
 
 def center_ids(view: Snapshot, k: int) -> list[str]:

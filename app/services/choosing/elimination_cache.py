@@ -15,7 +15,7 @@ from functools import partial
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.caller import task_for_all
-from app.services.bounded.long_work import REQUESTS, LongWork
+from app.services.bounded.long_work import LongWork
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.computing import INLINE_US, computed
@@ -78,10 +78,6 @@ class _Asker:
     def rules(self) -> Rules:
         return rules_of(self.bandit)
 
-    @property
-    def full_work(self) -> int:
-        return full_work(self.bandit, self.view)
-
 
 class EliminationCache:
     """The states of all learners of policies that keep one. ``capacity_bytes`` bounds their memory."""
@@ -93,46 +89,37 @@ class EliminationCache:
         self._making = LongWork(threads=PASSES, waiting=WAITING)
         self.exact_choices = LongWork(threads=EXACT_CHOICES, waiting=WAITING)
 
-    @property
-    def bytes(self) -> int:
-        """Memory of the states held; arrays that states share are counted for each."""
-        return self._states.bytes
-
     async def choose(self, request: SelectionRequest, filtered: FilteredViews) -> Selection:
         """The ``k`` arms of largest uncertainty that may still be best; none from an empty catalogue.
 
         With a filter or limits, those of the arms that they let in; the state stays that of all arms.
         """
-        asker, placed = await self._ready(request.bandit, request.learner)
-        if request.arm_filter is None and not request.rules.at_most:
-            return Selection(await self._pick(asker, placed, request), asker.snapshot)
-        snapshot = await asker.snapshot.among(filtered, request)
-        while snapshot.view.view.table != placed.table:  # the catalogue was compacted meanwhile
+        while True:
             asker, placed = await self._ready(request.bandit, request.learner)
+            if request.arm_filter is None and not request.rules.at_most:
+                return Selection(await self._pick(asker, placed, request), asker.snapshot)
             snapshot = await asker.snapshot.among(filtered, request)
-        await self._pick(
-            asker, placed, replace(request, k=1, exclude=())
-        )  # passes that are due are made as ever
-        limits = request.limits(snapshot.view)
-        exclude = request.excluded(snapshot.view)
-        choose = partial(pick_among, placed, snapshot, k=request.k, exclude=exclude, limits=limits)
-        us = work_us(full_work(asker.bandit, snapshot.view))
-        found = await computed(choose, request, snapshot.view, us=us, threads=self.exact_choices)
-        return Selection(found, snapshot)
+            if snapshot.view.view.table == placed.table:  # else the catalogue was compacted meanwhile
+                break
+        await self._pick(asker, placed, replace(request, k=1, exclude=()))  # makes the passes that are due
+        view = snapshot.view
+        exclude, limits = request.excluded(view), request.limits(view)
+        choose = partial(pick_among, placed, snapshot, request.k, exclude=exclude, limits=limits)
+        us = work_us(full_work(asker.bandit, view))
+        return Selection(await computed(choose, request, view, us=us, threads=self.exact_choices), snapshot)
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """The stages of a learner, after every pass that is due."""
         asker, placed = await self._ready(bandit, learner)
-        make = partial(refreshed, placed, asker.snapshot, asker.rules)
-        is_short = pass_work(placed, asker.view) <= INLINE_WORK
-        fresh = make() if is_short else await self._making.run(make)
+        fresh = await self._making.run(partial(refreshed, placed, asker.snapshot, asker.rules))
         if self._states.get(asker.key) is placed:
             self._keep(asker.key, fresh)
         return sets_of(fresh)
 
     def forget(self, learner: LearnerId) -> None:
         """Drop all that was made from what a learner knew."""
-        self._drop(learner)
+        self._states.drop(learner)
+        self._passes.pop(learner, None)
 
     def forget_all(self) -> None:
         """It is not known who was forgotten."""
@@ -165,7 +152,7 @@ class EliminationCache:
             placed = caught_up(placed, asker.snapshot, most_work=INLINE_WORK)
             if placed.state.living.count or not asker.view.size:
                 return placed
-        if asker.full_work <= INLINE_WORK:
+        if full_work(asker.bandit, asker.view) <= INLINE_WORK:
             return rebuilt(asker.snapshot, asker.rules)
         return None
 
@@ -180,22 +167,19 @@ class EliminationCache:
                 continue
             if fits(placed, asker.snapshot, asker.rules):
                 return placed
-            self._drop(key)
+            self.forget(key)
         return None
 
     async def _pick(self, asker: _Asker, placed: Placed, request: SelectionRequest) -> TopK:
         exclude = request.excluded(asker.view)
         choose = partial(pick, snapshot=asker.snapshot, k=request.k, rng=request.rng, exclude=exclude)
-        if FIND.most * asker.bandit.learner_dim**2 > INLINE_WORK:
-            picked = await REQUESTS.run(partial(choose, placed))
-        else:
-            picked = choose(placed)
+        us = work_us(FIND.most * asker.bandit.learner_dim**2)
+        picked = await computed(partial(choose, placed), request, asker.view, us=us)
         overtaken = self._states.get(asker.key) is not placed
         if overtaken or not (picked.due or picked.broken):
             return picked.hits
-        work = asker.full_work if picked.broken else pass_work(placed, asker.view)
         before = None if picked.broken else placed
-        if work > INLINE_WORK:
+        if pass_work(before, asker.view) > INLINE_WORK:
             self._begin_pass(asker, before)
             return picked.hits
         placed = refreshed(before, asker.snapshot, asker.rules)
@@ -206,7 +190,6 @@ class EliminationCache:
         task = self._passes.get(asker.key)
         if task is None:
             task = task_for_all(self._pass(asker, placed))
-            task.add_done_callback(_consume)
             self._passes[asker.key] = task
         return task
 
@@ -226,17 +209,7 @@ class EliminationCache:
         if self._states.get(key) is not placed:
             self._states.put(key, placed, STATE_BYTES + placed.state.nbytes)
 
-    def _drop(self, key: LearnerId) -> None:
-        self._states.drop(key)
-        self._passes.pop(key, None)
-
 
 def _prior(bandit: Bandit) -> LearnerId:
     """The name of the state that all learners without rewards share."""
     return LearnerId(bandit.uid, PRIOR)
-
-
-def _consume(task: asyncio.Task[None]) -> None:
-    """A pass that failed is tried again by the next choice."""
-    if not task.cancelled():
-        task.exception()

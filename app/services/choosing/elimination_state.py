@@ -109,9 +109,11 @@ def refreshed(placed: Placed | None, snapshot: ReadSnapshot, rules: Rules) -> Pl
     return replace(placed, state=state)
 
 
-def pass_work(placed: Placed, view: LearnerView) -> int:
+def pass_work(placed: Placed | None, view: LearnerView) -> int:
     """Work of what is due: of a pass, or of a rebuild."""
     arms = view.view
+    if placed is None:
+        return arms.live * arms.dim**2
     rows = placed.state.pass_size if placed.state.stages and not placed.state.stale else arms.live
     return (rows + arms.rows - placed.rows) * arms.dim**2
 
@@ -144,7 +146,7 @@ def pick(
 
 
 def pick_among(
-    placed: Placed, snapshot: ReadSnapshot, *, k: int, exclude: Rows = NO_ROWS, limits: Limits | None = None
+    placed: Placed, snapshot: ReadSnapshot, k: int, *, exclude: Rows = NO_ROWS, limits: Limits | None = None
 ) -> TopK:
     """Choose ``k`` of the arms that the view of ``snapshot`` lets in: the widest living ones.
 

@@ -10,14 +10,13 @@ group is a hash of the bandit's name and of the unit, which anybody can compute 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Literal
 
 from app.services.bandits.shares import is_in_share
 from app.services.choosing.baseline import baseline
 from app.services.choosing.pins import CERTAIN
-from app.services.choosing.policy import PolicyDependencies
+from app.services.choosing.policy import PolicyDependencies, Select
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.uniform import uniform
 from app.services.formats.records import HoldoutRule, ServedArms
@@ -37,7 +36,7 @@ def unit_of(key: str | None, event_id: str | None, seed: int | None, decision_id
     return event_id or (decision_id if seed is None else f"seed {seed}")
 
 
-def serving(rule: HoldoutRule) -> Callable[[PolicyDependencies, SelectionRequest], Awaitable[Selection]]:
+def serving(rule: HoldoutRule) -> Select:
     """How the holdout is served."""
     return named if isinstance(rule.serve, ServedArms) else uniform
 

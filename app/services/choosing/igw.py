@@ -7,6 +7,9 @@ in the unit of rewards, also when these are shifted.
 Processes may hold covers of different versions of a catalogue for a moment. They need not agree: a propensity
 is that among the candidates which the draw was made from.
 
+As a target of evaluations its propensities are exact, among the candidates of each situation. Cost: a search
+of the index for each situation, and O(n k) for a list of k among n candidates.
+
 Notation
     n           number of candidates, at most 2 ``shortlist``
     theta^      estimate of the learner
@@ -14,6 +17,7 @@ Notation
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,14 +27,17 @@ from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
 from app.services.bandits.bandits import Bandit
-from app.services.bandits.shifted import observed_theta
 from app.services.choosing.computing import computed, drawn_us
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import Limits
 from app.services.choosing.policy import PolicyDependencies
 from app.services.choosing.selection import Drawn, ReadSnapshot, Selection, SelectionRequest
+from app.services.choosing.target import NO_ARM, Lists, Pool, Situations, Targets, Weighed
+from shortlist.evaluation import igw_target
 from shortlist.linear import igw as algorithm
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
+
+TOGETHER = 4_000_000  # numbers: candidates of decisions that are weighed at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,10 +56,8 @@ async def igw(dependencies: PolicyDependencies, request: SelectionRequest) -> Se
     Cost: one search of the index for max(k, ``shortlist``) arms, and O(k n).
     """
     snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    record, theta, offset = request.bandit.record, snapshot.posterior.theta, 0.0
-    if record.shift_rewards:
-        theta, offset = observed_theta(theta)
-    view = snapshot.view.plain
+    record, view = request.bandit.record, snapshot.view.plain
+    theta, offset = request.bandit.observed_theta(snapshot.posterior.theta)
     count, cover = await near_and_cover(
         dependencies.covers, request.bandit, request.arm_filter, view, k=request.k
     )
@@ -70,8 +75,7 @@ async def igw(dependencies: PolicyDependencies, request: SelectionRequest) -> Se
     )
     us = view.expected_us + drawn_us(request.k, candidates=count + record.shortlist)
     drawn = await computed(compute, request, view, us=us)
-    found = TopK(drawn.hits.rows, drawn.hits.scores + offset, drawn.hits.exact)
-    return Selection(found, snapshot, drawn.propensities.tolist())
+    return drawn.selection(snapshot, offset)
 
 
 async def near_and_cover(
@@ -149,3 +153,59 @@ def candidates(view: Snapshot, theta: Vector, cover: Rows, *, count: int, exclud
     rows = np.concatenate((found.rows, others))
     estimates = np.concatenate((found.scores, view.features_of(others) @ theta))
     return Candidates(rows, estimates, found.exact, count >= view.size)
+
+
+Known = tuple[Rows, Vector]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IgwTarget:
+    """``cover``, ``count``, ``gamma``: as in ``igw.draw``."""
+
+    view: Snapshot
+    cover: Rows
+    count: int
+    gamma: float
+
+    @property
+    def known_bytes(self) -> int:
+        return 500 + 16 * (self.count + len(self.cover))
+
+    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
+        """The candidates of each situation, and their estimates."""
+        found: list[Known] = []
+        for query, exclude in zip(situations.queries, situations.exclude, strict=True):
+            check()
+            pool = candidates(self.view, query, self.cover, count=self.count, exclude=exclude)
+            found.append((pool.rows, pool.estimates))
+        return found
+
+    def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:  # noqa: ARG002
+        widest = max((len(rows) for rows, _ in known), default=0)
+        rows = np.full((len(known), widest), NO_ARM, dtype=np.int64)
+        estimates = np.zeros((len(known), widest))
+        for place, (own, scores) in enumerate(known):
+            rows[place, : len(own)], estimates[place, : len(own)] = own, scores
+        found = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape))
+        step = max(1, TOGETHER // max(widest, 1))
+        for start in range(0, len(lists.rows), step):
+            part = slice(start, start + step)
+            which = lists.which[part]
+            near, drawn = rows[which], lists.rows[part]
+            places = np.full(drawn.shape, -1, dtype=np.int64)
+            for j in range(drawn.shape[1]):
+                same = near == drawn[:, j, None]
+                places[:, j] = np.where(same.any(axis=1), same.argmax(axis=1), -1)
+            found.propensities[part], found.expected[part] = igw_target.weigh(
+                estimates[which], near != NO_ARM, places, gamma=self.gamma
+            )
+        return found
+
+
+async def _of(covers: Covers, pool: Pool) -> IgwTarget:
+    record, view = pool.bandit.record, pool.view.plain
+    count, cover = await near_and_cover(covers, pool.bandit, pool.arm_filter, view, k=pool.k)
+    return IgwTarget(view, cover, count, 0.0 if record.gamma is None else record.gamma)
+
+
+TARGETS = Targets(_of)

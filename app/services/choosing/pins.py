@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.services.bandits.shifted import observed
 from app.services.choosing.selection import Selection, SelectionRequest
 from shortlist.types import TopK
 
@@ -26,9 +25,8 @@ def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
         own = whole.rows_of([pin.arm])
         if not len(own):
             continue
-        estimate = TopK(own, snapshot.view.features_of(own) @ snapshot.posterior.theta, exact=True)
-        if request.bandit.record.shift_rewards:
-            estimate = observed(estimate)
+        scored = TopK(own, snapshot.view.features_of(own) @ snapshot.posterior.theta, exact=True)
+        estimate = request.bandit.observed(scored)
         rows.insert(pin.place - 1, int(own[0]))
         scores.insert(pin.place - 1, float(estimate.scores[0]))
         if propensities is not None:

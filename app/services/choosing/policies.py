@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from app.services.choosing import elimination, igw_target, softmax_target, thompson, thompson_target
-from app.services.choosing.igw import igw
+from app.services.choosing import elimination, igw, softmax, thompson
 from app.services.choosing.policy import Policy
-from app.services.choosing.softmax import softmax
 from app.services.formats.records import BanditRecord
 
 ANY_PRIOR = frozenset({"prior", "half_life_s"})
@@ -36,14 +34,14 @@ _ROWS = (
         thompson.sub_ts,
         theory_delta=_delta_of_a_round,
         options=ANY_PRIOR | {"context", "explore", "solver"},
-        targets=thompson_target.SUB_TS,
+        targets=thompson.SUB_TS_TARGETS,
     ),
     Policy(
         "linear_ts",
         thompson.linear_ts,
         theory_delta=_delta_of_a_round,
         options=ANY_PRIOR | {"context", "explore"},
-        targets=thompson_target.LINEAR_TS,
+        targets=thompson.LINEAR_TS_TARGETS,
     ),
     # Elimination is for good, so it has no prior that changes and does not discount.
     Policy(
@@ -64,21 +62,21 @@ _ROWS = (
     ),
     Policy(
         "softmax",
-        softmax,
+        softmax.softmax,
         theory_delta=_delta_of_a_round,
         options=ANY_PRIOR | {"context", "temperature"},
         defaults={"temperature": 1.0},
         propensities=True,
-        targets=softmax_target.TARGETS,
+        targets=softmax.TARGETS,
     ),
     Policy(
         "igw",
-        igw,
+        igw.igw,
         theory_delta=_delta_of_a_round,
         options=ANY_PRIOR | {"context", "gamma"},
         defaults={"gamma": 100.0},
         propensities=True,
-        targets=igw_target.TARGETS,
+        targets=igw.TARGETS,
     ),
 )
 POLICIES: Mapping[str, Policy] = {row.name: row for row in _ROWS}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from app.errors import Invalid, Location
+from app.errors import FieldPath, Invalid
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.filtered_views import FilteredViews
@@ -50,6 +50,9 @@ class PolicyDependencies:
     covers: Covers
 
 
+Select = Callable[[PolicyDependencies, SelectionRequest], Awaitable[Selection]]
+
+
 def _refusal(option: str, policy: str) -> str:
     reason = f": {REASONS[option]}" if option in REASONS else ""
     return f"{option} does not go with the policy {policy}{reason}"
@@ -76,7 +79,7 @@ class Policy:
     """
 
     name: str
-    choose: Callable[[PolicyDependencies, SelectionRequest], Awaitable[Selection]]
+    choose: Select
     theory_delta: Callable[[BanditRecord], float]
     options: frozenset[str] = frozenset()
     defaults: Mapping[str, object] = field(default_factory=dict)
@@ -88,12 +91,12 @@ class Policy:
 
     def completed(self, record: BanditRecord) -> BanditRecord:
         """The record with this policy's defaults. Raises Invalid, naming every field that it refuses."""
-        found: list[tuple[Location, str]] = [
-            (("body", option), _refusal(option, self.name))
+        found: list[tuple[FieldPath, str]] = [
+            ((option,), _refusal(option, self.name))
             for option, absent in SPECIAL_OPTIONS.items()
             if option not in self.options and getattr(record, option) != absent
         ]
-        found += [(("body", name), reason) for name, reason in self.refusals(record)]
+        found += [((name,), reason) for name, reason in self.refusals(record)]
         if found:
             raise Invalid.many(found)
         absent = {name: value for name, value in self.defaults.items() if getattr(record, name) is None}
@@ -103,7 +106,7 @@ class Policy:
         """Raise Invalid when the arms have more dimensions than this policy can serve."""
         if self.most_dim is not None and dim > self.most_dim:
             message = f"the policy {self.name} needs a catalogue of dimension {self.most_dim} at most"
-            raise Invalid(message, loc=("body", "policy"))
+            raise Invalid(message, path=("policy",))
 
     def exploration(self, record: BanditRecord, dim: int) -> float:
         """The multiplier of V^-1/2 xi, or the radius of elimination: as given, or the paper's.

@@ -109,6 +109,11 @@ class Drawn:
     hits: TopK
     propensities: Vector
 
+    def selection(self, snapshot: ReadSnapshot, offset: float) -> Selection:
+        """The selection of these arms, with ``offset`` added to their scores."""
+        hits = TopK(self.hits.rows, self.hits.scores + offset, self.hits.exact)
+        return Selection(hits, snapshot, self.propensities.tolist())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:

@@ -1,5 +1,9 @@
 """Boltzmann exploration: every eligible arm is scored, so that propensities are exact.
 
+As a target of evaluations: scores are those of many situations at once, products of matrices, a block of arms
+at a time, so memory does not grow with the catalogue. An arm that is excluded takes its share from the sum
+over all arms, as one that was drawn does. Cost: K d for each situation, and O(k) for a list.
+
 Notation
     K, d        eligible arms of a snapshot, dimension
     theta^      estimate of the learner (d,)
@@ -7,20 +11,27 @@ Notation
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from app.indexes.snapshot import Snapshot, scores_of
-from app.services.bandits.shifted import observed_theta
 from app.services.choosing.computing import computed
+from app.services.choosing.covers import Covers
 from app.services.choosing.limits import Limits
 from app.services.choosing.policy import PolicyDependencies
 from app.services.choosing.selection import Drawn, ReadSnapshot, Selection, SelectionRequest
+from app.services.choosing.target import Lists, Pool, Situations, Targets, Weighed
+from shortlist.evaluation import softmax_target
+from shortlist.evaluation.softmax_target import Totals
 from shortlist.linear import softmax as algorithm
-from shortlist.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 _NUMBER_US = 0.01  # for each number of the features, with what is drawn for every arm
+TOGETHER = 256  # situations
+BLOCK = 256  # arms: their scores in TOGETHER situations fit into the cache of a core
 
 
 async def softmax(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
@@ -29,23 +40,20 @@ async def softmax(dependencies: PolicyDependencies, request: SelectionRequest) -
     Temperature and scores are in the scale of rewards, also when these are shifted.
     """
     snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    record, theta, offset = request.bandit.record, snapshot.posterior.theta, 0.0
-    if record.shift_rewards:
-        theta, offset = observed_theta(theta)
+    theta, offset = request.bandit.observed_theta(snapshot.posterior.theta)
     view = snapshot.view.plain
     compute = partial(
         draw,
         view,
         theta,
         k=request.k,
-        temperature=record.temperature or 1.0,
+        temperature=request.bandit.record.temperature or 1.0,
         rng=request.rng,
         exclude=request.excluded(view),
         limits=request.limits(view),
     )
     drawn = await computed(compute, request, view, us=_NUMBER_US * view.size * view.view.dim)
-    found = TopK(drawn.hits.rows, drawn.hits.scores + offset, exact=True)
-    return Selection(found, snapshot, drawn.propensities.tolist())
+    return drawn.selection(snapshot, offset)
 
 
 def draw(
@@ -74,3 +82,70 @@ def draw(
         )
     found = TopK(rows[drawn.places], scores[drawn.places], exact=True)
     return Drawn(found, drawn.propensities)
+
+
+Known = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SoftmaxTarget:
+    """``rows``: of all eligible arms (K,)."""
+
+    view: Snapshot
+    rows: Rows
+    temperature: float
+    known_bytes: int = 200
+
+    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
+        """The totals of each situation."""
+        found: list[Known] = []
+        for start in range(0, len(situations), TOGETHER):
+            queries = situations.queries[start : start + TOGETHER]
+            totals = softmax_target.totals(
+                self._blocks(check),
+                queries,
+                temperature=self.temperature,
+                largest_norm=self.view.largest_norm,
+            )
+            columns = (totals.top, totals.mass, totals.moment)
+            found += zip(*(column.tolist() for column in columns), strict=True)
+        return found
+
+    def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:
+        columns = np.array(known).T
+        totals = Totals(*columns).of(lists.which)
+        found = softmax_target.weigh(totals, lists.scores, lists.eligible, temperature=self.temperature)
+        lost = np.flatnonzero(found.lost)
+        if len(lost):
+            self._walk(situations, lists, lost, found.propensities, found.expected)
+        return Weighed(found.propensities, found.expected)
+
+    def _blocks(self, check: Callable[[], None]) -> Iterator[Matrix]:
+        for start in range(0, len(self.rows), BLOCK):
+            check()
+            yield self.view.features_of(self.rows[start : start + BLOCK])
+
+    def _walk(
+        self, situations: Situations, lists: Lists, lost: Rows, propensities: Matrix, expected: Matrix
+    ) -> None:
+        """Overwrite what rounding has lost. Cost: K d for each situation among them, k K for each list."""
+        order = np.argsort(self.rows)
+        lost = lost[np.argsort(lists.which[lost], kind="stable")]
+        before = -1
+        for decision in lost.tolist():
+            if lists.which[decision] != before:
+                before = int(lists.which[decision])
+                scores = scores_of(self.view.view, self.rows, situations.queries[before])
+            rows = lists.rows[decision]
+            places = order[np.minimum(np.searchsorted(self.rows, rows, sorter=order), len(order) - 1)]
+            places = np.where(rows >= 0, places, -1)
+            walked = softmax_target.walk(scores, places, temperature=self.temperature)
+            propensities[decision], expected[decision] = walked
+
+
+async def _of(covers: Covers, pool: Pool) -> SoftmaxTarget:  # noqa: ARG001 - as all targets
+    view = pool.view.plain
+    return SoftmaxTarget(view, view.eligible(), pool.bandit.record.temperature or 1.0)
+
+
+TARGETS = Targets(_of, by_exclusion=False)

@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
-from app.services.bandits.shifted import observed_theta
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.covers import Covers
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Rows, Vector
+
+NO_ARM = -2  # in lists of what a policy may draw: differs from every row, and from -1, no arm of the pool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,10 +90,7 @@ class Situations:
 
     @cached_property
     def _estimates(self) -> tuple[Matrix, Vector]:
-        found = self._thetas()
-        if not self.bandit.record.shift_rewards:
-            return found, np.zeros(len(found))
-        pairs = [observed_theta(theta) for theta in found]
+        pairs = [self.bandit.observed_theta(theta) for theta in self._thetas()]
         return np.array([theta for theta, _ in pairs]), np.array([offset for _, offset in pairs])
 
     def _thetas(self) -> Matrix:

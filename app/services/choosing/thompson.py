@@ -1,27 +1,42 @@
 """Thompson sampling: draw a parameter from the learner's posterior, then search the arms for its best ones.
 
-``sub_ts`` searches by the index of the catalogue, ``linear_ts`` compares all arms. A search that is known to
-be long goes to a thread.
+``sub_ts`` searches by the index of the catalogue, ``linear_ts`` compares all arms.
+
+As a target of evaluations: how often its draws of theta give the same list. Without exploration nothing is
+drawn, and it is exact. Else a situation takes ``DRAWS`` searches of the index, from a seed that follows from
+the situation alone; where there are few arms, one comparison of all of them. ``solver`` and ``shortlist`` of
+the bandit are not asked: what an index would miss is neglected. So is a warm-up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from app.services.bandits.bandits import Bandit
-from app.services.bandits.shifted import observed
 from app.services.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.services.catalogues.learner_view import LearnerView
 from app.services.choosing.computing import computed
+from app.services.choosing.covers import Covers
 from app.services.choosing.policy import PolicyDependencies
 from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
+from app.services.choosing.target import NO_ARM, Lists, Pool, Situations, Targets, Weighed
+from shortlist.evaluation import simulated_target
+from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.linear import sub_ts as algorithm
-from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+from shortlist.linear.linear_ts import draws
+from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 
 _PAIR_US = 0.002  # for each pair of dimensions: a draw of theta
 _USUAL_K = 100  # from here on a search takes as much longer as k is larger
+DRAWS = 1_000
+TOGETHER = 2_000_000  # arms in the draws of decisions that are weighed at once
+SCANNED = 2_000_000  # numbers of the features that are compared with many draws at once, faster than an index
+SCORES = 500_000  # of draws that are compared at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +53,35 @@ class ShortlistSolver:
         return TopK(found.rows[:k], found.scores[:k], found.exact)
 
 
-@dataclass(frozen=True, slots=True)
-class Solver:
-    """One way to search. ``searches``: about how many searches of the index it makes."""
-
-    over: Callable[[PolicyDependencies, Bandit, LearnerView], MipsSolver]
-    searches: int = 1
-
-
 async def sub_ts(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
     """Yang et al. 2022, Algorithm 4."""
-    return await _choose(dependencies, request, SOLVERS[request.bandit.record.solver])
+    bandit = request.bandit
+    snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
+    if bandit.record.solver == "adaptive":
+        solver = _adaptive(dependencies, bandit, snapshot.view)
+        return await _choose(dependencies, request, snapshot, solver, searches=1 + COPIES)
+    if bandit.record.shortlist > bandit.catalogue.shortlist:
+        solver = ShortlistSolver(snapshot.view, bandit.record.shortlist)
+        return await _choose(dependencies, request, snapshot, solver)
+    return await _choose(dependencies, request, snapshot, snapshot.view)
 
 
 async def linear_ts(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
     """Linear Thompson sampling (Abeille and Lazaric 2017): every eligible arm is compared."""
-    return await _choose(dependencies, request, EXACT)
-
-
-async def _choose(dependencies: PolicyDependencies, request: SelectionRequest, way: Solver) -> Selection:
-    bandit = request.bandit
     snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    view = snapshot.view
-    solver = way.over(dependencies, bandit, view)
+    return await _choose(dependencies, request, snapshot, ExactSolver(snapshot.view))
+
+
+async def _choose(
+    dependencies: PolicyDependencies,
+    request: SelectionRequest,
+    snapshot: ReadSnapshot,
+    solver: MipsSolver,
+    *,
+    searches: int = 1,
+) -> Selection:
+    """``searches``: about how many searches of the index ``solver`` makes."""
+    bandit, view = request.bandit, snapshot.view
     if bandit.record.explore is not None:
         solver = await dependencies.warm_up.before(solver, request, snapshot)
     elif request.rules.at_most:
@@ -74,17 +95,8 @@ async def _choose(dependencies: PolicyDependencies, request: SelectionRequest, w
         rng=request.rng,
         exclude=request.excluded(view),
     )
-    us = view.expected_us * way.searches * (1 + request.k / _USUAL_K) + _PAIR_US * bandit.catalogue.dim**2
-    found = await computed(draw, request, view, us=us)
-    if bandit.record.shift_rewards:
-        found = observed(found)
-    return Selection(found, snapshot)
-
-
-def _shortlist(dependencies: PolicyDependencies, bandit: Bandit, view: LearnerView) -> MipsSolver:  # noqa: ARG001 - as all solvers
-    if bandit.record.shortlist > bandit.catalogue.shortlist:
-        return ShortlistSolver(view, bandit.record.shortlist)
-    return view
+    us = view.expected_us * searches * (1 + request.k / _USUAL_K) + _PAIR_US * bandit.catalogue.dim**2
+    return Selection(bandit.observed(await computed(draw, request, view, us=us)), snapshot)
 
 
 def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, view: LearnerView) -> MipsSolver:
@@ -99,9 +111,107 @@ def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, view: LearnerVie
     return LadderWithScan(rungs, view)
 
 
-EXACT = Solver(lambda dependencies, bandit, view: ExactSolver(view))  # noqa: ARG005 - as all solvers
-# The values of ``solver`` of a bandit.
-SOLVERS: Mapping[str, Solver] = {
-    "shortlist": Solver(_shortlist),
-    "adaptive": Solver(_adaptive, searches=1 + COPIES),
-}
+Known = tuple[Rows, Matrix]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThompsonTarget:
+    """``draws``: for each situation, of ``k`` arms."""
+
+    view: LearnerView
+    solver: MipsSolver
+    exploration: float
+    k: int
+    draws: int
+
+    @property
+    def known_bytes(self) -> int:
+        return 500 + 16 * self.draws * self.k
+
+    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
+        """The lists that are drawn in each situation, and the scores of their arms."""
+        return [self._drawn(situations, place, check) for place in range(len(situations))]
+
+    def _drawn(self, situations: Situations, place: int, check: Callable[[], None]) -> Known:
+        posterior, exclude = situations.posterior(place), situations.exclude[place]
+        rng = np.random.default_rng(zlib.crc32(repr(situations.names[place]).encode()))
+        queries = draws(posterior, self.draws, exploration=self.exploration, rng=rng)
+        is_small = self.view.size * self.view.view.dim <= SCANNED
+        rows = (self._scanned if is_small else self._searched)(queries, exclude, check)
+        distinct, places = np.unique(rows, return_inverse=True)
+        features = self.view.plain.features_of(np.maximum(distinct, 0))
+        scores = np.where(distinct >= 0, features @ situations.queries[place], 0.0)
+        return rows, scores[places].reshape(rows.shape)
+
+    def _searched(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
+        """The best arms for each query, as the policy searches them. Shapes: (draws, d') -> (draws, k)."""
+        rows = np.full((len(queries), self.k), NO_ARM, dtype=np.int64)
+        for place, query in enumerate(queries):
+            check()
+            found = self.solver.search(query, self.k, exclude)
+            rows[place, : len(found.rows)] = found.rows
+        return rows
+
+    def _scanned(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
+        """The best arms for each query, all compared. Shapes: (draws, d') -> (draws, k)."""
+        rows = np.full((len(queries), self.k), NO_ARM, dtype=np.int64)
+        arms = np.sort(self.view.eligible(exclude))
+        count = min(self.k, len(arms))
+        if not count:
+            return rows
+        features = self.view.features_of(arms)
+        step = max(1, SCORES // len(arms))
+        for start in range(0, len(queries), step):
+            check()
+            part = slice(start, start + step)
+            rows[part, :count] = arms[_best(queries[part] @ features.T, count)]
+        return rows
+
+    def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:  # noqa: ARG002
+        places = lists.rows.shape[1]
+        found = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape))
+        step = max(1, TOGETHER // (self.draws * max(places, 1)))
+        for start in range(0, len(lists.rows), step):
+            part = slice(start, start + step)
+            used, which = np.unique(lists.which[part], return_inverse=True)
+            rows = np.array([known[place][0][:, :places] for place in used.tolist()])
+            scores = np.array([known[place][1][:, :places] for place in used.tolist()])
+            found.propensities[part], found.expected[part] = simulated_target.weigh(
+                rows, scores, which, lists.rows[part]
+            )
+        return found
+
+
+def _best(scores: Matrix, count: int) -> Rows:
+    """Slots of the largest scores of each row, the largest first. Shapes: (n, K) -> (n, count)."""
+    some = np.argpartition(-scores, count - 1, axis=1)[:, :count]
+    order = np.argsort(-np.take_along_axis(scores, some, axis=1), axis=1)
+    best: Rows = np.take_along_axis(some, order, axis=1)
+    return best
+
+
+def _targets(solver_of: Callable[[LearnerView], MipsSolver]) -> Targets:
+    async def of(covers: Covers, pool: Pool) -> ThompsonTarget:  # noqa: ARG001 - as all targets
+        exploration = pool.bandit.exploration
+        draws = DRAWS if exploration else 1
+        k = min(max(pool.k, 1), MAX_PLACES)
+        return ThompsonTarget(pool.view, solver_of(pool.view), exploration, k, draws)
+
+    return Targets(of, _caveats, needs_noise=True)
+
+
+def _caveats(bandit: Bandit) -> Sequence[str]:
+    found = []
+    if bandit.exploration:
+        accuracy = (
+            f"with a standard error of up to {0.5 / DRAWS**0.5:.3f}; lists that it rarely draws are missed"
+        )
+        policy = f"{bandit.record.policy} does not know its propensities"
+        found.append(f"{policy}: each was estimated from {DRAWS:,} draws, {accuracy}")
+    if bandit.record.explore is not None:
+        found.append("the policy was evaluated without its warm-up of new keys")
+    return found
+
+
+SUB_TS_TARGETS = _targets(lambda view: view)
+LINEAR_TS_TARGETS = _targets(ExactSolver)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
-from app.services.bandits.shifted import observed
 from app.services.choosing.computing import computed
 from app.services.choosing.limits import Limits
 from app.services.choosing.policy import PolicyDependencies
@@ -46,10 +45,8 @@ async def uniform(dependencies: PolicyDependencies, request: SelectionRequest) -
     us = _LISTED_US * view.view.rows if lists else 0.0
     rows, propensities = await computed(compute, request, view, us=us)
     scores = snapshot.view.features_of(rows) @ snapshot.posterior.theta
-    found = TopK(rows, scores, exact=True)
-    if request.bandit.record.shift_rewards:
-        found = observed(found)
-    return Selection(found, snapshot, propensities)
+    hits = request.bandit.observed(TopK(rows, scores, exact=True))
+    return Selection(hits, snapshot, propensities)
 
 
 def draw(

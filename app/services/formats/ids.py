@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.errors import Invalid, Location
+from app.errors import FieldPath, Invalid
 
 
-def refuse_repeats(ids: Iterable[str], message: str, at: Location, field: Location = ()) -> None:
+def refuse_repeats(ids: Iterable[str], message: str, at: FieldPath, field: FieldPath = ()) -> None:
     """Raise Invalid at the first id that was there before.
 
     ``at`` is where the ids are, ``field`` where the id is within each. The error is at (*at, place, *field).
@@ -15,5 +15,5 @@ def refuse_repeats(ids: Iterable[str], message: str, at: Location, field: Locati
     seen: set[str] = set()
     for place, one in enumerate(ids):
         if one in seen:
-            raise Invalid(message, loc=(*at, place, *field))
+            raise Invalid(message, path=(*at, place, *field))
         seen.add(one)

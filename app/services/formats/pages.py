@@ -40,7 +40,7 @@ def decode_number(cursor: str) -> int:
 
 def foreign() -> Invalid:
     """The refusal of a cursor that the list has not made."""
-    return Invalid("the cursor is not one of this list", loc=("query", "cursor"))
+    return Invalid("the cursor is not one of this list", path=("cursor",))
 
 
 def page_by_name(

@@ -134,26 +134,26 @@ class LearnerCopies:
 
 def _checked(data: bytes, bandit: Bandit) -> LearnerState:
     """The state. Raises Invalid: it is none, or no learner of the bandit can be in it."""
-    where = ("body", "state")
+    where = ("state",)
     try:
         state = bytes_to_state(data)
     except (ValueError, struct.error):
-        raise Invalid("must be the state of a learner, as it was read", loc=where) from None
+        raise Invalid("must be the state of a learner, as it was read", path=where) from None
     if state.sums.dim != bandit.learner_dim:
         message = f"must be of dimension {bandit.learner_dim}, not {state.sums.dim}"
-        raise Invalid(message, loc=where)
+        raise Invalid(message, path=where)
     if state.half_life_s != (bandit.record.half_life_s or 0.0):
-        raise Invalid("must be discounted by the half-life of the bandit", loc=where)
+        raise Invalid("must be discounted by the half-life of the bandit", path=where)
     numbers = np.abs(np.concatenate((state.sums.total, state.sums.error)))
     counts = (state.version, state.sums.observations, state.time_ms)
     if not (numbers <= LARGEST_SUM).all() or state.version < 1 or max(counts) >= 2**53:
-        raise Invalid("must hold finite sums of at least one reward", loc=where)
+        raise Invalid("must hold finite sums of at least one reward", path=where)
     if not 0 <= state.sums.weight <= state.sums.observations:
-        raise Invalid("must hold observations that weigh at most 1 each", loc=where)
+        raise Invalid("must hold observations that weigh at most 1 each", path=where)
     try:
         ridge.posterior(state.sums, ridge=SMALLEST_RIDGE)
     except InvalidArgument:
-        raise Invalid("must hold sums of products, which make a positive matrix", loc=where) from None
+        raise Invalid("must hold sums of products, which make a positive matrix", path=where) from None
     return state
 
 

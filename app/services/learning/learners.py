@@ -265,7 +265,6 @@ class Learners:
         task = self._loading.get(identity)
         if task is None:
             task = task_for_all(self._read_now(identity))
-            task.add_done_callback(_consume)
             self._loading[identity] = task
         return task
 
@@ -296,9 +295,3 @@ async def _factored(sums: RidgeSums, strength: float) -> Posterior:
     if sums.dim < LARGE_DIM:
         return ridge.posterior(sums, ridge=strength)
     return await LEARNERS.run(partial(ridge.posterior, sums, ridge=strength))
-
-
-def _consume(task: asyncio.Task[Learner]) -> None:
-    """Take note of a read that failed, so that asyncio does not report it: the next caller tries again."""
-    if not task.cancelled():
-        task.exception()

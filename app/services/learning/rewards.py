@@ -112,7 +112,7 @@ class Rewards:
         for position, item in enumerate(observations):
             await yield_to_others()
             try:
-                with within(("body", "observations", position)):
+                with within(("observations", position)):
                     write = self._entries.of_observation(bandit, item, features.get(item.arm), now_ms)
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))

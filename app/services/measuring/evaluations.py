@@ -263,7 +263,7 @@ def check_usable(evaluator: Evaluator) -> None:
         why = "has propensities: only softmax, igw and holdouts give them"
     else:
         why = "says which arms it was drawn from: their rules limited how many arms share a value"
-    raise Invalid(f"none of the {evaluator.decisions:,} decisions in this time {why}", loc=("path", "bandit"))
+    raise Invalid(f"none of the {evaluator.decisions:,} decisions in this time {why}", path=("bandit",))
 
 
 def _say(evaluator: Evaluator, elapsed_s: float) -> None:

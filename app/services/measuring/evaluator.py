@@ -229,7 +229,7 @@ class Evaluator:
             heaviest = np.cumprod(targets / propensities, axis=1).max(initial=0.0)
         if not heaviest <= LARGEST_WEIGHT:
             message = "the policy does what the log hardly ever shows: weights are beyond all numbers"
-            raise Invalid(message, loc=("body", "policy"))
+            raise Invalid(message, path=("policy",))
         return off_policy.add(state, Logged(propensities, targets, rewards, predicted, expected)), gone
 
     def _logged(self, work: _Work, places: int) -> tuple[Sequence[Matrix], int]:
@@ -323,21 +323,21 @@ def targets_of(bandit: Bandit) -> Targets:
     if targets is None:
         reason = "it shows what it knows least about, so what it shows next depends on every reward before"
         message = f"{bandit.record.policy} cannot be evaluated on a log: {reason}"
-        raise Invalid(message, loc=("body", "policy", "policy"))
+        raise Invalid(message, path=("policy", "policy"))
     return targets
 
 
 def check_estimators(estimators: Sequence[str]) -> None:
     """Raise Invalid for an estimator that there is not, and for none at all or one given twice."""
     errors = [
-        (("body", "estimators", place), f"must be one of {', '.join(ESTIMATOR_NAMES)}, each once")
+        (("estimators", place), f"must be one of {', '.join(ESTIMATOR_NAMES)}, each once")
         for place, name in enumerate(estimators)
         if name not in ESTIMATORS or name in estimators[:place]
     ]
     if errors:
         raise Invalid.many(errors)
     if not estimators:
-        raise Invalid("estimators must name one at least", loc=("body", "estimators"))
+        raise Invalid("estimators must name one at least", path=("estimators",))
 
 
 def _estimate(posterior: Posterior) -> Posterior:

@@ -49,7 +49,7 @@ def _parquet() -> RowEncoder:
     """Raises NotInstalled."""
     if find_spec("pyarrow") is None:
         message = "needs the extra parquet of the service: pip install 'shortlist-service[parquet]'"
-        raise NotInstalled(message, loc=("query", "format"))
+        raise NotInstalled(message, path=("format",))
     from app.services.measuring.parquet import ParquetEncoder  # noqa: PLC0415 - an extra
 
     return ParquetEncoder()

@@ -240,7 +240,7 @@ class PastLearners:
         if learners * each > MOST_BYTES:
             size = f"the learners of all keys in this time would take more than {MOST_BYTES >> 20} MB"
             message = f'{size}: ask for less time, or for "learners": "now"'
-            raise TooLarge(message, loc=("body", "learners"))
+            raise TooLarge(message, path=("learners",))
 
     def _learner(self, key: str | None) -> LearnerId:
         return LearnerId(self._bandit.uid, GLOBAL_LEARNER if key is None else key)

@@ -304,7 +304,7 @@ class Reports:
 
 
 def too_many_buckets() -> Invalid:
-    return Invalid(f"must make at most {MAX_BUCKETS:,} buckets", loc=("query", "bucket_s"))
+    return Invalid(f"must make at most {MAX_BUCKETS:,} buckets", path=("bucket_s",))
 
 
 def _mean(counts: Counts) -> float:

@@ -146,16 +146,16 @@ def _check(view: Snapshot, request: CentersRequest, most_reads: int) -> int | No
     if view.size == 0:
         raise NoArms(NONE_ELIGIBLE if view.is_filtered else "the catalogue has no arms")
     if request.k > view.size and view.is_filtered:
-        raise Invalid("k must not be more than the arms that the filter lets in", loc=("body", "k"))
+        raise Invalid("k must not be more than the arms that the filter lets in", path=("k",))
     if request.k > view.size:
-        raise Invalid("k must not be more than the catalogue has arms", loc=("body", "k"))
+        raise Invalid("k must not be more than the catalogue has arms", path=("k",))
     if view.size * view.view.dim * request.k > most_reads:
-        raise TooLarge(f"arms x dimension x k must not be more than {most_reads:,}", loc=("body", "k"))
+        raise TooLarge(f"arms x dimension x k must not be more than {most_reads:,}", path=("k",))
     if request.first is None:
         return None
     found = view.rows_of([request.first])
     if not len(found):
-        raise Invalid("first must be an arm of the catalogue", loc=("body", "first"))
+        raise Invalid("first must be an arm of the catalogue", path=("first",))
     return int(found[0])
 
 

@@ -88,5 +88,5 @@ class Mips:
 def _query(request: MipsRequest, dim: int) -> Vector:
     query = np.asarray(request.query, dtype=np.float64)
     if len(query) != dim:
-        raise DimensionMismatch(f"query must have {dim} numbers, not {len(query)}", loc=("body", "query"))
+        raise DimensionMismatch(f"query must have {dim} numbers, not {len(query)}", path=("query",))
     return query

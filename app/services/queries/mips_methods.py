@@ -255,7 +255,7 @@ def _graph_of_vectors(job: VectorsJob) -> Answer:
     vectors = job.vectors
     if vectors.size > MOST_GRAPH_NUMBERS:
         limit = f"a graph is built over at most {MOST_GRAPH_NUMBERS:,} numbers; store them in a catalogue"
-        raise TooLarge(limit, loc=("body", "vectors"))
+        raise TooLarge(limit, path=("vectors",))
     index = LiveIndex(vectors.shape[1], IndexOptions(kind="hnsw"))
     index.upsert([str(row) for row in range(len(vectors))], vectors.astype(np.float64), range(len(vectors)))
     while (work := index.begin_maintenance()) is not None:
@@ -282,7 +282,7 @@ def _adaptive_vectors(job: VectorsJob) -> Answer:
 
 def _refuse_nearest(request: MipsRequest) -> None:
     if request.objective == "nearest":
-        raise Invalid("graphs are of inner products; take another method", loc=("body", "objective"))
+        raise Invalid("graphs are of inner products; take another method", path=("objective",))
 
 
 _BOUNDED_ME = _Sampler(_bounded_me, bounded_me.few_coordinates, _bounded_me_saves_nothing)

@@ -77,7 +77,7 @@ class Sampling:
             matrix, prior = _numbers(log_factors, log_prior)
             possible = np.flatnonzero(np.isfinite(prior) & np.isfinite(matrix).all(axis=1))
             if not len(possible):
-                raise Invalid("every row has probability zero", loc=("body", "log_factors"))
+                raise Invalid("every row has probability zero", path=("log_factors",))
             some = matrix[possible]
             job = FactorsJob(
                 factors=Factors.of(some),
@@ -105,7 +105,7 @@ class Sampling:
         started = time.perf_counter()
         if len(query) != catalogue.dim:
             raise DimensionMismatch(
-                f"query must have {catalogue.dim} numbers, not {len(query)}", loc=("body", "query")
+                f"query must have {catalogue.dim} numbers, not {len(query)}", path=("query",)
             )
         version, snapshot = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         if not snapshot.size:
@@ -156,11 +156,11 @@ def _numbers(
     usual = Counter(lengths).most_common(1)[0][0]
     for place, length in enumerate(lengths):
         if length != usual:
-            raise Invalid("all rows must have as many numbers", loc=("body", "log_factors", place))
+            raise Invalid("all rows must have as many numbers", path=("log_factors", place))
     if log_prior is None:
         return _array(log_factors), np.zeros(len(log_factors))
     if len(log_prior) != len(log_factors):
-        raise Invalid("log_prior must have a number for every row", loc=("body", "log_prior"))
+        raise Invalid("log_prior must have a number for every row", path=("log_prior",))
     return _array(log_factors), _array(log_prior)
 
 

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandits
+from app.services.bounded.caller import task_for_all
 from app.services.catalogues.catalogues import Catalogues
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerChanges, Partitioned, RegistryStore
@@ -88,8 +89,7 @@ class Sync:
     async def confirm(self, patience_s: float = PATIENCE_S) -> float:
         """Poll for at most ``patience_s`` and return ``stale_s``. While polls fail it is returned at once."""
         if not self._failing:
-            task = asyncio.ensure_future(self.poll())
-            task.add_done_callback(_consume)
+            task = task_for_all(self.poll())
             await asyncio.wait({task}, timeout=patience_s)
             self._failing = bool(self.stale_s())
         return self.stale_s()
@@ -121,9 +121,3 @@ class Sync:
 
     async def _sync_learners(self, partition: int) -> None:
         self._changed(partition, await self._learners.sync(partition))
-
-
-def _consume(task: asyncio.Future[None]) -> None:
-    """Take note of a failed poll, so that asyncio does not report it: the next poll is soon."""
-    if not task.cancelled():
-        task.exception()

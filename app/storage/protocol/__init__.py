@@ -31,12 +31,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from app.storage.learner_id import DecisionId, LearnerId
 from app.storage.protocol.arms import ArmChanges, ArmStore, ArmWrite, Deleted, StoredArm, Upserted
 from app.storage.protocol.campaigns import CampaignStore, StoredCampaign
 from app.storage.protocol.choices import Events, WarmUpTurns
 from app.storage.protocol.decision_rows import DecisionRows, LoggedReward, RowWrite, StoredRow, StoredRows
 from app.storage.protocol.due_work import Due, DueWork
+from app.storage.protocol.learner_id import DecisionId, LearnerId, Partitioned
 from app.storage.protocol.learner_side_data import Knew, LearnerSideData
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
 from app.storage.protocol.leases import WorkerLeases
@@ -46,7 +46,6 @@ from app.storage.protocol.reward_log import (
     DeadLetter,
     Lag,
     LogEntry,
-    Partitioned,
     RewardLog,
     RewardWrite,
     Trimmed,

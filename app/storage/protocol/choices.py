@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from app.storage.learner_id import LearnerId
+from app.storage.protocol.learner_id import LearnerId
 
 
 class Events(Protocol):

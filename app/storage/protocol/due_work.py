@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.storage.learner_id import DecisionId, LearnerId
-from app.storage.protocol.reward_log import Partitioned
+from app.storage.protocol.learner_id import DecisionId, LearnerId, Partitioned
 from app.storage.protocol.waiting_decisions import DefaultWrite
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from app.storage.learner_id import LearnerId
+from app.storage.protocol.learner_id import LearnerId
 
 Knew = Callable[[bytes], int | None]
 """From the record of a decision: number of the newest entry of the log that was known then, None: unsaid."""

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.storage.learner_id import LearnerId
-from app.storage.protocol.reward_log import DeadLetter, LogEntry, Partitioned
+from app.storage.protocol.learner_id import LearnerId, Partitioned
+from app.storage.protocol.reward_log import DeadLetter, LogEntry
 
 
 @dataclass(frozen=True, slots=True)

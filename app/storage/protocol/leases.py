@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.storage.protocol.reward_log import Partitioned
+from app.storage.protocol.learner_id import Partitioned
 
 
 class WorkerLeases(Partitioned, Protocol):

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
-from app.storage.learner_id import LearnerId
-
-if TYPE_CHECKING:
-    from app.storage.protocol.decision_rows import LoggedReward
-
-
-class Partitioned(Protocol):
-    """Learners are spread over this many partitions, for good."""
-
-    partitions: int
+from app.storage.protocol.decision_rows import LoggedReward
+from app.storage.protocol.learner_id import LearnerId, Partitioned
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from app.storage.learner_id import DecisionId
 from app.storage.protocol.decision_rows import RowWrite
+from app.storage.protocol.learner_id import DecisionId
 
 Activated = Literal["activated", "duplicate", "forgotten", "expired"]
 

@@ -157,4 +157,4 @@ async def test_a_bandit_is_found_again_also_when_its_catalogue_is_empty_now(worl
     assert await world.bandit("b", "c", context=ContextRule(dim=2), interactions=1) is bandit
     with pytest.raises(Invalid) as raised:
         await world.bandit("new", "c", context=ContextRule(dim=2), interactions=1)
-    assert raised.value.errors[0][0] == ("body", "interactions")
+    assert raised.value.errors[0][0] == ("interactions",)

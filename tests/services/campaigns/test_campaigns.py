@@ -165,7 +165,7 @@ async def test_an_unknown_pull_is_named_and_nothing_is_taken(store, bad):
     good = campaign.pull_id(pulls[0].number)
     with pytest.raises(Invalid) as raised:
         await campaigns.tell("c", [(good, 1.0), (good[:-1] + bad, 1.0)])
-    assert [loc for loc, _ in raised.value.errors] == [("body", "results", 1, "pull")]
+    assert [loc for loc, _ in raised.value.errors] == [("results", 1, "pull")]
     assert (await campaigns.get("c")).state.observed == 0
 
 

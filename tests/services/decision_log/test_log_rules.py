@@ -5,7 +5,7 @@ import pytest
 
 from app.filters.filter import parse
 from app.services.bandits.bandits import Bandit
-from app.services.choosing.choosing import ChooseRequest
+from app.services.choosing.choose_request import ChooseRequest
 from app.services.decision_log.decision_log import LoggedChoice
 from app.services.decision_log.shares import is_logged
 from app.services.formats.logged import LEFT_OUT, MOST_ASKED, Asked, asked_bytes, asked_of
@@ -87,7 +87,12 @@ async def test_what_a_request_asked_for_is_kept_unless_it_is_large(world: World)
     many = [f"arm-{n * 7919 % 100_003}" for n in range(3_000)]
     for exclude in (["a1", "a2"], many):
         request = ChooseRequest(
-            "ann", 2, exclude, event_id=f"e{len(exclude)}", seed=7, arm_filter=parse(dict(wanted))
+            key="ann",
+            k=2,
+            exclude=exclude,
+            event_id=f"e{len(exclude)}",
+            seed=7,
+            arm_filter=parse(dict(wanted)),
         )
         choice = await world.service.choosing.choose(bandit, request)
         logged = await found(world, bandit, choice.decision)

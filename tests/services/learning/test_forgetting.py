@@ -19,8 +19,8 @@ from app.services.formats.records import (
 )
 from app.services.learning import forgetting as module
 from app.storage import redis_keys
-from app.storage.learner_id import LearnerId
 from app.storage.protocol import RewardWrite
+from app.storage.protocol.learner_id import LearnerId
 from store_clients import connect, traces
 from waiting import until
 from workers.housekeeping import Housekeeping

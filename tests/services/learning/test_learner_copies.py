@@ -11,7 +11,7 @@ from app.services.bandits.bandits import Bandit
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning import learner_copies as module
 from app.services.learning.replay import compare
-from app.storage.learner_id import LearnerId
+from app.storage.protocol.learner_id import LearnerId
 from shortlist.linear import ridge
 from waiting import until
 from world import World
@@ -208,9 +208,7 @@ async def test_observations_weigh_at_most_as_many_as_they_are(world: World, weig
             continue
         with pytest.raises(Invalid) as refused:
             await giving
-        assert refused.value.errors == [
-            (("body", "state"), "must hold observations that weigh at most 1 each")
-        ]
+        assert refused.value.errors == [(("state",), "must hold observations that weigh at most 1 each")]
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -219,5 +217,5 @@ async def test_what_is_no_state_is_refused(world: World, name: str):
     bandit = await world.bandit(catalogue="w")
     with pytest.raises(Invalid) as refused:
         await world.service.learner_copies.give(bandit, LearnerId(bandit.uid, "ann"), BAD[name])
-    assert refused.value.errors[0][0] == ("body", "state")
+    assert refused.value.errors[0][0] == ("state",)
     assert await copied(world, bandit) == {}

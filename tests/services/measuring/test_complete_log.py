@@ -7,7 +7,7 @@ import pytest
 from app.services.bandits.bandits import Bandit
 from app.services.decision_log.rows import Row
 from app.services.formats.records import LogRule, RewardRule
-from app.storage.learner_id import LearnerId
+from app.storage.protocol.learner_id import LearnerId
 from workers.log_retention import LogRetention
 from world import World
 

@@ -43,10 +43,10 @@ from app.api.services import Services
 from app.background import end
 from app.observability.metrics import Metrics
 from app.observability.tracing import provider, telemetry
-from app.runtime.composition import Service
 from app.settings import VERSION, Settings
 from app.storage.protocol import KINDS
 from app.storage.redis_store import RedisStore
+from server.composition import Service
 
 # In the order in which a request is matched where a path fits several routes.
 ENDPOINTS = (

@@ -22,7 +22,6 @@ from app.api.bandits import BanditBody, record_of
 from app.api.strict_json import invalid
 from app.errors import Invalid, ShortlistError
 from app.indexes.live import IndexOptions, LiveIndex
-from app.runtime.evaluation_files import rows_of
 from app.services.bandits import context as contexts
 from app.services.bandits.bandits import Bandit, bandit_of
 from app.services.catalogues.catalogues import Catalogue
@@ -39,6 +38,8 @@ from app.services.measuring.evaluations import Evaluation, When, check_usable, e
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, check_estimators, targets_of
 from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
+from app.text_tables import table
+from server.evaluation_files import rows_of
 from shortlist_client.files.arm_files import arms_of
 from shortlist_client.files.arm_rows import FileError
 
@@ -162,24 +163,19 @@ def _scope(first: Row) -> str:
 
 def _named(error: ShortlistError) -> Invalid:
     """One line that names the first setting that is wrong."""
-    loc, text = next(iter(error.errors), ((), error.detail))
-    name = ".".join(str(part) for part in loc if part != "body")
+    path, text = next(iter(error.errors), ((), error.detail))
+    name = ".".join(str(part) for part in path)
     return Invalid(f"--policy: {name}: {text}" if name else f"--policy: {text}")
 
 
 def _print(found: Evaluation) -> None:
     for warning in found.warnings:
         print(f"warning: {warning}")
-    print(f"{'':8}{'value':>12}{'from':>12}{'to':>12}{'effective':>12}")
-    for each in found.estimates:
-        print(_line(each.estimator, each.value, each.interval, f"{each.effective_sample_size:,.1f}"))
+    lines = [
+        (each.estimator, each.value, each.interval, each.effective_sample_size) for each in found.estimates
+    ]
     logged = found.logged
-    print(_line("logged", logged.value, logged.interval, f"{logged.decisions:,}"))
-
-
-def _line(name: str, value: float | None, interval: tuple[float, float] | None, size: str) -> str:
-    low, high = (None, None) if interval is None else interval
-    numbers = "".join(
-        f"{'-' if number is None else format(number, '.5g'):>12}" for number in (value, low, high)
-    )
-    return f"{name:8}{numbers}{size:>12}"
+    lines.append(("logged", logged.value, logged.interval, logged.decisions))
+    columns = ("", "value", "from", "to", "effective")
+    rows = [(name, value, *(interval or (None, None)), size) for name, value, interval, size in lines]
+    print(table([dict(zip(columns, row, strict=True)) for row in rows]))

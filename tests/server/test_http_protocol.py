@@ -18,10 +18,10 @@ from uvicorn.server import ServerState
 
 from app.api import limits
 from app.api.gateway import CALLER
-from app.runtime import http_protocol
-from app.runtime.http_protocol import HeldWrites, ShortlistProtocol
 from app.services.bounded.caller import Caller
 from app.services.bounded.unread import Unread
+from server import http_protocol
+from server.http_protocol import HeldWrites, ShortlistProtocol
 from waiting import wait_until
 
 

@@ -26,7 +26,8 @@ from threadpoolctl import threadpool_limits
 from app.background import leave
 from app.errors import StartupError
 from app.observability.logs import set_up_logging
-from app.runtime.serving import (
+from app.settings import Settings
+from server.serving import (
     GRACE_S,
     Server,
     listen,
@@ -35,11 +36,10 @@ from app.runtime.serving import (
     store_url,
     worker_name,
 )
-from app.settings import Settings
 
 log = logging.getLogger("shortlist")
 
-CHILD = "import sys; from app.runtime.serving_group import serve_child; serve_child(*sys.argv[1:])"
+CHILD = "import sys; from server.serving_group import serve_child; serve_child(*sys.argv[1:])"
 READY = b"1"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 HEALTHY_S = 10.0

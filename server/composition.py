@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import itertools
 import secrets
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from app.background import end
 from app.errors import StartupError
@@ -28,7 +29,7 @@ from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import PolicyDependencies
 from app.services.choosing.warm_up import WarmUp
 from app.services.decision_log.decision_log import DecisionLog
-from app.services.decision_log.row_buffer import Outcome, RowBuffer
+from app.services.decision_log.row_buffer import RowBuffer
 from app.services.health import usage
 from app.services.health.expected_store import ExpectedStore
 from app.services.health.health import Health
@@ -125,9 +126,16 @@ class Service:
         warm_up = WarmUp(store, covers, ttl_ms=token_ttl_ms)
         self.filtered = self._closed_at_stop(FilteredViews(capacity_bytes=settings.filter_cache_mb << 20))
         dependencies = PolicyDependencies(
-            self.learners, self.filtered, self.independent, self.elimination, warm_up, covers
+            learners=self.learners,
+            filtered=self.filtered,
+            independent=self.independent,
+            elimination=self.elimination,
+            warm_up=warm_up,
+            covers=covers,
         )
-        self.rows = RowBuffer(store, reported=self._logged)
+        self.rows = RowBuffer(
+            store, reported=lambda outcome, count: metrics.log_rows.labels(outcome).inc(count)
+        )
         self.decision_log = DecisionLog(store, self.bandits)
         self.evaluations = Evaluations(
             self.bandits,
@@ -202,41 +210,42 @@ class Service:
         Raises StartupError when the store lacks something that it must have.
         """
         await self._expected.check()
-        self._background.append(asyncio.create_task(self._expected.run()))
+        self._run(self._expected.run())
         await self.secrets.refresh()
-        self._background.append(asyncio.create_task(self.secrets.run()))
+        self._run(self.secrets.run())
         await self.catalogues.load()
         await self.bandits.load()
         await self.sync.poll()
         if self._worker is not None:
             await self._worker.start()
             housekeeping = Housekeeping(
-                self.store,
-                self.forgetting,
-                wake=self._worker.wake,
-                done=lambda kind, count: self.metrics.housekeeping.labels(kind).inc(count),
+                self.store, self.forgetting, wake=self._worker.wake, done=self._kept_house
             )
             retention = LogRetention(
-                self.store,
-                most_bytes=self.settings.max_log_mb << 20,
-                done=lambda kind, count: self.metrics.housekeeping.labels(kind).inc(count),
+                self.store, most_bytes=self.settings.max_log_mb << 20, done=self._kept_house
             )
-            self._background += [
-                asyncio.create_task(housekeeping.run()),
-                asyncio.create_task(retention.run()),
-            ]
-        self._background += [
-            asyncio.create_task(self.sync.run()),
-            asyncio.create_task(self.rows.run()),
-            asyncio.create_task(usage.watch(self.store)),
-            asyncio.create_task(index_maintenance.run(self.catalogues, self._maintained)),
-        ]
+            self._run(housekeeping.run(), retention.run())
+        self._run(
+            self.sync.run(),
+            self.rows.run(),
+            usage.watch(self.store),
+            index_maintenance.run(
+                self.catalogues, lambda outcome: self.metrics.index_builds.labels(outcome).inc()
+            ),
+        )
         self.health.ready = True
 
     async def stop(self) -> None:
         """Finish what is under way and leave; what was acknowledged is in the store."""
         self.health.ready = False
         await self._ending.aclose()
+
+    def _run(self, *work: Coroutine[Any, Any, None]) -> None:
+        """Run this until ``stop``."""
+        self._background += map(asyncio.create_task, work)
+
+    def _kept_house(self, kind: str, count: int) -> None:
+        self.metrics.housekeeping.labels(kind).inc(count)
 
     async def _poll_for_news(self) -> bool:
         return await self.sync.poll_for_news()
@@ -266,14 +275,11 @@ class Service:
     async def _sync_learners(self, partition: int) -> LearnerChanges:
         """Take over what others have written to the learners of a partition."""
         changes = await self.learners.sync(partition)
-        self._drop_forgotten(changes)
+        self.forgetting.dropped(None if changes.learners is None else changes.removed)
         return changes
 
-    def _drop_forgotten(self, changes: LearnerChanges) -> None:
-        self.forgetting.dropped(None if changes.learners is None else changes.removed)
-
     def _changed(self, partition: int, changes: LearnerChanges) -> None:
-        self._drop_forgotten(changes)
+        self.forgetting.dropped(None if changes.learners is None else changes.removed)
         if self._worker is not None:
             self._worker.changed(partition, changes)
 
@@ -285,12 +291,6 @@ class Service:
             self.metrics.group_rewards.labels(group).inc(count)
         for _, code in receipt.rejected:
             self.metrics.rewards.labels(code).inc()
-
-    def _logged(self, outcome: Outcome, count: int) -> None:
-        self.metrics.log_rows.labels(outcome).inc(count)
-
-    def _maintained(self, outcome: index_maintenance.Outcome) -> None:
-        self.metrics.index_builds.labels(outcome).inc()
 
 
 def _folder(data_dir: Path) -> Path:

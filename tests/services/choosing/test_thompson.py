@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.choosing import thompson_target
-from app.services.choosing.thompson_target import NO_ARM, ThompsonTarget
+from app.services.choosing import thompson
+from app.services.choosing.target import NO_ARM
+from app.services.choosing.thompson import ThompsonTarget
 from shortlist.types import NO_ROWS
 
 ARMS, DIM = 60, 4
 
 
-@pytest.mark.parametrize("k", [1, 3, thompson_target.FEW_PLACES + 5])
+@pytest.mark.parametrize("k", [1, 3, 15])
 def test_a_comparison_of_all_arms_finds_what_searches_find(k: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(thompson_target, "SCORES", 7 * ARMS)
+    monkeypatch.setattr(thompson, "SCORES", 7 * ARMS)
     rng = np.random.default_rng(3)
     index = LiveIndex(DIM, IndexOptions(kind="exact"))
     index.upsert([f"a{n}" for n in range(ARMS)], rng.normal(size=(ARMS, DIM)), range(ARMS))

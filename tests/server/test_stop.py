@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from app.observability.metrics import Metrics
-from app.runtime.composition import Service
 from app.services.campaigns.campaigns import Campaigns
 from app.services.queries.mips import Mips
 from app.settings import Settings
 from app.storage.redis_store import RedisStore
+from server.composition import Service
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ def parts(whole: object) -> Iterator[object]:
     seen, left = set(), [whole]
     while left:
         found = left.pop()
-        if id(found) in seen or type(found).__module__.partition(".")[0] not in {"app", "workers"}:
+        if id(found) in seen or type(found).__module__.partition(".")[0] not in {"app", "server", "workers"}:
             continue
         seen.add(id(found))
         yield found

@@ -1,6 +1,6 @@
 """`shortlist serve` and `shortlist worker`: one process, from its settings to its clean end.
 
-Several service processes on one address: ``app.runtime.serving_group``.
+Several service processes on one address: ``server.serving_group``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from threadpoolctl import threadpool_limits
 from app.background import end, leave
 from app.errors import StartupError
 from app.observability.logs import set_up_logging
-from app.runtime.application import create_app
-from app.runtime.http_protocol import ShortlistProtocol
 from app.services.bounded.unread import Unread
 from app.services.choosing.choice import known_entry_of
 from app.services.health.expected_store import ExpectedStore
@@ -34,6 +32,8 @@ from app.services.learning.forgetting import Forgetting
 from app.settings import VERSION, Settings
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
+from server.application import create_app
+from server.http_protocol import ShortlistProtocol
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases
 from workers.log_retention import LogRetention

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import sys
@@ -94,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     worker.add_argument("--burst", action="store_true", help="apply what is there, and end")
     _flags(worker, "data_dir", "redis_url", "log_level")
     _accept_loss(worker)
-    worker.set_defaults(run=_work)
+    worker.set_defaults(run=lambda given: _module("serving").work(_settings(given), burst=given.burst))
 
     for name, text in STUDIES.items():
         commands.add_parser(name, help=text)  # ``studies.commands`` has their arguments
@@ -102,27 +101,33 @@ def _parser() -> argparse.ArgumentParser:
     dead = commands.add_parser("dead-letters", help="rewards that could not be learned from: list, replay")
     dead.add_argument("action", choices=("list", "replay"), help="replay puts them back into the log")
     _flags(dead, "data_dir", "redis_url", "partitions")
-    dead.set_defaults(run=_dead_letters)
+    dead.set_defaults(
+        run=lambda given: _module("administration").dead_letters(
+            _settings(given), replay=given.action == "replay"
+        )
+    )
 
     replay = commands.add_parser("replay", help="compare every learner with a replay of the reward log")
     replay.add_argument("--check", action="store_true", required=True, help="compare, and change nothing")
     _flags(replay, "data_dir", "redis_url", "partitions")
-    replay.set_defaults(run=_replay)
+    replay.set_defaults(run=lambda given: _module("administration").check_replay(_settings(given)))
 
     key = commands.add_parser("key", help="make an API key: print it, and the entry to configure")
     key.add_argument("name", help="what the key is called in logs and settings")
     key.add_argument("--scopes", required=True, help="choose, reward, read, admin; separated by commas")
-    key.set_defaults(run=_key)
+    key.set_defaults(
+        run=lambda given: _module("administration").make_key(given.name, given.scopes.split(","))
+    )
 
     copy = commands.add_parser("copy", help="copy a stopped store to another server, whatever its kind")
     _flags(copy, "data_dir", "redis_url")
     copy.add_argument("--to", required=True, metavar="URL", help="the empty server to copy to")
-    copy.set_defaults(run=_copy)
+    copy.set_defaults(run=lambda given: _module("administration").copy_to(_settings(given), given.to))
 
     _file_commands(commands)
     doctor = commands.add_parser("doctor", help="check a running or stopped installation")
     _flags(doctor, "host", "port", "data_dir", "redis_url")
-    doctor.set_defaults(run=_doctor)
+    doctor.set_defaults(run=lambda given: _module("doctor").examine(_settings(given)))
     return parser
 
 
@@ -199,63 +204,24 @@ def _settings(parsed: argparse.Namespace) -> Settings:
     return Settings(**{name: value for name, value in given.items() if value is not None})
 
 
-@contextmanager
-def _loading() -> Iterator[None]:
-    """No garbage is collected meanwhile: modules make little, and to look takes a tenth of the time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+def _module(name: str) -> Any:
+    """A module of this package: each command loads what it needs, and no other waits for it."""
+    return import_module(f"server.{name}")
 
 
 def _serve(parsed: argparse.Namespace) -> None:
     if not 1 <= parsed.workers <= MOST_PROCESSES:
         raise ShortlistError(f"--workers: from 1 to {MOST_PROCESSES} processes")
     if parsed.workers == 1:
-        with _loading():
-            from app.runtime.serving import serve  # noqa: PLC0415 - other commands need not load the server
-        serve(_settings(parsed))
+        _module("serving").serve(_settings(parsed))
     else:
-        with _loading():
-            from app.runtime.serving_group import serve_group  # noqa: PLC0415 - as above
-        serve_group(_settings(parsed), parsed.workers)
-
-
-def _work(parsed: argparse.Namespace) -> None:
-    from app.runtime.serving import work  # noqa: PLC0415 - as above
-
-    work(_settings(parsed), burst=parsed.burst)
-
-
-def _dead_letters(parsed: argparse.Namespace) -> int:
-    from app.runtime.administration import dead_letters  # noqa: PLC0415 - as above
-
-    return dead_letters(_settings(parsed), replay=parsed.action == "replay")
-
-
-def _replay(parsed: argparse.Namespace) -> int:
-    from app.runtime.administration import check_replay  # noqa: PLC0415 - as above
-
-    return check_replay(_settings(parsed))
-
-
-def _key(parsed: argparse.Namespace) -> None:
-    from app.runtime.administration import make_key  # noqa: PLC0415 - as above
-
-    make_key(parsed.name, parsed.scopes.split(","))
-
-
-def _copy(parsed: argparse.Namespace) -> int:
-    from app.runtime.administration import copy_to  # noqa: PLC0415 - as above
-
-    return copy_to(_settings(parsed), parsed.to)
+        _module("serving_group").serve_group(_settings(parsed), parsed.workers)
 
 
 @contextmanager
 def _client(parsed: argparse.Namespace) -> Iterator[Client]:
     """A client of the service at ``--url``."""
-    from shortlist_client import Client, Retry  # noqa: PLC0415 - as above
+    from shortlist_client import Client, Retry  # noqa: PLC0415 - other commands need not load it
 
     with (
         _in_one_line(),
@@ -291,18 +257,14 @@ def _export(parsed: argparse.Namespace) -> None:
 
 
 def _explain(parsed: argparse.Namespace) -> None:
-    from app.runtime.explaining import explain  # noqa: PLC0415 - as above
-
     decision = sys.stdin.read().strip() if parsed.decision == "-" else parsed.decision
     with _client(parsed) as client:
-        print(explain(client, parsed.bandit, decision))
+        print(_module("explaining").explain(client, parsed.bandit, decision))
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:
-    from app.runtime.evaluation import evaluate  # noqa: PLC0415 - as above
-
     with _in_one_line():
-        found = evaluate(
+        found = _module("evaluation").evaluate(
             parsed.log,
             parsed.catalogue,
             policy=parsed.policy,
@@ -324,9 +286,3 @@ def writable(name: str) -> Path:
 def write(path: Path | None, result: dict[str, Any]) -> None:
     if path is not None:
         path.write_text(json.dumps(result, indent=1) + "\n")
-
-
-def _doctor(parsed: argparse.Namespace) -> int:
-    from app.runtime.doctor import examine  # noqa: PLC0415 - as above
-
-    return examine(_settings(parsed))

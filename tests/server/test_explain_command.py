@@ -7,7 +7,7 @@ from io import StringIO
 
 import pytest
 
-from app.cli import main
+from server.cli import main
 from service_process import Service, serving
 from shortlist_client import Client
 from shortlist_client.errors import NotFound

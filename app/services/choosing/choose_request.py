@@ -1,0 +1,90 @@
+"""What a caller asks of a bandit; a digest of it is kept for its event, and its fields in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+
+from app.filters.filter import Filter, parse
+from app.services.bandits.encoding import Numbers32
+from app.services.choosing.limits import AtMost
+from app.services.choosing.rules import NO_RULES, Pin, Rules
+from app.services.formats.logged import Asked, asked_bytes
+
+DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChooseRequest:
+    """One request for a choice.
+
+    ``event_id``   the same request for the same event of a key gets the same choice again
+    ``activate``   False: the decision can be rewarded once it was activated
+    ``arms``       these, in this order, instead of a choice by the policy: a baseline
+    ``arm_filter`` which arms are eligible, besides what the bandit demands of all
+    ``context``    as it was sent, where the bandit has one
+    """
+
+    key: str | None = None
+    k: int = 1
+    exclude: Sequence[str] = ()
+    event_id: str | None = None
+    seed: int | None = None
+    activate: bool = True
+    arms: Sequence[str] | None = None
+    arm_filter: Filter | None = None
+    rules: Rules = NO_RULES
+    context: object = None
+
+    @classmethod
+    def of(cls, asked: Asked, *, key: str | None, seed: int | None) -> ChooseRequest:
+        """The request of before; its context is not in it."""
+        return cls(
+            key=key,
+            k=asked.k,
+            exclude=asked.exclude,
+            event_id=asked.event_id,
+            seed=seed,
+            arms=asked.arms,
+            arm_filter=None if asked.filter is None else parse(asked.filter),
+            rules=Rules([Pin(*pin) for pin in asked.pins], [AtMost(*limit) for limit in asked.at_most]),
+        )
+
+    def logged(self) -> bytes | None:
+        """What the decision log keeps of it: the inverse of ``of``, as in ``LogPart``."""
+        is_plain = self.k == 1 and not self.exclude and self.event_id is None
+        if is_plain and self.arms is None and self.arm_filter is None and self.rules is NO_RULES:
+            return None  # as ``asked_bytes`` finds too, of most requests
+        return asked_bytes(
+            Asked(
+                k=self.k,
+                exclude=list(self.exclude),
+                event_id=self.event_id,
+                arms=None if self.arms is None else list(self.arms),
+                filter=None if self.arm_filter is None else dict(self.arm_filter.document),
+                pins=[(pin.arm, pin.place) for pin in self.rules.pins],
+                at_most=[(limit.field, limit.count) for limit in self.rules.at_most],
+            )
+        )
+
+    def digest(self, context: Numbers32 | None) -> bytes:
+        """16 bytes that are the same for the same request; ``context``: as it was encoded.
+
+        The order of exclusions and of the parts of a filter does not matter. Key and event are not in it:
+        choices are kept by them. Cost: some microseconds, and a millisecond for 10,000 exclusions.
+        """
+        asked = (
+            self.k,
+            sorted(self.exclude),
+            self.seed,
+            self.activate,
+            self.arms,
+            None if self.arm_filter is None else self.arm_filter.key,
+            self.rules.pins,
+            self.rules.at_most,
+            None if context is None else context.tobytes(),
+        )
+        return blake2b(msgspec.msgpack.encode(asked), digest_size=DIGEST_BYTES).digest()

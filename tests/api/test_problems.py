@@ -1,0 +1,78 @@
+"""Problem documents: a status for every class of errors, and where in the request its fields are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from app.api.problems import KINDS, Part, from_path, kind_of, problem_of, problem_response
+from app.errors import Invalid, NotFound, ShortlistError, StoreFull, TooLarge, within
+from shortlist.errors import InvalidParameter
+
+
+def classes(base: type[ShortlistError] = ShortlistError) -> Iterator[type[ShortlistError]]:
+    yield base
+    for each in base.__subclasses__():
+        yield from classes(each)
+
+
+def locations(body: bytes) -> list[list[str | int]]:
+    return [error["loc"] for error in json.loads(body)["errors"]]
+
+
+def test_every_class_of_errors_has_its_status_and_title_and_a_code_of_its_own():
+    found = [each for each in classes() if each.__module__ == "app.errors"]
+    assert set(found) == set(KINDS)
+    assert len({each.code for each in found}) == len(found)
+    assert all(400 <= kind.status < 600 and kind.title for kind in KINDS.values())
+
+
+def test_a_class_without_a_row_is_answered_as_the_one_it_is_made_from():
+    class CatalogueNotFound(NotFound):
+        pass
+
+    assert kind_of(CatalogueNotFound("not found")) == KINDS[NotFound]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "location"),
+    [
+        ("POST", ("rules", "pin", 2, "arm"), ["body", "rules", "pin", 2, "arm"]),
+        ("POST", ("query",), ["body", "query"]),
+        ("POST", (), ["body"]),
+        ("GET", ("cursor",), ["query", "cursor"]),
+        ("PUT", (Part.HEADER, "if-match"), ["header", "if-match"]),
+        ("POST", (Part.QUERY, "n"), ["query", "n"]),
+    ],
+)
+def test_the_path_of_a_field_becomes_a_location_in_the_request(method, path, location):
+    response = problem_response(Invalid("wrong", path=path), method)
+    assert locations(bytes(response.body)) == [location]
+
+
+def test_an_error_of_no_field_has_no_location():
+    assert locations(problem_of(NotFound("not found"))) == []
+
+
+def test_a_field_of_the_path_is_said_to_be_there():
+    with pytest.raises(Invalid) as raised, from_path("bandit"):
+        raise Invalid.many([(("bandit",), "wrong"), (("k",), "wrong")])
+    assert locations(problem_of(raised.value)) == [["path", "bandit"], ["body", "k"]]
+
+
+def test_an_error_of_an_item_of_a_batch_names_the_item():
+    with pytest.raises(TooLarge) as raised, within(("requests", 3)):
+        raise TooLarge("too large", path=("exclude",))
+    assert locations(problem_of(raised.value)) == [["body", "requests", 3, "exclude"]]
+
+
+def test_an_argument_of_an_algorithm_is_a_field_of_the_request():
+    response = problem_response(InvalidParameter("must be positive", argument="epsilon"))
+    assert response.status_code == 422
+    assert locations(bytes(response.body)) == [["body", "epsilon"]]
+
+
+def test_it_says_when_to_try_again():
+    assert problem_response(StoreFull("full")).headers["retry-after"] == "60"
