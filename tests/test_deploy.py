@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from app import cli
 from app.services.access.api_keys import new_key
 from app.settings import Settings
+from server import cli
 from service_process import ShortlistProcess, serving
 
 ROOT = Path(__file__).parents[1]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app import cli
 from app.api import limits as api_limits
 from app.settings import Settings
+from server import cli
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(

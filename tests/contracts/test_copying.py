@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from app import cli
 from app.errors import Conflict, NotFound, StartupError, Unavailable
 from app.storage.copying import BATCH, copy
 from app.storage.embedded_server import EmbeddedServer
+from server import cli
 from shortlist_client.files.progress import progress
 from store_clients import connect_sync, flush_sync
 

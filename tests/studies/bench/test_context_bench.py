@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from app import cli
+from server import cli
 from shortlist.linear import bilinear
 from studies.bench import (
     context,

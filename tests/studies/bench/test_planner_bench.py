@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from app import cli
 from app.indexes import planner
+from server import cli
 from studies.bench import planner as bench
 
 

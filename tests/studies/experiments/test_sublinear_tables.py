@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app import cli
+from server import cli
 from studies.experiments import sublinear_figures, sublinear_tables
 from studies.experiments.play import Run
 from studies.experiments.printed_tables import TABLES, Printed
