@@ -91,7 +91,7 @@ class TooLarge(ShortlistError):
 
 
 class QuotaReached(ShortlistError):
-    code = "quota_reached"  # it is as much as it may be; deleting makes room
+    code = "quota_reached"  # it is as much as it may be, until some is deleted
 
 
 class NotInstalled(ShortlistError):

@@ -107,7 +107,7 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
     "limits do not hold": (AllowedRows, "_pairs", staticmethod(changed(AllowedRows._pairs, room_for_all))),
     "nothing is excluded": (SelectionRequest, "excluded", lambda self, view: NO_ROWS),
     "nothing needs to be activated": (rewards, "hidden_of", nothing_is_hidden),
-    "a bandit's own filter is forgotten": (Bandit, "wanting", lambda self, wanted: wanted),
+    "a bandit's own filter is forgotten": (Bandit, "filter_with", lambda self, wanted: wanted),
 }
 
 

@@ -90,7 +90,7 @@ class Bandit:
         """Dimension of what learners learn."""
         return _learner_dim(self.record, self.catalogue, self.context)
 
-    def wanting(self, arm_filter: Filter | None) -> Filter | None:
+    def filter_with(self, arm_filter: Filter | None) -> Filter | None:
         """What an arm must be like to be chosen: the demands of the bandit, and ``arm_filter``."""
         if self.arm_filter is None or arm_filter is None:
             return self.arm_filter or arm_filter

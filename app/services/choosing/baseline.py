@@ -23,5 +23,5 @@ async def baseline(dependencies: PolicyDependencies, request: SelectionRequest) 
         rows = rows[: request.k]
     else:
         rows = rows[await computed(partial(limits.take_allowed, rows, request.k), request, view, us=0.0)]
-    found = TopK(rows, view.features_of(rows) @ snapshot.posterior.theta, exact=True)
-    return Selection(request.bandit.observed(found), snapshot)
+    hits = TopK(rows, view.features_of(rows) @ snapshot.posterior.theta, exact=True)
+    return Selection(request.bandit.observed(hits), snapshot)

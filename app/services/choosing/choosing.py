@@ -261,7 +261,7 @@ def _selection_request(
         claim=request.event_id,
         rng=rng,
         arms=request.arms,
-        arm_filter=bandit.arm_filter if request.arm_filter is None else bandit.wanting(request.arm_filter),
+        arm_filter=bandit.filter_with(request.arm_filter),
         rules=request.rules,
         context=context,
         seeded=request.seed is not None,

@@ -32,8 +32,8 @@ async def linear_elim(dependencies: PolicyDependencies, request: SelectionReques
     exclude, limits = request.excluded(snapshot.view), request.limits(snapshot.view)
     choose = partial(pick_exactly, snapshot, rules_of(request.bandit), request.k, exclude, limits)
     us, threads = work_us(full_work(request.bandit, snapshot.view)), dependencies.elimination.exact_choices
-    found = await computed(choose, request, snapshot.view, us=us, threads=threads)
-    return Selection(found, snapshot)
+    hits = await computed(choose, request, snapshot.view, us=us, threads=threads)
+    return Selection(hits, snapshot)
 
 
 async def linear_elim_sets(dependencies: PolicyDependencies, bandit: Bandit, learner: LearnerId) -> Sets:

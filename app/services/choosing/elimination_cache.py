@@ -63,8 +63,8 @@ def work_us(work: int) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asker:
-    """Whose state is wanted, at one moment. ``key`` names the state."""
+class _Subject:
+    """The learner whose state is asked for, in one snapshot. ``key`` names the state."""
 
     bandit: Bandit
     key: LearnerId
@@ -95,25 +95,25 @@ class EliminationCache:
         With a filter or limits, those of the arms that they let in; the state stays that of all arms.
         """
         while True:
-            asker, placed = await self._ready(request.bandit, request.learner)
+            subject, placed = await self._ready(request.bandit, request.learner)
             if request.arm_filter is None and not request.rules.at_most:
-                return Selection(await self._pick(asker, placed, request), asker.snapshot)
-            snapshot = await asker.snapshot.among(filtered, request)
+                return Selection(await self._pick(subject, placed, request), subject.snapshot)
+            snapshot = await subject.snapshot.among(filtered, request)
             if snapshot.view.view.table == placed.table:  # else the catalogue was compacted meanwhile
                 break
-        await self._pick(asker, placed, replace(request, k=1, exclude=()))  # makes the passes that are due
+        await self._pick(subject, placed, replace(request, k=1, exclude=()))  # makes the passes that are due
         view = snapshot.view
         exclude, limits = request.excluded(view), request.limits(view)
         choose = partial(pick_among, placed, snapshot, request.k, exclude=exclude, limits=limits)
-        us = work_us(full_work(asker.bandit, view))
+        us = work_us(full_work(subject.bandit, view))
         return Selection(await computed(choose, request, view, us=us, threads=self.exact_choices), snapshot)
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """The stages of a learner, after every pass that is due."""
-        asker, placed = await self._ready(bandit, learner)
-        fresh = await self._making.run(partial(refreshed, placed, asker.snapshot, asker.rules))
-        if self._states.get(asker.key) is placed:
-            self._keep(asker.key, fresh)
+        subject, placed = await self._ready(bandit, learner)
+        fresh = await self._making.run(partial(refreshed, placed, subject.snapshot, subject.rules))
+        if self._states.get(subject.key) is placed:
+            self._keep(subject.key, fresh)
         return sets_of(fresh)
 
     def forget(self, learner: LearnerId) -> None:
@@ -132,78 +132,78 @@ class EliminationCache:
         self._making.close()
         self.exact_choices.close()
 
-    async def _asker(self, bandit: Bandit, learner: LearnerId) -> _Asker:
+    async def _subject(self, bandit: Bandit, learner: LearnerId) -> _Subject:
         snapshot = await ReadSnapshot.now(self._learners, bandit, learner)
-        return _Asker(bandit, learner if snapshot.learner_version else _prior(bandit), snapshot)
+        return _Subject(bandit, learner if snapshot.learner_version else _prior(bandit), snapshot)
 
-    async def _ready(self, bandit: Bandit, learner: LearnerId) -> tuple[_Asker, Placed]:
+    async def _ready(self, bandit: Bandit, learner: LearnerId) -> tuple[_Subject, Placed]:
         """A state to choose from, at the learner and the catalogue as they are now."""
         while True:
-            asker = await self._asker(bandit, learner)
-            placed = self._current(asker)
+            subject = await self._subject(bandit, learner)
+            placed = self._current(subject)
             if placed is not None:
-                self._keep(asker.key, placed)
-                return asker, placed
-            await asyncio.shield(self._begin_pass(asker, None))
+                self._keep(subject.key, placed)
+                return subject, placed
+            await asyncio.shield(self._begin_pass(subject, None))
 
-    def _current(self, asker: _Asker) -> Placed | None:
-        placed = self._known(asker)
+    def _current(self, subject: _Subject) -> Placed | None:
+        placed = self._known(subject)
         if placed is not None:
-            placed = caught_up(placed, asker.snapshot, most_work=INLINE_WORK)
-            if placed.state.living.count or not asker.view.size:
+            placed = caught_up(placed, subject.snapshot, most_work=INLINE_WORK)
+            if placed.state.living.count or not subject.view.size:
                 return placed
-        if full_work(asker.bandit, asker.view) <= INLINE_WORK:
-            return rebuilt(asker.snapshot, asker.rules)
+        if full_work(subject.bandit, subject.view) <= INLINE_WORK:
+            return rebuilt(subject.snapshot, subject.rules)
         return None
 
-    def _known(self, asker: _Asker) -> Placed | None:
+    def _known(self, subject: _Subject) -> Placed | None:
         """The state of this learner; the prior's for one that has hardly begun."""
-        keys = [asker.key]
-        if asker.snapshot.learner_version <= asker.bandit.catalogue.dim:
-            keys.append(_prior(asker.bandit))
+        keys = [subject.key]
+        if subject.snapshot.learner_version <= subject.bandit.catalogue.dim:
+            keys.append(_prior(subject.bandit))
         for key in keys:
             placed = self._states.get(key)
             if placed is None:
                 continue
-            if fits(placed, asker.snapshot, asker.rules):
+            if fits(placed, subject.snapshot, subject.rules):
                 return placed
             self.forget(key)
         return None
 
-    async def _pick(self, asker: _Asker, placed: Placed, request: SelectionRequest) -> TopK:
-        exclude = request.excluded(asker.view)
-        choose = partial(pick, snapshot=asker.snapshot, k=request.k, rng=request.rng, exclude=exclude)
-        us = work_us(FIND.most * asker.bandit.learner_dim**2)
-        picked = await computed(partial(choose, placed), request, asker.view, us=us)
-        overtaken = self._states.get(asker.key) is not placed
+    async def _pick(self, subject: _Subject, placed: Placed, request: SelectionRequest) -> TopK:
+        exclude = request.excluded(subject.view)
+        choose = partial(pick, snapshot=subject.snapshot, k=request.k, rng=request.rng, exclude=exclude)
+        us = work_us(FIND.most * subject.bandit.learner_dim**2)
+        picked = await computed(partial(choose, placed), request, subject.view, us=us)
+        overtaken = self._states.get(subject.key) is not placed
         if overtaken or not (picked.due or picked.broken):
             return picked.hits
         before = None if picked.broken else placed
-        if pass_work(before, asker.view) > INLINE_WORK:
-            self._begin_pass(asker, before)
+        if pass_work(before, subject.view) > INLINE_WORK:
+            self._begin_pass(subject, before)
             return picked.hits
-        placed = refreshed(before, asker.snapshot, asker.rules)
-        self._keep(asker.key, placed)
+        placed = refreshed(before, subject.snapshot, subject.rules)
+        self._keep(subject.key, placed)
         return choose(placed).hits
 
-    def _begin_pass(self, asker: _Asker, placed: Placed | None) -> asyncio.Task[None]:
-        task = self._passes.get(asker.key)
+    def _begin_pass(self, subject: _Subject, placed: Placed | None) -> asyncio.Task[None]:
+        task = self._passes.get(subject.key)
         if task is None:
-            task = task_for_all(self._pass(asker, placed))
-            self._passes[asker.key] = task
+            task = task_for_all(self._pass(subject, placed))
+            self._passes[subject.key] = task
         return task
 
-    async def _pass(self, asker: _Asker, placed: Placed | None) -> None:
+    async def _pass(self, subject: _Subject, placed: Placed | None) -> None:
         """One long pass; its result counts unless the learner was forgotten meanwhile."""
         me = asyncio.current_task()
         try:
-            make = partial(refreshed, placed, asker.snapshot, asker.rules)
+            make = partial(refreshed, placed, subject.snapshot, subject.rules)
             made = await self._making.run(make)
-            if self._passes.get(asker.key) is me:
-                self._keep(asker.key, made)
+            if self._passes.get(subject.key) is me:
+                self._keep(subject.key, made)
         finally:
-            if self._passes.get(asker.key) is me:
-                del self._passes[asker.key]
+            if self._passes.get(subject.key) is me:
+                del self._passes[subject.key]
 
     def _keep(self, key: LearnerId, placed: Placed) -> None:
         if self._states.get(key) is not placed:

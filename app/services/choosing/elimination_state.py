@@ -132,17 +132,17 @@ def pick(
     """
     state, posterior, view = placed.state, snapshot.posterior, snapshot.view
     choice = sub_elim.choose(state, posterior, view.features_of, FIND, k=k, rng=rng, exclude=exclude)
-    found = choice.arms
-    if len(found.rows) < k:
-        taken = np.concatenate((found.rows, exclude))
-        rest = view.search(posterior.theta, k - len(found.rows), taken)
+    hits = choice.arms
+    if len(hits.rows) < k:
+        taken = np.concatenate((hits.rows, exclude))
+        rest = view.search(posterior.theta, k - len(hits.rows), taken)
         _, spans = elimination.measure(posterior, rest.rows, view.features_of, state.rules.radius)
-        found = TopK(
-            np.concatenate((found.rows, rest.rows)),
-            np.concatenate((found.scores, spans)),
-            exact=found.exact and rest.exact,
+        hits = TopK(
+            np.concatenate((hits.rows, rest.rows)),
+            np.concatenate((hits.scores, spans)),
+            exact=hits.exact and rest.exact,
         )
-    return Picked(found, choice.due or state.stale or placed.rows < view.view.rows, choice.broken)
+    return Picked(hits, choice.due or state.stale or placed.rows < view.view.rows, choice.broken)
 
 
 def pick_among(
@@ -184,15 +184,15 @@ def pick_exactly(
     barred = np.isin(rows, exclude)
     if view.plain.is_filtered:
         barred |= ~np.isin(rows, view.eligible())
-    found = linear_elimination.choose(
+    hits = linear_elimination.choose(
         snapshot.posterior,
         view.features_of(rows),
         k=k if limits is None else max(len(rows), 1),
         radius=rules.radius,
         exclude=np.flatnonzero(barred),
     )
-    places = np.arange(len(found.rows)) if limits is None else limits.take_allowed(rows[found.rows], k)
-    return TopK(rows[found.rows[places]], found.scores[places], exact=True)
+    places = np.arange(len(hits.rows)) if limits is None else limits.take_allowed(rows[hits.rows], k)
+    return TopK(rows[hits.rows[places]], hits.scores[places], exact=True)
 
 
 def exact_sets(snapshot: ReadSnapshot, rules: Rules) -> Sets:

@@ -116,23 +116,23 @@ def draw(
     pool = candidates(view, theta, cover, count=count, exclude=exclude)
     if limits is None:
         drawn = algorithm.choose(pool.estimates, k=k, gamma=gamma, rng=rng)
-        found = TopK(pool.rows[drawn.places], pool.estimates[drawn.places], pool.exact)
-        return Drawn(found, drawn.propensities)
+        hits = TopK(pool.rows[drawn.places], pool.estimates[drawn.places], pool.exact)
+        return Drawn(hits, drawn.propensities)
     most = len(pool.rows)
-    left, places = limits.over(pool.rows), np.arange(most)
+    left, positions = limits.over(pool.rows), np.arange(most)
     rows: list[int] = []
     scores: list[float] = []
     propensities: list[float] = []
     while len(rows) < k:
-        places = places[~left.barred[places]]
-        if not len(places):
-            places = np.flatnonzero(~left.barred)[:most]
-        if len(places):
-            one = algorithm.choose(pool.estimates[places], k=1, gamma=gamma, rng=rng)
-            place = int(places[one.places[0]])
-            left.take(place)
-            rows.append(int(pool.rows[place]))
-            scores.append(float(pool.estimates[place]))
+        positions = positions[~left.barred[positions]]
+        if not len(positions):
+            positions = np.flatnonzero(~left.barred)[:most]
+        if len(positions):
+            one = algorithm.choose(pool.estimates[positions], k=1, gamma=gamma, rng=rng)
+            position = int(positions[one.places[0]])
+            left.take(position)
+            rows.append(int(pool.rows[position]))
+            scores.append(float(pool.estimates[position]))
             propensities.append(float(one.propensities[0]))
         elif pool.is_all:
             break
@@ -140,19 +140,19 @@ def draw(
             pool = candidates(view, theta, cover, count=view.size, exclude=exclude)
             left = limits.after(np.array(rows, dtype=np.int64)).over(pool.rows)
             left.barred[np.isin(pool.rows, rows)] = True
-    found = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), pool.exact)
-    return Drawn(found, np.array(propensities, dtype=np.float64))
+    hits = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), pool.exact)
+    return Drawn(hits, np.array(propensities, dtype=np.float64))
 
 
 def candidates(view: Snapshot, theta: Vector, cover: Rows, *, count: int, exclude: Rows) -> Candidates:
     """The ``count`` arms of highest estimate, best first, then the others of ``cover``."""
     # DEVIATION (Alg. 1, line 4): only these can be drawn, not every arm; see "What is not covered".
     search = view.search if count < view.size else view.search_exact
-    found = search(theta, max(count, 1), exclude)
-    others = cover[not_in(cover, np.concatenate((found.rows, exclude)))]
-    rows = np.concatenate((found.rows, others))
-    estimates = np.concatenate((found.scores, view.features_of(others) @ theta))
-    return Candidates(rows, estimates, found.exact, count >= view.size)
+    hits = search(theta, max(count, 1), exclude)
+    others = cover[not_in(cover, np.concatenate((hits.rows, exclude)))]
+    rows = np.concatenate((hits.rows, others))
+    estimates = np.concatenate((hits.scores, view.features_of(others) @ theta))
+    return Candidates(rows, estimates, hits.exact, count >= view.size)
 
 
 Known = tuple[Rows, Vector]
@@ -173,33 +173,33 @@ class IgwTarget:
 
     def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
         """The candidates of each situation, and their estimates."""
-        found: list[Known] = []
+        known: list[Known] = []
         for query, exclude in zip(situations.queries, situations.exclude, strict=True):
             check()
             pool = candidates(self.view, query, self.cover, count=self.count, exclude=exclude)
-            found.append((pool.rows, pool.estimates))
-        return found
+            known.append((pool.rows, pool.estimates))
+        return known
 
     def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:  # noqa: ARG002
         widest = max((len(rows) for rows, _ in known), default=0)
         rows = np.full((len(known), widest), NO_ARM, dtype=np.int64)
         estimates = np.zeros((len(known), widest))
-        for place, (own, scores) in enumerate(known):
-            rows[place, : len(own)], estimates[place, : len(own)] = own, scores
-        found = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape))
+        for position, (own, scores) in enumerate(known):
+            rows[position, : len(own)], estimates[position, : len(own)] = own, scores
+        weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape))
         step = max(1, TOGETHER // max(widest, 1))
         for start in range(0, len(lists.rows), step):
             part = slice(start, start + step)
             which = lists.which[part]
             near, drawn = rows[which], lists.rows[part]
-            places = np.full(drawn.shape, -1, dtype=np.int64)
+            positions = np.full(drawn.shape, -1, dtype=np.int64)
             for j in range(drawn.shape[1]):
                 same = near == drawn[:, j, None]
-                places[:, j] = np.where(same.any(axis=1), same.argmax(axis=1), -1)
-            found.propensities[part], found.expected[part] = igw_target.weigh(
-                estimates[which], near != NO_ARM, places, gamma=self.gamma
+                positions[:, j] = np.where(same.any(axis=1), same.argmax(axis=1), -1)
+            weighed.propensities[part], weighed.expected[part] = igw_target.weigh(
+                estimates[which], near != NO_ARM, positions, gamma=self.gamma
             )
-        return found
+        return weighed
 
 
 async def _of(covers: Covers, pool: Pool) -> IgwTarget:

@@ -1,9 +1,9 @@
-"""How many arms of one choice may share a value of a field, counted while its places are filled.
+"""How many arms of one choice may share a value of a field, counted while its positions are filled.
 
 Notation
     n           rows that are looked at
     v           pairs of such a row and a value that it has of a limited field
-    room        of a value: how many more arms of it may be taken
+    remaining   of a value: how many more arms of it may be taken
 
 What is counted is what was taken: pinned arms first. An arm without the field is never barred.
 """
@@ -47,18 +47,18 @@ class Limits:
         return replace(self, taken=np.concatenate((self.taken, rows)))
 
     def take_allowed(self, rows: Rows, most: int) -> Rows:
-        """The places of those that may be taken, at most ``most``, when ``rows`` are asked in their order.
+        """The positions of those that may be taken, at most ``most``, when ``rows`` are asked in their order.
 
         Cost: O(n + v) of the rows up to the last one, in blocks of them that grow.
         """
-        limits, start, size, found = self, 0, max(_FIRST, MORE * most), NO_ROWS
-        while start < len(rows) and len(found) < most:
+        limits, start, size, allowed = self, 0, max(_FIRST, MORE * most), NO_ROWS
+        while start < len(rows) and len(allowed) < most:
             some = rows[start : start + size]
-            places = limits.over(some).take_in_order(most - len(found))
-            limits = limits.after(some[places])
-            found = np.concatenate((found, places + start))
+            positions = limits.over(some).take_in_order(most - len(allowed))
+            limits = limits.after(some[positions])
+            allowed = np.concatenate((allowed, positions + start))
             start, size = start + size, MORE * size
-        return found
+        return allowed
 
     def over(self, rows: Rows) -> AllowedRows:
         """Which of ``rows`` may be taken next."""
@@ -72,70 +72,70 @@ class AllowedRows:
     """
 
     def __init__(self, limits: Limits, rows: Rows) -> None:
-        room, places, codes = self._pairs(limits, rows)
+        remaining, positions, codes = self._pairs(limits, rows)
         self._bytes = bytearray(len(rows))
         self.barred = np.frombuffer(self._bytes, dtype=np.bool_)
-        self.barred[places[room[codes] <= 0]] = True
-        # A value bars nothing if there is room for all that have it.
-        is_scarce = (np.bincount(codes, minlength=len(room)) > room) & (room > 0)
+        self.barred[positions[remaining[codes] <= 0]] = True
+        # A value bars nothing if all that have it may be taken.
+        is_scarce = (np.bincount(codes, minlength=len(remaining)) > remaining) & (remaining > 0)
         kept = is_scarce[codes]
-        places, codes = places[kept], codes[kept]
+        positions, codes = positions[kept], codes[kept]
         order = ascending(codes)
-        places, codes = places[order], codes[order]
-        self._room = room
-        self._rows_of, self._rows_from = places, codes.searchsorted(np.arange(len(room) + 1))
-        order = ascending(places)
-        places, codes = places[order], codes[order]
+        positions, codes = positions[order], codes[order]
+        self._remaining = remaining
+        self._rows_of, self._rows_from = positions, codes.searchsorted(np.arange(len(remaining) + 1))
+        order = ascending(positions)
+        positions, codes = positions[order], codes[order]
         once = np.ones(len(codes), dtype=np.bool_)
-        once[1:] = (codes[1:] != codes[:-1]) | (places[1:] != places[:-1])
+        once[1:] = (codes[1:] != codes[:-1]) | (positions[1:] != positions[:-1])
         self._codes_of = codes[once]
-        self._codes_from = places[once].searchsorted(np.arange(len(rows) + 1))
+        self._codes_from = positions[once].searchsorted(np.arange(len(rows) + 1))
 
     @staticmethod
     def _pairs(limits: Limits, rows: Rows) -> tuple[Rows, Small, Small]:
-        """The room of every value, and the pairs: places of rows, and values."""
+        """How many remain of every value, and the pairs: positions of rows, and values."""
         taken = len(limits.taken)
         both = np.concatenate((limits.taken, rows)) if taken else rows
-        places: list[Small] = []
+        positions: list[Small] = []
         codes: list[Small] = []
-        room: list[Rows] = []
+        remaining: list[Rows] = []
         count = 0
         for rule in limits.at_most:
-            found = coded(limits.attributes, rule.field, both)
-            own_places, own_codes, left = found.places, found.codes, np.full(found.count, rule.count)
+            values = coded(limits.attributes, rule.field, both)
+            own_positions, own_codes, left = values.places, values.codes, np.full(values.count, rule.count)
             if taken:
-                is_taken = own_places < taken
-                pairs = own_codes[is_taken].astype(np.int64) * taken + own_places[is_taken]
-                left -= np.bincount(np.unique(pairs) // taken, minlength=found.count)
-                own_places, own_codes = own_places[~is_taken] - np.int32(taken), own_codes[~is_taken]
-            room.append(left)
-            places.append(own_places)
+                is_taken = own_positions < taken
+                pairs = own_codes[is_taken].astype(np.int64) * taken + own_positions[is_taken]
+                left -= np.bincount(np.unique(pairs) // taken, minlength=values.count)
+                own_positions, own_codes = own_positions[~is_taken] - np.int32(taken), own_codes[~is_taken]
+            remaining.append(left)
+            positions.append(own_positions)
             codes.append(own_codes + np.int32(count))
-            count += found.count
-        return np.concatenate(room), np.concatenate(places), np.concatenate(codes)
+            count += values.count
+        return np.concatenate(remaining), np.concatenate(positions), np.concatenate(codes)
 
-    def take(self, place: int) -> Rows:
-        """Count the row at this place, and return the places that may not be taken any more, itself first."""
-        self.barred[place] = True
-        codes = self._codes_of[self._codes_from[place] : self._codes_from[place + 1]]
+    def take(self, position: int) -> Rows:
+        """Count the row at this position; returns the positions that this bars, itself first."""
+        self.barred[position] = True
+        codes = self._codes_of[self._codes_from[position] : self._codes_from[position + 1]]
         if not len(codes):
-            return np.array([place])
-        self._room[codes] -= 1
-        full = codes[self._room[codes] == 0]
+            return np.array([position])
+        self._remaining[codes] -= 1
+        full = codes[self._remaining[codes] == 0]
         _, pairs = spread(self._rows_from[full], self._rows_from[full + 1])
         others = self._rows_of[pairs]
         self.barred[others] = True
-        return np.concatenate(([place], others))
+        return np.concatenate(([position], others))
 
     def take_in_order(self, most: int) -> Rows:
-        """Take one row after the other while any may be taken, at most ``most``; returns their places."""
-        found: list[int] = []
-        place = self._bytes.find(0)
-        while place >= 0 and len(found) < most:
-            self.take(place)
-            found.append(place)
-            place = self._bytes.find(0, place)
-        return np.array(found, dtype=np.int64)
+        """Take one row after the other while any may be taken, at most ``most``; returns their positions."""
+        taken: list[int] = []
+        position = self._bytes.find(0)
+        while position >= 0 and len(taken) < most:
+            self.take(position)
+            taken.append(position)
+            position = self._bytes.find(0, position)
+        return np.array(taken, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +155,10 @@ class LimitedSolver:
         while True:
             is_last = request > k and LARGE * request >= self.view.size
             if is_last:
-                found = self.view.search_exact(query, max(self.view.size, 1), exclude)
+                hits = self.view.search_exact(query, max(self.view.size, 1), exclude)
             else:
-                found = self.solver.search(query, request, exclude)
-            places = self.limits.take_allowed(found.rows, k)
-            if is_last or len(places) == k or len(found.rows) < request:
-                return TopK(found.rows[places], found.scores[places], found.exact)
+                hits = self.solver.search(query, request, exclude)
+            positions = self.limits.take_allowed(hits.rows, k)
+            if is_last or len(positions) == k or len(hits.rows) < request:
+                return TopK(hits.rows[positions], hits.scores[positions], hits.exact)
             request *= MORE

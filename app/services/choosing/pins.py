@@ -17,9 +17,9 @@ def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
 
     A pin beyond the end of a short list stands at its end. An arm that was deleted meanwhile is left out.
     """
-    snapshot, found = selection.snapshot, selection.hits
+    snapshot, hits = selection.snapshot, selection.hits
     whole = snapshot.view.plain.whole
-    rows, scores = found.rows.tolist(), found.scores.tolist()
+    rows, scores = hits.rows.tolist(), hits.scores.tolist()
     propensities = None if selection.propensities is None else list(selection.propensities)
     for pin in sorted(request.rules.pins, key=lambda pin: pin.place):
         own = whole.rows_of([pin.arm])
@@ -31,5 +31,5 @@ def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
         scores.insert(pin.place - 1, float(estimate.scores[0]))
         if propensities is not None:
             propensities.insert(pin.place - 1, CERTAIN)
-    merged = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), found.exact)
+    merged = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), hits.exact)
     return replace(selection, hits=merged, propensities=propensities)

@@ -68,7 +68,7 @@ class SelectionRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadSnapshot:
-    """A learner and a catalogue at the same moment: what it knows, and the arms as it sees them.
+    """A learner and a catalogue at the same time: what it knows, and the arms as it sees them.
 
     ``posterior`` is the one for the context of the request: of the query that the arms are searched with.
     """
@@ -90,12 +90,12 @@ class ReadSnapshot:
 
     @classmethod
     async def of(cls, learners: Learners, filtered: FilteredViews, request: SelectionRequest) -> ReadSnapshot:
-        """The snapshot of a request: ``now``, of the arms that it wants."""
+        """The snapshot of a request: ``now``, of the arms that its filter lets in."""
         snapshot = await cls.now(learners, request.bandit, request.learner, request.context)
         return snapshot if request.arm_filter is None else await snapshot.among(filtered, request)
 
     async def among(self, filtered: FilteredViews, request: SelectionRequest) -> ReadSnapshot:
-        """This snapshot, of the arms that the request wants. Awaits nothing for a known filter."""
+        """This snapshot, of the arms that the filter lets in. Awaits nothing for a known one."""
         if request.arm_filter is None:
             return self
         view = request.bandit.seen(await filtered.of(request.bandit.catalogue, request.arm_filter))

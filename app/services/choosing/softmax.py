@@ -80,8 +80,8 @@ def draw(
         drawn = algorithm.choose_within(
             scores, left.take, k=k, temperature=temperature, rng=rng, barred=left.barred
         )
-    found = TopK(rows[drawn.places], scores[drawn.places], exact=True)
-    return Drawn(found, drawn.propensities)
+    hits = TopK(rows[drawn.places], scores[drawn.places], exact=True)
+    return Drawn(hits, drawn.propensities)
 
 
 Known = tuple[float, float, float]
@@ -98,7 +98,7 @@ class SoftmaxTarget:
 
     def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
         """The totals of each situation."""
-        found: list[Known] = []
+        known: list[Known] = []
         for start in range(0, len(situations), TOGETHER):
             queries = situations.queries[start : start + TOGETHER]
             totals = softmax_target.totals(
@@ -108,17 +108,17 @@ class SoftmaxTarget:
                 largest_norm=self.view.largest_norm,
             )
             columns = (totals.top, totals.mass, totals.moment)
-            found += zip(*(column.tolist() for column in columns), strict=True)
-        return found
+            known += zip(*(column.tolist() for column in columns), strict=True)
+        return known
 
     def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:
         columns = np.array(known).T
         totals = Totals(*columns).of(lists.which)
-        found = softmax_target.weigh(totals, lists.scores, lists.eligible, temperature=self.temperature)
-        lost = np.flatnonzero(found.lost)
+        result = softmax_target.weigh(totals, lists.scores, lists.eligible, temperature=self.temperature)
+        lost = np.flatnonzero(result.lost)
         if len(lost):
-            self._walk(situations, lists, lost, found.propensities, found.expected)
-        return Weighed(found.propensities, found.expected)
+            self._walk(situations, lists, lost, result.propensities, result.expected)
+        return Weighed(result.propensities, result.expected)
 
     def _blocks(self, check: Callable[[], None]) -> Iterator[Matrix]:
         for start in range(0, len(self.rows), BLOCK):
@@ -137,9 +137,9 @@ class SoftmaxTarget:
                 before = int(lists.which[decision])
                 scores = scores_of(self.view.view, self.rows, situations.queries[before])
             rows = lists.rows[decision]
-            places = order[np.minimum(np.searchsorted(self.rows, rows, sorter=order), len(order) - 1)]
-            places = np.where(rows >= 0, places, -1)
-            walked = softmax_target.walk(scores, places, temperature=self.temperature)
+            positions = order[np.minimum(np.searchsorted(self.rows, rows, sorter=order), len(order) - 1)]
+            positions = np.where(rows >= 0, positions, -1)
+            walked = softmax_target.walk(scores, positions, temperature=self.temperature)
             propensities[decision], expected[decision] = walked
 
 

@@ -66,17 +66,17 @@ class Situations:
     def __len__(self) -> int:
         return len(self.names)
 
-    def some(self, places: Sequence[int]) -> Situations:
-        """Those at these places."""
-        contexts = None if self.contexts is None else self.contexts[places]
-        names = [self.names[place] for place in places]
-        exclude = [self.exclude[place] for place in places]
-        return Situations(self.bandit, names, self.learners, self.owners[places], contexts, exclude)
+    def some(self, positions: Sequence[int]) -> Situations:
+        """Those at these positions."""
+        contexts = None if self.contexts is None else self.contexts[positions]
+        names = [self.names[position] for position in positions]
+        exclude = [self.exclude[position] for position in positions]
+        return Situations(self.bandit, names, self.learners, self.owners[positions], contexts, exclude)
 
-    def posterior(self, place: int) -> Posterior:
+    def posterior(self, position: int) -> Posterior:
         """The posterior of the query in a situation, as in ``ReadSnapshot``."""
-        context: Numbers32 | None = None if self.contexts is None else self.contexts[place]
-        return self.bandit.given(self.learners[self.owners[place]], context)
+        context: Numbers32 | None = None if self.contexts is None else self.contexts[position]
+        return self.bandit.given(self.learners[self.owners[position]], context)
 
     @cached_property
     def queries(self) -> Matrix:
@@ -99,14 +99,14 @@ class Situations:
             return np.array([self.learners[owner].theta for owner in self.owners.tolist()])
         order = np.argsort(self.owners, kind="stable")
         borders = np.flatnonzero(np.diff(self.owners[order])) + 1
-        found: Matrix | None = None
-        for places in np.split(order, borders):
-            theta = self.learners[self.owners[places[0]]].theta
-            thetas = context.queries(theta, self.contexts[places])
-            found = np.empty((len(self), thetas.shape[1])) if found is None else found
-            found[places] = thetas
-        assert found is not None  # noqa: S101 - there is at least one situation
-        return found
+        queries: Matrix | None = None
+        for positions in np.split(order, borders):
+            theta = self.learners[self.owners[positions[0]]].theta
+            thetas = context.queries(theta, self.contexts[positions])
+            queries = np.empty((len(self), thetas.shape[1])) if queries is None else queries
+            queries[positions] = thetas
+        assert queries is not None  # noqa: S101 - there is at least one situation
+        return queries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,12 +133,12 @@ class Lists:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighed:
-    """What the target would do with each list, place by place, given the arms before. Shapes: all (n, k).
+    """What the target would do at each position of a list, given the arms before. Shapes: all (n, k).
 
     Slots of arms that were excluded mean nothing.
 
     ``propensities``   of the arms of the list
-    ``expected``       mean of x.query of what it would draw at this place
+    ``expected``       mean of x.query of what it would draw at this position
     """
 
     propensities: Matrix

@@ -49,8 +49,8 @@ class ShortlistSolver:
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         if self.view.kind != "hnsw" or self.shortlist <= k:
             return self.view.search(query, k, exclude)
-        found = self.view.search(query, self.shortlist, exclude)
-        return TopK(found.rows[:k], found.scores[:k], found.exact)
+        hits = self.view.search(query, self.shortlist, exclude)
+        return TopK(hits.rows[:k], hits.scores[:k], hits.exact)
 
 
 async def sub_ts(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
@@ -130,26 +130,26 @@ class ThompsonTarget:
 
     def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
         """The lists that are drawn in each situation, and the scores of their arms."""
-        return [self._drawn(situations, place, check) for place in range(len(situations))]
+        return [self._drawn(situations, position, check) for position in range(len(situations))]
 
-    def _drawn(self, situations: Situations, place: int, check: Callable[[], None]) -> Known:
-        posterior, exclude = situations.posterior(place), situations.exclude[place]
-        rng = np.random.default_rng(zlib.crc32(repr(situations.names[place]).encode()))
+    def _drawn(self, situations: Situations, position: int, check: Callable[[], None]) -> Known:
+        posterior, exclude = situations.posterior(position), situations.exclude[position]
+        rng = np.random.default_rng(zlib.crc32(repr(situations.names[position]).encode()))
         queries = draws(posterior, self.draws, exploration=self.exploration, rng=rng)
         is_small = self.view.size * self.view.view.dim <= SCANNED
         rows = (self._scanned if is_small else self._searched)(queries, exclude, check)
-        distinct, places = np.unique(rows, return_inverse=True)
+        distinct, positions = np.unique(rows, return_inverse=True)
         features = self.view.plain.features_of(np.maximum(distinct, 0))
-        scores = np.where(distinct >= 0, features @ situations.queries[place], 0.0)
-        return rows, scores[places].reshape(rows.shape)
+        scores = np.where(distinct >= 0, features @ situations.queries[position], 0.0)
+        return rows, scores[positions].reshape(rows.shape)
 
     def _searched(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
         """The best arms for each query, as the policy searches them. Shapes: (draws, d') -> (draws, k)."""
         rows = np.full((len(queries), self.k), NO_ARM, dtype=np.int64)
-        for place, query in enumerate(queries):
+        for position, query in enumerate(queries):
             check()
-            found = self.solver.search(query, self.k, exclude)
-            rows[place, : len(found.rows)] = found.rows
+            hits = self.solver.search(query, self.k, exclude)
+            rows[position, : len(hits.rows)] = hits.rows
         return rows
 
     def _scanned(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
@@ -168,18 +168,18 @@ class ThompsonTarget:
         return rows
 
     def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:  # noqa: ARG002
-        places = lists.rows.shape[1]
-        found = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape))
-        step = max(1, TOGETHER // (self.draws * max(places, 1)))
+        positions = lists.rows.shape[1]
+        weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape))
+        step = max(1, TOGETHER // (self.draws * max(positions, 1)))
         for start in range(0, len(lists.rows), step):
             part = slice(start, start + step)
             used, which = np.unique(lists.which[part], return_inverse=True)
-            rows = np.array([known[place][0][:, :places] for place in used.tolist()])
-            scores = np.array([known[place][1][:, :places] for place in used.tolist()])
-            found.propensities[part], found.expected[part] = simulated_target.weigh(
+            rows = np.array([known[position][0][:, :positions] for position in used.tolist()])
+            scores = np.array([known[position][1][:, :positions] for position in used.tolist()])
+            weighed.propensities[part], weighed.expected[part] = simulated_target.weigh(
                 rows, scores, which, lists.rows[part]
             )
-        return found
+        return weighed
 
 
 def _best(scores: Matrix, count: int) -> Rows:
@@ -201,16 +201,16 @@ def _targets(solver_of: Callable[[LearnerView], MipsSolver]) -> Targets:
 
 
 def _caveats(bandit: Bandit) -> Sequence[str]:
-    found = []
+    caveats = []
     if bandit.exploration:
         accuracy = (
             f"with a standard error of up to {0.5 / DRAWS**0.5:.3f}; lists that it rarely draws are missed"
         )
         policy = f"{bandit.record.policy} does not know its propensities"
-        found.append(f"{policy}: each was estimated from {DRAWS:,} draws, {accuracy}")
+        caveats.append(f"{policy}: each was estimated from {DRAWS:,} draws, {accuracy}")
     if bandit.record.explore is not None:
-        found.append("the policy was evaluated without its warm-up of new keys")
-    return found
+        caveats.append("the policy was evaluated without its warm-up of new keys")
+    return caveats
 
 
 SUB_TS_TARGETS = _targets(lambda view: view)

@@ -75,11 +75,11 @@ def draw(
         return rows, _propensities(left, len(rows))
     barred = set(exclude.tolist())
 
-    def rows_at(places: Rows) -> Rows:
-        return places if listed is None else listed[places]
+    def rows_at(positions: Rows) -> Rows:
+        return positions if listed is None else listed[positions]
 
-    def accepts(places: Rows) -> NDArray[np.bool_]:
-        rows = rows_at(places)
+    def accepts(positions: Rows) -> NDArray[np.bool_]:
+        rows = rows_at(positions)
         free = view.lets_in(rows)
         if barred:
             free &= ~np.fromiter(map(barred.__contains__, rows.tolist()), np.bool_, len(rows))
@@ -96,7 +96,7 @@ def _is_sparse(view: Snapshot) -> bool:
 
 
 def _propensities(eligible: int, drawn: int) -> list[float]:
-    return [1.0 / (eligible - place) for place in range(drawn)]
+    return [1.0 / (eligible - position) for position in range(drawn)]
 
 
 def _within(

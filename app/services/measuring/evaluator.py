@@ -189,7 +189,7 @@ class Evaluator:
         known = self._pools.get(lists.name)
         if known is None:
             document = lists.document
-            arm_filter = self.bandit.wanting(None if document is None else parse(dict(document)))
+            arm_filter = self.bandit.filter_with(None if document is None else parse(dict(document)))
             view = await self._source.view(self.bandit, arm_filter)
             pool = Pool(self.bandit, view, arm_filter, lists.name.k)
             target = await self._targets.of(self._source.covers, pool)
