@@ -60,15 +60,9 @@ def _parquet(path: Path, desc: str) -> Iterator[Sequence[Row]]:
             wrong(path, None, None, f"has no column {missing}")
         first = 1
         for batch in file.iter_batches(BATCH_ROWS, columns=list(COLUMNS)):
-            yield _rows(path, batch, first)
+            yield [_converted(path, row, number) for number, row in enumerate(batch.to_pylist(), first)]
             first += batch.num_rows
             advance(batch.num_rows)
-
-
-def _rows(path: Path, batch: Any, first: int) -> Sequence[Row]:
-    columns = {name: batch.column(name).to_pylist() for name in COLUMNS}
-    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
-    return [_converted(path, row, first + place) for place, row in enumerate(rows)]
 
 
 def _converted(path: Path, row: dict[str, Any], number: int) -> Row:

@@ -13,33 +13,21 @@ ANY_PRIOR = frozenset({"prior", "half_life_s"})
 MAX_ELIMINATION_DIM = 256
 
 
-def _delta_of_a_round(record: BanditRecord) -> float:
-    """Yang et al. 2022, Algorithm 4, line 2."""
-    return record.delta / (4 * record.horizon)
-
-
 def _half_of_delta(record: BanditRecord) -> float:
     """Yang et al. 2022, Algorithm 3, line 3."""
     return record.delta / 2
-
-
-def _no_width(record: BanditRecord) -> list[tuple[str, str]]:
-    reason = "exploration must be > 0 for elimination"
-    return [("exploration", reason)] if record.exploration == 0 else []
 
 
 _ROWS = (
     Policy(
         "sub_ts",
         thompson.sub_ts,
-        theory_delta=_delta_of_a_round,
         options=ANY_PRIOR | {"context", "explore", "solver"},
         targets=thompson.SUB_TS_TARGETS,
     ),
     Policy(
         "linear_ts",
         thompson.linear_ts,
-        theory_delta=_delta_of_a_round,
         options=ANY_PRIOR | {"context", "explore"},
         targets=thompson.LINEAR_TS_TARGETS,
     ),
@@ -48,7 +36,7 @@ _ROWS = (
         "sub_elim",
         elimination.sub_elim,
         theory_delta=_half_of_delta,
-        refusals=_no_width,
+        needs_exploration=True,
         most_dim=MAX_ELIMINATION_DIM,
         sets=elimination.sub_elim_sets,
     ),
@@ -56,14 +44,13 @@ _ROWS = (
         "linear_elim",
         elimination.linear_elim,
         theory_delta=_half_of_delta,
-        refusals=_no_width,
+        needs_exploration=True,
         most_dim=MAX_ELIMINATION_DIM,
         sets=elimination.linear_elim_sets,
     ),
     Policy(
         "softmax",
         softmax.softmax,
-        theory_delta=_delta_of_a_round,
         options=ANY_PRIOR | {"context", "temperature"},
         defaults={"temperature": 1.0},
         propensities=True,
@@ -72,7 +59,6 @@ _ROWS = (
     Policy(
         "igw",
         igw.igw,
-        theory_delta=_delta_of_a_round,
         options=ANY_PRIOR | {"context", "gamma"},
         defaults={"gamma": 100.0},
         propensities=True,

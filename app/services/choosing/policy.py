@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -58,8 +58,9 @@ def _refusal(option: str, policy: str) -> str:
     return f"{option} does not go with the policy {policy}{reason}"
 
 
-def _nothing(record: BanditRecord) -> Sequence[tuple[str, str]]:  # noqa: ARG001 - of every record
-    return ()
+def delta_of_a_round(record: BanditRecord) -> float:
+    """Yang et al. 2022, Algorithm 4, line 2."""
+    return record.delta / (4 * record.horizon)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Policy:
     ``theory_delta``   the delta of the paper's confidence radius, where ``exploration`` is "theory"
     ``options``        which of ``SPECIAL_OPTIONS`` it has
     ``defaults``       what an option of a bandit becomes where it is None
-    ``refusals``       (field, reason) of what else a bandit must not request for
+    ``needs_exploration``  whether ``exploration`` must not be 0
     ``most_dim``       largest dimension of the arms; None: any
     ``propensities``   whether it gives each arm its propensity
     ``sets``           what it has eliminated, if it eliminates arms: (dependencies, bandit, learner)
@@ -80,10 +81,10 @@ class Policy:
 
     name: str
     choose: Select
-    theory_delta: Callable[[BanditRecord], float]
+    theory_delta: Callable[[BanditRecord], float] = delta_of_a_round
     options: frozenset[str] = frozenset()
     defaults: Mapping[str, object] = field(default_factory=dict)
-    refusals: Callable[[BanditRecord], Sequence[tuple[str, str]]] = _nothing
+    needs_exploration: bool = False
     most_dim: int | None = None
     propensities: bool = False
     sets: Callable[[PolicyDependencies, Bandit, LearnerId], Awaitable[Sets]] | None = None
@@ -91,14 +92,15 @@ class Policy:
 
     def completed(self, record: BanditRecord) -> BanditRecord:
         """The record with this policy's defaults. Raises Invalid, naming every field that it refuses."""
-        found: list[tuple[FieldPath, str]] = [
+        refused: list[tuple[FieldPath, str]] = [
             ((option,), _refusal(option, self.name))
             for option, absent in SPECIAL_OPTIONS.items()
             if option not in self.options and getattr(record, option) != absent
         ]
-        found += [((name,), reason) for name, reason in self.refusals(record)]
-        if found:
-            raise Invalid.many(found)
+        if self.needs_exploration and record.exploration == 0:
+            refused.append((("exploration",), f"exploration must be > 0 for the policy {self.name}"))
+        if refused:
+            raise Invalid.many(refused)
         absent = {name: value for name, value in self.defaults.items() if getattr(record, name) is None}
         return msgspec.structs.replace(record, **absent)
 
