@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
-from pathlib import Path
 
 from app.errors import StartupError
 from app.services.access.api_keys import new_key
@@ -16,6 +14,7 @@ from app.settings import Settings
 from app.storage.copying import copy
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
+from app.storage.server_socket import answers
 from shortlist_client.files.progress import progress
 
 SHOWN = 20
@@ -23,14 +22,12 @@ SHOWN = 20
 
 def dead_letters(settings: Settings, *, replay: bool) -> int:
     """Print every dead letter, or put them back into the log; the status says whether any was there."""
-    with _url(settings) as url:
-        return asyncio.run(_dead_letters(url, settings.partitions, replay=replay))
+    return asyncio.run(_dead_letters(settings, replay=replay))
 
 
 def check_replay(settings: Settings) -> int:
     """Compare every learner with a replay of the log, and print what was found; status 1 when one differs."""
-    with _url(settings) as url:
-        return asyncio.run(_check_replay(url, settings.partitions))
+    return asyncio.run(_check_replay(settings))
 
 
 def make_key(name: str, scopes: Sequence[str]) -> None:
@@ -42,16 +39,16 @@ def make_key(name: str, scopes: Sequence[str]) -> None:
 
 def copy_to(settings: Settings, target: str) -> int:
     """Copy the whole store to the server at ``target``. Raises Conflict when that has one already."""
-    if settings.redis_url is None and _is_served(_socket(settings)):
+    if settings.redis_url is None and answers(settings.data_dir / "server.sock"):
         raise StartupError("stop the service first: a copy of a store that is written to is not whole")
     with _url(settings) as url:
         print(f"{copy(url, target, watched=progress):,} keys copied")
     return 0
 
 
-async def _dead_letters(url: str, partitions: int, *, replay: bool) -> int:
+async def _dead_letters(settings: Settings, *, replay: bool) -> int:
     count = 0
-    async with _store(url, partitions) as store:
+    async with _store(settings) as store:
         bandits = await store.registry()
         names = {data[:UID_LENGTH].decode(): name for name, data in bandits.bandits.items()}
         for partition in range(store.partitions):
@@ -66,8 +63,8 @@ async def _dead_letters(url: str, partitions: int, *, replay: bool) -> int:
     return 0
 
 
-async def _check_replay(url: str, partitions: int) -> int:
-    async with _store(url, partitions) as store:
+async def _check_replay(settings: Settings) -> int:
+    async with _store(settings) as store:
         found = await compare(store)
     for name in found.different[:SHOWN]:
         print(f"differs: {name}")
@@ -79,13 +76,14 @@ async def _check_replay(url: str, partitions: int) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _store(url: str, partitions: int) -> AsyncIterator[RedisStore]:
-    store = RedisStore(url, partitions=partitions)
-    try:
-        await store.open()
-        yield store
-    finally:
-        await store.close()
+async def _store(settings: Settings) -> AsyncIterator[RedisStore]:
+    with _url(settings) as url:
+        store = RedisStore(url, partitions=settings.partitions)
+        try:
+            await store.open()
+            yield store
+        finally:
+            await store.close()
 
 
 @contextlib.contextmanager
@@ -96,22 +94,9 @@ def _url(settings: Settings) -> Iterator[str]:
         return
     if not settings.data_dir.is_dir():
         raise StartupError(f"there is no data directory {settings.data_dir}")
-    path = _socket(settings)
-    if _is_served(path):
+    path = settings.data_dir.absolute() / "server.sock"
+    if answers(path):
         yield f"unix://{path}"
         return
     with EmbeddedServer(settings.data_dir) as server:
         yield server.url
-
-
-def _socket(settings: Settings) -> Path:
-    return settings.data_dir.absolute() / "server.sock"
-
-
-def _is_served(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        try:
-            client.connect(str(path))
-        except OSError:
-            return False
-    return True

@@ -15,10 +15,8 @@ import signal
 import socket
 import sys
 import time
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import msgspec
 import uvloop
 from pydantic import SecretStr
 from threadpoolctl import threadpool_limits
@@ -63,10 +61,10 @@ class _Group:
         self._environment = {**os.environ, **_as_environment(settings)}
         self._processes: dict[str | int, asyncio.subprocess.Process] = {}
         self._ready: set[int] = set()
-        self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
+        self._told: asyncio.Future[Any] = loop.create_future()  # done when all are to stop
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         outcomes = await asyncio.gather(*map(self._keep, range(len(self._names))), return_exceptions=True)
@@ -74,7 +72,8 @@ class _Group:
             raise failure
 
     def _stop(self) -> None:
-        self._stopping.set()
+        if not self._told.done():
+            self._told.set_result(None)
         for process in self._processes.values():
             if process.returncode is None:
                 process.terminate()
@@ -82,17 +81,17 @@ class _Group:
     async def _keep(self, place: int) -> None:
         """Keep one process running. If it ends before it was ever ready, all processes are stopped."""
         pause = FIRST_PAUSE_S
-        while not self._stopping.is_set():
+        while not self._told.done():
             born = time.monotonic()
             status = await self._live(place)
-            if self._stopping.is_set():
+            if self._told.done():
                 return
             if place not in self._ready:
                 self._stop()
                 raise StartupError(f"service process {place + 1} ended at its start; it says why above")
             pause = FIRST_PAUSE_S if time.monotonic() - born > HEALTHY_S else pause
             log.error("service process %d ended with status %d; starting it again", place + 1, status)
-            await _first(self._stopping.wait(), pause)
+            await asyncio.wait({self._told}, timeout=pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _live(self, place: int) -> int:
@@ -106,30 +105,22 @@ class _Group:
                     sys.executable, "-c", CHILD, *words, env=self._environment, pass_fds=fds
                 )
             self._processes[place] = process
-            if self._stopping.is_set():
+            if self._told.done():
                 process.terminate()
             ours.setblocking(False)
             if await asyncio.get_running_loop().sock_recv(ours, 1) == READY:
                 self._note_ready(place)
-            ended = asyncio.ensure_future(process.wait())
-            await _first(self._stopping.wait(), None, ended)
-            if not await _first(asyncio.shield(ended), KILL_S):
+            ended: asyncio.Future[Any] = asyncio.create_task(process.wait())
+            await asyncio.wait({ended, self._told}, return_when=asyncio.FIRST_COMPLETED)
+            if self._told.done() and not (await asyncio.wait({ended}, timeout=KILL_S))[0]:
                 process.kill()
-            return await ended
+            return int(await ended)
 
     def _note_ready(self, place: int) -> None:
         news = place not in self._ready
         self._ready.add(place)
         if news and len(self._ready) == len(self._names):
             log_ready(self._listener)
-
-
-async def _first(one: Any, timeout_s: float | None, *others: asyncio.Future[Any]) -> bool:
-    """Wait until one of them is done. Return False if none was done in time."""
-    task = asyncio.ensure_future(one)
-    done, _ = await asyncio.wait({task, *others}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    task.cancel()
-    return bool(done)
 
 
 def serve_child(listener: str, line: str, number: str, name: str) -> NoReturn:
@@ -168,10 +159,7 @@ def _as_environment(settings: Settings) -> dict[str, str]:
     words: dict[str, str] = {}
     for name in settings.model_fields_set | {"redis_url"}:
         value = getattr(settings, name)
-        if value is None:
-            continue
-        if isinstance(value, SecretStr):
-            value = value.get_secret_value()
-        plain = isinstance(value, (str, int, float, Path))
-        words[f"SHORTLIST_{name.upper()}"] = str(value) if plain else msgspec.json.encode(value).decode()
+        if value is not None:
+            text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            words[f"SHORTLIST_{name.upper()}"] = text
     return words
