@@ -8,7 +8,7 @@ import itertools
 import secrets
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from app.background import end
 from app.errors import StartupError
@@ -62,13 +62,7 @@ from workers.log_retention import LogRetention
 from workers.reward_ingestion import RewardWorker, Step
 from workers.sharing import SharedWorker
 
-C = TypeVar("C", bound="_Closes")
-
 POLL_S = 1.0
-
-
-class _Closes(Protocol):
-    def close(self) -> None: ...
 
 
 class Service:
@@ -116,21 +110,16 @@ class Service:
             changed=self._changed,
         )
         self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer)
-        self.elimination = self._closed_at_stop(
-            EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
-        )
-        self.independent = self._closed_at_stop(
-            IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
-        )
+        self.elimination = EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
+        self.independent = IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
         covers = Covers()
-        warm_up = WarmUp(store, covers, ttl_ms=token_ttl_ms)
-        self.filtered = self._closed_at_stop(FilteredViews(capacity_bytes=settings.filter_cache_mb << 20))
+        self.filtered = FilteredViews(capacity_bytes=settings.filter_cache_mb << 20)
         dependencies = PolicyDependencies(
             learners=self.learners,
             filtered=self.filtered,
             independent=self.independent,
             elimination=self.elimination,
-            warm_up=warm_up,
+            warm_up=WarmUp(store, covers, ttl_ms=token_ttl_ms),
             covers=covers,
         )
         self.rows = RowBuffer(
@@ -169,24 +158,20 @@ class Service:
         self.forgetting = Forgetting(
             store, workers, [self.elimination], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of
         )
-        self.centers = self._closed_at_stop(CatalogueCenters(self.filtered))
+        self.centers = CatalogueCenters(self.filtered)
         self.reports = Reports(self.bandits, self.decision_log)
-        self.exports = self._closed_at_stop(Exports(self.decision_log))
+        self.exports = Exports(self.decision_log)
         self.explanations = Explanations(self.bandits, self.decision_log, self.choosing)
         campaign_bytes = settings.campaign_cache_mb << 20
-        self.center_campaigns: CenterCampaigns = self._closed_at_stop(
-            Campaigns(store, NoisyCenters(), capacity_bytes=campaign_bytes)
+        self.center_campaigns: CenterCampaigns = Campaigns(
+            store, NoisyCenters(), capacity_bytes=campaign_bytes
         )
-        self.slates: SlateCampaigns = self._closed_at_stop(
-            Campaigns(store, Slates(), capacity_bytes=campaign_bytes)
-        )
+        self.slates: SlateCampaigns = Campaigns(store, Slates(), capacity_bytes=campaign_bytes)
         self.slate_warm_start = SlateWarmStart(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
-        self.mips = self._closed_at_stop(
-            Mips(
-                cache_bytes=settings.mips_cache_mb << 20, independent=self.independent, filtered=self.filtered
-            )
+        self.mips = Mips(
+            cache_bytes=settings.mips_cache_mb << 20, independent=self.independent, filtered=self.filtered
         )
-        self.sampling = self._closed_at_stop(Sampling(self.mips.copies, self.filtered))
+        self.sampling = Sampling(self.mips.copies, self.filtered)
         self.health = Health(
             store,
             self.catalogues,
@@ -198,6 +183,18 @@ class Service:
             worker=settings.worker,
             losses=Losses(settings.data_dir),
         )
+        for close in (
+            self.elimination.close,
+            self.independent.close,
+            self.filtered.close,
+            self.centers.close,
+            self.exports.close,
+            self.center_campaigns.close,
+            self.slates.close,
+            self.mips.close,
+            self.sampling.close,
+        ):
+            self._ending.callback(close)
         if self._worker is not None:
             self._ending.push_async_callback(self._worker.stop)
         self._ending.push_async_callback(self.rows.stop)
@@ -249,10 +246,6 @@ class Service:
 
     async def _poll_for_news(self) -> bool:
         return await self.sync.poll_for_news()
-
-    def _closed_at_stop(self, made: C) -> C:
-        """Have ``stop`` close this: after all that is made later, before all that was made earlier."""
-        return self._ending.enter_context(contextlib.closing(made))
 
     def _make_worker(self, name: str, remote: RemoteWorkers) -> SharedWorker:
         leases = Leases(self.store, name, lease_s=self.settings.lease_s)

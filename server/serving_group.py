@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import uvloop
 from pydantic import SecretStr
