@@ -147,17 +147,7 @@ class EliminationCache:
             await asyncio.shield(self._begin_pass(subject, None))
 
     def _current(self, subject: _Subject) -> Placed | None:
-        placed = self._known(subject)
-        if placed is not None:
-            placed = caught_up(placed, subject.snapshot, most_work=INLINE_WORK)
-            if placed.state.living.count or not subject.view.size:
-                return placed
-        if full_work(subject.bandit, subject.view) <= INLINE_WORK:
-            return rebuilt(subject.snapshot, subject.rules)
-        return None
-
-    def _known(self, subject: _Subject) -> Placed | None:
-        """The state of this learner; the prior's for one that has hardly begun."""
+        """Its own state, or the prior's where it has hardly begun; None: none that is quickly made."""
         keys = [subject.key]
         if subject.snapshot.learner_version <= subject.bandit.catalogue.dim:
             keys.append(_prior(subject.bandit))
@@ -166,8 +156,13 @@ class EliminationCache:
             if placed is None:
                 continue
             if fits(placed, subject.snapshot, subject.rules):
-                return placed
+                placed = caught_up(placed, subject.snapshot, most_work=INLINE_WORK)
+                if placed.state.living.count or not subject.view.size:
+                    return placed
+                break
             self.forget(key)
+        if full_work(subject.bandit, subject.view) <= INLINE_WORK:
+            return rebuilt(subject.snapshot, subject.rules)
         return None
 
     async def _pick(self, subject: _Subject, placed: Placed, request: SelectionRequest) -> TopK:
