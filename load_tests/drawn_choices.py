@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from app.api import limits
+from app.filters.filter import MAX_CONDITIONS, MAX_MEMBERS
+from app.services.bandits.encoding import MAX_TEXTS_CHARS
 from app.services.choosing.policies import POLICIES
 from load_tests.heavy_requests import TEXTS, Kind, Request, World, as_json, post
 
@@ -41,12 +43,12 @@ def arms(count: int) -> Iterator[Json]:
 
 def _conditions(rng: random.Random, count: int) -> Json:
     """As many conditions as may be, nearly all arms pass."""
-    some = [{"price": {"$ne": rng.random()}} for _ in range(limits.MAX_CONDITIONS)]
+    some = [{"price": {"$ne": rng.random()}} for _ in range(MAX_CONDITIONS)]
     return {"filter": {"$and": some}}
 
 
 def _members(rng: random.Random, count: int) -> Json:
-    names = [f"m{rng.randrange(count // OFTEN)}" for _ in range(limits.MAX_MEMBERS)]
+    names = [f"m{rng.randrange(count // OFTEN)}" for _ in range(MAX_MEMBERS)]
     return {"filter": {"maker": {"$nin": names}}}
 
 
@@ -97,7 +99,7 @@ CONTEXTS: Mapping[str, tuple[Json, Any] | None] = {
             "context": {"fields": [{"name": name, "kind": "hash", "size": 3} for name in TEXTS]},
             "interactions": 1,
         },
-        {name: "ab " * (limits.MAX_TEXTS_CHARS // len(TEXTS) // 3) for name in TEXTS},
+        {name: "ab " * (MAX_TEXTS_CHARS // len(TEXTS) // 3) for name in TEXTS},
     ),
 }
 SCOPES: Mapping[str, Json] = {

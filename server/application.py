@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api import (
     arms,
@@ -38,8 +38,6 @@ from app.api import (
 )
 from app.api.gateway import Gateway
 from app.api.guard import Guard
-from app.api.route_table import RouteTable
-from app.api.services import Services
 from app.background import end
 from app.observability.metrics import Metrics
 from app.observability.tracing import provider, telemetry
@@ -48,7 +46,7 @@ from app.storage.protocol import KINDS
 from app.storage.redis_store import RedisStore
 from server.composition import Service
 
-# In the order in which a request is matched where a path fits several routes.
+# In the order in which a request is matched: the two that are asked for most come first.
 ENDPOINTS = (
     choose,
     rewards,
@@ -75,31 +73,14 @@ ENDPOINTS = (
 
 
 class Application(FastAPI):
-    """FastAPI with the gateway as the only layer around its routes.
-
-    Its own layers are left out, for they cost as much as a decision: error pages, since the gateway's net
-    makes problems; telemetry; a second body limit; exit stacks, since no route needs one: JsonRoute resolves
-    dependencies by itself, and there are no forms.
-    """
+    """FastAPI, and the services that its endpoints ask for by name."""
 
     service: Service
-    services: Services
-    traced = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.traced or self.middleware_stack is None or scope["type"] != "http":
-            await super().__call__(scope, receive, send)
-        else:  # without the layers that only spans and a start need
-            scope["app"] = self
-            await self.middleware_stack(scope, receive, send)
-
-    def build_middleware_stack(self) -> ASGIApp:
-        app: ASGIApp = ExceptionMiddleware(self.router, handlers=self.exception_handlers)
-        if not self.traced:  # spans take their names from the framework's own search for a route
-            app = RouteTable(self.router.routes, app)
-        for layer in reversed(self.user_middleware):
-            app = layer.cls(app, *layer.args, **layer.kwargs)
-        return app
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = documentation.document(self)
+        return self.openapi_schema
 
 
 def create_app(settings: Settings, *, name: str | None = None) -> Application:
@@ -135,14 +116,11 @@ def create_app(settings: Settings, *, name: str | None = None) -> Application:
         redoc_url=None,
         redirect_slashes=False,
         telemetry=telemetry(spans),
+        exception_handlers={HTTPException: problems.of_the_framework},
     )
     app.service = service
-    app.services = _services_of(service)
-    app.traced = spans is not None
     # The routes are taken over, not included as routers, and stand before the framework's own.
     app.router.routes[:0] = [route for module in ENDPOINTS for route in module.router.routes]
-    problems.install(app)
-    documentation.install(app)
     if settings.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -155,34 +133,6 @@ def create_app(settings: Settings, *, name: str | None = None) -> Application:
         Gateway,
         guard=guard,
         metrics=metrics,
-        max_body_bytes=settings.max_body_mb << 20,
         access_log=settings.access_log,
     )
     return app
-
-
-def _services_of(service: Service) -> Services:
-    return Services(
-        bandits=service.bandits,
-        catalogues=service.catalogues,
-        center_campaigns=service.center_campaigns,
-        centers=service.centers,
-        choosing=service.choosing,
-        decision_log=service.decision_log,
-        decisions=service.decisions,
-        explanations=service.explanations,
-        exports=service.exports,
-        evaluations=service.evaluations,
-        filtered=service.filtered,
-        forgetting=service.forgetting,
-        health=service.health,
-        learner_copies=service.learner_copies,
-        learners=service.learners,
-        metrics=service.metrics,
-        mips=service.mips,
-        reports=service.reports,
-        rewards=service.rewards,
-        sampling=service.sampling,
-        slates=service.slates,
-        slate_warm_start=service.slate_warm_start,
-    )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from app.arguments import REFUSED, Parser, writable, write
 from app.errors import ShortlistError
 from app.settings import VERSION, Settings
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from shortlist_client import Client
 
 MOST_PROCESSES = 64
-REFUSED = 2
 TIMEOUT_S = 120.0
 
 STUDIES = {
@@ -49,13 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("shortlist: interrupted", file=sys.stderr)
         return 1
     return REFUSED
-
-
-class Parser(argparse.ArgumentParser):
-    """What is wrong with the arguments is one line, as every other error; ``--help`` tells the rest."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(REFUSED, f"{self.prog.replace(' ', ': ', 1)}: {message}\n")
 
 
 def _studies() -> argparse.ArgumentParser:
@@ -272,17 +264,3 @@ def _evaluate(parsed: argparse.Namespace) -> None:
             learners=parsed.learners,
         )
     write(parsed.json, found)
-
-
-def writable(name: str) -> Path:
-    """A file that can be written: found out before the long work, not after it."""
-    try:
-        Path(name).open("a").close()
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"{name} cannot be written: {error.strerror}") from None
-    return Path(name)
-
-
-def write(path: Path | None, result: dict[str, Any]) -> None:
-    if path is not None:
-        path.write_text(json.dumps(result, indent=1) + "\n")

@@ -1,15 +1,14 @@
-"""uvicorn's HTTP protocol, with limits for slow clients, and head and body of an answer in one write.
+"""uvicorn's HTTP protocol, with limits for slow clients.
 
-uvicorn writes the head and the body of an answer one after the other, and uvloop makes a system call of each.
-That costs a tenth of the time of a choice, and the client is woken twice. uvicorn also waits for ever for the
-rest of a request, and for a client to read its answer: who opens connections and sends little, or reads
-nothing, could take all connections there are, and all memory.
+uvicorn waits for ever for the rest of a request, and for a client to read its answer: who opens connections
+and sends little, or reads nothing, could take all connections there are, and all memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from contextlib import suppress
 from http import HTTPStatus
@@ -18,13 +17,14 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api import limits
-from app.api.gateway import CALLER, STREAMED
+from app.api.gateway import CALLER
 from app.api.problems import problem
 from app.services.bounded.caller import Caller
 from app.services.bounded.unread import Unread
 
 log = logging.getLogger("shortlist.http")
 
+STREAMED = re.compile(r"^/v1/catalogues/[^/]+/import$")
 LOOK_EVERY_S = 5.0
 # What the kernel takes of an answer before the client does. Without a bound it is megabytes, and a client
 # that reads some kilobytes a second seems to read nothing for minutes.
@@ -74,8 +74,8 @@ class ShortlistProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         self._caller = Caller()
-        self._writes = HeldWrites(transport, self.loop)
-        super().connection_made(cast("asyncio.Transport", self._writes))
+        self._counted = _Counted(transport)
+        super().connection_made(cast("asyncio.Transport", self._counted))
         if (connection := transport.get_extra_info("socket")) is not None:
             with suppress(OSError):  # it is gone already
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_BYTES)
@@ -201,7 +201,7 @@ class ShortlistProtocol(HttpToolsProtocol):
     def _is_unread(self, now: float) -> bool:
         """Whether the client has taken nothing for too long of an answer that waits for it."""
         waits = self.transport.get_write_buffer_size()
-        before, self._taken = self._taken, self._writes.written - waits
+        before, self._taken = self._taken, self._counted.written - waits
         if not waits:
             self._unread_since = None
         elif self._unread_since is None or self._taken > before:
@@ -240,38 +240,16 @@ class ShortlistProtocol(HttpToolsProtocol):
         self.loop.call_later(LINGER_S, self.transport.close)
 
 
-class HeldWrites:
-    """A transport that holds back a write until the next write, at most until the loop's next turn.
+class _Counted:
+    """A transport that counts the bytes which are written to it."""
 
-    It never holds more than one write. So the transport's own flow control lags by one write at most.
-    ``written`` counts the bytes that are not held back any more.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._loop = loop
-        self._held = b""
         self.written = 0
 
     def write(self, data: bytes) -> None:
-        if self._held:
-            held, self._held = self._held, b""
-            self.written += len(held) + len(data)
-            self._transport.writelines((held, data))
-        else:
-            self._held = data
-            self._loop.call_soon(self.release)
-
-    def release(self) -> None:
-        """Write what is held back."""
-        if self._held:
-            held, self._held = self._held, b""
-            self.written += len(held)
-            self._transport.write(held)
-
-    def close(self) -> None:
-        self.release()
-        self._transport.close()
+        self.written += len(data)
+        self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -15,8 +15,11 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, NoReturn
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
 
+import msgspec
 import uvloop
 from pydantic import SecretStr
 from threadpoolctl import threadpool_limits
@@ -61,10 +64,10 @@ class _Group:
         self._environment = {**os.environ, **_as_environment(settings)}
         self._processes: dict[str | int, asyncio.subprocess.Process] = {}
         self._ready: set[int] = set()
+        self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        self._told: asyncio.Future[Any] = loop.create_future()  # done when all are to stop
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         outcomes = await asyncio.gather(*map(self._keep, range(len(self._names))), return_exceptions=True)
@@ -72,26 +75,32 @@ class _Group:
             raise failure
 
     def _stop(self) -> None:
-        if not self._told.done():
-            self._told.set_result(None)
+        self._stopping.set()
         for process in self._processes.values():
             if process.returncode is None:
                 process.terminate()
+        asyncio.get_running_loop().call_later(KILL_S, self._kill)
+
+    def _kill(self) -> None:
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.kill()
 
     async def _keep(self, place: int) -> None:
         """Keep one process running. If it ends before it was ever ready, all processes are stopped."""
         pause = FIRST_PAUSE_S
-        while not self._told.done():
+        while not self._stopping.is_set():
             born = time.monotonic()
             status = await self._live(place)
-            if self._told.done():
+            if self._stopping.is_set():
                 return
             if place not in self._ready:
                 self._stop()
                 raise StartupError(f"service process {place + 1} ended at its start; it says why above")
             pause = FIRST_PAUSE_S if time.monotonic() - born > HEALTHY_S else pause
             log.error("service process %d ended with status %d; starting it again", place + 1, status)
-            await asyncio.wait({self._told}, timeout=pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _live(self, place: int) -> int:
@@ -105,16 +114,12 @@ class _Group:
                     sys.executable, "-c", CHILD, *words, env=self._environment, pass_fds=fds
                 )
             self._processes[place] = process
-            if self._told.done():
+            if self._stopping.is_set():
                 process.terminate()
             ours.setblocking(False)
             if await asyncio.get_running_loop().sock_recv(ours, 1) == READY:
                 self._note_ready(place)
-            ended: asyncio.Future[Any] = asyncio.create_task(process.wait())
-            await asyncio.wait({ended, self._told}, return_when=asyncio.FIRST_COMPLETED)
-            if self._told.done() and not (await asyncio.wait({ended}, timeout=KILL_S))[0]:
-                process.kill()
-            return int(await ended)
+            return await process.wait()
 
     def _note_ready(self, place: int) -> None:
         news = place not in self._ready
@@ -159,7 +164,10 @@ def _as_environment(settings: Settings) -> dict[str, str]:
     words: dict[str, str] = {}
     for name in settings.model_fields_set | {"redis_url"}:
         value = getattr(settings, name)
-        if value is not None:
-            text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-            words[f"SHORTLIST_{name.upper()}"] = text
+        if value is None:
+            continue
+        if isinstance(value, SecretStr):
+            value = value.get_secret_value()
+        plain = isinstance(value, (str, int, float, Path))
+        words[f"SHORTLIST_{name.upper()}"] = str(value) if plain else msgspec.json.encode(value).decode()
     return words

@@ -7,8 +7,8 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 
+from app.arguments import Parser, writable, write
 from app.errors import ShortlistError
-from server.cli import STUDIES, Parser, writable, write
 
 BENCHMARKS = {
     "bounded-me": "one-shot search: BoundedME and racing beside a scan, other searches, faiss, a graph",
@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     found = Parser(prog="shortlist")
     commands = found.add_subparsers(required=True, metavar="command")
 
-    bench = commands.add_parser("bench", help=STUDIES["bench"])
+    bench = commands.add_parser("bench")
     bench.add_argument("name", nargs="?", choices=sorted(BENCHMARKS), help="which benchmark")
     bench.add_argument("--list", action="store_true", help="list the benchmarks")
     bench.add_argument("--quick", action="store_true", help="fewer repetitions")
@@ -107,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--json", type=writable, metavar="FILE", help="write machine, versions, seed and rows")
     bench.set_defaults(run=_bench)
 
-    reproduce = commands.add_parser("reproduce", help=STUDIES["reproduce"])
+    reproduce = commands.add_parser("reproduce")
     reproduce.add_argument("name", nargs="?", choices=sorted(REPRODUCTIONS), help="which table or figure")
     reproduce.add_argument("--list", action="store_true", help="list what can be reproduced")
     reproduce.add_argument("--quick", action="store_true", help="fewer seeds")

@@ -20,10 +20,10 @@ from app.api.limits import (
     MAX_TAG_CHARS,
     MAX_TAGS,
 )
-from app.api.services import CataloguesDep
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router, reply_with
 from app.errors import NotFound
-from app.services.catalogues.catalogues import Arm
+from app.services.catalogues.catalogues import Arm, Catalogues
 from app.services.formats.ids import refuse_repeats
 
 router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
@@ -105,7 +105,7 @@ class DeletedView(BaseModel):
 
 
 @router.put("/{catalogue}/arms", response_model=UpsertedView)
-async def upsert(catalogue: str, body: ArmsBody, catalogues: CataloguesDep) -> UpsertedView:
+async def upsert(catalogue: str, body: ArmsBody, catalogues: Provided[Catalogues]) -> UpsertedView:
     """Insert or replace arms, all or none."""
     refuse_repeats((arm.id for arm in body.arms), TWICE, ("arms",), ("id",))
     arms = [as_arm(arm) for arm in body.arms]
@@ -116,7 +116,7 @@ async def upsert(catalogue: str, body: ArmsBody, catalogues: CataloguesDep) -> U
 @router.get("/{catalogue}/arms", response_model=Page[ArmView])
 async def list_arms(
     catalogue: str,
-    catalogues: CataloguesDep,
+    catalogues: Provided[Catalogues],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Response:
@@ -126,13 +126,13 @@ async def list_arms(
 
 
 @router.get("/{catalogue}/arms/{arm}", response_model=ArmView)
-async def get_arm(catalogue: str, arm: str, catalogues: CataloguesDep) -> ArmView:
+async def get_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues]) -> ArmView:
     """One arm with its features."""
     return _arm_view(await catalogues.use(catalogue, lambda found: catalogues.arm(found, arm)))
 
 
 @router.delete("/{catalogue}/arms/{arm}", status_code=204)
-async def delete_arm(catalogue: str, arm: str, catalogues: CataloguesDep) -> Response:
+async def delete_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues]) -> Response:
     """Delete one arm."""
     done = await catalogues.use(catalogue, lambda found: catalogues.remove(found, [arm]))
     if done.missing:
@@ -141,7 +141,7 @@ async def delete_arm(catalogue: str, arm: str, catalogues: CataloguesDep) -> Res
 
 
 @router.post("/{catalogue}/arms/delete", response_model=DeletedView)
-async def delete_arms(catalogue: str, body: ArmIdsBody, catalogues: CataloguesDep) -> DeletedView:
+async def delete_arms(catalogue: str, body: ArmIdsBody, catalogues: Provided[Catalogues]) -> DeletedView:
     """Delete the arms that are there, and name those that are not."""
     refuse_repeats(body.ids, TWICE, ("ids",))
     done = await catalogues.use(catalogue, lambda found: catalogues.remove(found, body.ids))

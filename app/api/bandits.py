@@ -35,10 +35,11 @@ from app.api.limits import (
     MIN_KEEP_S,
 )
 from app.api.merge_patch import as_json, merged, patch_model
-from app.api.services import BanditsDep
+from app.api.problems import problems
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, invalid, json_router, reply, reply_with
 from app.errors import NotChangeable
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bandits.versions import etag_of
 from app.services.choosing.policies import POLICIES, PolicyName
 from app.services.choosing.policy import SPECIAL_OPTIONS
@@ -238,15 +239,17 @@ class BanditVersionsView(BaseModel):
     next: str | None
 
 
-@router.put("/{bandit}", response_model=BanditView)
-async def create(bandit: Identifier, body: BanditBody, bandits: BanditsDep) -> Response:
+@router.put("/{bandit}", response_model=BanditView, responses={**problems(409), 201: {"model": BanditView}})
+async def create(bandit: Identifier, body: BanditBody, bandits: Provided[Bandits]) -> Response:
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
     made, new = await bandits.create(bandit, record_of(body))
     return _reply(made, 201 if new else 200)
 
 
-@router.patch("/{bandit}", response_model=BanditView)
-async def change(bandit: Identifier, body: BanditPatch, request: Request, bandits: BanditsDep) -> Response:
+@router.patch("/{bandit}", response_model=BanditView, responses=problems(409, 412, 429))
+async def change(
+    bandit: Identifier, body: BanditPatch, request: Request, bandits: Provided[Bandits]
+) -> Response:
     """Change a bandit by a JSON merge patch (RFC 7396); its learners are kept. null: back to the default.
 
     With If-Match it is changed only if it is still what that ETag was given for, else 412.
@@ -263,7 +266,7 @@ async def change(bandit: Identifier, body: BanditPatch, request: Request, bandit
 @router.get("/{bandit}/versions", response_model=BanditVersionsView)
 async def versions(
     bandit: str,
-    bandits: BanditsDep,
+    bandits: Provided[Bandits],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Response:
@@ -275,7 +278,7 @@ async def versions(
 
 @router.get("", response_model=Page[BanditView])
 async def list_all(
-    bandits: BanditsDep,
+    bandits: Provided[Bandits],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Page[BanditView]:
@@ -285,13 +288,13 @@ async def list_all(
 
 
 @router.get("/{bandit}", response_model=BanditView)
-async def get(bandit: str, bandits: BanditsDep) -> Response:
+async def get(bandit: str, bandits: Provided[Bandits]) -> Response:
     """One bandit as it is now."""
     return _reply(await bandits.get(bandit))
 
 
 @router.delete("/{bandit}", status_code=204)
-async def delete(bandit: str, bandits: BanditsDep) -> Response:
+async def delete(bandit: str, bandits: Provided[Bandits]) -> Response:
     """Delete a bandit and all that it has learned."""
     await bandits.delete(bandit)
     return Response(status_code=204)

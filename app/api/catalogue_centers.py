@@ -9,9 +9,11 @@ from pydantic import BaseModel, Field
 from app.api.fields import Delta, Identifier, Seed
 from app.api.filters import FilterBody, parsed_filter
 from app.api.limits import MAX_K
-from app.api.services import CataloguesDep, CentersDep
+from app.api.problems import problems
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router
-from app.services.queries.centers import CentersRequest, MethodName
+from app.services.catalogues.catalogues import Catalogues
+from app.services.queries.centers import CatalogueCenters, CentersRequest, MethodName
 
 router = json_router(prefix="/v1/catalogues", tags=["centers"])
 
@@ -60,9 +62,9 @@ class CentersView(BaseModel):
     elapsed_ms: float
 
 
-@router.post("/{catalogue}/centers", response_model=CentersView)
+@router.post("/{catalogue}/centers", response_model=CentersView, responses=problems(409))
 async def find(
-    catalogue: str, body: CentersBody, catalogues: CataloguesDep, centers: CentersDep
+    catalogue: str, body: CentersBody, catalogues: Provided[Catalogues], centers: Provided[CatalogueCenters]
 ) -> CentersView:
     """Find k arms that cover the catalogue: greedily, each the farthest from those before it."""
     request = CentersRequest(**body.model_dump(exclude={"filter"}))

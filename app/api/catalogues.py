@@ -10,9 +10,10 @@ from pydantic import BaseModel, Field
 
 from app.api.fields import Identifier, Page, PageLimit
 from app.api.limits import MAX_DIM, MAX_K
-from app.api.services import CataloguesDep, FilteredDep
+from app.api.problems import problems
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router, reply
-from app.services.catalogues.catalogues import Catalogue
+from app.services.catalogues.catalogues import Catalogue, Catalogues
 from app.services.catalogues.filtered_views import FilteredViews
 from app.services.formats.records import CatalogueRecord
 
@@ -60,9 +61,14 @@ class CatalogueView(BaseModel):
     filters: list[FilterView]
 
 
-@router.put("/{catalogue}", response_model=CatalogueView)
+@router.put(
+    "/{catalogue}", response_model=CatalogueView, responses={**problems(409), 201: {"model": CatalogueView}}
+)
 async def create(
-    catalogue: Identifier, body: CatalogueBody, catalogues: CataloguesDep, filtered: FilteredDep
+    catalogue: Identifier,
+    body: CatalogueBody,
+    catalogues: Provided[Catalogues],
+    filtered: Provided[FilteredViews],
 ) -> Response:
     """Make a catalogue: 201 made, 200 the same one exists, 409 another one exists."""
     record = CatalogueRecord(body.dim, body.index.model_dump())
@@ -72,8 +78,8 @@ async def create(
 
 @router.get("", response_model=Page[CatalogueView])
 async def list_all(
-    catalogues: CataloguesDep,
-    filtered: FilteredDep,
+    catalogues: Provided[Catalogues],
+    filtered: Provided[FilteredViews],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Page[CatalogueView]:
@@ -83,13 +89,15 @@ async def list_all(
 
 
 @router.get("/{catalogue}", response_model=CatalogueView)
-async def get(catalogue: str, catalogues: CataloguesDep, filtered: FilteredDep) -> CatalogueView:
+async def get(
+    catalogue: str, catalogues: Provided[Catalogues], filtered: Provided[FilteredViews]
+) -> CatalogueView:
     """One catalogue: its size, its version, and how it is searched."""
     return _view(await catalogues.get(catalogue), filtered)
 
 
-@router.delete("/{catalogue}", status_code=204)
-async def delete(catalogue: str, catalogues: CataloguesDep) -> Response:
+@router.delete("/{catalogue}", status_code=204, responses=problems(409))
+async def delete(catalogue: str, catalogues: Provided[Catalogues]) -> Response:
     """Delete a catalogue with its arms; 409 while a bandit uses it."""
     await catalogues.delete(catalogue)
     return Response(status_code=204)

@@ -12,10 +12,11 @@ from app.api.catalogue_centers import CenterGuaranteeView
 from app.api.fields import Delta, Identifier, Page, PageLimit, Seed, Value
 from app.api.large_json import Items, Whole
 from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
-from app.api.services import CenterCampaignsDep
+from app.api.problems import problems
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router, reply, reply_with
 from app.services.bounded.long_work import REQUESTS
-from app.services.campaigns.noisy_centers import CenterCampaign, CenterParameters, answer
+from app.services.campaigns.noisy_centers import CenterCampaign, CenterCampaigns, CenterParameters, answer
 
 router = json_router(prefix="/v1/centers", tags=["centers"])
 
@@ -108,29 +109,34 @@ class CampaignNameView(BaseModel):
     id: str
 
 
-@router.post("", status_code=201, response_model=CenterCampaignView)
-async def create(body: CenterCampaignBody, campaigns: CenterCampaignsDep) -> Response:
+@router.post(
+    "",
+    status_code=201,
+    response_model=CenterCampaignView,
+    responses={**problems(409, 429), 200: {"model": CenterCampaignView}},
+)
+async def create(body: CenterCampaignBody, center_campaigns: Provided[CenterCampaigns]) -> Response:
     """Make a campaign: 201 made, 200 the same one exists, 409 another one exists."""
     parameters = CenterParameters(**body.model_dump(exclude={"id", "seed"}))
-    made, new = await campaigns.create(body.id, parameters, seed=body.seed)
+    made, new = await center_campaigns.create(body.id, parameters, seed=body.seed)
     return reply(await _view(made), 201 if new else 200)
 
 
 @router.get("", response_model=Page[CampaignNameView])
 async def list_all(
-    campaigns: CenterCampaignsDep,
+    center_campaigns: Provided[CenterCampaigns],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Page[CampaignNameView]:
     """All campaigns by id."""
-    page, following = await campaigns.page(cursor, limit)
+    page, following = await center_campaigns.page(cursor, limit)
     return Page(items=[CampaignNameView(id=name) for name in page], next=following)
 
 
-@router.post("/{campaign}/ask", response_model=QueriesView)
-async def ask(campaign: str, body: AskQueriesBody, campaigns: CenterCampaignsDep) -> Response:
+@router.post("/{campaign}/ask", response_model=QueriesView, responses=problems(429))
+async def ask(campaign: str, body: AskQueriesBody, center_campaigns: Provided[CenterCampaigns]) -> Response:
     """Ask for pairs of points whose distance should be measured next; none when all centres are found."""
-    asked, queries = await campaigns.ask(campaign, body.count)
+    asked, queries = await center_campaigns.ask(campaign, body.count)
     points = asked.parameters.points
     shown = (
         {"query": asked.pull_id(query.number), "pair": [points[place] for place in query.pair]}
@@ -139,23 +145,27 @@ async def ask(campaign: str, body: AskQueriesBody, campaigns: CenterCampaignsDep
     return await reply_with("queries", shown, done=asked.state.done)
 
 
-@router.post("/{campaign}/tell", response_model=CenterToldView)
-async def tell(campaign: str, body: TellDistancesBody, campaigns: CenterCampaignsDep) -> CenterToldView:
+@router.post("/{campaign}/tell", response_model=CenterToldView, responses=problems(429))
+async def tell(
+    campaign: str, body: TellDistancesBody, center_campaigns: Provided[CenterCampaigns]
+) -> CenterToldView:
     """Tell measured distances, in any order, late or again; all are taken or none."""
-    told, receipt = await campaigns.tell(campaign, [(item.query, item.distance) for item in body.results])
+    told, receipt = await center_campaigns.tell(
+        campaign, [(item.query, item.distance) for item in body.results]
+    )
     return CenterToldView(observed=receipt.observed, duplicate=receipt.duplicate, done=told.state.done)
 
 
 @router.get("/{campaign}", response_model=CenterCampaignView)
-async def get(campaign: str, campaigns: CenterCampaignsDep) -> CenterCampaignView:
+async def get(campaign: str, center_campaigns: Provided[CenterCampaigns]) -> CenterCampaignView:
     """The centres found so far."""
-    return await _view(await campaigns.get(campaign))
+    return await _view(await center_campaigns.get(campaign))
 
 
 @router.delete("/{campaign}", status_code=204)
-async def delete(campaign: str, campaigns: CenterCampaignsDep) -> Response:
+async def delete(campaign: str, center_campaigns: Provided[CenterCampaigns]) -> Response:
     """Delete a campaign."""
-    await campaigns.delete(campaign)
+    await center_campaigns.delete(campaign)
     return Response(status_code=204)
 
 

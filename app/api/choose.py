@@ -12,12 +12,15 @@ from app.api.fields import Identifier, Seed
 from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
 from app.api.large_json import Items, Whole
 from app.api.limits import MAX_BATCH, MAX_BATCH_ARMS, MAX_BATCH_BYTES, MAX_EXCLUDE, MAX_IDS_BYTES, MAX_K
-from app.api.services import BanditsDep, ChoosingDep, SlatesDep
+from app.api.problems import problems
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router, reply, reply_with
 from app.errors import Invalid, within
+from app.services.bandits.bandits import Bandits
 from app.services.bounded.yielding import drained
 from app.services.campaigns.slates import SlateCampaigns, best_slate
 from app.services.choosing.choose_request import ChooseRequest
+from app.services.choosing.choosing import Choosing
 
 router = json_router(prefix="/v1/bandits", tags=["choices"])
 
@@ -89,17 +92,25 @@ class ChoicesView(BaseModel):
     results: list[ChoiceView]
 
 
-@router.post("/{bandit}/choose", response_model=ChoiceView)
+@router.post("/{bandit}/choose", response_model=ChoiceView, responses=problems(409))
 async def choose(
-    bandit: str, body: ChooseBody, bandits: BanditsDep, choosing: ChoosingDep, slates: SlatesDep
+    bandit: str,
+    body: ChooseBody,
+    bandits: Provided[Bandits],
+    choosing: Provided[Choosing],
+    slates: Provided[SlateCampaigns],
 ) -> Response:
     """Choose up to k arms, the best first, and return the token to reward them with."""
     return reply(await choosing.choose(await bandits.get(bandit), await _request(body, slates)))
 
 
-@router.post("/{bandit}/choose/batch", response_model=ChoicesView)
+@router.post("/{bandit}/choose/batch", response_model=ChoicesView, responses=problems(409))
 async def choose_batch(
-    bandit: str, body: ChooseBatchBody, bandits: BanditsDep, choosing: ChoosingDep, slates: SlatesDep
+    bandit: str,
+    body: ChooseBatchBody,
+    bandits: Provided[Bandits],
+    choosing: Provided[Choosing],
+    slates: Provided[SlateCampaigns],
 ) -> Response:
     """Choose for several requests at once; an error of one is the error of all."""
     if sum(item.k for item in body.requests) > MAX_BATCH_ARMS:

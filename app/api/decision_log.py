@@ -8,9 +8,11 @@ from fastapi import Query, Response
 from pydantic import BaseModel
 
 from app.api.fields import Page, PageLimit
-from app.api.services import BanditsDep, DecisionLogDep
+from app.api.services import Provided
 from app.api.strict_json import json_router, reply_with
 from app.api.times import From, To, span
+from app.services.bandits.bandits import Bandits
+from app.services.decision_log.decision_log import DecisionLog
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
@@ -57,8 +59,8 @@ class RowView(BaseModel):
 @router.get("/{bandit}/log", response_model=Page[RowView])
 async def log(
     bandit: str,
-    bandits: BanditsDep,
-    decision_log: DecisionLogDep,
+    bandits: Provided[Bandits],
+    decision_log: Provided[DecisionLog],
     *,
     start: From = None,
     end: To = None,

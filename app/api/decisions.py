@@ -11,8 +11,9 @@ from app.api.fields import Token
 from app.api.large_json import Items
 from app.api.limits import MAX_BATCH, MAX_REWARDS_BYTES
 from app.api.receipts import RejectedView
-from app.api.services import DecisionsDep
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router, reply
+from app.services.learning.decisions import Decisions
 
 router = json_router(prefix="/v1", tags=["choices"])
 
@@ -33,7 +34,7 @@ class ActivationView(BaseModel):
 
 
 @router.post("/decisions/activate", response_model=ActivationView)
-async def activate(body: ActivationsBody, decisions: DecisionsDep) -> Response:
+async def activate(body: ActivationsBody, decisions: Provided[Decisions]) -> Response:
     """Say that decisions made with ``"activate": false`` were shown: from now on rewards count."""
     outcome = await decisions.activate(body.decisions)
     rejected = [{"index": index, "code": code} for index, code in outcome.rejected]

@@ -11,12 +11,14 @@ from pydantic import BaseModel, Field
 from app.api.bandits import BanditPatch, changed_record
 from app.api.leaving import while_connected
 from app.api.merge_patch import as_json
-from app.api.problems import from_path
-from app.api.services import BanditsDep, EvaluationsDep
+from app.api.problems import from_path, problems
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router, reply
 from app.api.times import span
 from app.errors import Invalid, within
+from app.services.bandits.bandits import Bandits
 from app.services.formats.records import BanditRecord, BanditVersion
+from app.services.measuring.evaluations import Evaluations
 from app.services.measuring.evaluator import ESTIMATOR_NAMES
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
@@ -104,9 +106,13 @@ class EvaluationView(BaseModel):
     complete_from: int | None
 
 
-@router.post("/{bandit}/evaluations", response_model=EvaluationView)
+@router.post("/{bandit}/evaluations", response_model=EvaluationView, responses=problems(409))
 async def evaluate(
-    bandit: str, body: EvaluationBody, request: Request, bandits: BanditsDep, evaluations: EvaluationsDep
+    bandit: str,
+    body: EvaluationBody,
+    request: Request,
+    bandits: Provided[Bandits],
+    evaluations: Provided[Evaluations],
 ) -> Response:
     """What the bandit would have earned with this policy, estimated from its log. Nothing is changed."""
     from_ms, to_ms = span(body.from_, body.to)

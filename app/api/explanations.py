@@ -12,8 +12,10 @@ from app.api.decision_log import RowView
 from app.api.fields import Token
 from app.api.large_json import Whole
 from app.api.limits import MAX_IDS_BYTES
-from app.api.services import BanditsDep, ExplanationsDep
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router, reply
+from app.services.bandits.bandits import Bandits
+from app.services.measuring.explain import Explanations
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
@@ -66,7 +68,7 @@ class ExplanationView(BaseModel):
 
 @router.post("/{bandit}/log/explain", response_model=ExplanationView)
 async def explain(
-    bandit: str, body: ExplainBody, bandits: BanditsDep, explanations: ExplanationsDep
+    bandit: str, body: ExplainBody, bandits: Provided[Bandits], explanations: Provided[Explanations]
 ) -> Response:
     """What the log keeps of one decision, by its token, and the choice made again from its seed."""
     return await explain_short(bandit, body.decision, bandits, explanations)
@@ -74,7 +76,7 @@ async def explain(
 
 @router.get("/{bandit}/log/{decision}", response_model=ExplanationView)
 async def explain_short(
-    bandit: str, decision: Token, bandits: BanditsDep, explanations: ExplanationsDep
+    bandit: str, decision: Token, bandits: Provided[Bandits], explanations: Provided[Explanations]
 ) -> Response:
     """The same, for a token that a path has room for."""
     found = await explanations.explain(await bandits.get(bandit), decision)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
-from app.errors import BadRequest, Forbidden, StartupError, Unauthorized
+from app.errors import BadRequest, Forbidden, ShortlistError, StartupError, Unauthorized
 from app.services.access.api_keys import ApiKeys, configured, scope_of
 from app.settings import Settings, is_loopback
 
@@ -64,7 +64,7 @@ class Guard:
         if has_keys:
             self._check_key(scope, authorization, from_page=listed)
 
-    def refusal_headers(self, scope: Scope, error: Unauthorized | Forbidden) -> Headers:
+    def refusal_headers(self, scope: Scope, error: ShortlistError) -> Headers:
         """What the answer must carry beside the problem: a listed page may read why it was refused."""
         headers = [(b"www-authenticate", b"Bearer")] if isinstance(error, Unauthorized) else []
         origin = next((value for name, value in scope["headers"] if name == b"origin"), b"")

@@ -23,7 +23,7 @@ from app.api.arms import ArmBody, UpsertedView, as_arm
 from app.api.large_json import check_outline
 from app.api.limits import MAX_LINE_BYTES
 from app.api.problems import problem_of
-from app.api.services import CataloguesDep
+from app.api.services import Provided
 from app.api.strict_json import LARGE, invalid, json_router, reply
 from app.errors import BadRequest, DimensionMismatch, Invalid, ShortlistError, TooLarge
 from app.services.bounded.yielding import yield_to_others
@@ -62,7 +62,7 @@ router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
         }
     },
 )
-async def import_arms(catalogue: str, request: Request, catalogues: CataloguesDep) -> Response:
+async def import_arms(catalogue: str, request: Request, catalogues: Provided[Catalogues]) -> Response:
     """Insert or replace arms, one JSON document a line, or blocks of them.
 
     A block is its length (four bytes, little-endian) and a msgpack document of that length:

@@ -14,14 +14,17 @@ from app.api.fields import IDENTIFIER, Page, PageLimit
 from app.api.large_json import Whole
 from app.api.limits import MAX_STATE_BYTES
 from app.api.long_base64 import decoded, encoded
-from app.api.services import BanditsDep, ChoosingDep, ForgettingDep, LearnerCopiesDep, LearnersDep
+from app.api.services import Provided
 from app.api.strict_json import Encoded, StrictModel, json_router, reply, reply_with
 from app.errors import Invalid
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bandits.shifted import observed_theta, observed_weights
 from app.services.bounded.long_work import REQUESTS
+from app.services.choosing.choosing import Choosing
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
-from app.services.learning.learners import LearnerReport
+from app.services.learning.forgetting import Forgetting
+from app.services.learning.learner_copies import LearnerCopies
+from app.services.learning.learners import LearnerReport, Learners
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
@@ -90,22 +93,26 @@ class LearnerCopyView(BaseModel):
 @router.get("/{bandit}/learners", response_model=Page[LearnerCopyView])
 async def list_learners(
     bandit: str,
-    bandits: BanditsDep,
-    copies: LearnerCopiesDep,
+    bandits: Provided[Bandits],
+    learner_copies: Provided[LearnerCopies],
     *,
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
     include: Annotated[Literal["state"] | None, Query()] = None,
 ) -> Response:
     """The learners that have rewards; a page of large ones has fewer than ``limit``."""
-    found, following = await copies.page(await bandits.get(bandit), cursor, limit)
+    found, following = await learner_copies.page(await bandits.get(bandit), cursor, limit)
     items = [_copy(key, state) if include is None else await _whole(key, state) for key, state in found]
     return await reply_with("items", items, next=following)
 
 
 @router.put("/{bandit}/learners/{key}", response_model=LearnerCopyView)
 async def put_learner(
-    bandit: str, key: LearnerKey, body: LearnerCopyBody, bandits: BanditsDep, copies: LearnerCopiesDep
+    bandit: str,
+    key: LearnerKey,
+    body: LearnerCopyBody,
+    bandits: Provided[Bandits],
+    learner_copies: Provided[LearnerCopies],
 ) -> Response:
     """Give a learner without rewards the state of another one: 201, or 200 when it has it already."""
     owner = await bandits.get(bandit)
@@ -113,7 +120,7 @@ async def put_learner(
         data = await decoded(body.state)
     except ValueError:
         raise Invalid("must be base64", path=("state",)) from None
-    made = await copies.give(owner, owner.learner_named(key), data)
+    made = await learner_copies.give(owner, owner.learner_named(key), data)
     return reply(_copy(key, bytes_to_state(data)), 201 if made else 200)
 
 
@@ -121,8 +128,8 @@ async def put_learner(
 async def learner(
     bandit: str,
     key: LearnerKey,
-    bandits: BanditsDep,
-    learners: LearnersDep,
+    bandits: Provided[Bandits],
+    learners: Provided[Learners],
     include: Annotated[Literal["precision", "directions"] | None, Query()] = None,
 ) -> Response:
     """A learner as stored now; a key that was never rewarded is at the prior, version 0."""
@@ -145,7 +152,9 @@ async def learner(
 
 
 @router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
-async def sets(bandit: str, key: LearnerKey, bandits: BanditsDep, choosing: ChoosingDep) -> Response:
+async def sets(
+    bandit: str, key: LearnerKey, bandits: Provided[Bandits], choosing: Provided[Choosing]
+) -> Response:
     """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
     owner = await bandits.get(bandit)
     found = await choosing.sets(owner, owner.learner_named(key))
@@ -154,7 +163,9 @@ async def sets(bandit: str, key: LearnerKey, bandits: BanditsDep, choosing: Choo
 
 
 @router.delete("/{bandit}/learners/{key}", status_code=204)
-async def forget(bandit: str, key: LearnerKey, bandits: BanditsDep, forgetting: ForgettingDep) -> Response:
+async def forget(
+    bandit: str, key: LearnerKey, bandits: Provided[Bandits], forgetting: Provided[Forgetting]
+) -> Response:
     """Forget a learner; rewards for its decisions so far are refused from now on."""
     owner = await bandits.get(bandit)
     await forgetting.forget(owner.learner_named(key))

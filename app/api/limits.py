@@ -1,34 +1,4 @@
-"""Limits of requests. docs/limits.md tells them to users, and a test compares the two."""
-
-from __future__ import annotations
-
-from app.filters.fields import MAX_FIELD_CHARS  # noqa: F401 - the language checks it
-from app.filters.filter import (  # noqa: F401 - likewise
-    MAX_CONDITIONS,
-    MAX_DEPTH,
-    MAX_MEMBERS,
-    MAX_STRING_CHARS,
-)
-from app.services.bandits.bandits import (  # noqa: F401 - the service checks them
-    MAX_KEY_LEARNER_BYTES,
-    MAX_LEARNER_BYTES,
-)
-from app.services.bandits.context import (  # noqa: F401 - likewise
-    MAX_CONTEXT_KEY_LEARNER,
-    MAX_CONTEXT_LEARNER,
-)
-from app.services.bandits.encoding import (  # noqa: F401 - likewise
-    MAX_CONTEXT_DIM,
-    MAX_CONTEXT_FIELDS,
-    MAX_CONTEXT_NUMBER,
-    MAX_FIELD_NUMBER,
-    MAX_TEXT_CHARS,
-    MAX_TEXTS_CHARS,
-)
-from app.services.bandits.versions import MAX_VERSIONS  # noqa: F401 - likewise
-from app.services.choosing.policies import MAX_ELIMINATION_DIM  # noqa: F401 - likewise
-from app.services.measuring.report import MAX_BUCKETS  # noqa: F401 - likewise
-from app.services.queries.centers import MAX_CENTER_READS, MAX_RANDOM_CENTER_READS  # noqa: F401 - likewise
+"""Limits of requests that the API checks. docs/limits.md tells users, with those of filters and services."""
 
 MAX_DIM = 4_096
 MAX_CATEGORY_CHARS = 256

@@ -6,11 +6,13 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from app.api.services import BanditsDep, ExportsDep
+from app.api.problems import problems
+from app.api.services import Provided
 from app.api.streamed import Streamed
 from app.api.strict_json import json_router
 from app.api.times import From, To, span
-from app.services.measuring.export import MEDIA_TYPES, FormatName
+from app.services.bandits.bandits import Bandits
+from app.services.measuring.export import MEDIA_TYPES, Exports, FormatName
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
@@ -19,13 +21,14 @@ router = json_router(prefix="/v1/bandits", tags=["measuring"])
     "/{bandit}/log/export",
     response_class=Response,
     responses={
+        **problems(501),
         200: {"content": {kind: {"schema": {"type": "string"}} for kind in MEDIA_TYPES.values()}},
     },
 )
 async def export(
     bandit: str,
-    bandits: BanditsDep,
-    exports: ExportsDep,
+    bandits: Provided[Bandits],
+    exports: Provided[Exports],
     *,
     format: Annotated[FormatName, Query()] = "ndjson",  # noqa: A002 - the name of the parameter
     start: From = None,

@@ -30,9 +30,10 @@ from app.api.limits import (
     MAX_VECTORS,
 )
 from app.api.problems import Part
-from app.api.services import CataloguesDep, MipsDep
-from app.api.strict_json import MOST_BYTES, StrictModel, invalid, json_router, read_body
+from app.api.services import Provided
+from app.api.strict_json import StrictModel, body_of, invalid, json_router, read_body
 from app.errors import DimensionMismatch, FieldPath, Invalid, TooLarge
+from app.services.catalogues.catalogues import Catalogues
 from app.services.queries.mips import Found, Mips
 from app.services.queries.mips_methods import MethodName, MipsRequest
 
@@ -189,7 +190,7 @@ class VectorsMipsView(BaseModel):
 
 @router.post("/v1/catalogues/{catalogue}/mips", response_model=MipsView)
 async def search(
-    catalogue: Identifier, body: CatalogueMipsBody, catalogues: CataloguesDep, mips: MipsDep
+    catalogue: Identifier, body: CatalogueMipsBody, catalogues: Provided[Catalogues], mips: Provided[Mips]
 ) -> MipsView:
     """Find the arms of largest inner product with a query, or the nearest ones."""
     stocked, among = await catalogues.get_stocked(catalogue), parsed_filter(body.filter)
@@ -202,7 +203,7 @@ async def search(
 @router.post("/v1/mips", response_model=VectorsMipsView, openapi_extra={"requestBody": _VECTORS_BODY})
 async def search_vectors(
     request: Request,
-    mips: MipsDep,
+    mips: Provided[Mips],
     *,
     n: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_VECTORS)] | None, Query()] = None,
     dim: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_VECTOR_DIM)] | None, Query()] = None,
@@ -225,11 +226,10 @@ async def search_vectors(
         if request.query_params:
             name = next(iter(request.query_params))
             raise Invalid("belongs into the JSON body", path=(Part.QUERY, name))
-        request.scope[MOST_BYTES] = VectorsMipsBody.max_bytes
-        return await _json(mips, await request.body())
+        return await _json(mips, await body_of(request, VectorsMipsBody.max_bytes))
     given = None if value_range is None else _split(value_range, ValueRange, "value_range")
     asked = None if query is None else _split(query, list[Feature], "query")
-    vectors, row = _raw(await request.body(), n, dim, asked)
+    vectors, row = _raw(await body_of(request), n, dim, asked)
     options = MipsRequest(
         row, k, method, epsilon, delta, objective, None if given is None else (given[0], given[1]), seed
     )

@@ -12,9 +12,11 @@ from app.api.fields import Identifier, Value
 from app.api.large_json import Items
 from app.api.limits import MAX_OBSERVATIONS_BYTES, MAX_REWARDS
 from app.api.receipts import ReceiptView, receipt_reply
-from app.api.services import BanditsDep, RewardsDep
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router
+from app.services.bandits.bandits import Bandits
 from app.services.learning.reward_entries import Observation
+from app.services.learning.rewards import Rewards
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
@@ -36,12 +38,17 @@ class ObservationsBody(StrictModel):
 ObservationsBody.in_pieces = Items(ObservationsBody, "observations", ObservationItem, MAX_REWARDS)
 
 
-@router.post("/{bandit}/observations", status_code=202, response_model=ReceiptView)
+@router.post(
+    "/{bandit}/observations",
+    status_code=202,
+    response_model=ReceiptView,
+    responses={200: {"model": ReceiptView}},
+)
 async def observe(
     bandit: str,
     body: ObservationsBody,
-    bandits: BanditsDep,
-    rewards: RewardsDep,
+    bandits: Provided[Bandits],
+    rewards: Provided[Rewards],
     wait: Annotated[Literal["applied"] | None, Query()] = None,
 ) -> Response:
     """Teach history, once per observation id."""

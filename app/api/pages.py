@@ -14,6 +14,7 @@ from pathlib import Path
 
 import fastapi_offline
 from fastapi import Request, Response
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import FileResponse, HTMLResponse
 from pydantic import BaseModel
 
@@ -61,31 +62,17 @@ _ROOT_PAGE = """<!doctype html>
 </body>
 </html>
 """
-_START_SWAGGER = """
-SwaggerUIBundle({
-  url: "openapi.json",
-  dom_id: "#swagger-ui",
-  deepLinking: true,
-  showExtensions: true,
-  validatorUrl: null,
-});
-"""
-_DOCS_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="docs/swagger-ui.css">
-<title>Shortlist: endpoints</title>
-</head>
-<body>
-<div id="swagger-ui"></div>
-<script src="docs/swagger-ui-bundle.js"></script>
-<script>{start}</script>
-</body>
-</html>
-"""
+# FastAPI's page of Swagger UI, which loads it from here.
+_DOCS = get_swagger_ui_html(
+    openapi_url="openapi.json",
+    title="Shortlist: endpoints",
+    swagger_js_url="docs/swagger-ui-bundle.js",
+    swagger_css_url="docs/swagger-ui.css",
+    swagger_favicon_url="data:,",
+    swagger_ui_parameters={"validatorUrl": None},
+)
+_DOCS_PAGE = bytes(_DOCS.body).decode()
+_DOCS_SCRIPT = _DOCS_PAGE.rpartition("<script>")[2].partition("</script>")[0]
 
 
 class LinksView(BaseModel):
@@ -150,10 +137,10 @@ async def openapi(request: Request) -> Response:
 async def docs() -> Response:
     """Swagger UI. It sets styles on elements and shows pictures from its style sheet."""
     policy = (
-        f"script-src 'self' {_digest(_START_SWAGGER)}; style-src 'self' 'unsafe-inline'; "
+        f"script-src 'self' {_digest(_DOCS_SCRIPT)}; style-src 'self' 'unsafe-inline'; "
         "img-src 'self' data:; connect-src 'self'"
     )
-    return _page(_DOCS_PAGE.format(start=_START_SWAGGER), policy)
+    return _page(_DOCS_PAGE, policy)
 
 
 @router.get("/docs/{asset}", include_in_schema=False)

@@ -1,15 +1,15 @@
-"""Problem documents (RFC 9457): the one shape of every error."""
+"""Problem documents (RFC 9457): the one shape of every error, and what /openapi.json says of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
@@ -19,6 +19,17 @@ from shortlist.errors import InvalidArgument
 
 PROBLEM = "application/problem+json"
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid"}
+_MEANINGS = {
+    404: "It is not found.",
+    409: "Another one exists, it is in use, or there is nothing to choose from.",
+    412: "It is no longer what If-Match names; nothing was changed.",
+    413: "The body, a line or a batch is too large.",
+    422: "A field breaks its rule; nothing was changed.",
+    429: "As much is held as may be: campaigns, until some are deleted, or versions of a bandit.",
+    501: "The service lacks an optional package, which the answer names.",
+    503: "The store does not answer; safe to try again.",
+}
+_CONTENT = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
 class Part(StrEnum):
@@ -68,27 +79,42 @@ def kind_of(error: ShortlistError) -> Kind:
     return next(KINDS[base] for base in type(error).__mro__ if base in KINDS)
 
 
-def problem(
-    status: int, code: str, title: str, detail: str, errors: list[dict[str, object]] | None = None
-) -> bytes:
+class FieldError(msgspec.Struct, forbid_unknown_fields=True):
+    """``loc``: where in the request, such as ["body", "arms", 3, "id"]."""
+
+    loc: FieldPath
+    message: str
+
+
+class Problem(msgspec.Struct, forbid_unknown_fields=True):
+    """RFC 9457; `code` is a stable word. What was sent is never repeated."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[FieldError]
+
+
+def schemas() -> dict[str, Any]:
+    """Of all that a problem document consists of, by name."""
+    return msgspec.json.schema_components([Problem], ref_template="#/components/schemas/{name}")[1]
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """``responses`` of a route that can be answered with problems of these statuses."""
+    return {status: {"description": _MEANINGS[status], "content": _CONTENT} for status in statuses}
+
+
+def problem(status: int, code: str, title: str, detail: str, errors: Sequence[FieldError] = ()) -> bytes:
     """The body of a problem document."""
-    return msgspec.json.encode(
-        {
-            "type": f"/problems/{code}",
-            "title": title,
-            "status": status,
-            "detail": detail,
-            "code": code,
-            "errors": errors or [],
-        }
-    )
+    return msgspec.json.encode(Problem(f"/problems/{code}", title, status, detail, code, [*errors]))
 
 
 def problem_of(error: ShortlistError, fields: Part = Part.BODY) -> bytes:
     """The problem document of an error. ``fields``: the part of the request that has its fields."""
-    named: list[dict[str, object]] = [
-        {"loc": _location(path, fields), "message": text} for path, text in error.errors
-    ]
+    named = [FieldError(_location(path, fields), text) for path, text in error.errors]
     kind = kind_of(error)
     return problem(kind.status, error.code, kind.title, error.detail, named)
 
@@ -126,20 +152,10 @@ def _methods(request: Request) -> str:
     return ", ".join(sorted({method for methods in found for method in methods}))
 
 
-def install(app: FastAPI) -> None:
-    """Make the framework's own errors problem documents too."""
-
-    async def framework(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class only
-        title = HTTPStatus(error.status_code).phrase
-        code = _CODES.get(error.status_code, title.lower().replace(" ", "_"))
-        body = problem(error.status_code, code, title, f"this request is not possible here: {title}")
-        headers = {"Allow": _methods(request)} if code == "method_not_allowed" else error.headers
-        return Response(body, error.status_code, headers, PROBLEM)
-
-    async def known(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ShortlistError)  # noqa: S101 - registered for this class only
-        return problem_response(error, request.method)
-
-    app.add_exception_handler(HTTPException, framework)
-    app.add_exception_handler(ShortlistError, known)
+async def of_the_framework(request: Request, error: HTTPException) -> Response:
+    """The framework's own errors as problem documents."""
+    title = HTTPStatus(error.status_code).phrase
+    code = _CODES.get(error.status_code, title.lower().replace(" ", "_"))
+    body = problem(error.status_code, code, title, f"this request is not possible here: {title}")
+    headers = {"Allow": _methods(request)} if code == "method_not_allowed" else error.headers
+    return Response(body, error.status_code, headers, PROBLEM)

@@ -11,10 +11,11 @@ from pydantic import BaseModel, BeforeValidator, Field
 from app.api.fields import digits
 from app.api.leaving import while_connected
 from app.api.limits import MAX_BUCKET_S
-from app.api.services import BanditsDep, ReportsDep
+from app.api.services import Provided
 from app.api.strict_json import json_router, reply
 from app.api.times import From, To, span
-from app.services.measuring.report import MAX_BUCKETS, too_many_buckets
+from app.services.bandits.bandits import Bandits
+from app.services.measuring.report import MAX_BUCKETS, Reports, too_many_buckets
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
@@ -75,8 +76,8 @@ class ReportView(BaseModel):
 async def report(
     bandit: str,
     request: Request,
-    bandits: BanditsDep,
-    reports: ReportsDep,
+    bandits: Provided[Bandits],
+    reports: Provided[Reports],
     *,
     start: From = None,
     end: To = None,

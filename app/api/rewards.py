@@ -11,9 +11,10 @@ from app.api.fields import Identifier, Token, Value
 from app.api.large_json import Items
 from app.api.limits import MAX_REWARDS, MAX_REWARDS_BYTES
 from app.api.receipts import ReceiptView, receipt_reply
-from app.api.services import RewardsDep
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router
 from app.services.learning.reward_entries import Reward
+from app.services.learning.rewards import Rewards
 
 router = json_router(prefix="/v1", tags=["rewards"])
 
@@ -34,9 +35,9 @@ class RewardsBody(StrictModel):
 RewardsBody.in_pieces = Items(RewardsBody, "rewards", RewardItem, MAX_REWARDS)
 
 
-@router.post("/rewards", status_code=202, response_model=ReceiptView)
+@router.post("/rewards", status_code=202, response_model=ReceiptView, responses={200: {"model": ReceiptView}})
 async def reward(
-    body: RewardsBody, rewards: RewardsDep, wait: Annotated[Literal["applied"] | None, Query()] = None
+    body: RewardsBody, rewards: Provided[Rewards], wait: Annotated[Literal["applied"] | None, Query()] = None
 ) -> Response:
     """Reward decisions. 202: durable, and applied soon; with wait=applied 200: applied."""
     items = [Reward(item.decision, item.value, item.arm, item.reward_id) for item in body.rewards]

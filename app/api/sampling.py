@@ -19,11 +19,12 @@ from app.api.limits import (
     MAX_STATES,
     MAX_VECTOR_BYTES,
 )
-from app.api.services import CataloguesDep, SamplingDep
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router
 from app.errors import TooLarge
+from app.services.catalogues.catalogues import Catalogues
 from app.services.queries.sampling import LogFactor as Given
-from app.services.queries.sampling import Sample
+from app.services.queries.sampling import Sample, Sampling
 from app.services.queries.sampling_methods import MethodName, SampleRequest
 
 router = json_router(tags=["sampling"])
@@ -139,7 +140,7 @@ class CatalogueSampleView(BaseModel):
 
 
 @router.post("/v1/sample", response_model=SampleView)
-async def sample(body: SampleBody, sampling: SamplingDep) -> SampleView:
+async def sample(body: SampleBody, sampling: Provided[Sampling]) -> SampleView:
     """Draw rows x with p(x) proportional to exp(log_prior[x] + sum of log_factors[x])."""
     if sum(map(len, body.log_factors)) > MAX_FACTORS:
         raise TooLarge(f"log_factors must not hold more than {MAX_FACTORS} numbers", path=("log_factors",))
@@ -150,7 +151,10 @@ async def sample(body: SampleBody, sampling: SamplingDep) -> SampleView:
 
 @router.post("/v1/catalogues/{catalogue}/sample", response_model=CatalogueSampleView)
 async def sample_arms(
-    catalogue: Identifier, body: CatalogueSampleBody, catalogues: CataloguesDep, sampling: SamplingDep
+    catalogue: Identifier,
+    body: CatalogueSampleBody,
+    catalogues: Provided[Catalogues],
+    sampling: Provided[Sampling],
 ) -> CatalogueSampleView:
     """Draw arms with p proportional to exp(query.x / temperature)."""
     request, arms = body.request(), await catalogues.get_stocked(catalogue)

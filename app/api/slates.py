@@ -13,12 +13,17 @@ from app.api.fields import Delta, Identifier, Page, PageLimit, Seed, Value
 from app.api.filters import AtMostBody
 from app.api.large_json import Items, Whole
 from app.api.limits import MAX_ASKED, MAX_IDS_BYTES, MAX_SLATE_ARMS, MAX_VALUE, MAX_VECTOR_BYTES
+from app.api.problems import problems
 from app.api.receipts import ReceiptView, receipt_reply
-from app.api.services import BanditsDep, CataloguesDep, RewardsDep, SlatesDep, SlateWarmStartDep
+from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router, reply, reply_with
+from app.services.bandits.bandits import Bandits
 from app.services.campaigns.slate_rules import SlateRules
-from app.services.campaigns.slates import SlateCampaign, SlateParameters, standing
+from app.services.campaigns.slate_warm_start import SlateWarmStart
+from app.services.campaigns.slates import SlateCampaign, SlateCampaigns, SlateParameters, standing
 from app.services.campaigns.slates import create as create_campaign
+from app.services.catalogues.catalogues import Catalogues
+from app.services.learning.rewards import Rewards
 
 router = json_router(prefix="/v1/slates", tags=["slates"])
 
@@ -193,8 +198,12 @@ class SlateToldView(BaseModel):
     outside: int
 
 
-@router.post("", status_code=201, response_model=SlateView)
-async def create(body: SlateBody, slates: SlatesDep, catalogues: CataloguesDep) -> Response:
+@router.post(
+    "", status_code=201, response_model=SlateView, responses={**problems(409, 429), 200: {"model": SlateView}}
+)
+async def create(
+    body: SlateBody, slates: Provided[SlateCampaigns], catalogues: Provided[Catalogues]
+) -> Response:
     """Make a campaign: 201 made, 200 the same one exists, 409 another one exists."""
     fields = body.model_dump(exclude={"id", "seed"}) | {"method": body.chosen_method}
     fields["rules"] = msgspec.convert(fields["rules"], SlateRules | None)
@@ -204,7 +213,7 @@ async def create(body: SlateBody, slates: SlatesDep, catalogues: CataloguesDep) 
 
 @router.get("", response_model=Page[SlateName])
 async def list_all(
-    slates: SlatesDep,
+    slates: Provided[SlateCampaigns],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Page[SlateName]:
@@ -214,20 +223,20 @@ async def list_all(
 
 
 @router.get("/{campaign}", response_model=SlateView)
-async def get(campaign: str, slates: SlatesDep) -> SlateView:
+async def get(campaign: str, slates: Provided[SlateCampaigns]) -> SlateView:
     """Where a campaign stands: what the last look at its results saw."""
     return _view(await slates.get(campaign))
 
 
 @router.delete("/{campaign}", status_code=204)
-async def delete(campaign: str, slates: SlatesDep) -> Response:
+async def delete(campaign: str, slates: Provided[SlateCampaigns]) -> Response:
     """Delete a campaign with its results."""
     await slates.delete(campaign)
     return Response(status_code=204)
 
 
-@router.post("/{campaign}/ask", response_model=PullsView)
-async def ask(campaign: str, body: AskBody, slates: SlatesDep) -> Response:
+@router.post("/{campaign}/ask", response_model=PullsView, responses=problems(429))
+async def ask(campaign: str, body: AskBody, slates: Provided[SlateCampaigns]) -> Response:
     """Ask which slates to show next; none when the campaign is done."""
     found, asked = await slates.ask(campaign, body.count)
     arms = found.parameters.arms
@@ -237,8 +246,8 @@ async def ask(campaign: str, body: AskBody, slates: SlatesDep) -> Response:
     return await reply_with("pulls", shown, done=found.state.done)
 
 
-@router.post("/{campaign}/tell", response_model=SlateToldView)
-async def tell(campaign: str, body: TellBody, slates: SlatesDep) -> Response:
+@router.post("/{campaign}/tell", response_model=SlateToldView, responses=problems(429))
+async def tell(campaign: str, body: TellBody, slates: Provided[SlateCampaigns]) -> Response:
     """Tell totals, in any order; of a pull that was told before the first total counts."""
     results = [(item.pull, item.total) for item in body.results]
     found, receipt = await slates.tell(campaign, results)
@@ -251,19 +260,26 @@ async def tell(campaign: str, body: TellBody, slates: SlatesDep) -> Response:
     return reply(answer)
 
 
-@router.post("/{campaign}/teach", status_code=202, response_model=ReceiptView)
+@router.post(
+    "/{campaign}/teach",
+    status_code=202,
+    response_model=ReceiptView,
+    responses={**problems(409), 200: {"model": ReceiptView}},
+)
 async def teach(
     campaign: str,
     body: TeachBody,
     *,
-    slates: SlatesDep,
-    bandits: BanditsDep,
-    warm_start: SlateWarmStartDep,
-    rewards: RewardsDep,
+    slates: Provided[SlateCampaigns],
+    bandits: Provided[Bandits],
+    slate_warm_start: Provided[SlateWarmStart],
+    rewards: Provided[Rewards],
     wait: Annotated[Literal["applied"] | None, Query()] = None,
 ) -> Response:
     """Warm start of a learner: it takes up, once, all that a finished campaign found out about features."""
-    receipt = await warm_start.append(await slates.get(campaign), await bandits.get(body.bandit), body.key)
+    receipt = await slate_warm_start.append(
+        await slates.get(campaign), await bandits.get(body.bandit), body.key
+    )
     return await receipt_reply(rewards, receipt, wait)
 
 

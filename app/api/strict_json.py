@@ -3,12 +3,11 @@
 Endpoints are written as FastAPI endpoints, and FastAPI documents them in /openapi.json from their signature.
 At request time this class takes over: the body is parsed and validated in one step from its bytes (pydantic,
 strict), so NaN, Infinity, numbers beyond float64, lone surrogates, broken UTF-8 and deep nesting are errors
-that name a field, and nothing is coerced.
+that name a field, and nothing is coerced. What that is worth: docs/decisions/0003-strict-json-routes.md.
 
 An endpoint takes: parameters named in its path, at most one pydantic model as body, query parameters marked
-with ``Query()`` (with an ``alias`` where the name is a word of Python), services marked with
-``Depends(function of the request)`` (see ``services``), and ``Request``. It returns a model, a msgspec
-struct, or a ``Response``.
+with ``Query()`` (with an ``alias`` where the name is a word of Python), services (``Provided``), and
+``Request``. It returns a model, a msgspec struct, or a ``Response``.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from fastapi.params import Depends, Query
+from fastapi.params import Query
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
@@ -30,15 +29,14 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from app.api.limits import MAX_BODY_BYTES
-from app.api.problems import Part, problem_response
-from app.api.services import NAMES as SERVICE_NAMES
+from app.api.problems import Part, problem_response, problems
+from app.api.services import PROVIDED
 from app.errors import FieldPath, Invalid, ShortlistError, TooLarge, shown
 from app.services.bounded.long_work import LongWork
 from app.services.bounded.yielding import drained, one_by_one, yield_to_others
 from shortlist.errors import InvalidArgument
 
 JSON = "application/json"
-_JSON_TYPE = (b"content-type", JSON.encode())
 # Up to this many bytes a body is parsed on the event loop, which takes a few milliseconds at most.
 LARGE = 2**16
 # Bodies of up to this many bytes are not kept waiting by larger ones.
@@ -46,8 +44,7 @@ VERY_LARGE = 2**21
 # Lists of up to this many items are encoded in one go.
 FEW = 16
 SENT_AT_ONCE = 2**17
-# In the scope of a request: how many bytes its body may have. The gateway refuses more.
-MOST_BYTES = "shortlist.most_bytes"
+DIGITS = 18  # of a content-length; more digits could take Python long to read
 _readers = LongWork(threads=2, waiting=256, name="large-bodies")
 _reader = LongWork(threads=1, waiting=64, name="very-large-bodies")
 _encode = msgspec.json.Encoder().encode
@@ -73,23 +70,7 @@ def reply(result: Any, status: int = 200) -> Response:
     content = (
         result.__pydantic_serializer__.to_json(result) if isinstance(result, BaseModel) else _encode(result)
     )
-    return JsonResponse(content, status)
-
-
-class JsonResponse(Response):
-    """A response of bytes that are JSON, made in fewer steps than the framework's."""
-
-    media_type = JSON
-
-    def __init__(self, body: bytes, status: int) -> None:
-        self.status_code = status
-        self.body = body
-        self.background = None
-        self.raw_headers = [(b"content-length", b"%d" % len(body)), _JSON_TYPE]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": self.body})
+    return Response(content, status, media_type=JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +170,22 @@ class JsonRoute(Route):
         self.app = answer  # without the exit stacks that FastAPI's own dependencies would need
 
     def documented(self) -> APIRoute:
-        """The route as FastAPI knows it. Made when it is asked for: serving does not need it, and a start
-        would take a tenth of a second longer.
+        """The route as FastAPI knows it, with the problems that follow from what it takes.
+
+        Made when it is asked for: serving does without, and a start would take a tenth of a second longer.
         """
         path, endpoint, options = self._documented
-        return APIRoute(path, endpoint, **options)
+        extra = options["openapi_extra"] or {}
+        if self.max_bytes is not None:
+            extra = {"requestBody": {"description": f"At most {self.max_bytes:,} bytes."}}
+        can = {
+            404: "{" in path,
+            413: "requestBody" in extra,
+            422: path.startswith("/v1/"),
+            503: path not in {"/", "/healthz"},
+        }
+        responses = problems(*(status for status in can if can[status])) | (options["responses"] or {})
+        return APIRoute(path, endpoint, **options | {"openapi_extra": extra, "responses": responses})
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, found = super().matches(scope)
@@ -204,7 +196,6 @@ class JsonRoute(Route):
     def _handler(self, parameters: Parameters) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint, status = self.endpoint, self._status
         queries, readers, body = parameters.queries, parameters.readers, parameters.body
-        services = parameters.services
         # Health checks, scrapers and browsers may add query parameters of their own.
         strict = self.path.startswith("/v1/")
 
@@ -212,16 +203,10 @@ class JsonRoute(Route):
             try:
                 if strict and request.scope["query_string"]:
                     _check_query(request, queries)
-                arguments = {}
-                if services:
-                    held = request.scope["app"].services
-                    for name, service in services:
-                        arguments[name] = getattr(held, service)
-                for name, read in readers:
-                    arguments[name] = read(request)
+                arguments = {name: read(request) for name, read in readers}
                 if body is not None:
-                    request.scope[MOST_BYTES] = body[1].max_bytes
-                    arguments[body[0]] = await read_body(body[1], await _body(request))
+                    name, model = body
+                    arguments[name] = await read_body(model, await body_of(request, model.max_bytes))
                 result = await endpoint(**arguments)
             except (ShortlistError, InvalidArgument) as error:
                 return problem_response(error, request.method)
@@ -241,13 +226,9 @@ Reader = Callable[[Request], Any]
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What an endpoint takes: ``readers`` give all but the body, ``body`` is its name and its model.
-
-    ``services``: those that are a service, and its name.
-    """
+    """What an endpoint takes: ``readers`` give all but the body, ``body`` is its name and its model."""
 
     queries: frozenset[str]
-    services: Sequence[tuple[str, str]]
     readers: Sequence[tuple[str, Reader]]
     body: tuple[str, type[StrictModel]] | None
 
@@ -255,37 +236,25 @@ class Parameters:
     def of(cls, endpoint: Callable[..., Any], path_names: Container[str]) -> Parameters:
         hints = get_type_hints(endpoint, include_extras=True)
         queries: set[str] = set()
-        services: list[tuple[str, str]] = []
         readers: list[tuple[str, Reader]] = []
         body: tuple[str, type[StrictModel]] | None = None
         for name, parameter in inspect.signature(endpoint).parameters.items():
             hint = hints[name]
             marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-            dependency = next((mark.dependency for mark in marks if isinstance(mark, Depends)), None)
             query = next((mark for mark in marks if isinstance(mark, Query)), None)
             if hint is Request:
                 readers.append((name, _request))
-            elif dependency in SERVICE_NAMES:
-                services.append((name, SERVICE_NAMES[dependency]))
-            elif dependency is not None:
-                readers.append((name, _dependency(dependency)))
+            elif PROVIDED in marks:
+                readers.append((name, _service_reader(name)))
             elif name in path_names:
-                readers.append((name, _path_reader(name, hint)))
+                readers.append((name, _text_reader(Part.PATH, name, hint, None)))
             elif query is not None:
                 shown = query.alias or name  # "from" is no name in Python
-                readers.append((name, _query_reader(shown, hint, parameter.default)))
+                readers.append((name, _text_reader(Part.QUERY, shown, hint, parameter.default)))
                 queries.add(shown)
             else:
                 body = (name, hint)
-        return cls(frozenset(queries), services, readers, body)
-
-
-def _dependency(function: Callable[..., Any]) -> Reader:
-    """The function itself. Raises TypeError for what FastAPI would resolve, and this class does not."""
-    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-    if any(kind(function) for kind in kinds) or list(inspect.signature(function).parameters) != ["request"]:
-        raise TypeError("a dependency must be a plain function of the request, and of nothing else")
-    return function
+        return cls(frozenset(queries), readers, body)
 
 
 def _check_query(request: Request, known: Container[str]) -> None:
@@ -301,42 +270,48 @@ def _request(request: Request) -> Request:
     return request
 
 
-def _path_reader(name: str, hint: Any) -> Reader:
-    adapter: TypeAdapter[Any] = TypeAdapter(hint)
-
+def _service_reader(name: str) -> Reader:
     def read(request: Request) -> Any:
-        try:
-            return adapter.validate_python(request.path_params[name])
-        except ValidationError as error:
-            raise invalid(error, (Part.PATH, name)) from None
+        return getattr(request.scope["app"].service, name)
 
     return read
 
 
-def _query_reader(name: str, hint: Any, default: Any) -> Reader:
+def _text_reader(place: Literal[Part.PATH, Part.QUERY], name: str, hint: Any, default: Any) -> Reader:
+    """Of a parameter that is text in the request."""
     adapter: TypeAdapter[Any] = TypeAdapter(hint)
 
     def read(request: Request) -> Any:
-        text = request.query_params.get(name) if request.scope["query_string"] else None
+        text = (request.path_params if place is Part.PATH else request.query_params).get(name)
         if text is None:
             return default
         try:
             return adapter.validate_strings(text)
         except ValidationError as error:
-            raise invalid(error, (Part.QUERY, name)) from None
+            raise invalid(error, (place, name)) from None
 
     return read
 
 
-async def _body(request: Request) -> bytes:
-    """As ``Request.body``, but quicker: without a generator in between."""
-    message = await request.receive()
-    pieces = [message.get("body", b"")]
-    while message["type"] == "http.request" and message.get("more_body"):
+async def body_of(request: Request, most: int | None = None) -> bytes:
+    """A body of at most ``most`` bytes, and of what the settings allow.
+
+    Raises TooLarge: by its Content-Length where it has one, else while it is read.
+    """
+    allowed = request.scope["app"].service.settings.max_body_mb << 20
+    most = allowed if most is None else min(most, allowed)
+    length = next((value for name, value in request.scope["headers"] if name == b"content-length"), b"")
+    announced = int(length[:DIGITS]) if length.isdigit() else 0
+    pieces, size, more = list[bytes](), 0, announced <= most
+    while more and size <= most:
         message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
         pieces.append(message.get("body", b""))
-    if message["type"] == "http.disconnect":
-        raise ClientDisconnect
+        size += len(pieces[-1])
+        more = message.get("more_body", False)
+    if max(announced, size) > most:
+        raise TooLarge(f"the body must not be larger than {most:,} bytes", path=())
     return b"".join(pieces)
 
 

@@ -8,6 +8,7 @@ classes, policies), never from input.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.metrics import MetricWrapperBase
@@ -21,9 +22,8 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self.requests = Counter(
-            "shortlist_requests", "Requests answered.", ["method", "route", "status"], registry=registry
-        )
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.requests = counter("shortlist_requests", "Requests answered.", ["method", "route", "status"])
         self.request_seconds = Histogram(
             "shortlist_request_seconds",
             "Time from the first byte of a request to the last of its answer.",
@@ -31,65 +31,48 @@ class Metrics:
             buckets=SECONDS,
             registry=registry,
         )
-        self.rewards = Counter(
-            "shortlist_rewards", "Rewards and observations received.", ["outcome"], registry=registry
-        )
-        self.applied = Counter(
-            "shortlist_rewards_applied", "Entries of the reward log folded.", registry=registry
-        )
-        self.backlog = Gauge(
+        self.rewards = counter("shortlist_rewards", "Rewards and observations received.", ["outcome"])
+        self.applied = counter("shortlist_rewards_applied", "Entries of the reward log folded.")
+        self.backlog = gauge(
             "shortlist_reward_backlog",
             "Entries of the reward log not yet folded; as the next two, NaN while the store is away.",
-            registry=registry,
         )
-        self.lag = Gauge(
-            "shortlist_reward_lag_seconds", "Age of the oldest entry not yet folded.", registry=registry
-        )
-        self.dead = Gauge("shortlist_dead_letters", "Entries that could not be folded.", registry=registry)
-        self.held = Gauge(
+        self.lag = gauge("shortlist_reward_lag_seconds", "Age of the oldest entry not yet folded.")
+        self.dead = gauge("shortlist_dead_letters", "Entries that could not be folded.")
+        self.held = gauge(
             "shortlist_held_bytes",
             "Memory of the store for what requests left there; NaN while it is away.",
             ["kind"],
-            registry=registry,
         )
-        self.held_most = Gauge(
-            "shortlist_held_most_bytes", "The bound of each kind.", ["kind"], registry=registry
-        )
-        self.housekeeping = Counter(
+        self.held_most = gauge("shortlist_held_most_bytes", "The bound of each kind.", ["kind"])
+        self.housekeeping = counter(
             "shortlist_housekeeping",
             "Decisions waited for to the end, idle learners forgotten, deletions finished, rows dropped.",
             ["kind"],
-            registry=registry,
         )
-        self.log_rows = Counter(
+        self.log_rows = counter(
             "shortlist_log_rows",
             "Rows of the decision log written after their choices, and dropped since the store was slow.",
             ["outcome"],
-            registry=registry,
         )
-        self.evaluated = Counter(
-            "shortlist_evaluated_decisions",
-            "Logged decisions on which a policy was evaluated.",
-            registry=registry,
+        self.evaluated = counter(
+            "shortlist_evaluated_decisions", "Logged decisions on which a policy was evaluated."
         )
-        self.group_decisions = Counter(
+        self.group_decisions = counter(
             "shortlist_group_decisions",
             "Decisions that are to be logged, of bandits with a holdout.",
             ["group"],
-            registry=registry,
         )
-        self.group_rewards = Counter(
-            "shortlist_group_rewards", "Rewards accepted for such decisions.", ["group"], registry=registry
+        self.group_rewards = counter(
+            "shortlist_group_rewards", "Rewards accepted for such decisions.", ["group"]
         )
-        self.learners = Gauge("shortlist_cached_learners", "Learners in memory.", registry=registry)
-        self.learner_bytes = Gauge("shortlist_cached_learner_bytes", "Memory they take.", registry=registry)
-        self.arms = Gauge("shortlist_arms", "Arms of all catalogues.", registry=registry)
-        self.index_builds = Counter(
-            "shortlist_index_maintenance", "Builds and folds of indexes.", ["outcome"], registry=registry
+        self.learners = gauge("shortlist_cached_learners", "Learners in memory.")
+        self.learner_bytes = gauge("shortlist_cached_learner_bytes", "Memory they take.")
+        self.arms = gauge("shortlist_arms", "Arms of all catalogues.")
+        self.index_builds = counter(
+            "shortlist_index_maintenance", "Builds and folds of indexes.", ["outcome"]
         )
-        self.index_exact = Gauge(
-            "shortlist_catalogues_exact", "Catalogues that are searched exactly now.", registry=registry
-        )
+        self.index_exact = gauge("shortlist_catalogues_exact", "Catalogues that are searched exactly now.")
 
     def table(self) -> Iterator[tuple[str, str, str, str, str]]:
         """(name, kind, unit, labels, help) of every metric of ours, as Prometheus shows it."""

@@ -11,6 +11,7 @@ from endpoints import WRITES, Endpoint, build_world, with_token
 from api_client import Api, running
 from app.api import limits
 from app.api.strict_json import LARGE, JsonRoute, Parameters, StrictModel
+from app.services.choosing.policies import MAX_ELIMINATION_DIM
 from app.settings import Settings
 from server.application import ENDPOINTS
 
@@ -181,7 +182,7 @@ async def test_the_service_answers_others_while_bodies_are_slow(world: tuple[Api
 
 async def test_the_largest_upsert_fits_into_a_body_at_256_dimensions():
     """The numbers of one upsert as they are printed at their longest."""
-    numbers = limits.MAX_ARMS * limits.MAX_ELIMINATION_DIM
+    numbers = limits.MAX_ARMS * MAX_ELIMINATION_DIM
     longest = len("-1.2345678901234567e-05, ")
     assert numbers * longest < limits.MAX_ARMS_BYTES == Settings.model_fields["max_body_mb"].default << 20
 

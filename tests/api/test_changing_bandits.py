@@ -234,7 +234,7 @@ async def test_versions_are_bounded_and_none_goes_that_may_be_needed(
     await world.refused("PATCH", PATH, {"ridge": 4}, status=429, code="quota_reached")
     assert await world.stored() == before
     assert (await world.reward({"decision": token, "value": 1.0}))["accepted"] == 1
-    world.app.services.bandits._versions._rewarded_ms = -versions.MARGIN_MS - 1_000
+    world.app.service.bandits._versions._rewarded_ms = -versions.MARGIN_MS - 1_000
     assert (await patched(world, {"ridge": 4}))["version"] == 4
     items = await world.listed(f"{PATH}/versions")
     assert [item["version"] for item in items] == [4, 3, 2]

@@ -31,7 +31,7 @@ Propensities = Callable[[dict[str, float]], dict[str, float]]
 
 def logged(api: Api, log: MemoryLog) -> MemoryLog:
     """Have evaluations read this log."""
-    api.app.services.evaluations._pages = log
+    api.app.service.evaluations._pages = log
     return log
 
 
@@ -237,10 +237,10 @@ async def test_keys_are_evaluated_by_their_own_learners(shared: Api, prior: str)
         await shared.observe(name, *observations)
     asks: list[Json] = [{"key": key, "k": 2} for key in ("ann", "bob", "new")]
     log = await decide(shared, name, 45, asks)
-    before = shared.app.services.learners.bytes
+    before = shared.app.service.learners.bytes
     answer = await evaluate(shared, name, {"temperature": 0.2, "ridge": 1.0})
     hold(answer, await expected(shared, name, log, boltzmann(0.2)))
-    assert shared.app.services.learners.bytes == before
+    assert shared.app.service.learners.bytes == before
 
 
 @pytest.mark.parametrize("temperature", [1e-9, 1e-4, 1e-2])
@@ -289,9 +289,9 @@ async def test_inverse_gaps_from_a_log_of_softmax(shared: Api):
     await stocked(shared, "gaps")
     await taught(shared, "gaps")
     log = await decide(shared, "gaps", 80, [{"k": 2}, {}])
-    bandit = await shared.app.services.bandits.get("gaps")
+    bandit = await shared.app.service.bandits.get("gaps")
     view = bandit.snapshot()
-    covers = shared.app.services.evaluations._source.covers
+    covers = shared.app.service.evaluations._source.covers
     cover = set(await covers.of(bandit.catalogue, None, view, 5))
 
     def weigh(scores: dict[str, float]) -> dict[str, float]:
@@ -603,7 +603,7 @@ async def test_the_log_of_the_service_is_read(shared: Api):
         return len(log.rows) == 24 and all(row.rewards for row in log.rows)
 
     await until(written, what="all rows are in the log")
-    shared.app.services.evaluations._pages = shared.app.service.decision_log
+    shared.app.service.evaluations._pages = shared.app.service.decision_log
     answer = await evaluate(shared, "real", {"temperature": 0.2})
     for place, row in enumerate(log.rows):
         even = next((f for f in (row.filter or {}).get("$and", ()) if f.get("even") in (True, False)), {})
@@ -679,9 +679,9 @@ async def test_what_was_never_done_has_no_value(shared: Api):
     """The log shows one filter's arms, and the policy mostly chooses others."""
     await stocked(shared, "never")
     await decide(shared, "never", 60, [{"filter": {"even": True}}])
-    for row in shared.app.services.evaluations._pages.rows:
+    for row in shared.app.service.evaluations._pages.rows:
         assert int(row.arms[0].id[1:]) % 2 == 0
-    log = shared.app.services.evaluations._pages
+    log = shared.app.service.evaluations._pages
     log.rows = [msgspec.structs.replace(row, filter=None, decision="gone") for row in log.rows]
     answer = await evaluate(shared, "never", {})
     assert answer["support"]["missing_share"] > 0.3

@@ -1,17 +1,17 @@
 """The route class: what an endpoint may take, and where it gets it from."""
 
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import fields
 from types import SimpleNamespace
-from typing import Annotated, Any, get_args
+from typing import Any, get_origin, get_type_hints
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI, Request
-from fastapi.params import Depends as Marked
+from fastapi import FastAPI
 
-from app.api import documentation, services
-from app.api.strict_json import StrictModel, json_router
+from app.api import documentation
+from app.api.services import Provided
+from app.api.strict_json import JsonRoute, StrictModel, json_router
+from app.settings import Settings
+from server.application import create_app
 
 pytestmark = pytest.mark.anyio
 
@@ -20,67 +20,41 @@ class Body(StrictModel):
     x: int
 
 
-def header(request: Request) -> str:
-    return request.headers["x-given"]
+class Greeter:
+    def greet(self, name: str) -> str:
+        return f"hello {name}"
 
 
 router = json_router(tags=[])
 
 
 @router.post("/v1/{name}")
-async def echo(name: str, body: Body, given: Annotated[str, Depends(header)]) -> dict[str, Any]:
-    return {"name": name, "x": body.x, "given": given}
+async def echo(name: str, body: Body, greeter: Provided[Greeter]) -> dict[str, Any]:
+    return {"greeting": greeter.greet(name), "x": body.x}
 
 
-async def test_a_dependency_is_called_with_the_request_and_is_no_parameter_of_the_api():
-    app = FastAPI()
+async def test_a_service_is_found_by_its_name_and_is_no_parameter_of_the_api():
+    app: Any = FastAPI()
+    app.service = SimpleNamespace(greeter=Greeter(), settings=Settings())
     app.router.routes += router.routes
-    documentation.install(app)
-    (operation,) = app.openapi()["paths"]["/v1/{name}"].values()
+    (operation,) = documentation.document(app)["paths"]["/v1/{name}"].values()
     assert [parameter["name"] for parameter in operation["parameters"]] == ["name"]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
-        answer = await http.post("/v1/n", json={"x": 1}, headers={"x-given": "y"})
-        assert answer.json() == {"name": "n", "x": 1, "given": "y"}
-        assert (await http.post("/v1/n?given=z", json={"x": 1}, headers={"x-given": "y"})).status_code == 422
+        answer = await http.post("/v1/n", json={"x": 1})
+        assert answer.json() == {"greeting": "hello n", "x": 1}
+        assert (await http.post("/v1/n?greeter=z", json={"x": 1})).status_code == 422
 
 
-async def awaited(request: Request) -> None: ...
-
-
-def cleaned_up(request: Request) -> Iterator[None]:
-    yield
-
-
-async def awaited_and_cleaned_up(request: Request) -> AsyncIterator[None]:
-    yield
-
-
-def with_its_own(request: Request, given: Annotated[str, Depends(header)]) -> None: ...
-
-
-def without_request() -> None: ...
-
-
-@pytest.mark.parametrize(
-    "dependency", [awaited, cleaned_up, awaited_and_cleaned_up, with_its_own, without_request]
-)
-def test_a_dependency_that_would_not_be_resolved_is_refused_where_it_is_written(dependency: Any):
-    async def endpoint(given: Any) -> None: ...
-
-    endpoint.__annotations__["given"] = Annotated[Any, Depends(dependency)]
-    with pytest.raises(TypeError, match="plain function of the request"):
-        json_router(tags=[]).add_api_route("/", endpoint)
-
-
-def test_every_service_can_be_asked_for_and_is_the_one_that_the_type_says():
-    """The aliases give the fields of ``Services``, each of its own type."""
-    made = services.Services(**{field.name: field.name for field in fields(services.Services)})  # type: ignore[arg-type]
-    request = Request({"type": "http", "app": SimpleNamespace(services=made)})
-    hints = {field.name: getattr(services, str(field.type)) for field in fields(services.Services)}
-    found = {}
-    for name, alias in vars(services).items():
-        if name.endswith("Dep"):
-            kind, mark = get_args(alias)
-            assert isinstance(mark, Marked)
-            found[mark.dependency(request)] = kind  # type: ignore[misc]
-    assert found == hints
+def test_every_service_that_an_endpoint_asks_for_is_there_and_of_its_type():
+    app = create_app(Settings(redis_url="redis://127.0.0.1:1"))
+    asked = 0
+    for route in app.routes:
+        if isinstance(route, JsonRoute):
+            plain = get_type_hints(route.endpoint)
+            marked = get_type_hints(route.endpoint, include_extras=True)
+            for name, hint in marked.items():
+                if hint == Provided[plain[name]]:  # type: ignore[misc]
+                    kind = get_origin(plain[name]) or plain[name]
+                    assert isinstance(getattr(app.service, name), kind), (route.path, name)
+                    asked += 1
+    assert asked >= 60

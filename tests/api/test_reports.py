@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -48,8 +47,8 @@ async def bandit(api: Api, log: CompleteLog, **fields: Any) -> None:
     reward = {"min": 0.0, "max": 1.0}
     body = {"catalogue": "c", "policy": "linear_ts", "reward": reward, **fields}
     await api.ok("PUT", "/v1/bandits/b", body, 201)
-    services = api.app.services
-    api.app.services = replace(services, reports=Reports(services.bandits, log), exports=Exports(log))
+    service = api.app.service
+    service.reports, service.exports = Reports(service.bandits, log), Exports(log)
 
 
 async def test_a_report_has_the_fields_of_the_contract(api: Api):
@@ -90,8 +89,7 @@ async def test_the_report_of_a_bandit_with_a_learner_per_key_takes_keys_as_drawn
     assert (found["unit"], found["interval_decisions"], found["warnings"]) == ("key", 1_024, [])
     low, high = found["lift"]["interval"]
     assert low < found["lift"]["value"] < high
-    services = api.app.services
-    api.app.services = replace(services, reports=Reports(services.bandits, LogInMemory(busy)))
+    api.app.service.reports = Reports(api.app.service.bandits, LogInMemory(busy))
     found = await api.ok("GET", REPORT)
     assert (found["lift"]["interval"], found["lift"]["value"]) == (None, pytest.approx(0.0))
     assert found["warnings"] == [f"{name}: no interval below 30 keys" for name in ("policy", "holdout")]

@@ -1,4 +1,4 @@
-"""Answers leave in one piece. Slow clients are cut off, but never for a pause of the service itself."""
+"""Slow clients are cut off, but never for a pause of the service itself."""
 
 import asyncio
 import socket
@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import uvicorn
-from hypothesis import given
-from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.server import ServerState
@@ -21,7 +19,7 @@ from app.api.gateway import CALLER
 from app.services.bounded.caller import Caller
 from app.services.bounded.unread import Unread
 from server import http_protocol
-from server.http_protocol import HeldWrites, ShortlistProtocol
+from server.http_protocol import ShortlistProtocol
 from waiting import wait_until
 
 
@@ -35,57 +33,11 @@ class Recorder:
     def write(self, data: bytes) -> None:
         self.calls.append(data)
 
-    def writelines(self, data: tuple[bytes, ...]) -> None:
-        self.calls.append(b"".join(data))
-
     def close(self) -> None:
         self.closed = True
 
     def get_extra_info(self, name: str) -> str:
         return f"the {name}"
-
-
-class Turns:
-    """A loop whose turns the test takes."""
-
-    def __init__(self) -> None:
-        self.due: list[Callable[[], None]] = []
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self.due.append(callback)
-
-    def turn(self) -> None:
-        due, self.due = self.due, []
-        for callback in due:
-            callback()
-
-
-@given(st.lists(st.one_of(st.binary(min_size=1, max_size=3), st.none()), max_size=12))
-def test_nothing_is_lost_or_reordered_and_one_write_at_most_is_held(events: list[bytes | None]) -> None:
-    system, loop = Recorder(), Turns()
-    transport = HeldWrites(system, loop)
-    written = b""
-    for event in events:
-        if event is None:
-            loop.turn()
-            assert b"".join(system.calls) == written
-        else:
-            written += event
-            transport.write(event)
-            assert len(written) - len(b"".join(system.calls)) <= len(event)
-    transport.close()
-    assert b"".join(system.calls) == written
-    assert system.closed
-
-
-def test_two_writes_of_one_turn_are_one() -> None:
-    system, loop = Recorder(), Turns()
-    transport = HeldWrites(system, loop)
-    transport.write(b"head")
-    transport.write(b"body")
-    loop.turn()
-    assert system.calls == [b"headbody"]
-    assert transport.get_extra_info("peername") == "the peername"
 
 
 SLOW_S = 2.0
@@ -383,10 +335,6 @@ class Transport(Recorder):
     def write(self, data: bytes) -> None:
         super().write(data)
         self._wait(len(data))
-
-    def writelines(self, data: tuple[bytes, ...]) -> None:
-        super().writelines(data)
-        self._wait(sum(map(len, data)))
 
     def _wait(self, amount: int) -> None:
         if self.protocol is not None:

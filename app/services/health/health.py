@@ -64,7 +64,7 @@ class Readiness:
 class Status:
     """What this process serves, and how much of it there is.
 
-    ``store``: see ``MonitoredStore.durability``. ``loss``: what the store is known to have lost.
+    ``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: what it has lost.
     """
 
     uptime_s: float
