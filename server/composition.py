@@ -20,7 +20,7 @@ from app.services.campaigns.slate_warm_start import SlateWarmStart
 from app.services.campaigns.slates import SlateCampaigns, Slates
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.catalogues import Catalogues
-from app.services.catalogues.filtered_views import FilteredViews
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.choosing.choice import known_entry_of
 from app.services.choosing.choosing import Choosing
 from app.services.choosing.covers import Covers
@@ -113,7 +113,7 @@ class Service:
         self.elimination = EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
         self.independent = IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
         covers = Covers()
-        self.filtered = FilteredViews(capacity_bytes=settings.filter_cache_mb << 20)
+        self.filtered = FilteredSnapshots(capacity_bytes=settings.filter_cache_mb << 20)
         dependencies = PolicyDependencies(
             learners=self.learners,
             filtered=self.filtered,

@@ -230,7 +230,7 @@ ONLY_IN = {"hnswlib": ("app/indexes/hnsw.py", "studies/bench/bounded_me.py"), "r
 IN_DEFAULT_THREADS = {
     "workers/reward_ingestion.py": "rewards are folded",
     "workers/log_trimming.py": "checkpoints are made",
-    "app/services/catalogues/filtered_views.py": "ways to search a filter are measured",
+    "app/services/catalogues/filter_planning.py": "ways to search a filter are measured",
     "app/services/health/expected_store.py": "a small file is written",
     "server/application.py": "the last spans are sent, at the end",
 }

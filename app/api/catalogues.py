@@ -14,7 +14,7 @@ from app.api.problems import problems
 from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router, reply
 from app.services.catalogues.catalogues import Catalogue, Catalogues
-from app.services.catalogues.filtered_views import FilteredViews
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.formats.records import CatalogueRecord
 
 SHOWN_FILTERS = 20
@@ -68,7 +68,7 @@ async def create(
     catalogue: Identifier,
     body: CatalogueBody,
     catalogues: Provided[Catalogues],
-    filtered: Provided[FilteredViews],
+    filtered: Provided[FilteredSnapshots],
 ) -> Response:
     """Make a catalogue: 201 made, 200 the same one exists, 409 another one exists."""
     record = CatalogueRecord(body.dim, body.index.model_dump())
@@ -79,7 +79,7 @@ async def create(
 @router.get("", response_model=Page[CatalogueView])
 async def list_all(
     catalogues: Provided[Catalogues],
-    filtered: Provided[FilteredViews],
+    filtered: Provided[FilteredSnapshots],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Page[CatalogueView]:
@@ -90,7 +90,7 @@ async def list_all(
 
 @router.get("/{catalogue}", response_model=CatalogueView)
 async def get(
-    catalogue: str, catalogues: Provided[Catalogues], filtered: Provided[FilteredViews]
+    catalogue: str, catalogues: Provided[Catalogues], filtered: Provided[FilteredSnapshots]
 ) -> CatalogueView:
     """One catalogue: its size, its version, and how it is searched."""
     return _view(await catalogues.get(catalogue), filtered)
@@ -103,7 +103,7 @@ async def delete(catalogue: str, catalogues: Provided[Catalogues]) -> Response:
     return Response(status_code=204)
 
 
-def _view(catalogue: Catalogue, filtered: FilteredViews) -> CatalogueView:
+def _view(catalogue: Catalogue, filtered: FilteredSnapshots) -> CatalogueView:
     index: dict[str, Any] = {"requested": catalogue.record.index["kind"], **asdict(catalogue.index.status())}
     return CatalogueView(
         id=catalogue.name,

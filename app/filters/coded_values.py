@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.filters.attribute_view import AttributeView
+from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.columns import Column, Numbers
-from app.filters.names import CODED, KINDS
+from app.filters.names import CODED
 from shortlist.types import Rows
 
 Small = NDArray[np.int32]
@@ -32,26 +34,20 @@ class Coded:
     count: int
 
 
-def coded(view: AttributeView, name: str, rows: Rows) -> Coded:
+def coded(view: AttributeSnapshot, name: str, rows: Rows) -> Coded:
     """Which of these rows have which values of a field. Shapes: rows (m,), any numbers.
 
     Cost: O(m + v), besides the different values, which are sorted.
     """
     places, codes, count = [np.empty(0, np.int32)], [np.empty(0, np.int32)], 0
-    of_blocks = _of_blocks(view, rows)
-    for stored in KINDS:
-        path = view.names.path(name, stored)
-        pieces = []
-        for at, where, inside in of_blocks:
-            column = None if path is None else view.blocks[at].held(path)
-            if column is not None:
-                which, own = column.gathered(inside, view.blocks[at].size)
-                places.append(where[which])
-                pieces.append((column, own))
-        if pieces:
-            renamed, different = _renamed(pieces, len(view.names.values.names) if stored in CODED else None)
-            codes.append(renamed + np.int32(count))
-            count += different
+    for stored, pieces in groupby(view.held(name, rows), key=itemgetter(0)):
+        columns = []
+        for _, column, positions, own in pieces:
+            places.append(positions.astype(np.int32))
+            columns.append((column, own))
+        renamed, different = _renamed(columns, len(view.names.values.names) if stored in CODED else None)
+        codes.append(renamed + np.int32(count))
+        count += different
     return Coded(np.concatenate(places), np.concatenate(codes), count)
 
 
@@ -61,17 +57,6 @@ def ascending(numbers: Small) -> Rows:
     if numbers.max(initial=0) > 0xFFFF:
         order = order[np.argsort((numbers[order] >> 16).astype(np.uint16), kind="stable")]
     return order
-
-
-def _of_blocks(view: AttributeView, rows: Rows) -> list[tuple[int, Small, NDArray[np.uint16]]]:
-    """Blocks that these rows have entries in, with the places of such rows, and of their entries there."""
-    entries = view.entries_of(rows)
-    number = np.searchsorted(view.firsts, entries, side="right") - 1  # -1 of a row without an entry
-    found = []
-    for at in np.flatnonzero(np.bincount(number + 1)[1:]).tolist():
-        where = np.flatnonzero(number == at)
-        found.append((at, where.astype(np.int32), (entries[where] - view.firsts[at]).astype(np.uint16)))
-    return found
 
 
 def _renamed(pieces: list[tuple[Column, Numbers]], names: int | None) -> tuple[Small, int]:

@@ -13,11 +13,12 @@ however many paths they spread over.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from math import ceil, floor
-from typing import Any, Literal, Protocol
+from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,17 +83,8 @@ def are_integers(numbers: Numbers) -> bool:
     return numbers.dtype.kind in "iu"
 
 
-class Renaming(Protocol):
-    """Other paths and numbers for what paths and numbers stand for."""
-
-    def paths(self, paths: Paths) -> Paths:
-        """Shapes: (m,) -> (m,)."""
-        ...
-
-    def numbers(self, paths: Paths | int, numbers: Numbers) -> NDArray[np.float64]:
-        """Of numbers (m,) and the paths (m,), or the one path, that they are of: (m,)."""
-        ...
-
+Rename = Callable[[Paths, NDArray[np.float64]], tuple[Paths, NDArray[np.float64]]]
+"""Other paths (m,) and numbers (m,) for what these stand for."""
 
 MAX_ENTRIES = 65_536
 _MAX_VALUES = 2**20
@@ -164,24 +156,6 @@ class Column:
             return cls(places, None, _narrowed(numbers))
         return cls.of(places, numbers)
 
-    def kept(self, kept: Mask, place_of: Slots) -> Column:
-        """What it has of the places that are kept (size,), which are numbered ``place_of`` (size,) anew."""
-        if self.places is None:
-            return Column(None, self.distinct, self.codes[kept])
-        stay = kept[self.places]
-        return Column(place_of[self.places[stay]], self.distinct, self.codes[stay])
-
-    def renamed(self, rename: Callable[[Numbers], Numbers]) -> Column:
-        """The same with other numbers; equal ones stay equal. Those that no place has are not asked for."""
-        if self.distinct is None:
-            return Column(self.places, None, _narrowed(rename(self.codes)))
-        used = np.flatnonzero(np.bincount(self.codes, minlength=len(self.distinct)))
-        numbers = rename(self.distinct[used])
-        order = np.argsort(numbers)
-        rank = np.zeros(len(self.distinct), dtype=np.int64)
-        rank[used[order]] = np.arange(len(used))
-        return Column._smallest(self.places, numbers[order], rank[self.codes])
-
     def __len__(self) -> int:
         return len(self.codes)
 
@@ -210,11 +184,6 @@ class Column:
             out[:] = test(self.codes)
         else:
             _chosen(test(self.distinct), self.codes, out)
-
-    def at(self, place: int) -> Numbers:
-        """The numbers of one place. Cost: O(log m)."""
-        _, codes = self.gathered(np.array([place], dtype=np.uint16), MAX_ENTRIES)
-        return codes if self.distinct is None else self.distinct[codes]
 
     def gathered(self, places: Slots, size: int) -> tuple[NDArray[np.int64], Numbers]:
         """Which of these places each code is of, and the codes themselves. ``size``: of the block.
@@ -291,7 +260,7 @@ def _between(codes: Numbers, low: int, high: int, count: int, out: Mask) -> None
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class ColumnBlock:
     """The attributes of ``size`` consecutive entries.
 
     columns                 by path
@@ -305,19 +274,19 @@ class Block:
     numbers: NDArray[np.float64]
 
     @classmethod
-    def of(cls, size: int, paths: Paths, places: Slots, numbers: NDArray[np.float64]) -> Block:
-        """A block of numbers (m,), their paths, and their places, which ascend within a path."""
-        return cls._with({}, size, paths, places, numbers)
-
-    @classmethod
-    def _with(
+    def of(
         cls,
-        columns: dict[int, Column],
         size: int,
         paths: Paths,
         places: Slots,
         numbers: NDArray[np.float64],
-    ) -> Block:
+        columns: Mapping[int, Column] = MappingProxyType({}),
+    ) -> ColumnBlock:
+        """A block of numbers (m,), their paths, and their places, which ascend within a path.
+
+        ``columns``: what it has besides, of other paths.
+        """
+        columns = dict(columns)
         order = np.argsort(paths, kind="stable")
         paths, places, numbers = paths[order], places[order], numbers[order]
         starts = np.flatnonzero(np.diff(paths, prepend=paths[:1] + np.uint32(1)))
@@ -333,7 +302,7 @@ class Block:
         return cls(size, columns, paths[rest], places[rest], numbers[rest])
 
     @classmethod
-    def merged(cls, blocks: Sequence[Block]) -> Block:
+    def merged(cls, blocks: Sequence[ColumnBlock]) -> ColumnBlock:
         """One block of the entries of several. Cost: that of reading their values, and O(columns) steps."""
         firsts = np.cumsum([0, *(block.size for block in blocks)]).tolist()
         size = firsts.pop()
@@ -345,14 +314,12 @@ class Block:
             columns[path] = Column.merged([piece for piece in found if len(piece[2])], size)
         taken = np.array(sorted(columns), dtype=np.uint32)
         rests = [~among(block.paths, taken) for block in blocks]
-        shifted = [block.places + np.uint16(first) for first, block in zip(firsts, blocks, strict=True)]
-        return cls._with(
-            columns,
-            size,
-            np.concatenate([block.paths[rest] for block, rest in zip(blocks, rests, strict=True)]),
-            np.concatenate([places[rest] for places, rest in zip(shifted, rests, strict=True)]),
-            np.concatenate([block.numbers[rest] for block, rest in zip(blocks, rests, strict=True)]),
-        )
+        parts = [
+            (block.paths[rest], block.places[rest] + np.uint16(first), block.numbers[rest])
+            for first, block, rest in zip(firsts, blocks, rests, strict=True)
+        ]
+        paths, places, numbers = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return cls.of(size, paths, places, numbers, columns)
 
     def column(self, path: int) -> Column:
         """The column of a path, empty for one that is not in the block."""
@@ -397,27 +364,23 @@ class Block:
         out.fill(False)
         out[places] = True
 
-    def renumbered(self, kept: Mask, renaming: Renaming) -> Block:
+    def renumbered(self, kept: Mask, rename: Rename) -> ColumnBlock:
         """A block of the entries that are kept alone, under other paths and numbers.
 
-        Shapes: kept (size,), at least one of them.
+        Shapes: kept (size,), at least one of them. Cost: as that of making it.
         """
-        place_of = (np.cumsum(kept) - 1).astype(np.uint16)
         stay = kept[self.places]
-        columns = {}
-        rest = [(self.paths[stay], place_of[self.places[stay]], self.numbers[stay])]
+        parts = [(self.paths[stay], self.places[stay], self.numbers[stay])]
         for path, column in self.columns.items():
-            left = column.kept(kept, place_of)
-            if len(left) >= _COLUMN_LEAST:
-                there = renaming.paths(np.array([path], dtype=np.uint32))
-                columns[int(there[0])] = left.renamed(partial(renaming.numbers, path))
-            elif len(left):
-                places = np.arange(len(left), dtype=np.uint16) if left.places is None else left.places
-                paths = np.full(len(left), path, dtype=np.uint32)
-                rest.append((paths, places, left.numbers.astype(np.float64)))
-        paths, places, numbers = (np.concatenate(arrays) for arrays in zip(*rest, strict=True))
-        numbers = renaming.numbers(paths, numbers)
-        return Block._with(columns, int(np.count_nonzero(kept)), renaming.paths(paths), places, numbers)
+            places = np.arange(self.size, dtype=np.uint16) if column.places is None else column.places
+            stay = kept[places]
+            codes = column.codes[stay]
+            numbers = codes if column.distinct is None else column.distinct[codes]
+            parts.append((np.full(len(codes), path, np.uint32), places[stay], numbers.astype(np.float64)))
+        paths, places, of_all = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        place_of = (np.cumsum(kept) - 1).astype(np.uint16)
+        paths, of_all = rename(paths, of_all)
+        return ColumnBlock.of(int(np.count_nonzero(kept)), paths, place_of[places], of_all)
 
 
 def among(values: NDArray[Any], known: NDArray[Any]) -> Mask:
@@ -429,7 +392,7 @@ def among(values: NDArray[Any], known: NDArray[Any]) -> Mask:
     return found
 
 
-def pushed(blocks: Sequence[Block], block: Block) -> list[Block]:
+def pushed(blocks: Sequence[ColumnBlock], block: ColumnBlock) -> list[ColumnBlock]:
     """The blocks and one more after them, some of the last merged.
 
     Of two neighbours that may be one block, the first has at least twice as many entries as the second. So
@@ -447,4 +410,4 @@ def pushed(blocks: Sequence[Block], block: Block) -> list[Block]:
         ):
             break
         size, values, kept = size + before.size, values + before.values, kept - 1
-    return [*blocks[:kept], Block.merged([*blocks[kept:], block]) if kept < len(blocks) else block]
+    return [*blocks[:kept], ColumnBlock.merged([*blocks[kept:], block]) if kept < len(blocks) else block]

@@ -18,7 +18,7 @@ TAGS = "tags"
 MAX_FIELD_CHARS = 256
 
 
-class Kind(IntEnum):
+class ValueKind(IntEnum):
     """Values are compared with values of their own kind alone."""
 
     BOOLEAN = 0
@@ -26,14 +26,14 @@ class Kind(IntEnum):
     STRING = 2
 
 
-def kind_of(value: object) -> Kind | None:
+def kind_of(value: object) -> ValueKind | None:
     """The kind of a value; None of what is no value."""
     if isinstance(value, str):
-        return Kind.STRING
+        return ValueKind.STRING
     if isinstance(value, bool):
-        return Kind.BOOLEAN
+        return ValueKind.BOOLEAN
     if isinstance(value, int) or (isinstance(value, float) and isfinite(value)):
-        return Kind.NUMBER
+        return ValueKind.NUMBER
     return None
 
 

@@ -289,23 +289,19 @@ def _negated(part: Expression) -> Expression:
 
 
 def _all_of(parts: Iterable[Expression]) -> Expression:
-    flat = _distinct(
-        piece for part in parts for piece in (part.parts if isinstance(part, AllOf) else (part,))
-    )
-    return flat[0] if len(flat) == 1 else AllOf(flat)
+    return _joined(AllOf, parts)
 
 
 def _any_of(parts: Iterable[Expression]) -> Expression:
-    flat = _distinct(
-        piece for part in parts for piece in (part.parts if isinstance(part, AnyOf) else (part,))
-    )
-    return flat[0] if len(flat) == 1 else AnyOf(flat)
+    return _joined(AnyOf, parts)
 
 
-def _distinct(parts: Iterable[Expression]) -> tuple[Expression, ...]:
-    """The parts in the order of their keys, each once."""
-    by_key = {part.key: part for part in parts}
-    return tuple(by_key[key] for key in sorted(by_key))
+def _joined(kind: type[AllOf | AnyOf], parts: Iterable[Expression]) -> Expression:
+    """One expression of such parts, in the order of their keys, each once; nested ones become one."""
+    flat = (piece for part in parts for piece in (part.parts if isinstance(part, kind) else (part,)))
+    by_key = {part.key: part for part in flat}
+    distinct = tuple(by_key[key] for key in sorted(by_key))
+    return distinct[0] if len(distinct) == 1 else kind(distinct)
 
 
 def _text(value: Value) -> str:
@@ -347,9 +343,3 @@ def _holds(expression: Expression, found: Mapping[str, list[Value]]) -> bool:
 
 def _equal(value: Value, other: Value) -> bool:
     return kind_of(value) is kind_of(other) and value == other
-
-
-def equals(name: str, value: Value) -> Filter:
-    """Lets in the arms of which ``value`` is a value of the field ``name``."""
-    expression = OneOf(name, (value,))
-    return Filter(expression.key, {name: {"$eq": value}}, 1, expression)

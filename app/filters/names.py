@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from app.filters.fields import Kind, Value
+from app.filters.fields import Value, ValueKind
 
 _NAME_BYTES = 40
 
@@ -30,10 +30,10 @@ EVERY_STORING = tuple(Stored)
 STORINGS = len(EVERY_STORING)
 CODED = frozenset({Stored.INTEGER, Stored.STRING})
 KINDS = {
-    Stored.BOOLEAN: Kind.BOOLEAN,
-    Stored.NUMBER: Kind.NUMBER,
-    Stored.INTEGER: Kind.NUMBER,
-    Stored.STRING: Kind.STRING,
+    Stored.BOOLEAN: ValueKind.BOOLEAN,
+    Stored.NUMBER: ValueKind.NUMBER,
+    Stored.INTEGER: ValueKind.NUMBER,
+    Stored.STRING: ValueKind.STRING,
 }
 
 

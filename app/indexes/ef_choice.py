@@ -4,7 +4,7 @@ Notation
     ef          length of the candidate list of a search: quality against time
     recall      share of the probes whose best arm was found
     ratio       score found / best score, mean over the probes
-    speedup     time of the best exact search / time of a search of the graph, both timed in turn
+    speedup     time of the best exact search / time of a search of the graph, timed alternately
 
     GOOD        recall .99 and ratio .999
     FAIR        recall .95 by at least one standard error, and ratio .998

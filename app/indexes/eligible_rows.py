@@ -13,14 +13,14 @@ import threading
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count as counting
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.filters.attribute_view import AttributeView
+from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.filter import Filter
-from app.indexes.table import ArmView
+from app.indexes.table import TableSnapshot
 from shortlist.types import Rows
 
 _NUMBERS = counting()
@@ -40,25 +40,43 @@ class Change:
     went: Rows
 
 
-@dataclass(frozen=True, eq=False)
-class EligibleRows:
-    """The living rows that a filter lets in, at one moment. It never changes.
-
-    ``held``: the rows, ascending (count,), or a mask (K,) that is True for them. ``size`` is K. ``table``,
-    ``generation``, ``entries`` and ``dead`` say which view of the arms and of their attributes this is of.
-    ``step`` is what changed since the one of number ``follows``, if it was made from that one.
-    """
+class _Moment(NamedTuple):
+    """Which snapshot of the arms and of their attributes. ``size``: K; ``dead``: number of tombstones."""
 
     table: int
     generation: int
     entries: int
     dead: int
     size: int
+
+    @classmethod
+    def of(cls, view: TableSnapshot, attributes: AttributeSnapshot) -> _Moment:
+        return cls(view.table, attributes.generation, attributes.entries, len(view.dead), view.rows)
+
+    def precedes(self, other: _Moment) -> bool:
+        """Whether the other one is the same or a later one, of the same table and the same entries."""
+        return self[:2] == other[:2] and all(mine <= theirs for mine, theirs in zip(self, other, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class EligibleRows:
+    """The living rows that a filter lets in, at one moment. It never changes.
+
+    ``held``: the rows, ascending (count,), or a mask (K,) that is True for them.
+    ``step`` is what changed since the one of number ``follows``, if it was made from that one.
+    """
+
+    moment: _Moment
     count: int
     held: NDArray[Any]
     follows: int = -1
     step: Change | None = None
     number: int = field(default_factory=lambda: next(_NUMBERS))
+
+    @property
+    def table(self) -> int:
+        """The number of the table whose rows they are."""
+        return self.moment.table
 
     @cached_property
     def rows(self) -> Rows:
@@ -70,7 +88,7 @@ class EligibleRows:
     def mask(self) -> NDArray[np.bool_]:
         """True for those rows (K,)."""
         if not self._is_mask:
-            mask = np.zeros(self.size, dtype=np.bool_)
+            mask = np.zeros(self.moment.size, dtype=np.bool_)
             mask[self.held] = True
             return mask
         held: NDArray[np.bool_] = self.held
@@ -82,12 +100,11 @@ class EligibleRows:
 
     def memory_bytes(self, *, listed: bool) -> int:
         """Memory of the arrays, also of those not made yet. ``listed``: its rows are asked for."""
-        return self.size + (8 * self.count if listed else 0)
+        return self.moment.size + (8 * self.count if listed else 0)
 
-    def is_of(self, view: ArmView, attributes: AttributeView) -> bool:
+    def is_of(self, view: TableSnapshot, attributes: AttributeSnapshot) -> bool:
         """Whether nothing has changed since."""
-        seen = (self.table, self.generation, self.entries, self.dead, self.size)
-        return seen == (view.table, attributes.generation, attributes.entries, len(view.dead), view.rows)
+        return self.moment == _Moment.of(view, attributes)
 
     def since(self, before: EligibleRows) -> Change:
         """What changed since an earlier moment of the same table. Cost: K, or nothing if made from it."""
@@ -95,69 +112,68 @@ class EligibleRows:
             return _NOTHING
         if self.step is not None and self.follows == before.number:
             return self.step
-        known = before.size
+        known = before.moment.size
         differs = np.flatnonzero(self.mask[:known] != before.mask)
         later = np.flatnonzero(self.mask[known:]) + known
         is_in = self.mask[differs]
         return Change(np.concatenate((differs[is_in], later)), differs[~is_in])
 
 
-def renumbered(before: EligibleRows, view: ArmView) -> EligibleRows | None:
-    """The same rows by their numbers in this view, if its table took the place of theirs; some are gone.
+def renumbered(before: EligibleRows, position: Rows, view: TableSnapshot) -> EligibleRows:
+    """The same rows in a table that numbers them anew: row r is now ``position[r]``, -1 if it is gone.
 
     For ``since`` alone: nothing is known of what came since. Cost: K.
     """
-    if view.renumbered is None or view.renumbered.table != before.table:
-        return None
-    rows = view.renumbered.places[before.rows]
+    rows = position[before.rows]
     mask = np.zeros(view.rows, dtype=np.bool_)
     mask[rows[rows >= 0]] = True
-    return EligibleRows(view.table, -1, 0, 0, view.rows, int(np.count_nonzero(mask)), mask)
+    return EligibleRows(_Moment(view.table, -1, 0, 0, view.rows), int(np.count_nonzero(mask)), mask)
 
 
 _NOTHING = Change(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 def eligible_rows(
-    arm_filter: Filter, view: ArmView, attributes: AttributeView, before: EligibleRows | None = None
+    arm_filter: Filter, view: TableSnapshot, attributes: AttributeSnapshot, before: EligibleRows | None = None
 ) -> EligibleRows:
     """Find the living rows that ``arm_filter`` lets in. ``view`` and ``attributes`` are of one moment.
 
     ``before``: what was found for an earlier moment. Cost: ``work`` reads, and a copy of the mask.
     """
-    if before is not None and before.is_of(view, attributes):
+    moment = _Moment.of(view, attributes)
+    if before is not None and before.moment == moment:
         return before
-    before = _usable(before, view, attributes)
-    seen = view.table, attributes.generation, attributes.entries, len(view.dead), view.rows
-    if before is None:
-        return EligibleRows(*seen, *_of_all(arm_filter, view, attributes))
-    known = before.size
+    if before is None or not before.moment.precedes(moment):
+        return EligibleRows(moment, *_of_all(arm_filter, view, attributes))
+    _, _, entries, dead, known = before.moment
     mask = np.empty(view.rows, dtype=np.bool_)
     mask[:known] = before.mask
     if attributes.straight < view.rows:
         mask[known:] = _of_no_fields(arm_filter)
-    if before.entries < attributes.entries:
-        _write(mask, attributes, before.entries, attributes.evaluate(arm_filter, before.entries))
-    mask[view.dead[before.dead :]] = False
-    step = _step(before, mask, attributes.rows[before.entries :], view.dead[before.dead :])
+    if entries < attributes.entries:
+        _write(mask, attributes, entries, attributes.evaluate(arm_filter, entries))
+    mask[view.dead[dead:]] = False
+    step = _step(before, mask, attributes.rows[entries:], view.dead[dead:])
     count = before.count + len(step.came) - len(step.went)
-    return EligibleRows(*seen, count, mask, before.number, step)
+    return EligibleRows(moment, count, mask, before.number, step)
 
 
-def _of_all(arm_filter: Filter, view: ArmView, attributes: AttributeView) -> tuple[int, NDArray[Any]]:
+def _of_all(
+    arm_filter: Filter, view: TableSnapshot, attributes: AttributeSnapshot
+) -> tuple[int, NDArray[Any]]:
     """How many living rows are let in, and which: as ``held``.
 
     Few of them are looked for in words of eight rows, and then in the words that have any.
     """
-    room = _room(view.rows)
-    mask = room[: view.rows]
+    scratch = _scratch(view.rows)
+    mask = scratch[: view.rows]
     if attributes.straight == view.rows == attributes.entries:
         attributes.evaluate(arm_filter, out=mask)
     else:
         mask[:] = _of_no_fields(arm_filter)
         _write(mask, attributes, 0, attributes.evaluate(arm_filter))
     mask[view.dead] = False
-    words = room.view(np.uint64)
+    words = scratch.view(np.uint64)
     is_hit = words != 0
     if _FEW * np.count_nonzero(is_hit) <= len(words):
         places = np.flatnonzero(is_hit)
@@ -173,29 +189,31 @@ def _of_no_fields(arm_filter: Filter) -> bool:
     return arm_filter.matches((), {})
 
 
-def _room(rows: int) -> NDArray[np.bool_]:
-    """Room for a mask of so many rows, in whole words, of which what is too much is False.
+def _scratch(rows: int) -> NDArray[np.bool_]:
+    """Memory for a mask of so many rows, in whole words, of which what is too much is False.
 
     Unless it is large, the same for all filters that a thread evaluates.
     """
     size = -(-rows // _WORD) * _WORD
-    room: NDArray[np.bool_] | None = getattr(_SCRATCH, "mask", None)
-    if room is None or len(room) < size:
-        room = np.empty(size, dtype=np.bool_)
+    mask: NDArray[np.bool_] | None = getattr(_SCRATCH, "mask", None)
+    if mask is None or len(mask) < size:
+        mask = np.empty(size, dtype=np.bool_)
         if size <= _ROWS_KEPT:
-            _SCRATCH.mask = room
-    room[rows:size] = False
-    return room[:size]
+            _SCRATCH.mask = mask
+    mask[rows:size] = False
+    return mask[:size]
 
 
-def work(arm_filter: Filter, view: ArmView, attributes: AttributeView, before: EligibleRows | None) -> int:
+def work(
+    arm_filter: Filter, view: TableSnapshot, attributes: AttributeSnapshot, before: EligibleRows | None
+) -> int:
     """About how many values ``eligible_rows`` reads."""
-    before = _usable(before, view, attributes)
-    return attributes.work(arm_filter, before.entries if before is not None else 0)
+    is_usable = before is not None and before.moment.precedes(_Moment.of(view, attributes))
+    return attributes.work(arm_filter, before.moment.entries if before is not None and is_usable else 0)
 
 
 def _write(
-    mask: NDArray[np.bool_], attributes: AttributeView, first: int, answers: NDArray[np.bool_]
+    mask: NDArray[np.bool_], attributes: AttributeSnapshot, first: int, answers: NDArray[np.bool_]
 ) -> None:
     """Write what was found for the entries from ``first`` on to their rows."""
     straight = min(attributes.straight, len(mask))
@@ -210,7 +228,7 @@ def _write(
 
 def _step(before: EligibleRows, mask: NDArray[np.bool_], described: NDArray[np.int32], died: Rows) -> Change:
     """What changed, when only rows that were described, that died and that are new can have changed."""
-    known = before.size
+    known = before.moment.size
     touched: Rows = np.concatenate((described, died))
     touched = touched[(touched >= 0) & (touched < known)]
     touched = touched[before.mask[touched] != mask[touched]]
@@ -219,11 +237,3 @@ def _step(before: EligibleRows, mask: NDArray[np.bool_], described: NDArray[np.i
     is_in = mask[touched]
     later = np.flatnonzero(mask[known:]) + known
     return Change(np.concatenate((touched[is_in], later)), touched[~is_in])
-
-
-def _usable(before: EligibleRows | None, view: ArmView, attributes: AttributeView) -> EligibleRows | None:
-    """``before``, if it is of an earlier moment of the same table and the same entries."""
-    if before is None or (before.table, before.generation) != (view.table, attributes.generation):
-        return None
-    is_earlier = before.entries <= attributes.entries and before.dead <= len(view.dead)
-    return before if is_earlier and before.size <= view.rows else None

@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.indexes.table import ArmView
-from shortlist.mips.exact import best, candidates, unit_scale
+from app.indexes.table import TableSnapshot, Working
+from shortlist.mips.exact import candidates, ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 
-def scan(view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS, *, first: int = 0) -> TopK:
+def scan(view: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS, *, first: int = 0) -> TopK:
     """Return the ``k`` live rows >= ``first`` of largest score, none of them in ``exclude``.
 
     Shapes: query (d,), exclude (e,). Cost: (K - first) * d reads in the working precision.
     Raises: NonFinite.
     """
+    scaled, error = view.scaled(query)
+    return ranked(contenders(view, scaled, error, k, exclude, first=first), k, view.features, query)
+
+
+def contenders(
+    view: TableSnapshot, scaled: Working, error: float, k: int, exclude: Rows = NO_ROWS, *, first: int
+) -> Rows:
+    """The live rows >= ``first`` outside ``exclude`` that could be the best ``k`` of them.
+
+    ``scaled`` (d,): the query in ``unit_scale``. ``error``: bound on the error of a product.
+    """
     working = view.working[first:] if first else view.working
-    scaled, query_norm = unit_scale(query)
     approximate = working @ scaled.astype(working.dtype, copy=False)
     if len(view.dead):
         approximate[view.dead_from(first)] = -np.inf
     if len(exclude):
         approximate[exclude[exclude >= first] - first] = -np.inf
-    slope, offset = view.error_line
-    error = slope * query_norm + offset
-    if not first:
-        return best(approximate, error, k, view.features, query)
-    found = best(approximate, error, k, view.features[first:], query)
-    return TopK(found.rows + first, found.scores, exact=True)
-
-
-def contenders(view: ArmView, scaled: Vector, error: float, k: int, *, first: int) -> Rows:
-    """The rows >= ``first`` that could be the best ``k`` living rows among them; some may be dead.
-
-    ``scaled`` (d,): the query in ``unit_scale``. ``error``: bound on the error of a product, as in ``scan``.
-    """
-    working = view.working[first:]
-    approximate = working @ scaled.astype(working.dtype, copy=False)
-    if len(view.dead):
-        approximate[view.dead_from(first)] = -np.inf
-    return candidates(approximate, error, k) + first
+    rows = candidates(approximate, error, k)
+    return rows + first if first else rows

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.table import ArmView
+from app.indexes.table import TableSnapshot, longest_first
 from shortlist.mips.exact import candidates
 from shortlist.types import NO_ROWS, Rows
 
@@ -39,9 +39,9 @@ class ExactOverlay:
         return cls(NO_ROWS, np.zeros((0, 0), dtype=np.float32))
 
     @classmethod
-    def copied(cls, view: ArmView, rows: Rows) -> ExactOverlay:
+    def copied(cls, view: TableSnapshot, rows: Rows) -> ExactOverlay:
         """Copy live ``rows`` (n,) of the view."""
-        rows = rows[np.lexsort((rows, -view.norms[rows]))]
+        rows = longest_first(view, rows)
         return cls(rows, np.asfortranarray(view.working[rows]))
 
     def __len__(self) -> int:

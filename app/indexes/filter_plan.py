@@ -2,13 +2,13 @@
 
 Notation
     n, K        arms that the filter lets in, arms of the catalogue
-    speedup     time of the fastest exact strategy / time of a strategy, timed in turn
+    speedup     time of the fastest exact strategy / time of a strategy, timed alternately
 
     1. The exact strategies are timed: gather, mask, and two sorts of copies if there is memory for them.
     2. If the fastest is quick enough already, it serves.
     3. Otherwise the graph of the catalogue is asked for more and more arms, until what the filter lets in of
        them is GOOD (recall .99, mean ratio .999), or takes as long as the exact strategy.
-    4. A filter that is asked often, and is not served by 3, gets a graph of its own, if that is GOOD.
+    4. A filter that is used often, and is not served by 3, gets a graph of its own, if that is GOOD.
     5. A graph serves if its speedup is at least 1.25.
 
 A plan outlives the arms that it was measured on: what was built is made anew when it is stale
@@ -21,7 +21,7 @@ Where nobody has measured yet, ``search_exactly`` serves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,11 +33,10 @@ from app.indexes.filtered_search import gather, mask, search_exactly
 from app.indexes.hnsw import HnswGraph
 from app.indexes.probes import (
     Probes,
-    Trial,
-    compare_apart,
+    compare,
     queries_like,
     solve,
-    time_in_turn,
+    time_alternately,
     typical_us,
 )
 from app.indexes.search_strategies import (
@@ -50,7 +49,7 @@ from app.indexes.search_strategies import (
     SearchStrategy,
 )
 from app.indexes.snapshot import Snapshot
-from app.indexes.table import ArmView
+from app.indexes.table import TableSnapshot
 from shortlist.types import NO_ROWS, Matrix, TopK, Vector
 
 PROBES = 400
@@ -109,8 +108,8 @@ def plan_filter(
     """Measure and decide. For any thread. Cost: about ``PROBES`` searches of each strategy, and what is
     built.
 
-    ``recent``: queries that this filter was asked with; half of the probes are like them, and a graph has to
-    be GOOD on these as well as on the others. Where they look and where the eligible arms lie need not agree.
+    ``recent``: queries that this filter served; half of the probes are like them, and a graph has to be GOOD
+    on these as well as on the others. Where they look and where the eligible arms lie need not agree.
     """
     if not eligible.count:
         return FilterPlan(None, 0, graph_number(snapshot), 0.0, 0.0)
@@ -120,12 +119,15 @@ def plan_filter(
         return plain
     probes = solve(snapshot.view, queries, among=eligible.mask)
     trials = _Trials(snapshot, eligible, plain, probes, like_recent)
-    asked = trials.of_catalogue_graph()
-    if asked is not None:
-        return asked
+    by_catalogue_graph = trials.first_good(trials.catalogue_graph())
+    if by_catalogue_graph is not None:
+        return by_catalogue_graph
     if not options.graph_bytes:
         return replace(plain, wants_graph=True)
-    return trials.of_own_graph(options) or plain
+    graph = options.make(snapshot, eligible.rows)
+    if graph is None or graph.memory_bytes > options.graph_bytes:
+        return replace(plain, reason=f"{plain.reason}; {NO_MEMORY}")
+    return trials.first_good(trials.own_graph(graph, options.make)) or plain
 
 
 def renew(
@@ -148,10 +150,10 @@ def renew(
     queries, like_recent = queries_like(snapshot.view.dim, PROBES, recent, rng)
     probes = solve(snapshot.view, queries, among=eligible.mask)
     search, exact = _searching(strategy, snapshot, eligible), _searching(None, snapshot, eligible)
-    trial = compare_apart(search, exact, probes, like_recent)
+    trial = compare(search, exact, probes, like_recent)
     if not is_fair(trial.quality):
-        found = f"recall {trial.quality.recall_at_1:.3f}, mean ratio {trial.quality.ratio_mean:.4f}"
-        return replace(plain, is_refuted=True, us=trial.exact_us, reason=f"a graph had {found} by now")
+        measured = f"recall {trial.quality.recall_at_1:.3f}, mean ratio {trial.quality.ratio_mean:.4f}"
+        return replace(plain, is_refuted=True, us=trial.exact_us, reason=f"a graph had {measured} by now")
     return replace(
         plan,
         strategy=strategy,
@@ -179,13 +181,15 @@ def _fastest_exact(
     if eligible.count * view.dim * view.working.itemsize > options.copy_bytes:
         return plain
     best = plain
-    strategies: dict[str, Callable[[ArmView, EligibleRows], SearchStrategy]] = {"is scanned": OwnCopy}
+    strategies: dict[str, Callable[[TableSnapshot, EligibleRows], SearchStrategy]] = {
+        "is scanned": OwnCopy.of
+    }
     norms = view.norms[eligible.rows]
     if norms.min() < (1.0 - _SAME_NORM) * norms.max():  # else every search reads all blocks
-        strategies["is read by norm"] = OwnBlocks
+        strategies["is read by norm"] = OwnBlocks.of
     for what, make in strategies.items():
         strategy = make(view, eligible)  # one at a time: what does not serve is let go
-        _, us, exact_us = time_in_turn(
+        _, us, exact_us = time_alternately(
             _searching(strategy, snapshot, eligible),
             _searching(best.strategy, snapshot, eligible),
             queries[:TIMED_EXACT],
@@ -209,53 +213,42 @@ class _Trials:
     probes: Probes
     like_recent: NDArray[np.bool_]
 
-    def of_catalogue_graph(self) -> FilterPlan | None:
-        """The graph of the catalogue, asked for as few arms as are GOOD."""
+    def catalogue_graph(self) -> Iterator[tuple[str, SearchStrategy]]:
+        """The graph of the catalogue, asked for more and more arms, and a name for each."""
         graph = self.snapshot.structure
         if not isinstance(graph, HnswGraph):
-            return None
+            return
         ask = int(ASKED * self.snapshot.view.live / self.eligible.count)
         while ask <= MOST_ASKED * graph.arms:
-            strategy = CatalogueGraph(self.snapshot, self.eligible, ask)
-            trial = self._of(strategy)
-            if trial.speedup < LEAST_SPEEDUP:
-                return None
-            if reaches(trial.quality, GOOD):
-                return self._served(strategy, trial, f"the graph is asked for {ask} arms")
+            yield f"the graph is asked for {ask} arms", CatalogueGraph(self.snapshot, self.eligible, ask)
             ask *= 2
-        return None
 
-    def of_own_graph(self, options: PlanOptions) -> FilterPlan | None:
-        """A graph over the arms that are let in, with the smallest ef that is GOOD."""
-        graph = options.make(self.snapshot, self.eligible.rows)
-        if graph is None or graph.memory_bytes > options.graph_bytes:
-            return replace(self.plain, reason=f"{self.plain.reason}; {NO_MEMORY}")
-        strategy = OwnGraph(graph, self.eligible, ask=GRAPH_SHORTLIST, make=options.make)
+    def own_graph(self, graph: HnswGraph, make: MakeGraph) -> Iterator[tuple[str, SearchStrategy]]:
+        """A graph over the arms that are let in, searched with larger and larger ef, and a name for each."""
         for ef in LADDER:
             graph.tuned(ef, shortlist=GRAPH_SHORTLIST, most=graph.arms)
-            trial = self._of(strategy)
+            yield f"a graph of its own at ef {ef}", OwnGraph(graph, self.eligible, GRAPH_SHORTLIST, make)
+
+    def first_good(self, strategies: Iterator[tuple[str, SearchStrategy]]) -> FilterPlan | None:
+        """A plan for the first that is GOOD, None if one before it is too slow. Later ones are slower."""
+        exact = _searching(self.plain.strategy, self.snapshot, self.eligible)
+        for name, strategy in strategies:
+            search = _searching(strategy, self.snapshot, self.eligible)
+            trial = compare(search, exact, self.probes, self.like_recent)
             if trial.speedup < LEAST_SPEEDUP:
                 return None
             if reaches(trial.quality, GOOD):
-                return self._served(strategy, trial, f"a graph of its own at ef {ef}")
+                return replace(
+                    self.plain,
+                    strategy=strategy,
+                    fallback=self.plain.strategy,
+                    us=trial.us,
+                    exact_us=trial.exact_us,
+                    recall_at_1=trial.quality.recall_at_1,
+                    ratio_mean=trial.quality.ratio_mean,
+                    reason=f"{name}, {trial.speedup:.1f} times as fast as an exact search",
+                )
         return None
-
-    def _of(self, strategy: SearchStrategy) -> Trial:
-        exact = _searching(self.plain.strategy, self.snapshot, self.eligible)
-        search = _searching(strategy, self.snapshot, self.eligible)
-        return compare_apart(search, exact, self.probes, self.like_recent)
-
-    def _served(self, strategy: SearchStrategy, trial: Trial, what: str) -> FilterPlan:
-        return replace(
-            self.plain,
-            strategy=strategy,
-            fallback=self.plain.strategy,
-            us=trial.us,
-            exact_us=trial.exact_us,
-            recall_at_1=trial.quality.recall_at_1,
-            ratio_mean=trial.quality.ratio_mean,
-            reason=f"{what}, {trial.speedup:.1f} times as fast as an exact search",
-        )
 
 
 def _searching(
@@ -264,7 +257,7 @@ def _searching(
     """A search for the best arm by ``strategy``, and exactly where that finds too few."""
 
     def search(query: Vector) -> TopK:
-        found = strategy.search(snapshot, query, 1, NO_ROWS) if strategy is not None else None
-        return found or search_exactly(snapshot.view, eligible, query, 1, NO_ROWS)
+        result = strategy.search(snapshot, query, 1, NO_ROWS) if strategy is not None else None
+        return result or search_exactly(snapshot.view, eligible, query, 1, NO_ROWS)
 
     return search

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.indexes.eligible_rows import EligibleRows
-from app.indexes.table import ArmView, not_in
-from shortlist.mips.exact import best, candidates, error_line, ranked, unit_scale
+from app.indexes.table import TableSnapshot, not_in
+from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 # A row that is gathered takes about as long as this many rows of a scan (measured: 5 to 8).
@@ -32,40 +32,54 @@ _BITS_OF_MINUS_INF = np.uint32(0xFF800000)
 _SCRATCH = threading.local()
 
 
-def search_exactly(view: ArmView, eligible: EligibleRows, query: Vector, k: int, exclude: Rows) -> TopK:
+def search_exactly(view: TableSnapshot, eligible: EligibleRows, query: Vector, k: int, exclude: Rows) -> TopK:
     """The best ``k`` rows that are let in, by gathering or by a mask, whichever should be faster."""
     if is_gathered(view, eligible):
         return gather(view, eligible.rows, query, k, exclude)
     return mask(view, eligible, query, k, exclude)
 
 
-def is_gathered(view: ArmView, eligible: EligibleRows) -> bool:
+def is_gathered(view: TableSnapshot, eligible: EligibleRows) -> bool:
     """Whether gathering should be faster than a scan with a mask."""
     return GATHER_ROWS * eligible.count < view.rows
 
 
-def exact_reads(view: ArmView, eligible: EligibleRows) -> int:
+def exact_reads(view: TableSnapshot, eligible: EligibleRows) -> int:
     """The work of ``search_exactly``, in numbers that a scan would read in the same time."""
     return min(GATHER_ROWS * eligible.count, view.rows) * view.dim
 
 
-def gather(view: ArmView, rows: Rows, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+def gather(view: TableSnapshot, rows: Rows, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
     """The best ``k`` of ``rows`` (n,) outside ``exclude``. Cost: n d reads at random places."""
     if len(exclude):
         rows = rows[not_in(rows, exclude)]
     return ranked(contenders(view, rows, query, k), k, view.features, query)
 
 
-def mask(view: ArmView, eligible: EligibleRows, query: Vector, k: int, exclude: Rows) -> TopK:
+def mask(view: TableSnapshot, eligible: EligibleRows, query: Vector, k: int, exclude: Rows) -> TopK:
     """As ``gather``, by a scan of all rows. Cost: K d reads."""
-    scaled, query_norm = unit_scale(query)
-    approximate = _scores(view.rows, view.working.dtype)
-    np.dot(view.working, scaled.astype(view.working.dtype, copy=False), out=approximate)
-    strike_out(approximate, eligible.mask)
+    return ranked(masked_contenders(view, eligible.mask, query, k, exclude), k, view.features, query)
+
+
+def masked_contenders(
+    view: TableSnapshot,
+    mask: NDArray[np.bool_],
+    query: Vector,
+    k: int,
+    exclude: Rows = NO_ROWS,
+    *,
+    first: int = 0,
+) -> Rows:
+    """Rows >= ``first`` of ``mask`` (K,), outside ``exclude``, that could be the best ``k`` of them."""
+    scaled, error = view.scaled(query)
+    working = view.working[first:] if first else view.working
+    approximate = _scores(len(working), working.dtype)
+    np.dot(working, scaled, out=approximate)
+    strike_out(approximate, mask[first:])
     if len(exclude):
-        approximate[exclude] = -np.inf
-    slope, offset = view.error_line
-    return best(approximate, slope * query_norm + offset, k, view.features, query)
+        approximate[exclude[exclude >= first] - first] = -np.inf
+    rows = candidates(approximate, error, k)
+    return rows + first if first else rows
 
 
 def strike_out(approximate: NDArray[np.floating[Any]], mask: NDArray[np.bool_]) -> None:
@@ -82,7 +96,7 @@ def strike_out(approximate: NDArray[np.floating[Any]], mask: NDArray[np.bool_]) 
         np.add(scores, bits.view(np.float32), out=scores)
 
 
-def contenders(view: ArmView, rows: Rows, query: Vector, k: int) -> Rows:
+def contenders(view: TableSnapshot, rows: Rows, query: Vector, k: int) -> Rows:
     """Those of ``rows`` that could be the best ``k`` of them.
 
     Gathered in float64, for there a row's numbers are side by side.
@@ -96,12 +110,12 @@ def contenders(view: ArmView, rows: Rows, query: Vector, k: int) -> Rows:
 
 
 def _scores(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Room for ``count`` scores; of a few, the same for all searches of a thread."""
+    """Memory for ``count`` scores; of a few, the same for all searches of a thread."""
     return np.empty(count, dtype=dtype) if count > _SCORES_KEPT else _kept("scores", count, dtype)
 
 
 def _kept(name: str, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Room for ``count`` numbers, which this thread was given under this name before, or new."""
+    """Memory for ``count`` numbers, which this thread was given under this name before, or new."""
     kept: NDArray[Any] | None = getattr(_SCRATCH, name, None)
     if kept is None or len(kept) < count or kept.dtype != dtype:
         kept = np.empty(count, dtype=dtype)

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import search_exactly
 from app.indexes.search_strategies import SearchStrategy
-from app.indexes.snapshot import Snapshot
-from app.indexes.structure import Kind
+from app.indexes.snapshot import IndexKind, Snapshot
 from app.indexes.table import not_in
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
@@ -43,7 +42,7 @@ class FilteredSnapshot(Snapshot):
         return self.among.count
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> IndexKind:
         return self.strategy.kind if self.strategy is not None else "exact"
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:

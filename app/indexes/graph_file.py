@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -30,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.indexes.hnsw import HnswGraph
-from app.indexes.table import ArmView
+from app.indexes.table import TableSnapshot
 from shortlist.mips.exact import row_scores
 from shortlist.types import Rows, Vector
 
@@ -59,7 +60,7 @@ class GraphHeader:
     payload_bytes: int
 
 
-def write(path: Path, graph: HnswGraph, view: ArmView, *, m: int, ef_construction: int) -> None:
+def write(path: Path, graph: HnswGraph, view: TableSnapshot, *, m: int, ef_construction: int) -> None:
     """Write the graph that was built over ``view``, atomically, for the owner's eyes only. Raises OSError."""
     left_out = view.norms[np.setdiff1d(view.live_rows, graph.rows, assume_unique=True)]
     with _private_file(path) as payload, _private_file(path) as whole:
@@ -75,12 +76,20 @@ def write(path: Path, graph: HnswGraph, view: ArmView, *, m: int, ef_constructio
         )
         revisions = view.revisions[graph.rows].astype("<i8").tobytes()
         fingerprints = _fingerprints(view, graph.rows).astype("<f8").tobytes()
+        text = json.dumps(asdict(header)).encode()
+        head = _MAGIC + _LENGTH.pack(len(text)) + text + revisions + fingerprints
+        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         with payload.open("rb") as source, whole.open("wb") as target:
-            _write_all(target, source, _frame(header) + revisions + fingerprints)
+            for chunk in chain((head,), iter(lambda: source.read(_CHUNK_BYTES), b"")):
+                digest.update(chunk)
+                target.write(chunk)
+            target.write(digest.digest())
+            target.flush()
+            os.fsync(target.fileno())
         whole.replace(path)
 
 
-def read(path: Path, view: ArmView, *, m: int, ef_construction: int) -> HnswGraph | None:
+def read(path: Path, view: TableSnapshot, *, m: int, ef_construction: int) -> HnswGraph | None:
     """The graph in the file, its dead arms marked; None when it does not fit the catalogue or was changed."""
     try:
         with path.open("rb") as source, _private_file(path) as payload:
@@ -100,22 +109,6 @@ def sweep(path: Path) -> None:
     """Remove the private files that an interrupted ``write`` or ``read`` left in the folder of ``path``."""
     for left in path.parent.glob(f"{path.name}.*.part"):
         left.unlink(missing_ok=True)
-
-
-def _frame(header: GraphHeader) -> bytes:
-    text = json.dumps(asdict(header)).encode()
-    return _MAGIC + _LENGTH.pack(len(text)) + text
-
-
-def _write_all(target: IO[bytes], source: IO[bytes], head: bytes) -> None:
-    digest = hashlib.blake2b(head, digest_size=_DIGEST_BYTES)
-    target.write(head)
-    while chunk := source.read(_CHUNK_BYTES):
-        digest.update(chunk)
-        target.write(chunk)
-    target.write(digest.digest())
-    target.flush()
-    os.fsync(target.fileno())
 
 
 def _unpack(source: IO[bytes], payload: Path) -> tuple[GraphHeader, NDArray[np.int64], Vector]:
@@ -151,16 +144,16 @@ def _unpack(source: IO[bytes], payload: Path) -> tuple[GraphHeader, NDArray[np.i
 
 
 def _rows(
-    view: ArmView, header: GraphHeader, revisions: NDArray[np.int64], fingerprints: Vector
+    view: TableSnapshot, header: GraphHeader, revisions: NDArray[np.int64], fingerprints: Vector
 ) -> Rows | None:
     """Row of every label, -1 where its arm is gone; None when the file is not of this catalogue."""
     live = view.live_rows
     known = view.revisions[live]
     if not view.in_order or not live.size or (known[1:] == known[:-1]).any():
         return None
-    places = known.searchsorted(revisions).clip(max=live.size - 1)
-    alive = known[places] == revisions
-    rows = np.where(alive, live[places], -1)
+    positions = known.searchsorted(revisions).clip(max=live.size - 1)
+    alive = known[positions] == revisions
+    rows = np.where(alive, live[positions], -1)
     if alive.sum() < _LEAST_SHARE_ALIVE * header.arms:
         return None
     if not np.array_equal(_fingerprints(view, rows[alive]), fingerprints[alive]):
@@ -170,7 +163,7 @@ def _rows(
     return rows if left_out.max(initial=0.0) <= header.cut_norm else None
 
 
-def _fingerprints(view: ArmView, rows: Rows) -> Vector:
+def _fingerprints(view: TableSnapshot, rows: Rows) -> Vector:
     direction = np.random.default_rng(0).standard_normal(view.dim)
     parts = [
         row_scores(view.features, rows[start : start + _CHUNK_ROWS], direction)

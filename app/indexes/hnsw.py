@@ -43,10 +43,10 @@ import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.degradation import Degradation
 from app.indexes.exact import contenders
 from app.indexes.exact_overlay import ExactOverlay
-from app.indexes.graph_degradation import GraphDegradation
-from app.indexes.table import ArmView, not_in, places_of
+from app.indexes.table import TableSnapshot, not_in, positions_of
 from shortlist.mips.exact import error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
@@ -75,11 +75,11 @@ class HnswGraph:
         self.number = next(_NUMBERS)
         self._index = index
         self._rows = rows
-        self._labels = places_of(rows, covered)
+        self._labels = positions_of(rows, covered)
         self._m = m
         self._shortlist = self._most = 1
         self.covered = covered
-        self.degradation = GraphDegradation(len(rows))
+        self.degradation = Degradation(len(rows))
         self._substitutes = self._head = ExactOverlay.empty()
         # A distance 1 - x.q takes one operation more than x.q.
         self._error_line = error_line(index.dim + 1, 2.0**_LARGEST_NORM_EXPONENT, np.dtype(np.float32))
@@ -87,7 +87,7 @@ class HnswGraph:
     @classmethod
     def build(
         cls,
-        view: ArmView,
+        view: TableSnapshot,
         rows: Rows,
         *,
         m: int,
@@ -96,29 +96,13 @@ class HnswGraph:
         threads: int,
         check: Callable[[], None],
     ) -> HnswGraph:
-        """Build a graph over live ``rows``, inserted by descending norm, equal norms in row order.
+        """Build a graph over live ``rows`` (n,), n >= 1, inserted in this order.
 
-        Shapes: rows (n,), n >= 1. ``ef_construction``: length of the candidate list of an insertion. ``seed``
-        fixes the random layers. ``check`` is called between chunks, and while another graph is built, and may
-        raise to stop. The GIL is released during insertion. With one thread the graph is a function of the
-        arguments; with several, the order in which they insert is not fixed.
+        ``ef_construction``: length of the candidate list of an insertion. ``seed`` fixes the random layers.
+        ``check`` is called between chunks, and while another graph is built, and may raise to stop. The GIL
+        is released during insertion. With one thread the graph is a function of the arguments; with several,
+        the order in which they insert is not fixed.
         """
-        shape = {"m": m, "ef_construction": ef_construction, "seed": seed, "threads": threads}
-        return cls.inserted(view, rows[np.lexsort((rows, -view.norms[rows]))], check=check, **shape)
-
-    @classmethod
-    def inserted(
-        cls,
-        view: ArmView,
-        rows: Rows,
-        *,
-        m: int,
-        ef_construction: int,
-        seed: int,
-        threads: int,
-        check: Callable[[], None],
-    ) -> HnswGraph:
-        """As ``build``, in the order of ``rows``."""
         index = hnswlib.Index(space="ip", dim=_padded(view.dim))
         index.init_index(len(rows), M=m, ef_construction=ef_construction, random_seed=seed)
         exponent = _LARGEST_NORM_EXPONENT - int(np.frexp(view.norms[rows].max())[1])
@@ -159,40 +143,11 @@ class HnswGraph:
         return self._rows
 
     @property
-    def dead(self) -> int:
-        return self.degradation.dead
-
-    @property
-    def ef(self) -> int:
-        """What it was tuned to."""
-        return self.degradation.ef
-
-    @property
-    def missing(self) -> int:
-        return self.degradation.missing
-
-    @property
-    def slowdown(self) -> float:
-        return self.degradation.slowdown
-
-    @property
-    def load_share(self) -> float:
-        return self.degradation.load_share
-
-    @property
-    def reserve_used(self) -> float:
-        return self.degradation.reserve_used
-
-    @property
-    def is_degraded(self) -> bool:
-        return self.degradation.is_degraded
-
-    @property
     def memory_bytes(self) -> int:
         overlays = self._substitutes.memory_bytes + self._head.memory_bytes
         return len(self._rows) * arm_bytes(self._index.dim, self._m) + self._labels.nbytes + overlays
 
-    def with_head(self, view: ArmView) -> None:
+    def with_head(self, view: TableSnapshot) -> None:
         """Scan the longest arms in every search, for a graph of ``build``: its first arms are the longest."""
         rows = self._rows[: _HEAD_NUMBERS // view.dim]
         self._head = ExactOverlay.copied(view, rows[rows >= 0])
@@ -203,7 +158,7 @@ class HnswGraph:
         The labels of the substitutes follow those of the core.
         """
         self._substitutes = substitutes
-        self._labels = places_of(np.append(self._rows, substitutes.rows), self.covered)
+        self._labels = positions_of(np.append(self._rows, substitutes.rows), self.covered)
         self.degradation.with_reserve(reserve, len(substitutes))
 
     def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
@@ -213,8 +168,8 @@ class HnswGraph:
 
     def nearest(self, query: Vector, count: int) -> NDArray[np.int64] | None:
         """Labels of about the best ``count`` arms, None if fewer were reached. For any thread."""
-        found = self._near(unit_scale(query)[0], count)
-        return None if found is None else found[0]
+        near = self._near(unit_scale(query)[0], count)
+        return None if near is None else near[0]
 
     def _near(self, scaled: Vector, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
         """Labels, the nearest first, and their distances."""
@@ -228,7 +183,7 @@ class HnswGraph:
             return None
         return labels[0].astype(np.int64), distances[0]
 
-    def search(self, view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None:
+    def search(self, view: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None:
         """Return about the ``k`` best rows, fresh ones included; None when that needs a scan.
 
         Every row is alive in ``view``, not in ``exclude``, and appears once; scores are exact.
@@ -248,8 +203,7 @@ class HnswGraph:
             slope, offset = self._error_line
             farthest = float(distances[k - 1]) + 2.0 * (slope * query_norm + offset)
             labels = labels[: distances.searchsorted(farthest, side="right")]  # others cannot be the best k
-        found = [self._rows[labels], *self._overlay_rows(view, scaled, query_norm, k + len(exclude))]
-        rows = np.concatenate(found) if len(found) > 1 else found[0]
+        rows = self._with_overlays(self._rows[labels], view, scaled, query_norm, k + len(exclude))
         if any_dead:
             rows = rows[(rows >= 0) & view.is_alive(rows)]
         if len(exclude):
@@ -260,23 +214,25 @@ class HnswGraph:
             return None
         return ranked(rows, k, view.features, query, exact=False)
 
-    def _overlay_rows(self, view: ArmView, scaled: Vector, query_norm: float, k: int) -> list[Rows]:
-        """Rows of the head, of substitutes for the missing and of fresh arms that could be the best ``k``."""
+    def _with_overlays(
+        self, rows: Rows, view: TableSnapshot, scaled: Vector, query_norm: float, k: int
+    ) -> Rows:
+        """``rows``, and those of the head, of substitutes and of fresh arms that could be the best ``k``."""
         slope, offset = view.error_line
-        error, degradation, found = slope * query_norm + offset, self.degradation, []
+        error, degradation, parts = slope * query_norm + offset, self.degradation, [rows]
         if len(self._head):
             gone = degradation.gone[: len(self._head)]
-            found.append(self._head.best(scaled, error, k, gone, any_gone=degradation.dead > 0))
+            parts.append(self._head.best(scaled, error, k, gone, any_gone=degradation.dead > 0))
         if degradation.missing:
             gone = degradation.gone[len(self._rows) :][: degradation.missing]
-            found.append(self._substitutes.best(scaled, error, k, gone, any_gone=True))
+            parts.append(self._substitutes.best(scaled, error, k, gone, any_gone=True))
         if view.rows > self.covered:
-            found.append(contenders(view, scaled, error, k, first=self.covered))
-        return found
+            parts.append(contenders(view, scaled, error, k, first=self.covered))
+        return np.concatenate(parts) if len(parts) > 1 else rows
 
     def weigh(self, probes: NDArray[np.float64]) -> None:
         """Count on ``probes`` (P, d) how often each arm is among the ef nearest: its part in the load."""
-        count = min(self.degradation.ef, len(self._rows) - self.dead)
+        count = min(self.degradation.ef, len(self._rows) - self.degradation.dead)
         near = (self.nearest(probe, count) for probe in probes)
         self.degradation.weigh([labels for labels in near if labels is not None])
 
@@ -292,7 +248,7 @@ class HnswGraph:
         other.covered = covered
         other._rows = np.append(position, -1)[self._rows]
         other._substitutes, other._head = self._substitutes.moved(position), self._head.moved(position)
-        other._labels = places_of(np.append(other._rows, other._substitutes.rows), covered)
+        other._labels = positions_of(np.append(other._rows, other._substitutes.rows), covered)
         return other
 
     def _tombstone_labels(self, labels: NDArray[np.int64]) -> None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.indexes.hnsw import HnswGraph
-from app.indexes.maintenance import IndexOptions
+from app.indexes.planner import IndexOptions
 from app.indexes.snapshot import Snapshot
-from app.indexes.table import ArmView
+from app.indexes.table import TableSnapshot
 
 _EF = 64
 _CHANGED_SHARE = 0.2
@@ -25,17 +25,17 @@ _CHANGED_SHARE = 0.2
 class IndependentGraphs:
     """``graphs`` over the arms that were alive in ``view``."""
 
-    view: ArmView
+    view: TableSnapshot
     graphs: tuple[HnswGraph, ...]
 
     @classmethod
     def build(
-        cls, view: ArmView, copies: int, options: IndexOptions, *, seed: int, check: Callable[[], None]
+        cls, view: TableSnapshot, copies: int, options: IndexOptions, *, seed: int, check: Callable[[], None]
     ) -> IndependentGraphs:
         """Build ``copies`` graphs on one core. ``check`` is called now and then, and may raise to stop."""
         graphs = []
         for copy in range(copies):
-            graph = HnswGraph.inserted(
+            graph = HnswGraph.build(
                 view,
                 np.random.default_rng(seed + copy).permutation(view.live_rows),
                 m=options.m,
@@ -53,11 +53,11 @@ class IndependentGraphs:
     def memory_bytes(self) -> int:
         return sum(graph.memory_bytes for graph in self.graphs)
 
-    def follows(self, view: ArmView) -> bool:
+    def follows(self, view: TableSnapshot) -> bool:
         """Whether ``view`` is a later moment of the same table."""
         return view.table == self.view.table and view.rows >= self.view.rows
 
-    def is_stale(self, view: ArmView) -> bool:
+    def is_stale(self, view: TableSnapshot) -> bool:
         """Whether so much has changed since that the graphs should be built again."""
         changed = view.rows - self.view.rows + len(view.dead) - len(self.view.dead)
         return not self.follows(view) or changed > _CHANGED_SHARE * self.view.live

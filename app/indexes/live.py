@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from app.errors import DimensionMismatch
 from app.filters.attributes import AttributeTable, Document
 from app.indexes import graph_file
-from app.indexes.maintenance import IndexOptions, Maintenance
-from app.indexes.planner import SMALL, Plan, is_small
-from app.indexes.scan_cost import ScanCost, measured_scan_cost
-from app.indexes.snapshot import Snapshot
-from app.indexes.structure import Kind, Structure
-from app.indexes.table import ArmTable, ArmView
+from app.indexes.maintenance import Maintenance
+from app.indexes.planner import SMALL, IndexOptions, Plan, is_small
+from app.indexes.scan_cost import measured_scan_cost
+from app.indexes.snapshot import IndexKind, Snapshot, Structure
+from app.indexes.table import ArmTable, TableSnapshot
 from shortlist import checks
 from shortlist.types import Matrix, Rows, Vector
 
@@ -60,7 +59,7 @@ class IndexStatus:
     Where ``build_threads`` is 1 it also builds the same graph.
     """
 
-    kind: Kind
+    kind: IndexKind
     state: Literal["ready", "building"]
     size: int
     recall_at_1: float
@@ -83,8 +82,7 @@ class LiveIndex:
     """See the module. Everything but ``Maintenance.run`` and searching is for one thread.
 
     ``cache``: the file that keeps the graph between runs. ``seed`` fixes graphs and probes. ``threads``: of a
-    build, by default all cores but one. ``scan_cost``: what a scan takes until one is timed on these arms, by
-    default as measured in this process.
+    build, by default all cores but one.
     """
 
     def __init__(
@@ -95,14 +93,12 @@ class LiveIndex:
         cache: Path | None = None,
         seed: int = 0,
         threads: int | None = None,
-        scan_cost: ScanCost | None = None,
     ) -> None:
         self._dim = dim
         self._options = options or IndexOptions()
         self._cache = cache
         self._seed = seed
         self._threads = threads or max(1, (os.cpu_count() or 1) - 1)
-        self._scan_cost = scan_cost
         self._table = ArmTable(dim)
         self._attributes = AttributeTable()
         self._structure: Structure | None = None
@@ -119,8 +115,8 @@ class LiveIndex:
     def __len__(self) -> int:
         return len(self._table)
 
-    def __contains__(self, arm_id: object) -> bool:
-        return arm_id in self._table
+    def __contains__(self, arm_id: str) -> bool:
+        return self._table.row_of(arm_id) is not None
 
     def upsert(self, ids: Sequence[str], features: NDArray[np.float64], revisions: Sequence[int]) -> None:
         """Insert or replace; an arm that is there with this or a later revision is left alone.
@@ -132,9 +128,11 @@ class LiveIndex:
         new = self._table.changed(ids, revisions)
         if not new:
             return
-        self.remove([ids[place] for place in new])
+        self.remove([ids[position] for position in new])
         self._table.append(
-            [ids[place] for place in new], features[new], np.array([revisions[place] for place in new])
+            [ids[position] for position in new],
+            features[new],
+            np.array([revisions[position] for position in new]),
         )
         self._changes += len(new)
         self._written_at = time.monotonic()
@@ -161,7 +159,7 @@ class LiveIndex:
         """Remove arms; unknown ids are ignored."""
         rows = [row for row in map(self._table.row_of, dict.fromkeys(ids)) if row is not None]
         if rows:
-            self._bury(np.array(rows, dtype=np.int64))
+            self._tombstone(np.array(rows, dtype=np.int64))
 
     def snapshot(self) -> Snapshot:
         """The catalogue as it is now, in constant time."""
@@ -179,8 +177,8 @@ class LiveIndex:
             attributes = self._attributes.begin_compaction()
         if compaction or attributes is not None or self._plan_is_due():
             self._job = Maintenance(
-                self._table.view(),
-                self._options,
+                view=self._table.view(),
+                options=self._options,
                 compaction=compaction,
                 load_from=self._cache if self._plan is None else None,
                 save_to=self._cache,
@@ -236,7 +234,7 @@ class LiveIndex:
             recent_probes=plan.recent_probes if plan else 0,
         )
 
-    def _bury(self, rows: Rows) -> None:
+    def _tombstone(self, rows: Rows) -> None:
         self._table.tombstone(rows)
         if self._structure is not None:
             self._structure.tombstone(rows)
@@ -245,9 +243,9 @@ class LiveIndex:
     def _swap_table(self, table: ArmTable, job: Maintenance) -> None:
         until = self._table.view()
         position = table.catch_up(job.view, until)
-        places = _all_places(position, job.view, until)
-        table.replaces(until, places)
-        self._attributes.moved(places)
+        positions = _all_positions(position, job.view, until)
+        table.replaces(until, positions)
+        self._attributes.moved(positions)
         if self._structure is not None:
             covered = int(job.view.live_rows.searchsorted(self._structure.covered))
             self._structure = self._structure.moved(position, covered)
@@ -256,9 +254,9 @@ class LiveIndex:
     def _take_snapshot(self) -> Snapshot:
         view, plan, structure = self._table.view(), self._plan, self._structure
         if plan is None or not plan.size:
-            cost = self._scan_cost or measured_scan_cost()
-            return Snapshot(view, None, cost.us(view.rows * view.dim), self._recent, self._attributes.view())
-        if structure is None or structure.is_degraded or self._is_overruled(structure, plan):
+            expected_us = measured_scan_cost().us(view.rows * view.dim)
+            return Snapshot(view, None, expected_us, self._recent, self._attributes.view())
+        if structure is None or structure.degradation.is_degraded or self._is_overruled(structure, plan):
             return Snapshot(view, None, self._scan_us(plan), self._recent, self._attributes.view())
         search_us = self._search_us(structure, plan)
         return Snapshot(view, structure, search_us, self._recent, self._attributes.view())
@@ -277,11 +275,11 @@ class LiveIndex:
 
     def _search_us(self, structure: Structure, plan: Plan) -> float:
         """Time that a search of the structure, fresh arms and substitutes should take, in microseconds."""
-        return plan.expected_us * structure.slowdown + self._overlay_us(structure, plan)
+        return plan.expected_us * structure.degradation.slowdown + self._overlay_us(structure, plan)
 
     def _overlay_us(self, structure: Structure, plan: Plan) -> float:
         """Time that scanning the fresh arms and the substitutes should take, in microseconds."""
-        rows = self._table.view().rows - structure.covered + structure.missing
+        rows = self._table.view().rows - structure.covered + structure.degradation.missing
         return plan.scan_us * rows / max(plan.size, 1)
 
     def _compaction_is_due(self) -> bool:
@@ -311,16 +309,16 @@ class LiveIndex:
         plan, structure = self._plan, self._structure
         if plan is None or structure is None:
             return False
-        return self._is_overloaded(structure, plan) or structure.reserve_used > 1.0
+        return self._is_overloaded(structure, plan) or structure.degradation.reserve_used > 1.0
 
     def _is_stale(self, structure: Structure, plan: Plan) -> bool:
         at_rest = time.monotonic() > self._written_at + _AT_REST_S
         share = _OVERLAY_SHARE_AT_REST if at_rest else _OVERLAY_SHARE
         return (
             self._overlay_us(structure, plan) > share * plan.expected_us
-            or structure.load_share > _DEAD_IN_SEARCH
-            or structure.dead > _DEAD_IN_INDEX * structure.arms
-            or structure.reserve_used > _RESERVE_USED
+            or structure.degradation.load_share > _DEAD_IN_SEARCH
+            or structure.degradation.dead > _DEAD_IN_INDEX * structure.arms
+            or structure.degradation.reserve_used > _RESERVE_USED
         )
 
     def _check(self, ids: Sequence[str], features: Matrix, revisions: Sequence[int]) -> None:
@@ -331,14 +329,14 @@ class LiveIndex:
         checks.finite("features", features)
 
 
-def _all_places(position: Rows, since: ArmView, until: ArmView) -> Rows:
-    """Place in the compacted table of every row of ``until``, -1 for those that are gone.
+def _all_positions(position: Rows, since: TableSnapshot, until: TableSnapshot) -> Rows:
+    """Row in the compacted table of every row of ``until``, -1 for those that are gone.
 
     ``position`` says it for the rows of ``since``; living ones that came later follow them in their order.
     """
-    places = np.full(until.rows, -1, dtype=np.int64)
-    places[: since.rows] = position
+    positions = np.full(until.rows, -1, dtype=np.int64)
+    positions[: since.rows] = position
     later = np.arange(since.rows, until.rows)
     later = later[until.is_alive(later)]
-    places[later] = since.live + np.arange(len(later))
-    return places
+    positions[later] = since.live + np.arange(len(later))
+    return positions

@@ -19,7 +19,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.table import ArmView, Working, aligned_empty, places_of
+from app.indexes.degradation import Degradation
+from app.indexes.table import TableSnapshot, Working, aligned_empty, positions_of
 from shortlist.mips.exact import candidates, error_bound, kth_largest_or_less, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
@@ -35,26 +36,21 @@ class NormBlocks:
     """
 
     kind: ClassVar[Literal["norm_pruned"]] = "norm_pruned"
-    slowdown: ClassVar[float] = 1.0
-    missing: ClassVar[int] = 0
-    load_share: ClassVar[float] = 0.0
-    reserve_used: ClassVar[float] = 0.0
-    is_degraded: ClassVar[bool] = False
 
-    def __init__(self, view: ArmView, rows: Rows | None = None) -> None:
+    def __init__(self, view: TableSnapshot, rows: Rows | None = None) -> None:
         live = view.live_rows if rows is None else rows
         order = np.argsort(-view.norms[live], kind="stable")
         self.covered = view.rows
-        self.dead = 0
+        self.degradation = Degradation(0)
         self._rows: Rows = live[order]
-        self._places = places_of(self._rows, view.rows)
+        self._positions = positions_of(self._rows, view.rows)
         self._largest = float(view.norms[self._rows[0]]) if live.size else 0.0
         self._blocks = [
             (start, stop, float(view.norms[self._rows[start]]), _block(view, self._rows[start:stop]))
             for start, stop in pairwise(_bounds(live.size))
         ]
         self._gone = NO_ROWS
-        # For how many tombstones the places of their rows are known, and those places, ascending.
+        # For how many tombstones the positions of their rows are known, and those positions, ascending.
         self._masked: tuple[int, NDArray[np.int64]] = (0, NO_ROWS)
 
     @property
@@ -63,11 +59,11 @@ class NormBlocks:
 
     @property
     def memory_bytes(self) -> int:
-        return self._rows.nbytes + self._places.nbytes + sum(block.nbytes for *_, block in self._blocks)
+        return self._rows.nbytes + self._positions.nbytes + sum(block.nbytes for *_, block in self._blocks)
 
     def tombstone(self, rows: Rows) -> None:
         """Count the dead; which rows they are is for the view of a search to say."""
-        self.dead += len(self._places_of(rows))
+        self.degradation.dead += len(self._positions_of(rows))
 
     def moved(self, position: Rows, covered: int) -> NormBlocks:
         """The same blocks after a compaction: row r is now ``position[r]``, -1 if it is gone."""
@@ -75,12 +71,12 @@ class NormBlocks:
         other.__dict__.update(self.__dict__)
         other.covered = covered
         other._rows = np.append(position, -1)[self._rows]
-        other._places = places_of(other._rows, covered)
+        other._positions = positions_of(other._rows, covered)
         other._gone = np.flatnonzero(other._rows < 0)
         other._masked = (0, other._gone)
         return other
 
-    def search(self, view: ArmView, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+    def search(self, view: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """Return the ``k`` best rows below ``covered`` that are alive and not excluded: exactly those.
 
         Shapes: query (d,), exclude (e,). Cost: d reads for every row up to the block where it stops.
@@ -89,7 +85,7 @@ class NormBlocks:
         dtype = self._blocks[0][3].dtype if self._blocks else np.dtype(np.float32)
         working = scaled.astype(dtype, copy=False)
         error = error_bound(view.dim, self._largest, query_norm, dtype)
-        masked = self._masked_places(view, exclude)
+        masked = self._masked_positions(view, exclude)
         approximate = np.empty(len(self._rows), dtype=dtype)
         kth, done = -np.inf, 0
         # BLAS may compute with what memory held before, and drop it: no reason to warn.
@@ -102,28 +98,28 @@ class NormBlocks:
                     hidden = masked[masked.searchsorted(start) : masked.searchsorted(stop)]
                     approximate[hidden] = -np.inf
                 kth, done = max(kth, kth_largest_or_less(approximate[:stop], k)), stop
-        places = candidates(approximate[:done], error, k)
-        return ranked(self._rows[places], k, view.features, query)
+        positions = candidates(approximate[:done], error, k)
+        return ranked(self._rows[positions], k, view.features, query)
 
-    def _masked_places(self, view: ArmView, exclude: Rows) -> NDArray[np.int64]:
+    def _masked_positions(self, view: TableSnapshot, exclude: Rows) -> NDArray[np.int64]:
         """Slots, ascending, of rows that are dead in ``view`` or excluded."""
         known, masked = self._masked
         if len(view.dead) < known:
             known, masked = 0, self._gone
         if len(view.dead) > known:
-            masked = _inserted(masked, self._places_of(view.dead[known:]))
+            masked = _inserted(masked, self._positions_of(view.dead[known:]))
             self._masked = (len(view.dead), masked)
-        return _inserted(masked, self._places_of(exclude)) if len(exclude) else masked
+        return _inserted(masked, self._positions_of(exclude)) if len(exclude) else masked
 
-    def _places_of(self, rows: Rows) -> NDArray[np.int64]:
-        places = self._places[rows[rows < self.covered]].astype(np.int64)
-        return places[places >= 0]
+    def _positions_of(self, rows: Rows) -> NDArray[np.int64]:
+        positions = self._positions[rows[rows < self.covered]].astype(np.int64)
+        return positions[positions >= 0]
 
 
-def _inserted(places: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Ascending ``places`` with ``more``, which may be in any order, at theirs."""
+def _inserted(positions: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ascending ``positions`` with ``more``, which may be in any order, at theirs."""
     more = np.sort(more)
-    return np.insert(places, places.searchsorted(more), more)
+    return np.insert(positions, positions.searchsorted(more), more)
 
 
 def _bounds(size: int) -> Iterator[int]:
@@ -136,7 +132,7 @@ def _bounds(size: int) -> Iterator[int]:
         yield stop
 
 
-def _block(view: ArmView, rows: Rows) -> Working:
+def _block(view: TableSnapshot, rows: Rows) -> Working:
     block = aligned_empty(len(rows), view.dim, view.working.dtype)
     block[:] = view.working[rows]
     return block

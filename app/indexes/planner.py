@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -30,10 +31,13 @@ from app.indexes.exact import scan
 from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.hnsw import HnswGraph
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time_in_turn, typical_us
-from app.indexes.structure import Kind, Structure
-from app.indexes.table import ArmView
+from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time_alternately, typical_us
+from app.indexes.snapshot import IndexKind, Structure
+from app.indexes.table import TableSnapshot, longest_first
+from shortlist import checks
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
+
+MakeGraph = Callable[[Rows], HnswGraph]
 
 SMALL = "small enough to be scanned"
 _SMALL_NUMBERS = 500_000
@@ -62,7 +66,7 @@ class Plan:
     probes were recent queries; the others follow from the seed.
     """
 
-    kind: Kind
+    kind: IndexKind
     size: int
     scan_us: float
     expected_us: float
@@ -76,17 +80,30 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphOptions:
-    """``wanted`` forces a graph; ``ef_search`` None means: measure. ``make`` builds one over given rows."""
+class IndexOptions:
+    """What a catalogue's owner may fix; the rest is measured.
 
-    wanted: bool
-    ef_search: int | None
-    shortlist: int
-    make: Callable[[Rows], HnswGraph]
+    ``m``: links of an arm in the HNSW graph. ``ef_construction``, ``ef_search``: lengths of the candidate
+    lists of an insertion and of a search; ``ef_search`` None: chosen by measuring. ``shortlist``: number of
+    arms that the graph proposes and that are scored again in float64.
+    Raises InvalidParameter (m outside 2..256, the others below 1).
+    """
+
+    kind: Literal["auto", "exact", "hnsw"] = "auto"
+    m: int = 16
+    ef_construction: int = 100
+    ef_search: int | None = None
+    shortlist: int = 30
+
+    def __post_init__(self) -> None:
+        checks.in_range("m", self.m, least=2, most=256)
+        checks.in_range("ef_construction", self.ef_construction, least=1)
+        checks.in_range("ef_search", self.ef_search if self.ef_search is not None else 1, least=1)
+        checks.in_range("shortlist", self.shortlist, least=1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Exact:
+class _ExactSearch:
     """The best exact search: its plan, its index if it has one, and its work.
 
     ``numbers``: a scan of this many numbers takes about as long.
@@ -98,35 +115,40 @@ class _Exact:
     numbers: float
 
 
-def is_small(view: ArmView) -> bool:
+def is_small(view: TableSnapshot) -> bool:
     """Whether the catalogue is so small that no index is tried."""
     return view.live * view.dim < _SMALL_NUMBERS
 
 
 def plan(
-    view: ArmView, graph: GraphOptions | None, *, recent: Sequence[Vector], rng: np.random.Generator
+    view: TableSnapshot,
+    options: IndexOptions,
+    make: MakeGraph,
+    *,
+    recent: Sequence[Vector],
+    rng: np.random.Generator,
 ) -> tuple[Plan, Structure | None]:
-    """Measure, build what is needed, decide. ``graph`` None: the plain scan alone is allowed.
+    """Measure, build what is needed, decide. ``make`` builds a graph over given rows.
 
     ``recent``: queries that were served lately, each (d,); half of the probes are taken from them.
     """
     queries, recent_probes = make_queries(view.dim, _PROBES, recent, rng)
     scan_us = typical_us(lambda query: scan(view, query, 1), queries[:_TIMED])
     plain = Plan("exact", view.live, scan_us, scan_us, recent_probes=recent_probes)
-    if graph is None or not view.live:
+    if options.kind == "exact" or not view.live:
         return replace(plain, reason="as configured"), None
-    if is_small(view) and not graph.wanted:
+    if is_small(view) and options.kind != "hnsw":
         return plain, None
     probes = solve(view, queries)
-    exact = _Exact(plain, lambda query: scan(view, query, 1), None, view.live * view.dim)
-    if not graph.wanted:
+    exact = _ExactSearch(plain, lambda query: scan(view, query, 1), None, view.live * view.dim)
+    if options.kind != "hnsw":
         exact = _faster_exact(view, exact, probes)
         if exact.numbers < _SMALL_NUMBERS:
             return exact.plan, exact.blocks
-    return _with_graph(view, graph, exact, probes)
+    return _with_graph(view, options, make, exact, probes)
 
 
-def _faster_exact(view: ArmView, plain: _Exact, probes: Probes) -> _Exact:
+def _faster_exact(view: TableSnapshot, plain: _ExactSearch, probes: Probes) -> _ExactSearch:
     """Norm-pruned search if it is faster than the plain scan; it is tried only if the norms promise that."""
     norms = np.sort(view.norms[view.live_rows])
     least = probes.best / np.linalg.norm(probes.queries, axis=1)
@@ -138,28 +160,30 @@ def _faster_exact(view: ArmView, plain: _Exact, probes: Probes) -> _Exact:
     def search(query: Vector) -> TopK:
         return blocks.search(view, query, 1)
 
-    _, us, scan_us = time_in_turn(search, plain.search, probes.queries[:_TIMED_EXACT])
+    _, us, scan_us = time_alternately(search, plain.search, probes.queries[:_TIMED_EXACT])
     if scan_us < _LEAST_EXACT_SPEEDUP * us:
         return plain
     pruned = replace(plain.plan, kind="norm_pruned", scan_us=scan_us, expected_us=us)
     reason = f"pruning by norm reads {share_read:.0%}"
-    return _Exact(replace(pruned, reason=reason), search, blocks, _PRUNED_COST * share_read * plain.numbers)
+    return _ExactSearch(
+        replace(pruned, reason=reason), search, blocks, _PRUNED_COST * share_read * plain.numbers
+    )
 
 
 def _with_graph(
-    view: ArmView, options: GraphOptions, exact: _Exact, probes: Probes
+    view: TableSnapshot, options: IndexOptions, make: MakeGraph, exact: _ExactSearch, probes: Probes
 ) -> tuple[Plan, Structure | None]:
     """A graph and its plan if some ef may serve, else the exact search."""
     if not np.isfinite(view.largest_norm):
         return replace(exact.plan, reason="norms out of range"), exact.blocks
     started = time.perf_counter()
     rows, reserve, substitutes = core(view, probes.queries)
-    graph = options.make(rows)
+    graph = make(rows)
     graph.with_head(view)
     graph.with_reserve(reserve, ExactOverlay.copied(view, substitutes))
     build_s = time.perf_counter() - started
     trials = _climb(view, graph, options, exact, probes)
-    ef = choose_ef(trials, forced=options.wanted)
+    ef = choose_ef(trials, forced=options.kind == "hnsw")
     if ef is None:
         reason = f"a graph was tried: {_comparison(exact.plan, *list(trials.items())[-1])}"
         return replace(exact.plan, build_s=build_s, reason=reason), exact.blocks
@@ -172,7 +196,7 @@ def _with_graph(
 
 
 def _climb(
-    view: ArmView, graph: HnswGraph, options: GraphOptions, exact: _Exact, probes: Probes
+    view: TableSnapshot, graph: HnswGraph, options: IndexOptions, exact: _ExactSearch, probes: Probes
 ) -> dict[int, Trial]:
     """Measure one ef after the other, until no larger one could be chosen."""
     trials: dict[int, Trial] = {}
@@ -181,7 +205,7 @@ def _climb(
         trials[ef] = compare(
             lambda query: graph.search(view, query, 1) or scan(view, query, 1), exact.search, probes
         )
-        if ef_choice.is_settled(trials, forced=options.wanted):
+        if ef_choice.is_settled(trials, forced=options.kind == "hnsw"):
             break
     return trials
 
@@ -210,8 +234,8 @@ def _comparison(exact: Plan, ef: int, trial: Trial) -> str:
     return f"{trial.speedup:.1f} times as fast as the {other}, {found}{least}"
 
 
-def core(view: ArmView, queries: Matrix) -> tuple[Rows, int, Rows]:
-    """The rows for a graph, the size of its reserve, and its substitutes.
+def core(view: TableSnapshot, queries: Matrix) -> tuple[Rows, int, Rows]:
+    """The rows for a graph, the longest first, the size of its reserve, and its substitutes.
 
     The rows are those long enough to win though the longest arms, the reserve, were dead. They have the norms
     of 98 % of the winners on ``queries`` (P, d) then; a quarter more arms are added. Substitutes are the
@@ -224,7 +248,7 @@ def core(view: ArmView, queries: Matrix) -> tuple[Rows, int, Rows]:
     winners = solve(view, queries, shorter_than=shortest).winners
     count = int(_CORE_MARGIN * np.count_nonzero(norms >= np.quantile(view.norms[winners], _CORE_QUANTILE)))
     if count >= _LARGEST_CORE * len(rows):
-        return rows, 0, NO_ROWS
+        return longest_first(view, rows), 0, NO_ROWS
     standing = min(count + _SUBSTITUTES * reserve, len(rows) - 1)
     order = np.argpartition(-norms, (count, standing))
-    return rows[order[:count]], reserve, rows[order[count:standing]]
+    return longest_first(view, rows[order[:count]]), reserve, rows[order[count:standing]]

@@ -6,8 +6,8 @@ Notation
     recall      share of the probes whose best arm was found
     ratio       score found / best score; 1 - (best - found) / |best| when the best score is negative
 
-An index is timed against an exact search, in turn: some probes by the index, some by the exact search, and so
-on. What slows the machine down for a while then slows both down, and leaves their ratio as it is.
+An index is timed against an exact search, alternately: some probes by the one, some by the other. What
+slows the machine down for a while then slows both down, and leaves their ratio as it is.
 
 Times are processor times of the calling thread. So waiting for a core, or for the interpreter lock that the
 event loop holds, does not count. Further threads of BLAS are not counted either; in the service it has one.
@@ -24,7 +24,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.table import ArmView
+from app.indexes.table import TableSnapshot
 from shortlist.mips.exact import unit_scale
 from shortlist.types import Matrix, Rows, TopK, Vector
 
@@ -33,7 +33,7 @@ Search = Callable[[Vector], TopK]
 _CHUNK_ROWS = 8_192
 _ENOUGH_RECENT = 64
 _SAME_SCORE = 1e-6
-# In a turn the index answers this many queries, and the exact search this many.
+# In a round the index answers this many queries, and the exact search this many.
 _ROUND, _EXACT_ROUND = 40, 5
 _FINE_S = 1e-5
 
@@ -46,9 +46,8 @@ class Probes:
     winners: Rows
     best: Vector
 
-    def some(self, places: Rows) -> Probes:
-        """Those at some places."""
-        return Probes(self.queries[places], self.winners[places], self.best[places])
+    def some(self, positions: Rows) -> Probes:
+        return Probes(self.queries[positions], self.winners[positions], self.best[positions])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ def _directions(dim: int, recent: Sequence[Vector]) -> Matrix:
 
 
 def solve(
-    view: ArmView,
+    view: TableSnapshot,
     queries: Matrix,
     *,
     shorter_than: float = np.inf,
@@ -135,56 +134,49 @@ def solve(
     Shapes: queries (P, d). ``among`` (K,): True for rows that count, at least one of them alive; None: all.
     Cost: K * P * d multiply-adds.
     """
-    columns = np.arange(len(queries))
-    turned = np.ascontiguousarray(queries.T, dtype=view.working.dtype)
+    each = np.arange(len(queries))
+    columns = np.ascontiguousarray(queries.T, dtype=view.working.dtype)
     best = np.full(len(queries), -np.inf)
     winners = np.full(len(queries), view.live_rows[0] if among is None else int(among.argmax()))
     for start in range(0, view.rows, _CHUNK_ROWS):
         rows = np.arange(start, min(start + _CHUNK_ROWS, view.rows))
-        scores = view.working[start : start + _CHUNK_ROWS] @ turned
+        scores = view.working[start : start + _CHUNK_ROWS] @ columns
         counted = view.is_alive(rows) & (view.norms[rows] < shorter_than)
         if among is not None:
             counted &= among[rows]
         scores[~counted] = -np.inf
         top = scores.argmax(axis=0)
-        better = scores[top, columns] > best
-        best[better] = scores[top, columns][better]
+        better = scores[top, each] > best
+        best[better] = scores[top, each][better]
         winners[better] = start + top[better]
     best = np.add.reduce(view.features.take(winners, axis=0) * queries, axis=1)
     return Probes(queries, winners, best)
 
 
-def measure(search: Search, probes: Probes) -> Quality:
-    """Answer every probe once and compare with the truth."""
-    return _quality([search(query) for query in probes.queries], probes)
+def compare(search: Search, exact: Search, probes: Probes, apart: NDArray[np.bool_] | None = None) -> Trial:
+    """Answer every probe by ``search``, and some by the ``exact`` one in between: quality and times.
 
-
-def compare(search: Search, exact: Search, probes: Probes) -> Trial:
-    """Answer every probe by ``search``, and some by the ``exact`` one in between: quality and times."""
-    answers, us, exact_us = time_in_turn(search, exact, probes.queries)
-    return Trial(_quality(answers, probes), us, exact_us)
-
-
-def compare_apart(search: Search, exact: Search, probes: Probes, apart: NDArray[np.bool_]) -> Trial:
-    """As ``compare``, but the quality is the worse one of two: that on the probes ``apart`` (P,), and that on
-    the others. A search that is good on average may be bad where it is used.
+    With ``apart`` (P,) the quality is the worse one of two: that on these probes, and that on the others. A
+    search that is good on average may be bad where it is used.
     """
-    answers, us, exact_us = time_in_turn(search, exact, probes.queries)
-    found = [
-        _quality([answers[place] for place in places], probes.some(places))
-        for places in map(np.flatnonzero, (apart, ~apart))
-        if len(places)
+    answers, us, exact_us = time_alternately(search, exact, probes.queries)
+    if apart is None:
+        return Trial(_quality(answers, probes), us, exact_us)
+    qualities = [
+        _quality([answers[position] for position in part], probes.some(part))
+        for part in map(np.flatnonzero, (apart, ~apart))
+        if len(part)
     ]
-    worst = min(found, key=lambda quality: quality.recall_at_1)
-    ratios = min(each.ratio_mean for each in found), min(each.ratio_min for each in found)
+    worst = min(qualities, key=lambda quality: quality.recall_at_1)
+    ratios = min(each.ratio_mean for each in qualities), min(each.ratio_min for each in qualities)
     return Trial(replace(worst, ratio_mean=ratios[0], ratio_min=ratios[1]), us, exact_us)
 
 
-def time_in_turn(search: Search, exact: Search, queries: Matrix) -> tuple[list[TopK], float, float]:
-    """Let both searches answer queries in turn: 40 by ``search``, 5 of these by ``exact``, and so on.
+def time_alternately(search: Search, exact: Search, queries: Matrix) -> tuple[list[TopK], float, float]:
+    """Let both searches answer queries by turns: 40 by ``search``, 5 of these by ``exact``, and so on.
 
     Returns the answers of ``search``, its median time in microseconds, and that time multiplied by the
-    median over all turns of (median time of ``exact`` / median time of ``search``).
+    median over all rounds of (median time of ``exact`` / median time of ``search``).
     """
     answers: list[TopK] = []
     seconds: list[float] = []
@@ -225,9 +217,8 @@ def _clock() -> Callable[[], float]:
 
 
 def _quality(answers: Sequence[TopK], probes: Probes) -> Quality:
-    found = np.array([answer.scores[0] for answer in answers])
     scale = np.abs(probes.best)
-    missing = probes.best - found
+    missing = probes.best - np.array([answer.scores[0] for answer in answers])
     ratio = 1.0 - np.divide(missing, scale, out=np.zeros_like(scale), where=scale > 0.0)
     recall = float((missing <= _SAME_SCORE * scale).mean())
     return Quality(

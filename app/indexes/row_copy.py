@@ -2,148 +2,106 @@
 
 Notation
     m, d        rows that were ever copied, dimension
-    place       where a row stands in the copy
-    gone        places of rows that are let in no longer; they are struck out in every search
+    position    where a row stands in the copy
 
-Rows that come are appended, into room that is kept for them. So following a change takes time in proportion
-to the change, and earlier copies, which share the room, stay true.
+Rows that come are appended, into capacity that is kept for them. So following a change takes time in
+proportion to the change. The copy before it shares the arrays and stays true for searches.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.filters.growing import grown
 from app.indexes.eligible_rows import Change
-from app.indexes.table import ArmView, Working, aligned_empty, places_of
+from app.indexes.table import TableSnapshot, Working, aligned_empty, positions_of
 from shortlist.mips.exact import candidates
 from shortlist.types import NO_ROWS, Rows, Vector
 
-_GROWTH = 1.5
-_LEAST_ROOM = 16
 
-
-class _Room:
-    """Arrays that copies share. ``latest`` numbers the copy that may still append to them.
-
-    Shapes: rows (capacity,), features (capacity, d); places (rows of the table or more,), -1 for no place.
-    """
-
-    def __init__(self, rows: Rows, features: Working, places: NDArray[np.int32]) -> None:
-        self.rows = rows
-        self.features = features
-        self.places = places
-        self.latest = 0
-
-    def with_room(self, used: int, more: int, table_rows: int) -> _Room:
-        """Itself, or a larger one that begins with the same ``used`` rows."""
-        size = used + more
-        if table_rows > len(self.places):
-            places = np.full(int(_GROWTH * table_rows), -1, dtype=np.int32)
-            places[: len(self.places)] = self.places
-            self.places = places
-        if size <= len(self.rows):
-            return self
-        capacity = max(int(_GROWTH * size), _LEAST_ROOM)
-        rows = np.empty(capacity, dtype=np.int64)
-        rows[:used] = self.rows[:used]
-        self.latest += 1  # the places are the larger one's from here on
-        features = aligned_empty(capacity, self.features.shape[1], self.features.dtype)
-        features[:used] = self.features[:used]
-        return _Room(rows, features, self.places)
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class RowCopy:
-    """See the module. It never changes: ``followed`` and ``moved`` give others.
+    """See the module. It may be searched in any thread, and be followed or moved once: its arrays go on.
 
-    Memory: 4 d + 8 bytes a row, and 4 bytes a row of the table. One thread follows changes, all may search.
+    rows, features      (capacity,), (capacity, d), of which ``size`` are in use
+    positions           (rows of the table or more,), -1 for rows that are not copied
+    gone                (g,) positions of rows that are let in no longer, and are struck out
+    Memory: 4 d + 8 bytes a row, and 4 bytes a row of the table.
     """
 
-    def __init__(self, view: ArmView, rows: Rows) -> None:
-        features = aligned_empty(len(rows), view.dim, view.working.dtype)
-        features[:] = view.working[rows]
-        self._set(_Room(rows, features, places_of(rows, view.rows)), len(rows), NO_ROWS)
-
-    def _set(self, room: _Room, size: int, gone: NDArray[np.int64]) -> None:
-        room.latest += 1
-        self._room, self._number, self._gone = room, room.latest, gone
-        self._rows, self._features = room.rows[:size], room.features[:size]
+    rows: Rows
+    features: Working
+    positions: NDArray[np.int32]
+    size: int
+    gone: NDArray[np.int64]
 
     @classmethod
-    def _of(cls, room: _Room, size: int, gone: NDArray[np.int64]) -> RowCopy:
-        copy = cls.__new__(cls)
-        copy._set(room, size, gone)
-        return copy
+    def of(cls, view: TableSnapshot, rows: Rows) -> RowCopy:
+        """Copy ``rows`` (n,) of the view."""
+        features = aligned_empty(len(rows), view.dim, view.working.dtype)
+        features[:] = view.working[rows]
+        return cls(rows, features, positions_of(rows, view.rows), len(rows), NO_ROWS)
 
     def __len__(self) -> int:
         """The rows that are not gone."""
-        return len(self._rows) - len(self._gone)
-
-    @property
-    def gone(self) -> int:
-        return len(self._gone)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._features.dtype
+        return self.size - len(self.gone)
 
     @property
     def memory_bytes(self) -> int:
-        room = self._room
-        return int(room.rows.nbytes + room.features.nbytes + room.places.nbytes + self._gone.nbytes)
+        return self.rows.nbytes + self.features.nbytes + self.positions.nbytes + self.gone.nbytes
 
-    def followed(self, view: ArmView, change: Change) -> RowCopy:
+    def followed(self, view: TableSnapshot, change: Change) -> RowCopy:
         """The same after a change of what is let in; rows that went and were not copied are ignored.
 
         Cost: O(changed rows), over many changes.
         """
         came, went = change.came, change.went
+        if not self.size:
+            return RowCopy.of(view, came) if len(came) else self
         if not len(came) and not len(went):
             return self
-        room = self._only_room()
-        went = went[went < len(room.places)]
-        places = room.places[went].astype(np.int64)
-        gone = np.concatenate((self._gone, places[places >= 0]))
-        room = room.with_room(len(self._rows), len(came), view.rows)
-        room.places[went] = -1
-        size = len(self._rows) + len(came)
-        room.rows[len(self._rows) : size] = came
-        room.features[len(self._rows) : size] = view.working[came]
-        room.places[came] = np.arange(len(self._rows), size)
-        return self._of(room, size, gone)
+        used, size = self.size, self.size + len(came)
+        went = went[went < len(self.positions)]
+        left = self.positions[went].astype(np.int64)
+        rows, features = grown(self.rows, size, used=used), self.features
+        if len(rows) > len(features):
+            features = aligned_empty(len(rows), features.shape[1], features.dtype)
+            features[:used] = self.features[:used]
+        rows[used:size] = came
+        features[used:size] = view.working[came]
+        positions = grown(self.positions, view.rows, used=len(self.positions))
+        positions[went] = -1
+        positions[came] = np.arange(used, size)
+        return RowCopy(rows, features, positions, size, np.concatenate((self.gone, left[left >= 0])))
 
-    def moved(self, places: NDArray[np.int32], table_rows: int) -> RowCopy:
-        """The same after a compaction: row r is now ``places[r]``, -1 if it is gone."""
-        size = len(self._rows)
-        alive = np.ones(size, dtype=np.bool_)
-        alive[self._gone] = False
-        there = np.where(alive, places[self._rows], -1).astype(np.int64)
-        features = self._only_room().features
-        self._room.latest += 1  # the room of the features is the new one's
-        rows = np.full(len(features), -1, dtype=np.int64)
-        rows[:size] = there
-        return self._of(_Room(rows, features, places_of(there, table_rows)), size, np.flatnonzero(there < 0))
+    def moved(self, position: Rows, table_rows: int) -> RowCopy:
+        """The same after a compaction: row r is now ``position[r]``, -1 if it is gone."""
+        if not self.size:
+            return self
+        rows = np.full(len(self.features), -1, dtype=np.int64)
+        there = rows[: self.size]
+        there[:] = position[self.rows[: self.size]]
+        there[self.gone] = -1
+        return RowCopy(
+            rows, self.features, positions_of(there, table_rows), self.size, np.flatnonzero(there < 0)
+        )
 
-    def contenders(self, scaled: Vector, error: float, k: int) -> Rows:
-        """The rows that could be the best ``k`` of the copy. ``scaled`` (d,): the query in ``unit_scale``.
+    def contenders(self, view: TableSnapshot, query: Vector, k: int) -> Rows:
+        """The rows that could be the best ``k`` of the copy for ``query`` (d,). Cost: m d reads in a row."""
+        if not self.size:
+            return NO_ROWS
+        rows, features = self.rows, self.features
+        if self.size < len(rows):
+            rows, features = rows[: self.size], features[: self.size]
+        scaled, error = view.scaled(query)
+        approximate = features @ scaled
+        if len(self.gone):
+            approximate[self.gone] = -np.inf
+        return rows[candidates(approximate, error, k)]
 
-        ``error``: bound on the error of a product in working precision. Cost: m d reads in a row.
-        """
-        approximate = self._features @ scaled.astype(self._features.dtype, copy=False)
-        if len(self._gone):
-            approximate[self._gone] = -np.inf
-        return self._rows[candidates(approximate, error, k)]
 
-    def _only_room(self) -> _Room:
-        """The room, for the latest copy in it; another with the same rows for an earlier one."""
-        room = self._room
-        if self._number == room.latest:
-            return room
-        is_there = np.ones(len(self._rows), dtype=np.bool_)
-        is_there[self._gone] = False
-        there = np.flatnonzero(is_there)
-        places = np.full(len(room.places), -1, dtype=np.int32)
-        places[self._rows[there]] = there
-        return _Room(self._rows.copy(), self._features.copy(order="F"), places)
+EMPTY = RowCopy(NO_ROWS, np.empty((0, 0), dtype=np.float32), np.empty(0, dtype=np.int32), 0, NO_ROWS)
+"""A copy of no row, which becomes one of the first rows that come."""

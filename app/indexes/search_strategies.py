@@ -1,11 +1,11 @@
-"""Ways to search the arms that a filter lets in, by what was made for it.
+"""Strategies to search the arms that a filter lets in, by what was made for it.
 
 Notation
     K, d        rows of the table, dimension
     n           rows that the filter lets in
     ask         how many arms a graph is asked for
 
-    copy        the n rows side by side, copied once for a filter that is asked often: n d reads in a row
+    copy        the n rows side by side, copied once for a filter that is used often: n d reads in a row
     blocks      such a copy in the order of the norms, read until no later row can be among the best
     graph       asks the graph of the catalogue for more arms and keeps those that the filter lets in
     own_graph   a graph over the n rows alone
@@ -18,21 +18,20 @@ out. Every strategy checks what it returns against the filter.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
 from app.indexes.eligible_rows import Change, EligibleRows, renumbered
-from app.indexes.filtered_search import GATHER_ROWS, contenders, strike_out
+from app.indexes.filtered_search import GATHER_ROWS, contenders, masked_contenders
 from app.indexes.hnsw import HnswGraph
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.row_copy import RowCopy
-from app.indexes.snapshot import Snapshot, merged
-from app.indexes.structure import Kind
-from app.indexes.table import ArmView, not_in
-from shortlist.mips.exact import candidates, ranked, unit_scale
+from app.indexes.row_copy import EMPTY, RowCopy
+from app.indexes.snapshot import IndexKind, Snapshot, merged
+from app.indexes.table import TableSnapshot, not_in
+from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 # A graph that is asked for so large a share of its arms takes longer than comparing all.
@@ -42,167 +41,91 @@ MakeGraph = Callable[[Snapshot, Rows], HnswGraph | None]
 """Builds a graph over some rows of a snapshot; None where there is no memory for it."""
 
 
-class SearchStrategy(Protocol):
-    """One strategy to search the arms that one filter lets in, at one moment. It may be searched in any
-    thread.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def kind(self) -> Kind: ...
-    @property
-    def memory_bytes(self) -> int: ...
-
-    @property
-    def staleness(self) -> float:
-        """Rows that came or went since it was made, and make searches slower / rows that it was made of."""
-        ...
-
-    def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> SearchStrategy | None:
-        """The same at a later moment; None if it cannot follow. For one thread, which asks each strategy
-        once.
-
-        Cost: O(changed rows); O(K) after a compaction.
-        """
-        ...
-
-    def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> SearchStrategy | None:
-        """The same, made anew, at the cost of the first time; None without memory for it. For any thread."""
-        ...
-
-    def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
-        """About the best ``k`` rows outside ``exclude``, which the filter lets in; None: it found too few."""
-        ...
-
-
-class _Copied:
-    """Rows that are let in, side by side: all, or those that came since something was built over the others.
-
-    ``copy`` is None until there are some.
-    """
-
-    def __init__(self, eligible: EligibleRows, copy: RowCopy | None = None) -> None:
-        self.eligible = eligible
-        self.copy = copy
-
-    def __len__(self) -> int:
-        return len(self.copy) + self.copy.gone if self.copy is not None else 0
-
-    @property
-    def memory_bytes(self) -> int:
-        return self.copy.memory_bytes if self.copy is not None else 0
-
-    def followed(self, view: ArmView, eligible: EligibleRows) -> tuple[_Copied, Change] | None:
-        """The same at a later moment, and what changed until then, by the row numbers of that moment."""
-        before, copy = _as_numbered(self.eligible, view), self.copy
-        if before is None or (copy is not None and copy.dtype != view.working.dtype):
-            return None
-        if copy is not None and before is not self.eligible and view.renumbered is not None:
-            copy = copy.moved(view.renumbered.places, view.rows)
-        change = eligible.since(before)
-        if copy is None and len(change.came):
-            copy = RowCopy(view, change.came)
-        elif copy is not None:
-            copy = copy.followed(view, change)
-        return _Copied(eligible, copy), change
-
-    def contenders(self, view: ArmView, query: Vector, k: int) -> Rows:
-        """The rows that could be the best ``k`` of them."""
-        if self.copy is None:
-            return NO_ROWS
-        scaled, query_norm = unit_scale(query)
-        slope, offset = view.error_line
-        return self.copy.contenders(scaled, slope * query_norm + offset, k)
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class OwnCopy:
     """The features of the rows side by side. Memory: 4 d + 8 bytes a row, and 4 bytes a row of the table."""
 
+    eligible: EligibleRows
+    copy: RowCopy
     name: ClassVar[str] = "copy"
-    kind: ClassVar[Kind] = "exact"
+    kind: ClassVar[IndexKind] = "exact"
 
-    def __init__(self, view: ArmView, eligible: EligibleRows, rows: _Copied | None = None) -> None:
-        self._rows = _Copied(eligible, RowCopy(view, eligible.rows)) if rows is None else rows
+    @classmethod
+    def of(cls, view: TableSnapshot, eligible: EligibleRows) -> OwnCopy:
+        return cls(eligible, RowCopy.of(view, eligible.rows))
 
     @property
     def memory_bytes(self) -> int:
-        return self._rows.memory_bytes
+        return self.copy.memory_bytes
 
     @property
     def staleness(self) -> float:
-        copy = self._rows.copy
-        return copy.gone / max(len(copy), 1) if copy is not None else 0.0
+        return len(self.copy.gone) / max(len(self.copy), 1)
 
     def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnCopy | None:
-        followed = self._rows.followed(snapshot.view, eligible)
-        return None if followed is None else OwnCopy(snapshot.view, eligible, followed[0])
+        followed = _followed(self.copy, self.eligible, snapshot.view, eligible)
+        return None if followed is None else OwnCopy(eligible, followed[0])
 
     def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnCopy:
-        return OwnCopy(snapshot.view, eligible)
+        return OwnCopy.of(snapshot.view, eligible)
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
-        view = snapshot.view
-        rows = self._rows.contenders(view, query, k + len(exclude))
-        if len(exclude):
-            rows = rows[not_in(rows, exclude)]
-        return ranked(rows, k, view.features, query)
+        rows = self.copy.contenders(snapshot.view, query, k + len(exclude))
+        return _ranked(snapshot.view, rows, query, k, exclude)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class OwnBlocks:
     """The rows in blocks of descending norm. Memory: 4 d + 16 bytes a row, and 4 bytes a row of the table.
 
     Shapes: struck (s,), rows of the blocks that are alive, as far as that is known, and no longer let in.
     """
 
+    eligible: EligibleRows
+    blocks: NormBlocks
+    added: RowCopy = EMPTY
+    struck: Rows = field(default_factory=lambda: NO_ROWS)
+    went: int = 0
     name: ClassVar[str] = "blocks"
-    kind: ClassVar[Kind] = "norm_pruned"
+    kind: ClassVar[IndexKind] = "norm_pruned"
 
-    def __init__(self, view: ArmView, eligible: EligibleRows) -> None:
-        self._blocks = NormBlocks(view, eligible.rows)
-        self._added = _Copied(eligible)
-        self._struck = NO_ROWS
-        self._went = 0
+    @classmethod
+    def of(cls, view: TableSnapshot, eligible: EligibleRows) -> OwnBlocks:
+        return cls(eligible, NormBlocks(view, eligible.rows))
 
     @property
     def memory_bytes(self) -> int:
-        return self._blocks.memory_bytes + self._added.memory_bytes + int(self._struck.nbytes)
+        return self.blocks.memory_bytes + self.added.memory_bytes + int(self.struck.nbytes)
 
     @property
     def staleness(self) -> float:
-        return (len(self._added) + self._went) / max(self._blocks.arms, 1)
+        return (self.added.size + self.went) / max(self.blocks.arms, 1)
 
     def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnBlocks | None:
         view = snapshot.view
-        followed = self._added.followed(view, eligible)
+        followed = _followed(self.added, self.eligible, view, eligible)
         if followed is None:
             return None
-        other = OwnBlocks.__new__(OwnBlocks)
-        other._blocks, struck = self._blocks, self._struck
-        if view.table != self._added.eligible.table and view.renumbered is not None:
-            places = view.renumbered.places.astype(np.int64)
-            other._blocks = self._blocks.moved(places, view.rows)
-            struck = places[struck]
-        other._added, change = followed
+        added, change, position = followed
+        blocks, struck = self.blocks, self.struck
+        if position is not None:
+            blocks, struck = blocks.moved(position, view.rows), position[struck]
         struck = np.concatenate((struck[struck >= 0], change.went))
-        other._struck = struck[view.is_alive(struck)]
-        other._went = self._went + len(change.went)
-        return other
+        went = self.went + len(change.went)
+        return OwnBlocks(eligible, blocks, added, struck[view.is_alive(struck)], went)
 
     def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnBlocks:
-        return OwnBlocks(snapshot.view, eligible)
+        return OwnBlocks.of(snapshot.view, eligible)
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
         view, hidden = snapshot.view, exclude
-        if len(self._struck):
-            hidden = np.union1d(exclude, self._struck)
-        found = self._blocks.search(view, query, k, hidden)
-        rows = self._added.contenders(view, query, k + len(exclude))
-        if not len(rows):
-            return found
+        if len(self.struck):
+            hidden = np.union1d(exclude, self.struck)
+        result = self.blocks.search(view, query, k, hidden)
+        rows = self.added.contenders(view, query, k + len(exclude))
         if len(exclude):
             rows = rows[not_in(rows, exclude)]
-        return merged(found, ranked(rows, k, view.features, query), k)
+        return merged(result, ranked(rows, k, view.features, query), k) if len(rows) else result
 
 
 class CatalogueGraph:
@@ -212,7 +135,7 @@ class CatalogueGraph:
     """
 
     name: ClassVar[str] = "graph"
-    kind: ClassVar[Kind] = "hnsw"
+    kind: ClassVar[IndexKind] = "hnsw"
     memory_bytes: ClassVar[int] = 0
 
     def __init__(self, snapshot: Snapshot, eligible: EligibleRows, ask: int) -> None:
@@ -220,9 +143,8 @@ class CatalogueGraph:
         self._ask = ask
         graph = snapshot.structure
         self._graph = graph if isinstance(graph, HnswGraph) else None
-        covered = self._graph.covered if self._graph is not None else 0
-        self._covered = covered
-        self._fresh = int(np.count_nonzero(eligible.mask[covered:]))
+        self._covered = self._graph.covered if self._graph is not None else 0
+        self._fresh = int(np.count_nonzero(eligible.mask[self._covered :]))
 
     @property
     def staleness(self) -> float:
@@ -230,113 +152,121 @@ class CatalogueGraph:
         rows = min(GATHER_ROWS * self._fresh, len(self._eligible.mask) - self._covered)
         return rows / max(self._eligible.count, 1)
 
-    def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> CatalogueGraph | None:
+    def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> CatalogueGraph:
         return CatalogueGraph(snapshot, eligible, self._ask)
+
+    renewed = followed
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
         graph, ask = self._graph, self._ask * k
         if graph is None or ask > MOST_ASKED * graph.arms:
             return None
         fresh = self._fresh_contenders(snapshot.view, query, k + len(exclude))
-        return _Wanted(snapshot.view, self._eligible, query, k, exclude).by_graph(graph, ask, fresh)
+        rows = _proposed(graph, query, ask + len(exclude), self._eligible, fresh)
+        return _ranked(snapshot.view, rows, query, k, exclude, exact=False)
 
-    def _fresh_contenders(self, view: ArmView, query: Vector, k: int) -> Rows:
+    def _fresh_contenders(self, view: TableSnapshot, query: Vector, k: int) -> Rows:
         """The fresh rows that could be the best ``k`` of them: gathered if they are few, else scanned."""
         if not self._fresh:
             return NO_ROWS
-        first, mask = self._covered, self._eligible.mask[self._covered :]
-        if GATHER_ROWS * self._fresh < len(mask):
+        if GATHER_ROWS * self._fresh < view.rows - self._covered:
             return contenders(view, self._fresh_rows, query, k)
-        scaled, query_norm = unit_scale(query)
-        working = view.working[first:]
-        approximate = working @ scaled.astype(working.dtype, copy=False)
-        strike_out(approximate, mask)
-        slope, offset = view.error_line
-        return candidates(approximate, slope * query_norm + offset, k) + first
+        return masked_contenders(view, self._eligible.mask, query, k, first=self._covered)
 
     @cached_property
     def _fresh_rows(self) -> Rows:
         return np.flatnonzero(self._eligible.mask[self._covered :]) + self._covered
 
-    def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> CatalogueGraph:
-        return CatalogueGraph(snapshot, eligible, self._ask)
 
-
+@dataclass(frozen=True, slots=True, eq=False)
 class OwnGraph:
     """A graph over the rows alone, asked for ``ask`` arms. ``make`` built it, and may build another."""
 
+    graph: HnswGraph
+    eligible: EligibleRows
+    ask: int
+    make: MakeGraph
+    added: RowCopy = EMPTY
     name: ClassVar[str] = "own_graph"
-    kind: ClassVar[Kind] = "hnsw"
-
-    def __init__(self, graph: HnswGraph, eligible: EligibleRows, *, ask: int, make: MakeGraph) -> None:
-        self._graph = graph
-        self._make = make
-        self._added = _Copied(eligible)
-        self._ask = ask
+    kind: ClassVar[IndexKind] = "hnsw"
 
     @property
     def memory_bytes(self) -> int:
-        return self._graph.memory_bytes + self._added.memory_bytes
+        return self.graph.memory_bytes + self.added.memory_bytes
 
     @property
     def staleness(self) -> float:
-        return (len(self._added) + self._graph.dead) / self._graph.arms
+        return (self.added.size + self.graph.degradation.dead) / self.graph.arms
 
     def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnGraph | None:
-        view, graph = snapshot.view, self._graph
-        followed = self._added.followed(view, eligible)
+        followed = _followed(self.added, self.eligible, snapshot.view, eligible)
         if followed is None:
             return None
-        if view.table != self._added.eligible.table and view.renumbered is not None:
-            graph = graph.moved(view.renumbered.places.astype(np.int64), view.rows)
-        added, change = followed
+        added, change, position = followed
+        graph = self.graph if position is None else self.graph.moved(position, snapshot.view.rows)
         graph.tombstone(change.went)
-        other = OwnGraph(graph, eligible, ask=self._ask, make=self._make)
-        other._added = added
-        return other
-
-    def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
-        view, eligible = snapshot.view, self._added.eligible
-        more = self._added.contenders(view, query, k + len(exclude))
-        wanted = _Wanted(view, eligible, query, k, exclude)
-        return wanted.by_graph(self._graph, max(self._ask, 2 * k), more)
+        return replace(self, graph=graph, eligible=eligible, added=added)
 
     def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnGraph | None:
-        graph = self._make(snapshot, eligible.rows)
+        graph = self.make(snapshot, eligible.rows)
         if graph is None:
             return None
-        graph.tuned(self._graph.ef, shortlist=self._ask, most=graph.arms)
-        return OwnGraph(graph, eligible, ask=self._ask, make=self._make)
+        graph.tuned(self.graph.degradation.ef, shortlist=self.ask, most=graph.arms)
+        return OwnGraph(graph, eligible, self.ask, self.make)
+
+    def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
+        added = self.added.contenders(snapshot.view, query, k + len(exclude))
+        ask = max(self.ask, 2 * k) + len(exclude)
+        rows = _proposed(self.graph, query, ask, self.eligible, added)
+        return _ranked(snapshot.view, rows, query, k, exclude, exact=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What is searched for: the best ``k`` rows of ``eligible`` outside ``exclude``."""
+SearchStrategy = OwnCopy | OwnBlocks | CatalogueGraph | OwnGraph
+"""One strategy to search the arms that one filter lets in, at one moment. It may be searched in any thread.
 
-    view: ArmView
-    eligible: EligibleRows
-    query: Vector
-    k: int
-    exclude: Rows
+staleness   rows that came or went since it was made, and make searches slower / rows that it was made of
+followed    the same at a later moment; None if it cannot follow. For one thread, once for each strategy.
+            Cost: O(changed rows); O(K) after a compaction
+renewed     the same, made anew, at the cost of the first time; None without memory for it. For any thread
+search      about the best ``k`` rows outside ``exclude``, which the filter lets in; None: it found too few
+"""
 
-    def by_graph(self, graph: HnswGraph, ask: int, more: Rows) -> TopK | None:
-        """The best of the arms that a graph proposes and the filter lets in, and of the rows ``more``."""
-        count = min(ask + len(self.exclude), graph.arms - graph.dead)
-        labels = graph.nearest(self.query, count) if count > 0 else None
-        if labels is None:
+
+def _followed(
+    copy: RowCopy, before: EligibleRows, view: TableSnapshot, eligible: EligibleRows
+) -> tuple[RowCopy, Change, Rows | None] | None:
+    """The copy at a later moment, what changed until then, and where rows are now if they were numbered anew.
+
+    ``before``: the rows at the moment of the copy. None: the copy cannot follow.
+    """
+    position = None
+    if before.table != view.table:
+        if view.renumbered is None or view.renumbered.table != before.table:
             return None
-        rows = graph.rows[labels]
-        rows = rows[rows >= 0]
-        rows = rows[self.eligible.mask[rows]]
-        if len(more):
-            rows = np.concatenate((rows, more))
-        if len(self.exclude):
-            rows = rows[not_in(rows, self.exclude)]
-        if len(rows) < self.k:
-            return None
-        return ranked(rows, self.k, self.view.features, self.query, exact=False)
+        position = view.renumbered.positions.astype(np.int64)
+        before, copy = renumbered(before, position, view), copy.moved(position, view.rows)
+    if copy.size and copy.features.dtype != view.working.dtype:
+        return None
+    change = eligible.since(before)
+    return copy.followed(view, change), change, position
 
 
-def _as_numbered(eligible: EligibleRows, view: ArmView) -> EligibleRows | None:
-    """The rows by their numbers in this view; None if it is of a table that is too late."""
-    return eligible if eligible.table == view.table else renumbered(eligible, view)
+def _proposed(graph: HnswGraph, query: Vector, count: int, eligible: EligibleRows, more: Rows) -> Rows:
+    """Eligible rows among about the best ``count`` of a graph, and ``more``; none if it reached fewer."""
+    count = min(count, graph.arms - graph.degradation.dead)
+    labels = graph.nearest(query, count) if count > 0 else None
+    if labels is None:
+        return NO_ROWS
+    rows = graph.rows[labels]
+    rows = rows[rows >= 0]
+    rows = rows[eligible.mask[rows]]
+    return np.concatenate((rows, more)) if len(more) else rows
+
+
+def _ranked(
+    view: TableSnapshot, rows: Rows, query: Vector, k: int, exclude: Rows, *, exact: bool = True
+) -> TopK | None:
+    """The best ``k`` of ``rows`` outside ``exclude``; None if there are fewer and others may be let in."""
+    if len(exclude):
+        rows = rows[not_in(rows, exclude)]
+    return ranked(rows, k, view.features, query, exact=exact) if exact or len(rows) >= k else None

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.filters.attribute_view import AttributeView
+from app.filters.attribute_snapshot import AttributeSnapshot
 from app.indexes.exact import scan
-from app.indexes.structure import Kind, Structure
-from app.indexes.table import ArmView
+from app.indexes.hnsw import HnswGraph
+from app.indexes.norm_pruned import NormBlocks
+from app.indexes.table import TableSnapshot
 from shortlist import checks
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
+
+IndexKind = Literal["exact", "norm_pruned", "hnsw"]
+Structure = HnswGraph | NormBlocks
+"""An index over the rows of a view below ``covered``. Later rows are fresh, and scanned exactly."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,18 +32,18 @@ class Snapshot:
     ``attributes``: tags and metadata of the arms of ``view`` at the same moment.
     """
 
-    view: ArmView
+    view: TableSnapshot
     structure: Structure | None
     expected_us: float
     recent: deque[Vector]
-    attributes: AttributeView
+    attributes: AttributeSnapshot
 
     @property
     def size(self) -> int:
         return self.view.live
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> IndexKind:
         return self.structure.kind if self.structure is not None else "exact"
 
     @property
@@ -125,7 +131,7 @@ class Snapshot:
             checks.in_range("k", k, least=1)
 
 
-def scores_of(view: ArmView, rows: Rows, query: Vector) -> Vector:
+def scores_of(view: TableSnapshot, rows: Rows, query: Vector) -> Vector:
     """Inner products with the query. Shapes: rows (m,), query (d,) -> (m,) float64."""
     checks.shape("query", query, (view.dim,))
     if 2 * len(rows) < view.rows:

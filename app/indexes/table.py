@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.mips.exact import error_line
+from app.filters.growing import grown
+from shortlist.mips.exact import error_line, unit_scale
 from shortlist.types import Matrix, Rows, Vector
 
 Working = NDArray[np.floating[Any]]
@@ -38,7 +39,7 @@ _CHUNK = 8_192
 _SMALL_BYTES = 1 << 24  # arrays that are copied in a few milliseconds: at once, when they are full
 _FREE = 12  # larger arrays are begun when less than one of this many parts is free,
 _AHEAD = 16  # and so many rows are copied for each that comes: more than _FREE, so that it is done in time
-_SPARE = 1.25  # of rows that come at once: room that takes no memory before it is used
+_SPARE = 1.25  # of rows that come at once: capacity that takes no memory before it is used
 _ID_BYTES = 200
 _CACHE_LINE = 64
 _MOST_PAIRS = 1 << 16  # compared one by one
@@ -49,19 +50,19 @@ _NUMBERS = count()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Renumbering:
-    """How a compaction numbered the rows of ``table`` anew: row r became ``places[r]``, -1 if it was gone."""
+    """How a compaction numbered the rows of ``table`` anew: row r became ``positions[r]``, -1 if gone."""
 
     table: int
-    places: NDArray[np.int32]
+    positions: NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
-class ArmView:
+class TableSnapshot:
     """The table at one moment; safe to read from any thread.
 
     Shapes: features (K, d) float64, working (K, d), norms, revisions, died (K,), dead (tombstones,).
     ``working`` is the float32 copy for scans, or ``features`` when their size leaves float32's range.
-    ``died[row]`` is the row's place in ``dead`` or larger than any. ``largest_norm`` bounds all norms.
+    ``died[row]`` is the row's position in ``dead`` or larger than any. ``largest_norm`` bounds all norms.
     Views of one ``table`` number their arms alike, and a later one's ``dead`` begins with an earlier one's.
     ``renumbered``: the table that this one took the place of.
     """
@@ -97,6 +98,12 @@ class ArmView:
     def error_line(self) -> tuple[float, float]:
         return error_line(self.dim, self.largest_norm, self.working.dtype)
 
+    def scaled(self, query: Vector) -> tuple[Working, float]:
+        """``query`` (d,) near norm 1, and a bound on the error of products with it. Raises NonFinite."""
+        scaled, query_norm = unit_scale(query)
+        slope, offset = self.error_line
+        return scaled.astype(self.working.dtype, copy=False), slope * query_norm + offset
+
     def dead_from(self, first: int) -> Rows:
         """Dead rows >= ``first``, counted from there."""
         if not first:
@@ -123,10 +130,10 @@ class ArmView:
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
         """Rows of the arms that are alive in this view, in the order of ``ids``; unknown ids are left out."""
-        found = self.places_of(ids)
-        return found[found >= 0]
+        rows = self.row_of_each(ids)
+        return rows[rows >= 0]
 
-    def places_of(self, ids: Iterable[str]) -> Rows:
+    def row_of_each(self, ids: Iterable[str]) -> Rows:
         """The row of each of ``ids`` that is alive in this view, -1 for the others. Shape: -> (n,)."""
         return np.array([self.row_of(arm_id) for arm_id in ids], dtype=np.int64)
 
@@ -139,7 +146,7 @@ class ArmView:
 
 
 class _Columns:
-    """The arrays of a table, with room for ``capacity`` rows."""
+    """The arrays of a table, with capacity for ``capacity`` rows."""
 
     def __init__(self, capacity: int, dim: int) -> None:
         self.features = np.empty((capacity, dim))
@@ -152,18 +159,17 @@ class _Columns:
         return len(self.revisions)
 
     @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        return self.features, self.working, self.norms, self.revisions, self.died
+
+    @property
     def nbytes(self) -> int:
-        arrays = (self.features, self.working, self.norms, self.revisions, self.died)
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in self.arrays)
 
     def copy(self, other: _Columns, first: int, last: int) -> None:
         """Take over rows [first, last). Cost: 12 d + 24 bytes a row."""
-        rows = slice(first, last)
-        self.features[rows] = other.features[rows]
-        self.working[rows] = other.working[rows]
-        self.norms[rows] = other.norms[rows]
-        self.revisions[rows] = other.revisions[rows]
-        self.died[rows] = other.died[rows]
+        for mine, theirs in zip(self.arrays, other.arrays, strict=True):
+            mine[first:last] = theirs[first:last]
 
 
 class ArmTable:
@@ -183,10 +189,10 @@ class ArmTable:
         self._largest_norm = 0.0
         self._in_order = True
         self._renumbered: Renumbering | None = None
-        self._view: ArmView | None = None
+        self._view: TableSnapshot | None = None
 
     @classmethod
-    def compacted(cls, view: ArmView, *, check: Callable[[], None] = lambda: None) -> ArmTable:
+    def compacted(cls, view: TableSnapshot, *, check: Callable[[], None] = lambda: None) -> ArmTable:
         """A table of the live rows of ``view`` alone, in their order; ``check`` may raise to stop.
 
         For any thread: the work is done in small steps, so that other threads get their turns.
@@ -204,21 +210,18 @@ class ArmTable:
     def __len__(self) -> int:
         return len(self._ids) - self._tombstones
 
-    def __contains__(self, arm_id: object) -> bool:
-        return isinstance(arm_id, str) and self.row_of(arm_id) is not None
-
     @property
     def memory_bytes(self) -> int:
         """Memory of the arrays, and about that of the ids."""
         columns = self._columns.nbytes + (self._larger.nbytes if self._larger else 0)
-        renumbered = self._renumbered.places.nbytes if self._renumbered is not None else 0
+        renumbered = self._renumbered.positions.nbytes if self._renumbered is not None else 0
         return columns + self._dead.nbytes + renumbered + _ID_BYTES * len(self._ids)
 
     def row_of(self, arm_id: str) -> int | None:
         row = self._latest.get(arm_id)
         return row if row is not None and self._columns.died[row] == _ALIVE else None
 
-    def view(self) -> ArmView:
+    def view(self) -> TableSnapshot:
         if self._view is None:
             self._view = self._make_view()
         return self._view
@@ -246,9 +249,9 @@ class ArmTable:
         return np.arange(first, last)
 
     def tombstone(self, rows: Rows) -> None:
-        """Bury live rows, each once."""
+        """Note that live rows died, each once."""
         last = self._tombstones + len(rows)
-        self._dead = _grown(self._dead, last, used=self._tombstones)
+        self._dead = grown(self._dead, last, used=self._tombstones)
         self._dead[self._tombstones : last] = rows
         self._columns.died[rows] = np.arange(self._tombstones, last)
         if self._larger is not None:
@@ -259,30 +262,30 @@ class ArmTable:
 
     def changed(self, ids: Sequence[str], revisions: Sequence[int]) -> list[int]:
         """Positions of the arms that are not alive with this or a later revision; of equal ids the last."""
-        wanted = {}
+        changed = {}
         for position, (arm_id, revision) in enumerate(zip(ids, revisions, strict=True)):
             row = self.row_of(arm_id)
             if row is None or revision > self._columns.revisions[row]:
-                wanted[arm_id] = position
-        return list(wanted.values())
+                changed[arm_id] = position
+        return list(changed.values())
 
-    def catch_up(self, since: ArmView, until: ArmView) -> Rows:
+    def catch_up(self, since: TableSnapshot, until: TableSnapshot) -> Rows:
         """Do to this table, made of the live rows of ``since``, what made ``until`` out of ``since``.
 
-        Returns the place here of every row of ``since``, -1 for those that were dead in it.
+        Returns the row here of every row of ``since``, -1 for those that were dead in it.
         """
-        places = np.full(since.rows, -1, dtype=np.int64)
-        places[since.live_rows] = np.arange(since.live)
+        positions = np.full(since.rows, -1, dtype=np.int64)
+        positions[since.live_rows] = np.arange(since.live)
         died = until.dead[len(since.dead) :]
-        self.tombstone(places[died[died < since.rows]])
+        self.tombstone(positions[died[died < since.rows]])
         rows = np.arange(since.rows, until.rows)
         rows = rows[until.is_alive(rows)]
         self.append([until.ids[row] for row in rows.tolist()], until.features[rows], until.revisions[rows])
-        return places
+        return positions
 
-    def replaces(self, other: ArmView, places: Rows) -> None:
+    def replaces(self, other: TableSnapshot, positions: Rows) -> None:
         """Say that it takes the place of another table, and where the rows of that one are now."""
-        self._renumbered = Renumbering(other.table, places.astype(np.int32))
+        self._renumbered = Renumbering(other.table, positions.astype(np.int32))
         self._view = None
 
     def _note(self, first: int, last: int) -> None:
@@ -291,10 +294,10 @@ class ArmTable:
         with_last = self._columns.revisions[max(first - 1, 0) : last]
         self._in_order = self._in_order and bool((with_last[1:] >= with_last[:-1]).all())
 
-    def _make_view(self) -> ArmView:
+    def _make_view(self) -> TableSnapshot:
         rows, columns = len(self._ids), self._columns
         fits = self._largest_norm <= _FLOAT32_NORM
-        return ArmView(
+        return TableSnapshot(
             table=self._number,
             ids=self._ids,
             dim=self._dim,
@@ -312,19 +315,15 @@ class ArmTable:
         )
 
     def _reserve(self, rows: int) -> None:
-        """Make room for so many rows in all; what is not copied yet is copied now."""
+        """Have capacity for so many rows in all; what is not copied yet is copied now."""
         used = len(self._ids)
         if rows <= len(self._columns):
             return
-        if self._larger is None or len(self._larger) < rows:
-            self._begin_larger(rows)
-        assert self._larger is not None  # noqa: S101 - for the type checker
-        self._larger.copy(self._columns, self._copied, used)
-        self._columns, self._larger = self._larger, None
-
-    def _begin_larger(self, least: int) -> None:
-        self._larger = _Columns(_capacity(least, used=len(self._ids)), self._dim)
-        self._copied = 0
+        larger, copied = self._larger, self._copied
+        if larger is None or len(larger) < rows:
+            larger, copied = _Columns(_capacity(rows, used=used), self._dim), 0
+        larger.copy(self._columns, copied, used)
+        self._columns, self._larger = larger, None
 
     def _copy_ahead(self, added: int) -> None:
         """Copy a part of the table, if it is not small and will be full before long."""
@@ -332,37 +331,27 @@ class ArmTable:
         if self._larger is None:
             if self._columns.nbytes <= _SMALL_BYTES or (capacity - used) * _FREE > capacity:
                 return
-            self._begin_larger(capacity + 1)
-        assert self._larger is not None  # noqa: S101 - as above
+            self._larger, self._copied = _Columns(_capacity(capacity + 1, used=used), self._dim), 0
         last = min(used, self._copied + _AHEAD * added)
         self._larger.copy(self._columns, self._copied, last)
         self._copied = last
 
 
-def _grown(array: Any, least: int, *, used: int) -> Any:
-    """``array`` if it has room for ``least`` rows, else a larger copy of its ``used`` rows."""
-    if least <= len(array):
-        return array
-    larger = np.empty((_capacity(least, used=used), *array.shape[1:]), dtype=array.dtype)
-    larger[:used] = array[:used]
-    return larger
-
-
 def _capacity(least: int, *, used: int) -> int:
-    """Rows to make room for, when ``least`` are needed and ``used`` are there."""
+    """The capacity to have when ``least`` are needed and ``used`` are there."""
     return max(int(least * _SPARE), int(used * _GROWTH), _FIRST_CAPACITY)
 
 
-def places_of(rows: Rows, size: int) -> NDArray[np.int32]:
-    """The inverse of ``rows`` (n,), some of them -1: the place (size,) of every row, -1 if it has none."""
-    places = np.full(size, -1, dtype=np.int32)
+def positions_of(rows: Rows, size: int) -> NDArray[np.int32]:
+    """The inverse of ``rows`` (n,), some of them -1: the position (size,) of every row, -1 if it has none."""
+    positions = np.full(size, -1, dtype=np.int32)
     known = np.flatnonzero(rows >= 0)
-    places[rows[known]] = known
-    return places
+    positions[rows[known]] = known
+    return positions
 
 
 def aligned_empty(rows: int, dim: int, dtype: np.dtype[Any] = _FLOAT32) -> Working:
-    """Room for (rows, dim) in the layout that BLAS scans fastest, on the border of a cache line.
+    """Memory for (rows, dim) in the layout that BLAS scans fastest, on the border of a cache line.
 
     Dimension-major for few dimensions: 1.2 to 2 times as fast as rows at d <= 64, 0.9 times at d = 128.
     """
@@ -374,6 +363,11 @@ def aligned_empty(rows: int, dim: int, dtype: np.dtype[Any] = _FLOAT32) -> Worki
     if dim <= _DIMENSION_MAJOR:
         return flat.reshape(dim, padded).T[:rows]
     return flat.reshape(padded, dim)[:rows]
+
+
+def longest_first(view: TableSnapshot, rows: Rows) -> Rows:
+    """The rows by descending norm, equal norms in row order. Shapes: (n,) -> (n,)."""
+    return rows[np.lexsort((rows, -view.norms[rows]))]
 
 
 def not_in(rows: Rows, others: Rows) -> NDArray[np.bool_]:

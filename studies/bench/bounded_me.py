@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.indexes.measured_costs import measure
 from shortlist.guarantee import Guarantee
 from shortlist.mips import blocked
 from shortlist.mips.answer import Answer
 from shortlist.mips.blocked import BlockedArms
 from shortlist.mips.bounded_me import bounded_me, follow, rounds, saves
+from shortlist.mips.measured_costs import measure
 from shortlist.mips.racing import racing
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.mips.rewards import blocked_rewards
@@ -70,7 +70,7 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
     dims = QUICK_DIMS if quick else DIMS
     cases = [(kind, dim) for dim in dims for kind in DATA]
     with threadpool_limits(1):
-        costs = measure()
+        costs = measure(time.thread_time, np.random.default_rng(0))
         for kind, dim in progress(cases, "cases"):
             rows += case(kind, ARMS, dim, 3 if quick else 5, costs)
         if data is not None:

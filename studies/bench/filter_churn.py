@@ -31,7 +31,7 @@ import numpy as np
 from app.filters.filter import Filter, parse
 from app.indexes.live import LiveIndex
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_views import FilteredViews
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from shortlist.types import Matrix
 from shortlist_client.files.progress import progress
 from studies.bench.churn import OPTIONS, SWITCH_INTERVAL_S, Loop
@@ -118,7 +118,7 @@ class Searches:
     """Searches of all filters in turn, each counted and checked."""
 
     def __init__(
-        self, views: FilteredViews, catalogue: Catalogue, shop: Shop, rng: np.random.Generator
+        self, views: FilteredSnapshots, catalogue: Catalogue, shop: Shop, rng: np.random.Generator
     ) -> None:
         self.asked = [asked(share) for share in SHARES]
         self.tallies = [Tally() for _ in SHARES]

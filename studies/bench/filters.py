@@ -6,7 +6,7 @@ Notation
     placement    where the eligible arms lie. independent: anywhere. clustered: furthest in a direction which
                  every query avoids, so the best arms of the catalogue are hardly ever eligible
     filter       new: never asked before, so it is evaluated first. known: asked often and planned, as by the
-                 service, which is where both searches come from (``FilteredViews``)
+                 service, which is where both searches come from (``FilteredSnapshots``)
     exact        share of the answers that say so; false_exact: how many of them brute force contradicts
     ineligible   answers that the filter does not let in
     reported     recall as the service shows it

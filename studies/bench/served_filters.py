@@ -8,7 +8,8 @@ from dataclasses import asdict
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_views import GRAPH_AFTER, FilteredViews
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots
+from app.services.catalogues.known_filter import GRAPH_AFTER
 from app.services.formats.records import CatalogueRecord
 from shortlist.types import Matrix
 
@@ -17,9 +18,9 @@ CACHE_BYTES = 512 << 20  # as by default in the service
 _UID = "0" * 16
 
 
-def new_views() -> FilteredViews:
+def new_views() -> FilteredSnapshots:
     """Filters of which none was asked before."""
-    return FilteredViews(capacity_bytes=CACHE_BYTES)
+    return FilteredSnapshots(capacity_bytes=CACHE_BYTES)
 
 
 def served_catalogue(index: LiveIndex, options: IndexOptions) -> Catalogue:
@@ -28,7 +29,7 @@ def served_catalogue(index: LiveIndex, options: IndexOptions) -> Catalogue:
     return Catalogue("bench", _UID, CatalogueRecord(dim, asdict(options)), index)
 
 
-async def plan(views: FilteredViews, catalogue: Catalogue, wanted: Filter, queries: Matrix) -> None:
+async def plan(views: FilteredSnapshots, catalogue: Catalogue, wanted: Filter, queries: Matrix) -> None:
     """Ask these queries of a filter, at least ``ASKED``, and wait for the plan that follows.
 
     Planning begins when nothing else is to be done: after all of them, so every way to search is tried.

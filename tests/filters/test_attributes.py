@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from app.filters import attribute_view, columns
-from app.filters.attribute_view import AttributeView
+from app.filters import attribute_snapshot, columns
+from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable
 from app.filters.fields import fields_of, kind_of
 from app.filters.filter import ORDERS, Filter, parse
@@ -40,7 +40,7 @@ def labelled(document: Any, field: str) -> set[Any]:
     return {(kind_of(value), value) for value in fields_of(*document).get(field, ())}
 
 
-def answers(view: AttributeView, wanted: Filter, rows: int) -> list[bool]:
+def answers(view: AttributeSnapshot, wanted: Filter, rows: int) -> list[bool]:
     """What a caller makes of a view: one answer for each row."""
     mask = np.full(rows, wanted.matches(*NOTHING))
     known = view.rows >= 0
@@ -183,7 +183,7 @@ def test_an_order_is_found_in_ascending_numbers_without_comparing_all(dtype) -> 
     ]
     for bound in bounds:
         for symbol in ORDERS:
-            test = columns.OrderTest(*attribute_view._float_order(symbol, bound))
+            test = columns.OrderTest(*attribute_snapshot._float_order(symbol, bound))
             low, high = test.span(ascending)
             expected = [place for place, number in enumerate(numbers) if ORDERS[symbol](number, bound)]
             assert list(range(low, high)) == expected
@@ -246,7 +246,7 @@ class Machine(RuleBasedStateMachine):
     def start(self):
         self.table = AttributeTable()
         self.documents: dict[int, Any] = {}
-        self.kept: list[tuple[AttributeView, dict[int, Any], list[int]]] = []
+        self.kept: list[tuple[AttributeSnapshot, dict[int, Any], list[int]]] = []
 
     @rule(documents=st.lists(st.tuples(st.integers(0, 15), DOCUMENTS), max_size=6))
     def append(self, documents):

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from test_attributes import documents_of, table_of
 
 from app.filters import coded_values, columns
-from app.filters.attribute_view import AttributeView
+from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.coded_values import ascending, coded
 
 
-def check(view: AttributeView, field: str, rows: np.ndarray) -> None:
+def check(view: AttributeSnapshot, field: str, rows: np.ndarray) -> None:
     found, expected = coded(view, field, rows), view.values_of(field, rows)
     assert ((found.codes >= 0) & (found.codes < found.count)).all()
     by_code, by_value = dict[int, set[int]](), dict[Any, set[int]]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.probes import Probes, Quality, Search, compare
 
 
 def scores_of(features, query):
@@ -35,3 +36,8 @@ def maintain(index):
         done.append("compaction" if job.table is not None else "plan")
         assert len(done) < 5, "maintenance does not come to rest"
     return done
+
+
+def measure(search: Search, probes: Probes) -> Quality:
+    """How well a search answers the probes."""
+    return compare(search, search, probes).quality

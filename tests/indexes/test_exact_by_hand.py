@@ -12,6 +12,7 @@ import pytest
 
 from app.filters.filter import parse
 from app.indexes import filter_plan, filtered_search, norm_pruned, planner, search_strategies
+from app.indexes.degradation import Degradation
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.exact import contenders, scan
 from app.indexes.exact_overlay import ExactOverlay
@@ -19,7 +20,7 @@ from app.indexes.filter_plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.planner import GraphOptions, core, plan
+from app.indexes.planner import core, plan
 from app.indexes.probes import Quality, Trial
 from app.indexes.search_strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph
 from app.indexes.table import ArmTable
@@ -84,7 +85,7 @@ def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
     for rows in (None, np.arange(1, COUNT, 2)):
         made = NormBlocks(before, rows if rows is None else rows[before.is_alive(rows)])
         own = set(before.live_rows.tolist()) & set(range(COUNT) if rows is None else rows.tolist())
-        assert (made.arms, made.dead, made.covered) == (len(own), 0, COUNT)
+        assert (made.arms, made.degradation.dead, made.covered) == (len(own), 0, COUNT)
         later = table_with(DEAD)
         later.append(["new"], np.full((1, DIM), 9.0), np.array([99]))
         later.tombstone(np.array([1, 2, 21, 40]))
@@ -100,7 +101,7 @@ def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
                     found = made.search(view, query, k, exclude)
                     assert found.rows.tolist() == best_of(before.features, left, query, k)
         made.tombstone(np.array([1, 2, 21, 40]))
-        assert made.dead == len(own & {1, 2, 21})
+        assert made.degradation.dead == len(own & {1, 2, 21})
         position = np.where(later.view().is_alive(np.arange(COUNT)), 0, -1)
         position[position == 0] = np.arange(np.count_nonzero(position == 0))
         moved = made.moved(position, int(position.max()) + 1)
@@ -126,10 +127,11 @@ def test_how_blocks_are_cut_and_what_they_take():
     ends = list(norm_pruned._bounds(300_000))
     assert ends[6:] == [64_512, 130_048, 195_584, 261_120, 300_000]
     made = NormBlocks(table_with([]).view())
-    room = sum(block.nbytes for *_, block in made._blocks)
-    assert made.memory_bytes == 8 * COUNT + 4 * COUNT + room
-    assert (made.slowdown, made.missing, made.load_share, made.reserve_used) == (1.0, 0, 0.0, 0.0)
-    assert not made.is_degraded
+    size = sum(block.nbytes for *_, block in made._blocks)
+    assert made.memory_bytes == 8 * COUNT + 4 * COUNT + size
+    state = made.degradation
+    assert (state.slowdown, state.missing, state.load_share, state.reserve_used) == (1.0, 0, 0.0, 0.0)
+    assert not state.is_degraded
 
 
 def test_blocks_are_read_until_the_bound_says_so_and_no_further(monkeypatch):
@@ -260,7 +262,7 @@ def made(kind, snapshot, eligible):
     if kind == "own_graph":
         graph = built(snapshot, eligible.rows)
         return OwnGraph(graph, eligible, ask=graph.arms, make=built)
-    return {"copy": OwnCopy, "blocks": OwnBlocks}[kind](snapshot.view, eligible)
+    return {"copy": OwnCopy.of, "blocks": OwnBlocks.of}[kind](snapshot.view, eligible)
 
 
 @pytest.mark.parametrize("kind", ["copy", "blocks", "own_graph"])
@@ -325,13 +327,9 @@ class Graph(HnswGraph):
     """A graph that finds what it is told to, for as many as it is asked for."""
 
     def __init__(self, rows, covered, *, dead=0, memory=100):
-        self._told, self.covered, self.is_dead, self.memory, self.asked = (
-            np.array(rows),
-            covered,
-            dead,
-            memory,
-            [],
-        )
+        self._told, self.covered, self.memory, self.asked = np.array(rows), covered, memory, []
+        self.degradation = Degradation(len(rows))
+        self.degradation.dead = dead
         self.efs = []
 
     @property
@@ -341,10 +339,6 @@ class Graph(HnswGraph):
     @property
     def arms(self):
         return len(self._told)
-
-    @property
-    def dead(self):
-        return self.is_dead
 
     @property
     def memory_bytes(self):
@@ -443,7 +437,7 @@ class Times:
     def __init__(self, monkeypatch, *, gather=80.0, mask=100.0, quality=(1.0, 1.0), **strategies):
         self.us = {"gather": gather, "mask": mask, **strategies}
         self.quality, self.asked, self.timed = quality, [], []
-        for name in ("typical_us", "time_in_turn", "compare_apart"):
+        for name in ("typical_us", "time_alternately", "compare"):
             monkeypatch.setattr(filter_plan, name, getattr(self, name))
         for name in ("gather", "mask"):
             monkeypatch.setattr(filter_plan, name, self.named(name))
@@ -458,7 +452,7 @@ class Times:
         }.get("strategy")
         if strategy is None:
             return min(self.us["gather"], self.us["mask"])
-        self.asked.append(getattr(strategy, "_ask", None))
+        self.asked.append(getattr(strategy, "_ask", getattr(strategy, "ask", None)))
         found = self.us[strategy.name]
         return found(self.asked[-1]) if callable(found) else found
 
@@ -468,11 +462,11 @@ class Times:
         self.timed.append((name, len(queries)))
         return self.us[name]
 
-    def time_in_turn(self, search, exact, queries):
+    def time_alternately(self, search, exact, queries):
         self.timed.append(("strategies", len(queries)))
         return [], self.of(search), self.of(exact)
 
-    def compare_apart(self, search, exact, probes, like):
+    def compare(self, search, exact, probes, like):
         assert len(probes.queries) == len(like) == 400
         us = self.of(search)
         ask = self.asked[-1]
@@ -655,7 +649,7 @@ def test_what_is_renewed_is_measured_if_it_is_a_graph(monkeypatch):
     assert (worse.strategy, worse.us, worse.exact_us, worse.is_refuted) == (None, 80.0, 50.0, True)
     assert (worse.recall_at_1, worse.ratio_mean) == (1.0, 1.0)
     assert worse.reason == "a graph had recall 0.940, mean ratio 0.9985 by now"
-    copy = FilterPlan(OwnCopy(snapshot.view, eligible), 20, 3, 7.0, 50.0)
+    copy = FilterPlan(OwnCopy.of(snapshot.view, eligible), 20, 3, 7.0, 50.0)
     assert renew(copy, snapshot, eligible, recent=[], rng=rng).graph == 17
     nothing = let_in(snapshot, {"number": {"$lt": 0}})
     for gone, left in ((copy, nothing), (FilterPlan(None, 20, 3, 7.0, 50.0), eligible)):
@@ -676,7 +670,7 @@ def test_a_graph_of_its_own_is_made_anew_as_it_was():
     eligible = let_in(snapshot, {"number": {"$lt": 20}})
     first, second = built(snapshot, eligible.rows), Graph(np.arange(20), COUNT)
     strategy = OwnGraph(first, eligible, ask=7, make=lambda *_: second).renewed(snapshot, eligible)
-    assert second.efs == [(first.ef, 7, 20)]
+    assert second.efs == [(first.degradation.ef, 7, 20)]
     assert strategy.search(snapshot, QUERIES[0], 2, NO_ROWS) is not None
     assert strategy.search(snapshot, QUERIES[0], 5, NO_ROWS) is not None
     assert second.asked == [7, 10], "twice as many as are wanted, if that is more"
@@ -716,15 +710,14 @@ def test_where_most_arms_can_win_all_are_taken():
 )
 def test_blocks_serve_that_are_a_tenth_faster(monkeypatch, us, scan_us, kind):
     """One arm is ten times as long as the others: of every search one arm is read, and the rest is not."""
-    monkeypatch.setattr(planner, "time_in_turn", lambda search, exact, queries: ([], us, scan_us))
+    monkeypatch.setattr(planner, "time_alternately", lambda search, exact, queries: ([], us, scan_us))
     monkeypatch.setattr(planner, "_SMALL_NUMBERS", 40)
     features = np.vstack((10 * np.eye(2), -10 * np.eye(2), features_of(96, 2) / 10))
-    options = GraphOptions(wanted=False, ef_search=None, shortlist=10, make=None)
     monkeypatch.setattr(
-        planner, "_with_graph", lambda view, options, exact, probes: (exact.plan, exact.blocks)
+        planner, "_with_graph", lambda view, options, make, exact, probes: (exact.plan, exact.blocks)
     )
     decided, structure = plan(
-        filled(features).snapshot().view, options, recent=(), rng=np.random.default_rng(1)
+        filled(features).snapshot().view, IndexOptions(), None, recent=(), rng=np.random.default_rng(1)
     )
     assert decided.kind == kind
     assert (structure is None) == (kind == "exact")

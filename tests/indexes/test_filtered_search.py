@@ -22,7 +22,7 @@ from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.search_strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph, SearchStrategy
 from app.indexes.snapshot import Snapshot
-from app.indexes.table import ArmView
+from app.indexes.table import TableSnapshot
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 DIM = 3
@@ -199,9 +199,9 @@ class Shop(RuleBasedStateMachine):
         snapshot = self.index.snapshot()
         eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes)
         if kind == "copy":
-            self.strategies.append((wanted, OwnCopy(snapshot.view, eligible)))
+            self.strategies.append((wanted, OwnCopy.of(snapshot.view, eligible)))
         elif kind == "blocks":
-            self.strategies.append((wanted, OwnBlocks(snapshot.view, eligible)))
+            self.strategies.append((wanted, OwnBlocks.of(snapshot.view, eligible)))
         elif kind == "graph":
             self.strategies.append((wanted, CatalogueGraph(snapshot, eligible, 1_000)))
         elif eligible.count:
@@ -349,7 +349,7 @@ def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
     wanted = parse({"even": True})
     before = eligible_rows(wanted, snapshot.view, snapshot.attributes)
     strategy: SearchStrategy = (
-        OwnBlocks(snapshot.view, before) if kind == "blocks" else OwnCopy(snapshot.view, before)
+        OwnBlocks.of(snapshot.view, before) if kind == "blocks" else OwnCopy.of(snapshot.view, before)
     )
     if kind == "own_graph":
         strategy = own_graph(built(before.rows, snapshot), before)
@@ -372,13 +372,13 @@ def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
 
 def test_blocks_by_norm_are_not_tried_where_all_norms_are_equal(monkeypatch: pytest.MonkeyPatch):
     tried: list[int] = []
-    original = OwnBlocks.__init__
+    original = OwnBlocks.of
 
-    def noted(self: OwnBlocks, view: ArmView, eligible: EligibleRows) -> None:
+    def noted(view: TableSnapshot, eligible: EligibleRows) -> OwnBlocks:
         tried.append(eligible.count)
-        original(self, view, eligible)
+        return original(view, eligible)
 
-    monkeypatch.setattr(OwnBlocks, "__init__", noted)
+    monkeypatch.setattr(OwnBlocks, "of", noted)
     for is_unit in (True, False):
         index = LiveIndex(8, IndexOptions(kind="exact"))
         features = np.random.default_rng(3).normal(size=(600, 8))
@@ -442,6 +442,6 @@ def test_a_graph_is_measured_where_it_is_asked(monkeypatch: pytest.MonkeyPatch):
 def test_copies_of_a_plan_are_made_anew_without_measuring(monkeypatch: pytest.MonkeyPatch):
     _, snapshot = shop(300)
     eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
-    monkeypatch.setattr("app.indexes.filter_plan.compare_apart", None)
-    again = renewed(served_by(OwnCopy(snapshot.view, eligible), eligible), snapshot, eligible)
+    monkeypatch.setattr("app.indexes.filter_plan.compare", None)
+    again = renewed(served_by(OwnCopy.of(snapshot.view, eligible), eligible), snapshot, eligible)
     assert isinstance(again.strategy, OwnCopy)

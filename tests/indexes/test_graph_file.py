@@ -60,7 +60,7 @@ def test_changes_since_it_was_written_are_fresh_and_dead(path, features):
     index.upsert(["5", "new"], np.full((2, DIM), 9.0), [1_000, 1_001])
     graph = read(path, index)
     assert graph is not None
-    assert (graph.dead, graph.covered) == (3, ARMS)
+    assert (graph.degradation.dead, graph.covered) == (3, ARMS)
     maintain(index)
     found = index.snapshot().search(np.ones(DIM), 30)
     ids = {index.snapshot().id_of(row) for row in found.rows}

@@ -139,7 +139,7 @@ class LiveIndexMachine(RuleBasedStateMachine):
                 tuple(arms[snapshot.id_of(row)][1]) for row in rows
             ]
         assert len(self.index) == len(self.arms)
-        assert all(arm_id in self.index for arm_id in self.arms)
+        assert all(self.index.snapshot().view.row_of(arm_id) >= 0 for arm_id in self.arms)
         status = self.index.status()
         assert status.size == len(self.arms)
         assert status.state == ("building" if self.job else "ready")
@@ -170,8 +170,8 @@ def eager():
 
 @pytest.fixture
 def pruned(monkeypatch):
-    def always_pruned(view, graph, *, recent, rng):
-        del graph, recent, rng
+    def always_pruned(view, options, make, *, recent, rng):
+        del options, make, recent, rng
         plan = planner.Plan("norm_pruned", view.live, scan_us=1e9, expected_us=1e3)
         return plan, planner.NormBlocks(view)
 

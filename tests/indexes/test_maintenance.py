@@ -167,9 +167,12 @@ def test_a_job_is_finished_once(index):
     assert index.status().fresh == 500
 
 
-def test_until_a_scan_is_timed_its_time_is_that_of_this_machine():
+def test_until_a_scan_is_timed_its_time_is_that_of_this_machine(monkeypatch):
     features = of_one_length(100, 8)
-    index = filled(features, scan_cost=ScanCost(call_us=5.0, number_us=0.5))
+    with monkeypatch.context() as patch:
+        patch.setattr("app.indexes.live.measured_scan_cost", lambda: ScanCost(call_us=5.0, number_us=0.5))
+        index = filled(features)
+        index.snapshot()
     assert index.snapshot().expected_us == 5.0 + 0.5 * 800
     assert filled(features).snapshot().expected_us == measured_scan_cost().us(800)
     assert measured_scan_cost().us(10_000_000) > measured_scan_cost().us(1_000) > 0.0

@@ -8,11 +8,10 @@ import pytest
 from app.filters.attributes import AttributeTable
 from app.indexes import ef_choice, planner
 from app.indexes.hnsw import HnswGraph
-from app.indexes.live import IndexOptions
-from app.indexes.planner import GraphOptions, core, plan
-from app.indexes.probes import Quality, Trial, compare_apart, make_queries, measure, queries_like, solve
+from app.indexes.planner import IndexOptions, core, plan
+from app.indexes.probes import Quality, Trial, compare, make_queries, queries_like, solve
 from app.indexes.snapshot import Snapshot
-from tests.indexes.brute_force import filled, maintain
+from tests.indexes.brute_force import filled, maintain, measure
 
 
 def gaussian(count, dim, seed=0):
@@ -45,8 +44,8 @@ def measured_as(monkeypatch, recall, speedup):
 
 
 def decide(view, *, wanted=False, make=None, ef_search=None):
-    graph = GraphOptions(wanted=wanted, ef_search=ef_search, shortlist=10, make=make or no_graph)
-    return plan(view, graph, recent=(), rng=np.random.default_rng(1))
+    options = IndexOptions("hnsw" if wanted else "auto", ef_search=ef_search, shortlist=10)
+    return plan(view, options, make or no_graph, recent=(), rng=np.random.default_rng(1))
 
 
 def no_graph(rows):
@@ -82,7 +81,7 @@ def test_how_many_numbers_are_small_says_whether_a_graph_is_built(monkeypatch, n
 
 def test_an_exact_index_is_only_timed(any_size):
     view = view_of(gaussian(300, 8))
-    decided, structure = plan(view, None, recent=(), rng=np.random.default_rng(1))
+    decided, structure = plan(view, IndexOptions("exact"), no_graph, recent=(), rng=np.random.default_rng(1))
     assert (decided.kind, structure) == ("exact", None)
     assert decided.expected_us > 0
 
@@ -93,7 +92,7 @@ def lognormal(count, dim):
 
 
 def pruned_in(monkeypatch, us, scan_us):
-    monkeypatch.setattr(planner, "time_in_turn", lambda *_: ([], us, scan_us))
+    monkeypatch.setattr(planner, "time_alternately", lambda *_: ([], us, scan_us))
 
 
 def test_norms_that_differ_are_pruned_and_few_numbers_are_read(monkeypatch):
@@ -297,7 +296,7 @@ def test_a_search_is_as_good_as_where_it_is_worse():
         bad = next(places) in range(5)
         return second_best(view, query) if bad else exact(query, 1)
 
-    found = compare_apart(search, lambda query: exact(query, 1), probes, apart).quality
+    found = compare(search, lambda query: exact(query, 1), probes, apart).quality
     assert found.recall_at_1 == 0.75
     assert found.ratio_mean == pytest.approx(5 / 6)
 
@@ -307,7 +306,7 @@ def test_searches_feed_the_probes_of_the_next_plan():
     for query in gaussian(300, 8, seed=3):
         index.snapshot().search(query, 1)
     job = index.begin_maintenance()
-    assert len(job._recent) == 256
+    assert len(job.recent) == 256
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -325,7 +324,7 @@ def test_arms_that_were_left_out_stand_in_for_the_longest_when_those_die(compact
         index.finish_maintenance(job)
     index.remove([str(longest[3_300])])
     assert index.status().kind == "hnsw"
-    assert index._structure.missing > 2_000
+    assert index._structure.degradation.missing > 2_000
     assert winners_found(index, features) > 0.95
     index._structure.degradation.missing = 0  # without them, winners are missed
     assert winners_found(index, features) < 0.95

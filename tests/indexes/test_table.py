@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.indexes import table as tables
-from app.indexes.table import ArmTable, ArmView
+from app.indexes.table import ArmTable, TableSnapshot
 
 DIM, PIECE, ROWS = 5, 7, 4_000
 EXTRA = 2 * PIECE  # rows by which a table may be behind when it is full
@@ -39,7 +39,7 @@ def pieces(rng: np.random.Generator, rows: int, *, start: int = 0) -> Iterator[t
         yield [f"a{row}" for row in range(first, first + PIECE)], rng.normal(size=(PIECE, DIM))
 
 
-def features_of(view: ArmView) -> dict[str, bytes]:
+def features_of(view: TableSnapshot) -> dict[str, bytes]:
     return {view.ids[row]: view.features[row].tobytes() for row in view.live_rows.tolist()}
 
 
@@ -77,7 +77,7 @@ def test_arms_that_come_at_once_are_held_once(copied: list[int]) -> None:
 def test_views_stay_true_while_a_table_grows_and_arms_die() -> None:
     rng, table = np.random.default_rng(3), ArmTable(DIM)
     living: dict[str, bytes] = {}
-    seen: list[tuple[ArmView, dict[str, bytes]]] = []
+    seen: list[tuple[TableSnapshot, dict[str, bytes]]] = []
     for number, (ids, features) in enumerate(pieces(rng, ROWS)):
         table.append(ids, features, np.arange(PIECE) + number * PIECE)
         living.update(zip(ids, (row.tobytes() for row in features), strict=True))

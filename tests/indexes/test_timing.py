@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.indexes import probes
-from app.indexes.probes import time_in_turn, typical_us
+from app.indexes.probes import time_alternately, typical_us
 from shortlist.types import TopK
 
 SEARCH_S, EXACT_S = 100e-6, 400e-6
@@ -50,7 +50,7 @@ QUERIES = np.arange(1_000.0)[:, None]
 def test_the_ratio_of_times_is_that_of_a_quiet_machine(machine, period_s):
     """The machine is three times as slow every other ``period_s``, as beside another process."""
     busy = machine(lambda now: 3.0 if int(now / period_s) % 2 else 1.0)
-    answers, us, exact_us = time_in_turn(busy.search(SEARCH_S), busy.search(EXACT_S), QUERIES)
+    answers, us, exact_us = time_alternately(busy.search(SEARCH_S), busy.search(EXACT_S), QUERIES)
     assert exact_us / us == pytest.approx(4.0, rel=1e-6)
     assert 100.0 - 1e-6 <= us <= 300.0 + 1e-6
     assert [answer.scores[0] for answer in answers] == QUERIES[:, 0].tolist()
@@ -66,7 +66,7 @@ def test_one_after_the_other_would_be_wrong(machine):
 
 def test_few_queries_are_one_turn(machine):
     quiet = machine(lambda _: 1.0)
-    answers, us, exact_us = time_in_turn(quiet.search(SEARCH_S), quiet.search(EXACT_S), QUERIES[:3])
+    answers, us, exact_us = time_alternately(quiet.search(SEARCH_S), quiet.search(EXACT_S), QUERIES[:3])
     assert (len(answers), round(us), round(exact_us)) == (3, 100, 400)
 
 

@@ -5,7 +5,7 @@ Notation
     scan        reading all coordinates of all arms, in a row; n N coordinates
     unit        all costs are in the time in which a scan reads one coordinate of one arm
 
-The costs differ from machine to machine. ``app/indexes/measured_costs.py`` measures them. Without them every
+The costs differ from machine to machine. ``mips.measured_costs`` measures them. Without them every
 read costs 1 and nothing else costs anything: then a plan is the one with the fewest reads.
 """
 

@@ -16,12 +16,12 @@ from app.indexes.snapshot import Snapshot
 from app.services.bandits import context as contexts
 from app.services.bandits.context import Context
 from app.services.bandits.encoding import Numbers32
-from app.services.bandits.shifted import ShiftedView, observed, observed_theta
+from app.services.bandits.shifted import observed, observed_theta
 from app.services.bandits.versions import BanditVersions, Changed, etag_of, first_version
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import REQUESTS
 from app.services.catalogues.catalogues import Catalogue, Catalogues
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.learner_snapshot import LearnerSnapshot, ShiftedSnapshot
 from app.services.formats.pages import page_by_name
 from app.services.formats.records import (
     BanditRecord,
@@ -96,14 +96,14 @@ class Bandit:
             return self.arm_filter or arm_filter
         return self.arm_filter.both(arm_filter)
 
-    def snapshot(self) -> LearnerView:
+    def snapshot(self) -> LearnerSnapshot:
         """The catalogue as it is now, as the learners see its arms."""
         snapshot = self.catalogue.index.snapshot()
         return self.seen(snapshot) if self.record.shift_rewards else snapshot
 
-    def seen(self, snapshot: Snapshot) -> LearnerView:
+    def seen(self, snapshot: Snapshot) -> LearnerSnapshot:
         """A snapshot of the catalogue, as the learners see its arms."""
-        return ShiftedView(snapshot) if self.record.shift_rewards else snapshot
+        return ShiftedSnapshot(snapshot) if self.record.shift_rewards else snapshot
 
     def encoded(self, context: object) -> Numbers32 | None:
         """The numbers of a context as it was sent; None of a bandit without. Raises Invalid.

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from app.errors import FieldPath, Invalid, NotFound
-from app.filters.fields import Kind, Value, fields_of, kind_of
+from app.filters.fields import Value, ValueKind, fields_of, kind_of
 from app.services.campaigns.fold import MOST_NAMED
 from app.services.catalogues.catalogues import Catalogue, Catalogues
 from shortlist.slates.matroids import PartitionMatroid
 
-Labelled = tuple[Kind, Value]
+Labelled = tuple[ValueKind, Value]
 Metadata = Mapping[str, Mapping[str, Any]]
 
 

@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 from app.indexes.independent import IndependentGraphs
-from app.indexes.live import IndexOptions
+from app.indexes.maintenance import Cancellation, Cancelled
+from app.indexes.planner import IndexOptions
 from app.indexes.snapshot import Snapshot
 from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from shortlist.mips.adaptive import Ladder
 from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 
@@ -27,15 +27,11 @@ COPIES = 3
 _SEED = 0x61646170
 
 
-class Stopped(Exception):
-    """The service stops: the graphs that are being built will not be used."""
-
-
 @dataclass(frozen=True, slots=True)
 class ExactSolver:
     """The solver that compares every eligible arm of a view."""
 
-    view: LearnerView
+    view: LearnerSnapshot
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         return self.view.search_exact(query, k, exclude)
@@ -49,13 +45,13 @@ class LadderWithScan:
     """
 
     ladder: Ladder
-    view: LearnerView
+    view: LearnerSnapshot
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        found = self.ladder.search(query, k, exclude)
-        if len(found.rows) < min(k, self.view.size - len(exclude)):
+        result = self.ladder.search(query, k, exclude)
+        if len(result.rows) < min(k, self.view.size - len(exclude)):
             return self.view.search_exact(query, k, exclude)
-        return found
+        return result
 
 
 class IndependentSolvers:
@@ -66,7 +62,7 @@ class IndependentSolvers:
         self._building: set[str] = set()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="independent-graphs")
-        self._stopped = threading.Event()
+        self._stop = Cancellation()
 
     def of(self, catalogue: Catalogue, snapshot: Snapshot) -> Sequence[Snapshot]:
         """The arms of ``snapshot``, searched by the catalogue's own index and by each independent graph.
@@ -79,21 +75,20 @@ class IndependentSolvers:
             held = self._graphs.get(catalogue.uid)
             if (held is None or held.is_stale(snapshot.view)) and catalogue.uid not in self._building:
                 self._building.add(catalogue.uid)
-                options = IndexOptions(**catalogue.record.index)  # type: ignore[arg-type]  # checked when made
-                self._pool.submit(partial(self._build, catalogue.uid, snapshot, options))
+                self._pool.submit(self._build, catalogue.uid, snapshot, catalogue.index_options)
         if held is None or not held.follows(snapshot.view):
             return [snapshot]
         return [snapshot, *held.solvers(snapshot)]
 
     def close(self) -> None:
-        self._stopped.set()
+        self._stop.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _build(self, uid: str, snapshot: Snapshot, options: IndexOptions) -> None:
         made = None
         try:
-            made = IndependentGraphs.build(snapshot.view, COPIES, options, seed=_SEED, check=self._check)
-        except Stopped:
+            made = IndependentGraphs.build(snapshot.view, COPIES, options, seed=_SEED, check=self._stop.check)
+        except Cancelled:
             return
         finally:
             with self._lock:
@@ -101,18 +96,18 @@ class IndependentSolvers:
                 if made is not None:
                     self._graphs.put(uid, made, made.memory_bytes)
 
-    def _check(self) -> None:
-        if self._stopped.is_set():
-            raise Stopped
 
-
-def solver_of(view: LearnerView) -> MipsSolver:
+def solver_of(view: LearnerSnapshot) -> MipsSolver:
     """A solver that searches a graph where one serves, and compares all arms elsewhere."""
     return view if view.kind == "hnsw" else ExactSolver(view)
 
 
 def ladder(
-    solvers: Sequence[LearnerView], features_of: Callable[[Rows], Matrix], *, largest_norm: float, eta: float
+    solvers: Sequence[LearnerSnapshot],
+    features_of: Callable[[Rows], Matrix],
+    *,
+    largest_norm: float,
+    eta: float,
 ) -> Ladder:
     """The ladder over views of the same arms. Shapes: features_of rows (m,) -> (m, d).
 

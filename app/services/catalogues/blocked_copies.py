@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.indexes.table import ArmView
+from app.indexes.table import TableSnapshot
 from app.services.bounded.cache import BoundedCache
 from app.services.catalogues.catalogues import Catalogue
 from shortlist.mips import blocked, columns
@@ -22,11 +22,11 @@ from shortlist.mips.columns import Columns
 from shortlist.mips.read_costs import ReadCosts
 
 REDRAW = 10_000
-NO_ROOM = "a blocked copy of the catalogue has no room in SHORTLIST_MIPS_CACHE_MB"
+NO_MEMORY = "a blocked copy of the catalogue has no room in SHORTLIST_MIPS_CACHE_MB"
 
 
 @dataclass(slots=True)
-class Prepared:
+class BlockedCopy:
     """One version of the catalogue ``uid``. ``columns`` and ``arms`` are made when they are first asked for.
 
     ``answers`` counts the answers since ``arms`` was made. ``making`` is held while either is made.
@@ -34,7 +34,7 @@ class Prepared:
 
     uid: str
     version: int
-    view: ArmView
+    view: TableSnapshot
     columns: Columns | None = None
     arms: BlockedArms | None = None
     answers: int = 0
@@ -44,7 +44,7 @@ class Prepared:
     def bytes(self) -> int:
         return (3 * 8 * self.view.dim) + (self.arms.memory_bytes if self.arms is not None else 0)
 
-    def serves(self, version: int, view: ArmView) -> bool:
+    def serves(self, version: int, view: TableSnapshot) -> bool:
         """Whether this is the version, in the same arrays: a compaction copies the arms into others."""
         return self.version == version and self.view.ids is view.ids
 
@@ -58,14 +58,14 @@ class BlockedCopies:
     def __init__(self, capacity_bytes: int, *, costs: Callable[[], ReadCosts] = ReadCosts) -> None:
         self._capacity = capacity_bytes
         self.costs = costs
-        self._kept: BoundedCache[str, Prepared] = BoundedCache(capacity_bytes)
+        self._kept: BoundedCache[str, BlockedCopy] = BoundedCache(capacity_bytes)
         self._changing = threading.Lock()
 
     @property
     def bytes(self) -> int:
         return self._kept.bytes
 
-    def prepare(self, catalogue: Catalogue) -> Prepared:
+    def prepare(self, catalogue: Catalogue) -> BlockedCopy:
         """What is kept of the catalogue as it is now. To be called on the event loop.
 
         There nothing changes the catalogue meanwhile, so that version and view belong together.
@@ -74,25 +74,25 @@ class BlockedCopies:
         with self._changing:
             prepared = self._kept.get(catalogue.uid)
             if prepared is None or not prepared.serves(version, view):
-                prepared = Prepared(catalogue.uid, version, view)
+                prepared = BlockedCopy(catalogue.uid, version, view)
                 self._kept.put(prepared.uid, prepared, prepared.bytes)
         return prepared
 
-    def columns(self, prepared: Prepared) -> Columns:
+    def columns(self, prepared: BlockedCopy) -> Columns:
         """The bounds of every coordinate. Cost: reads the catalogue, once for a version."""
         with prepared.making:
             if prepared.columns is None:
                 prepared.columns = columns.of(prepared.view.features, prepared.view.live_rows)
             return prepared.columns
 
-    def fits(self, prepared: Prepared) -> bool:
+    def fits(self, prepared: BlockedCopy) -> bool:
         """Whether a blocked copy is there, or smaller than all that may be kept."""
         view = prepared.view
         return prepared.arms is not None or blocked.memory_bytes(view.live, view.dim) <= self._capacity
 
-    def arms(self, prepared: Prepared) -> BlockedArms:
+    def arms(self, prepared: BlockedCopy) -> BlockedArms:
         """The blocked copy. Cost: reads the catalogue twice and writes it, once for a version and order."""
-        found = self.columns(prepared)
+        bounds = self.columns(prepared)
         with prepared.making:
             prepared.answers += 1
             if prepared.arms is not None and prepared.answers <= REDRAW:
@@ -104,14 +104,14 @@ class BlockedCopies:
                 view.features,
                 rng=rng,
                 rows=view.live_rows,
-                columns=found,
+                columns=bounds,
                 working=view.working,
                 costs=self.costs(),
             )
         self._has_grown(prepared)
         return arms
 
-    def _has_grown(self, prepared: Prepared) -> None:
+    def _has_grown(self, prepared: BlockedCopy) -> None:
         """Count the bytes of the copy, unless another version has taken its place in the cache."""
         with self._changing:
             if self._kept.peek(prepared.uid) is prepared:

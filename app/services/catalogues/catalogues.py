@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from app.errors import Conflict, DimensionMismatch, NotFound
 from app.filters.attributes import Document
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.table import ArmView
+from app.indexes.table import TableSnapshot
 from app.services.bounded.yielding import yield_to_others
 from app.services.formats.pages import decode_number, encode_cursor, page_by_name
 from app.services.formats.records import (
@@ -59,7 +59,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedArms:
     """Arms, ready to be written. Shape: features (n, d)."""
 
     arms: Sequence[Arm]
@@ -81,6 +81,10 @@ class Catalogue:
     @property
     def dim(self) -> int:
         return self.record.dim
+
+    @property
+    def index_options(self) -> IndexOptions:
+        return IndexOptions(**self.record.index)  # type: ignore[arg-type]  # checked when it was made
 
     @property
     def shortlist(self) -> int:
@@ -198,7 +202,7 @@ class Catalogues:
         """Insert or replace all arms or none; no id may come twice. Raises DimensionMismatch, NotFound."""
         return await self.write(catalogue, await self.prepared(catalogue, arms))
 
-    async def prepared(self, catalogue: Catalogue, arms: Sequence[Arm]) -> Prepared:
+    async def prepared(self, catalogue: Catalogue, arms: Sequence[Arm]) -> PreparedArms:
         """What ``write`` writes, checked. Raises DimensionMismatch."""
         features, writes = np.empty((len(arms), catalogue.dim)), list[ArmWrite]()
         for position, arm in enumerate(arms):
@@ -208,9 +212,9 @@ class Catalogues:
                 raise DimensionMismatch(message, path=("arms", position, "features"))
             features[position] = arm.features
             writes.append(ArmWrite(arm.id, vector_to_bytes(features[position]), _document(arm)))
-        return Prepared(arms, features, writes)
+        return PreparedArms(arms, features, writes)
 
-    async def write(self, catalogue: Catalogue, prepared: Prepared) -> Upserted:
+    async def write(self, catalogue: Catalogue, prepared: PreparedArms) -> Upserted:
         """Insert or replace all arms or none. Raises NotFound (the catalogue was deleted meanwhile)."""
         arms, features = prepared.arms, prepared.features
         async with catalogue.lock:
@@ -266,10 +270,10 @@ class Catalogues:
 
         ``ids`` are distinct.
         """
-        found = _features(catalogue, ids)
-        if len(found) < len(ids) and await self._refresh():
-            found = _features(catalogue, ids)
-        return found
+        features = _features(catalogue, ids)
+        if len(features) < len(ids) and await self._refresh():
+            features = _features(catalogue, ids)
+        return features
 
     async def features_at(self, catalogue: Catalogue, arm_id: str, revision: int) -> Vector | None:
         """The features that an arm had at a revision, also when it was changed or deleted since."""
@@ -318,13 +322,11 @@ class Catalogues:
         arms: list[StoredArm] = []
         some = max(1, SYNC_NUMBERS // catalogue.dim)
         for start in range(0, len(changes.ids), some):
-            found = await self._store.arms(catalogue.uid, changes.ids[start : start + some])
-            arms += filter(None, found)
+            arms += filter(None, await self._store.arms(catalogue.uid, changes.ids[start : start + some]))
         catalogue.index.remove(sorted(set(changes.ids) - {arm.id for arm in arms}))
         arms.sort(key=lambda arm: arm.revision)
-        step = _together(catalogue.dim)
-        for first in range(0, len(arms), step):
-            together = arms[first : first + step]
+        for first in range(0, len(arms), INDEXED_TOGETHER):
+            together = arms[first : first + INDEXED_TOGETHER]
             features = np.array([bytes_to_vector(arm.features) for arm in together])
             ids, revisions = [arm.id for arm in together], [arm.revision for arm in together]
             await self._index(catalogue, ids, features, revisions)
@@ -377,18 +379,13 @@ class Catalogues:
             path.unlink(missing_ok=True)
 
 
-def _together(dim: int) -> int:
-    """How many arms are put into an index in one go."""
-    return max(1, min(INDEXED_TOGETHER, INDEXED_NUMBERS // dim))
-
-
 def _portions(dim: int, sizes: Sequence[int]) -> Iterator[slice]:
     """Arms that are put into an index in one go, one after the other; of documents of so many bytes."""
-    start, held, most = 0, 0, _together(dim)
-    for place, size in enumerate(sizes):
-        if place > start and (place - start == most or held + size > INDEXED_BYTES):
-            yield slice(start, place)
-            start, held = place, 0
+    start, held, most = 0, 0, max(1, min(INDEXED_TOGETHER, INDEXED_NUMBERS // dim))
+    for position, size in enumerate(sizes):
+        if position > start and (position - start == most or held + size > INDEXED_BYTES):
+            yield slice(start, position)
+            start, held = position, 0
         held += size
     if start < len(sizes):
         yield slice(start, len(sizes))
@@ -400,7 +397,7 @@ def _features(catalogue: Catalogue, ids: Collection[str]) -> dict[str, Vector]:
     return dict(zip(map(snapshot.id_of, rows.tolist()), snapshot.features_of(rows), strict=True))
 
 
-def _strangers(view: ArmView, stored: Mapping[str, int]) -> list[str]:
+def _strangers(view: TableSnapshot, stored: Mapping[str, int]) -> list[str]:
     """Arms that the store does not have, or not so new: it may have come back from an older copy."""
     rows = view.live_rows.tolist()
     return [view.ids[row] for row in rows if stored.get(view.ids[row], -1) < view.revisions[row]]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from app.services.bounded.long_work import REQUESTS, LongWork
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.selection import SelectionRequest
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ _PLACE_US = 15.0  # for each arm that is drawn, or taken within limits
 async def computed(
     work: Callable[[], T],
     request: SelectionRequest,
-    view: LearnerView,
+    view: LearnerSnapshot,
     *,
     us: float,
     threads: LongWork = REQUESTS,
@@ -38,7 +38,7 @@ def drawn_us(k: int, *, candidates: int = 0) -> float:
     return k * (_PLACE_US + 0.02 * candidates)
 
 
-def limits_us(request: SelectionRequest, view: LearnerView) -> float:
+def limits_us(request: SelectionRequest, view: LearnerSnapshot) -> float:
     """About how many microseconds limits take at most: when all arms have to be looked at."""
     attributes = view.plain.attributes
     values = sum(attributes.values_in(rule.field) for rule in request.rules.at_most)

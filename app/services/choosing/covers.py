@@ -21,7 +21,7 @@ from app.services.bounded.cache import BoundedCache
 from app.services.bounded.caller import task_for_all
 from app.services.bounded.long_work import REQUESTS
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from shortlist.kcenter.naive_greedy import naive_greedy
 from shortlist.types import Matrix
 
@@ -53,7 +53,7 @@ class Covers:
         self._making: dict[_Identity, asyncio.Task[_Cover]] = {}
 
     async def of(
-        self, catalogue: Catalogue, arm_filter: Filter | None, view: LearnerView, count: int
+        self, catalogue: Catalogue, arm_filter: Filter | None, view: LearnerSnapshot, count: int
     ) -> Sequence[str]:
         """Ids of ``count`` arms that cover those of ``view``, the arms of the catalogue that ``arm_filter``
         lets in.

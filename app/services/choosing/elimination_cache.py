@@ -16,8 +16,8 @@ from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.caller import task_for_all
 from app.services.bounded.long_work import LongWork
-from app.services.catalogues.filtered_views import FilteredViews
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.computing import INLINE_US, computed
 from app.services.choosing.elimination_state import (
     FIND,
@@ -52,7 +52,7 @@ def rules_of(bandit: Bandit) -> Rules:
     return elimination.rules(radius=bandit.exploration, eta=bandit.eta)
 
 
-def full_work(bandit: Bandit, view: LearnerView) -> int:
+def full_work(bandit: Bandit, view: LearnerSnapshot) -> int:
     """Multiply-adds of a pass over all arms."""
     return view.size * bandit.learner_dim**2
 
@@ -71,7 +71,7 @@ class _Subject:
     snapshot: ReadSnapshot
 
     @property
-    def view(self) -> LearnerView:
+    def view(self) -> LearnerSnapshot:
         return self.snapshot.view
 
     @property
@@ -89,7 +89,7 @@ class EliminationCache:
         self._making = LongWork(threads=PASSES, waiting=WAITING)
         self.exact_choices = LongWork(threads=EXACT_CHOICES, waiting=WAITING)
 
-    async def choose(self, request: SelectionRequest, filtered: FilteredViews) -> Selection:
+    async def choose(self, request: SelectionRequest, filtered: FilteredSnapshots) -> Selection:
         """The ``k`` arms of largest uncertainty that may still be best; none from an empty catalogue.
 
         With a filter or limits, those of the arms that they let in; the state stays that of all arms.

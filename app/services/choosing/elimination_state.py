@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.limits import Limits
 from app.services.choosing.selection import ReadSnapshot
 from shortlist.linear import elimination, linear_elimination, sub_elim
@@ -109,7 +109,7 @@ def refreshed(placed: Placed | None, snapshot: ReadSnapshot, rules: Rules) -> Pl
     return replace(placed, state=state)
 
 
-def pass_work(placed: Placed | None, view: LearnerView) -> int:
+def pass_work(placed: Placed | None, view: LearnerSnapshot) -> int:
     """Work of what is due: of a pass, or of a rebuild."""
     arms = view.view
     if placed is None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.filters.attribute_view import AttributeView
+from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.coded_values import Small, ascending, coded
 from app.filters.columns import spread
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 MORE = 4
@@ -39,7 +39,7 @@ class Limits:
     """The limits of one choice, and the rows that were ``taken`` for it."""
 
     at_most: Sequence[AtMost]
-    attributes: AttributeView
+    attributes: AttributeSnapshot
     taken: Rows
 
     def after(self, rows: Rows) -> Limits:
@@ -146,7 +146,7 @@ class LimitedSolver:
     all arms at most.
     """
 
-    view: LearnerView
+    view: LearnerSnapshot
     solver: MipsSolver
     limits: Limits
 

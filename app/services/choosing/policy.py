@@ -10,7 +10,7 @@ import msgspec
 from app.errors import FieldPath, Invalid
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.adaptive_solver import IndependentSolvers
-from app.services.catalogues.filtered_views import FilteredViews
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.choosing.covers import Covers
 from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.elimination_state import Sets
@@ -43,7 +43,7 @@ class PolicyDependencies:
     """What policies choose with."""
 
     learners: Learners
-    filtered: FilteredViews
+    filtered: FilteredSnapshots
     independent: IndependentSolvers
     elimination: EliminationCache
     warm_up: WarmUp

@@ -10,8 +10,8 @@ import numpy as np
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
-from app.services.catalogues.filtered_views import FilteredViews
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.limits import LimitedSolver, Limits
 from app.services.choosing.rules import NO_RULES, Rules
 from app.services.learning.learners import Learners
@@ -47,20 +47,20 @@ class SelectionRequest:
     context: Numbers32 | None = None
     seeded: bool = False
 
-    def excluded(self, view: LearnerView) -> Rows:
+    def excluded(self, view: LearnerSnapshot) -> Rows:
         """The rows of ``exclude``, and of the arms that are pinned, each once."""
         if not self.exclude and not self.rules.pins:
             return NO_ROWS
         return view.rows_of(dict.fromkeys((*self.exclude, *self.rules.pinned)))
 
-    def limits(self, view: LearnerView) -> Limits | None:
+    def limits(self, view: LearnerSnapshot) -> Limits | None:
         """How many arms of each value may be chosen, besides those that are pinned; None: any number."""
         if not self.rules.at_most:
             return None
         pinned = view.plain.whole.rows_of(self.rules.pinned)
         return Limits(self.rules.at_most, view.plain.attributes, pinned)
 
-    def limited(self, view: LearnerView, solver: MipsSolver) -> MipsSolver:
+    def limited(self, view: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
         """``solver``, within the limits of the rules."""
         limits = self.limits(view)
         return solver if limits is None else LimitedSolver(view, solver, limits)
@@ -74,7 +74,7 @@ class ReadSnapshot:
     """
 
     posterior: Posterior
-    view: LearnerView
+    view: LearnerSnapshot
     learner_version: int
     catalogue_version: int
 
@@ -89,12 +89,14 @@ class ReadSnapshot:
         return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.version)
 
     @classmethod
-    async def of(cls, learners: Learners, filtered: FilteredViews, request: SelectionRequest) -> ReadSnapshot:
+    async def of(
+        cls, learners: Learners, filtered: FilteredSnapshots, request: SelectionRequest
+    ) -> ReadSnapshot:
         """The snapshot of a request: ``now``, of the arms that its filter lets in."""
         snapshot = await cls.now(learners, request.bandit, request.learner, request.context)
         return snapshot if request.arm_filter is None else await snapshot.among(filtered, request)
 
-    async def among(self, filtered: FilteredViews, request: SelectionRequest) -> ReadSnapshot:
+    async def among(self, filtered: FilteredSnapshots, request: SelectionRequest) -> ReadSnapshot:
         """This snapshot, of the arms that the filter lets in. Awaits nothing for a known one."""
         if request.arm_filter is None:
             return self

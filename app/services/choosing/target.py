@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from app.filters.filter import Filter
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.covers import Covers
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Rows, Vector
@@ -40,7 +40,7 @@ class Pool:
     """
 
     bandit: Bandit
-    view: LearnerView
+    view: LearnerSnapshot
     arm_filter: Filter | None
     k: int
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from app.services.bandits.bandits import Bandit
 from app.services.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.computing import computed
 from app.services.choosing.covers import Covers
 from app.services.choosing.policy import PolicyDependencies
@@ -43,7 +43,7 @@ SCORES = 500_000  # of draws that are compared at once
 class ShortlistSolver:
     """A graph proposes at least ``shortlist`` arms, which are scored again exactly."""
 
-    view: LearnerView
+    view: LearnerSnapshot
     shortlist: int
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
@@ -99,7 +99,7 @@ async def _choose(
     return Selection(bandit.observed(await computed(draw, request, view, us=us)), snapshot)
 
 
-def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, view: LearnerView) -> MipsSolver:
+def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, view: LearnerSnapshot) -> MipsSolver:
     """The ladder of adaptive solvers (Yang et al. 2022, Algorithms 1 and 4), which never comes back empty.
 
     The independent solvers know of no filter: with one, every arm that is let in is compared.
@@ -118,7 +118,7 @@ Known = tuple[Rows, Matrix]
 class ThompsonTarget:
     """``draws``: for each situation, of ``k`` arms."""
 
-    view: LearnerView
+    view: LearnerSnapshot
     solver: MipsSolver
     exploration: float
     k: int
@@ -190,7 +190,7 @@ def _best(scores: Matrix, count: int) -> Rows:
     return best
 
 
-def _targets(solver_of: Callable[[LearnerView], MipsSolver]) -> Targets:
+def _targets(solver_of: Callable[[LearnerSnapshot], MipsSolver]) -> Targets:
     async def of(covers: Covers, pool: Pool) -> ThompsonTarget:  # noqa: ARG001 - as all targets
         exploration = pool.bandit.exploration
         draws = DRAWS if exploration else 1

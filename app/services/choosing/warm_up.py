@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.indexes.snapshot import merged
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import LimitedSolver, Limits
 from app.services.choosing.selection import ReadSnapshot, SelectionRequest
@@ -31,7 +31,7 @@ class CentersFirst:
     Both within the ``limits`` of the rules: centres count first, however low they score.
     """
 
-    view: LearnerView
+    view: LearnerSnapshot
     solver: MipsSolver
     centers: Rows
     limits: Limits | None = None

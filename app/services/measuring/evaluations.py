@@ -20,8 +20,8 @@ from app.filters.filter import Filter
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
 from app.services.bounded.slots import Slots
 from app.services.catalogues.catalogues import Catalogues
-from app.services.catalogues.filtered_views import FilteredViews
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.covers import Covers
 from app.services.decision_log.decision_log import LATEST_MS
 from app.services.decision_log.rows import CompleteLog, Row
@@ -139,10 +139,10 @@ class _Served:
 
     bandits: Bandits
     catalogues: Catalogues
-    filtered: FilteredViews
+    filtered: FilteredSnapshots
     covers: Covers
 
-    async def view(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerView:
+    async def view(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerSnapshot:
         return bandit.seen(await self.filtered.of(bandit.catalogue, arm_filter))
 
     async def features(
@@ -150,7 +150,7 @@ class _Served:
     ) -> tuple[Matrix, Sequence[bool]]:
         """A catalogue that did not change since a decision has its features still."""
         index, version = bandit.catalogue.index.snapshot(), bandit.catalogue.version
-        rows = index.view.places_of([arm for _, arm in shown])
+        rows = index.view.row_of_each([arm for _, arm in shown])
         features = index.features_of(np.maximum(rows, 0)) if index.view.rows else np.zeros((len(shown), 0))
         known = rows >= 0
         then = dict[tuple[str, int], Vector | None]()
@@ -198,7 +198,7 @@ class Evaluations:
         bandits: Bandits,
         catalogues: Catalogues,
         learners: Learners,
-        filtered: FilteredViews,
+        filtered: FilteredSnapshots,
         covers: Covers,
         *,
         pages: CompleteLog,

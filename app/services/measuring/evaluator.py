@@ -28,7 +28,7 @@ from app.filters.filter import Filter, parse
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import MEASURING
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.covers import Covers
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.target import Lists, Pool, Situations, Target, Targets, Weighed
@@ -64,7 +64,7 @@ class Source(Protocol):
     @property
     def covers(self) -> Covers: ...
 
-    async def view(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerView:
+    async def view(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerSnapshot:
         """The arms that a filter lets in."""
         ...
 
@@ -345,15 +345,15 @@ def _estimate(posterior: Posterior) -> Posterior:
     return Factored(np.array(posterior.theta), NO_ROOT, posterior.ridge)
 
 
-def _rows(view: LearnerView, ids: Sequence[str]) -> Rows:
+def _rows(view: LearnerSnapshot, ids: Sequence[str]) -> Rows:
     """Rows of arms in the whole catalogue; -1 for those that it has not. Shape: -> (n,)."""
     distinct = dict.fromkeys(ids)
-    places = view.plain.whole.view.places_of(distinct).tolist()
+    places = view.plain.whole.view.row_of_each(distinct).tolist()
     rows = dict(zip(distinct, places, strict=True))
     return np.array([rows[arm] for arm in ids], dtype=np.int64)
 
 
-def _known_rows(view: LearnerView, ids: Sequence[str]) -> Rows:
+def _known_rows(view: LearnerSnapshot, ids: Sequence[str]) -> Rows:
     """Rows of arms of a view, each once."""
     return np.unique(view.rows_of(ids)) if ids else NO_ROWS
 
@@ -373,14 +373,14 @@ def _joined(contexts: Sequence[bytes]) -> NDArray[np.float32] | None:
     return np.frombuffer(b"".join(contexts), dtype=np.float32).reshape(len(contexts), -1)
 
 
-def _lets_in(view: LearnerView, rows: Rows) -> NDArray[np.bool_]:
+def _lets_in(view: LearnerSnapshot, rows: Rows) -> NDArray[np.bool_]:
     """Whether arms can be drawn. Shapes: (n, k) -> (n, k)."""
     known = rows >= 0
     known[known] = view.plain.lets_in(rows[known])
     return known
 
 
-def _scores(view: LearnerView, rows: Rows, queries: Matrix, which: Rows) -> Matrix:
+def _scores(view: LearnerSnapshot, rows: Rows, queries: Matrix, which: Rows) -> Matrix:
     """x.query of every arm of lists, 0 for those without a row. Shapes: rows (n, k), which (n,) -> (n, k)."""
     found = np.zeros(rows.shape)
     if not view.view.rows or not rows.size:

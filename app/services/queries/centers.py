@@ -26,7 +26,7 @@ from app.indexes.live import Snapshot
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_views import NONE_ELIGIBLE, FilteredViews
+from app.services.catalogues.filtered_snapshots import NONE_ELIGIBLE, FilteredSnapshots
 from shortlist.kcenter.center_set import CenterSet, Points
 from shortlist.kcenter.coordinates import Coordinates, blocked
 from shortlist.kcenter.ds_ts import ds_ts
@@ -82,7 +82,7 @@ class Centers:
 class CatalogueCenters:
     """Centres of catalogues, one search at a time."""
 
-    def __init__(self, filtered: FilteredViews) -> None:
+    def __init__(self, filtered: FilteredSnapshots) -> None:
         self._filtered = filtered
         self._layouts = Layouts(LAYOUT_CACHE_BYTES)
         self._work = LongWork(threads=THREADS, waiting=WAITING)

@@ -8,20 +8,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
 from app.errors import DimensionMismatch, NoArms
 from app.filters.filter import Filter
-from app.indexes.measured_costs import MeasuredCosts
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.blocked_copies import BlockedCopies
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_views import NONE_ELIGIBLE, FilteredViews
+from app.services.catalogues.filtered_snapshots import NONE_ELIGIBLE, FilteredSnapshots
 from app.services.queries.mips_methods import METHODS, CatalogueJob, Given, MipsRequest, VectorsJob
 from shortlist.mips.answer import Answer
+from shortlist.mips.measured_costs import measure
 from shortlist.types import Vector
 
 THREADS = 2
@@ -41,10 +41,13 @@ class Found:
 class Mips:
     """Searches, a few at a time."""
 
-    def __init__(self, *, cache_bytes: int, independent: IndependentSolvers, filtered: FilteredViews) -> None:
+    def __init__(
+        self, *, cache_bytes: int, independent: IndependentSolvers, filtered: FilteredSnapshots
+    ) -> None:
         self._independent = independent
         self._filtered = filtered
-        self.copies = BlockedCopies(cache_bytes, costs=MeasuredCosts())
+        measured = partial(measure, time.thread_time, np.random.default_rng(0))
+        self.copies = BlockedCopies(cache_bytes, costs=cache(measured))
         self._work = LongWork(threads=THREADS, waiting=WAITING)
 
     async def search(

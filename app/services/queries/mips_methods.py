@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from app.errors import Invalid, TooLarge
 from app.indexes.live import IndexOptions, LiveIndex, Snapshot
-from app.services.catalogues.blocked_copies import NO_ROOM, BlockedCopies, Prepared
+from app.services.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
 from app.services.queries.adaptive_search import FINER_THAN_NET, search_adaptively, search_vectors_adaptively
 from shortlist.guarantee import Guarantee, exactly
 from shortlist.mips import bounded_me, exact, racing
@@ -85,7 +85,7 @@ class CatalogueJob:
 
     uid: int
     snapshot: Snapshot
-    prepared: Prepared
+    prepared: BlockedCopy
     copies: BlockedCopies
     query: Vector
     request: MipsRequest
@@ -150,7 +150,7 @@ class _Sampler:
         if not rewards.violated:
             reason = racing.FEW_COORDINATES if few else self.saves_nothing(request, rewards)
             if reason is None and request.seed is None and not job.copies.fits(job.prepared):
-                reason = NO_ROOM
+                reason = NO_MEMORY
             if reason is not None:
                 return _scan(job, reason)
         if request.seed is None and not few and job.copies.fits(job.prepared):

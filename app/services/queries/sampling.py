@@ -24,7 +24,7 @@ from app.indexes.snapshot import Snapshot
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.blocked_copies import BlockedCopies
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_views import NONE_ELIGIBLE, FilteredViews
+from app.services.catalogues.filtered_snapshots import NONE_ELIGIBLE, FilteredSnapshots
 from app.services.queries.sampling_methods import (
     ALL_SUMMED,
     METHODS,
@@ -59,7 +59,7 @@ class Sample(Generic[T]):
 class Sampling:
     """Draws, one call at a time, and a few that wait."""
 
-    def __init__(self, copies: BlockedCopies, filtered: FilteredViews) -> None:
+    def __init__(self, copies: BlockedCopies, filtered: FilteredSnapshots) -> None:
         self._copies = copies
         self._filtered = filtered
         self._work = LongWork(threads=THREADS, waiting=WAITING)

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from app.indexes.snapshot import scores_of
-from app.services.catalogues.blocked_copies import NO_ROOM, BlockedCopies, Prepared
+from app.services.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
 from shortlist.guarantee import Guarantee, exactly
 from shortlist.mips.columns import LARGEST
 from shortlist.mips.rewards import blocked_rewards
@@ -73,7 +73,7 @@ class ArmsJob:
     """One request over a catalogue as it is now. Shapes: weights (d,), the query over the temperature."""
 
     uid: str
-    prepared: Prepared
+    prepared: BlockedCopy
     copies: BlockedCopies
     weights: Vector
     request: SampleRequest
@@ -191,7 +191,7 @@ def _not_raced(job: ArmsJob) -> Iterator[tuple[bool, str]]:
     yield from _nothing_saved(job)
     yield job.request.draws > 1, MANY_DRAWS
     yield job.request.seed is not None, SEEDED
-    yield not job.copies.fits(job.prepared), NO_ROOM
+    yield not job.copies.fits(job.prepared), NO_MEMORY
 
 
 # lil'UCB --------------------------------------------------------------------------------------------

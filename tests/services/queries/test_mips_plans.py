@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.catalogues.blocked_copies import BlockedCopies, Prepared
+from app.services.catalogues.blocked_copies import BlockedCopies, BlockedCopy
 from app.services.queries.mips_methods import METHODS, SEEDED, CatalogueJob, MipsRequest, VectorsJob
 from shortlist.mips.answer import Answer
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
@@ -42,7 +42,7 @@ def search(request: MipsRequest, costs: Costs) -> Answer:
     index.upsert([str(row) for row in range(N)], vectors, range(N))
     snapshot = index.snapshot()
     copies = BlockedCopies(1 << 30, costs=costs)
-    prepared = Prepared("c", 1, snapshot.view)
+    prepared = BlockedCopy("c", 1, snapshot.view)
     job = CatalogueJob(7, snapshot, prepared, copies, query, request, list)
     return METHODS[request.method].in_catalogue(job)
 

@@ -11,8 +11,8 @@ import pytest
 from app.filters.filter import MAX_CONDITIONS, parse
 from app.indexes.filtered_snapshot import FilteredSnapshot
 from app.indexes.hnsw import HnswGraph
-from app.services.catalogues import filtered_views
-from app.services.catalogues.filtered_views import FilteredViews
+from app.services.catalogues import known_filter
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.settings import Settings
 from shortlist.types import TopK
 from studies.bench import attribute_memory, filter_churn, filters, largest_filter, served_filters
@@ -27,7 +27,7 @@ def small(monkeypatch):
     monkeypatch.setattr(filters, "QUERIES", {True: 60})
     monkeypatch.setattr(largest_filter, "QUICK_ARMS", 2_000)
     monkeypatch.setattr(filters, "TURN", 15)
-    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
     monkeypatch.setattr(attribute_memory, "QUICK_ARMS", 2_000)
     monkeypatch.setattr(filter_churn, "ARMS", 1_000)
     monkeypatch.setattr(filter_churn, "SHARES", (0.5, 0.05))
@@ -106,13 +106,13 @@ def test_dead_answers_show(small, monkeypatch):
 
 def test_ineligible_answers_show_while_arms_are_replaced(small, monkeypatch):
     """A broken variant: once arms were replaced, the filter is forgotten."""
-    original = FilteredViews.of
+    original = FilteredSnapshots.of
 
     async def forgetful(self, catalogue, wanted):
         eligible = (await original(self, catalogue, wanted)).among
-        return await original(self, catalogue, EVERYTHING if eligible.size > 1_100 else wanted)
+        return await original(self, catalogue, EVERYTHING if len(eligible.mask) > 1_100 else wanted)
 
-    monkeypatch.setattr(FilteredViews, "of", forgetful)
+    monkeypatch.setattr(FilteredSnapshots, "of", forgetful)
     assert any(row["ineligible"] > 0.1 * row["answers"] for row in filter_churn.rows(quick=True))
 
 
@@ -185,7 +185,7 @@ def test_every_way_was_tried_when_the_plan_is_there(arms, monkeypatch):
         built.set()
         return original(*arguments, **options)
 
-    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
     monkeypatch.setattr("app.indexes.filter_plan.QUICK_NUMBERS", 0)
     monkeypatch.setattr(HnswGraph, "build", build)
     searched(arms)

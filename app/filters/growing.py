@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
-_FIRST_CAPACITY = 64
-_GROWTH = 1.25
+T = TypeVar("T", np.int32, np.int64)
+
+_LEAST_CAPACITY = 64
+_GROWTH = 1.5
 
 
 class Earlier:
-    """For every entry the one that it replaced, -1 for none. Views share it; it takes memory once one did."""
+    """For every entry the one that it replaced, -1 for none. Snapshots share it; empty until one did."""
 
     def __init__(self) -> None:
         self.entries = np.empty(0, dtype=np.int32)
@@ -24,10 +28,10 @@ class Earlier:
         return int(self.entries[entry]) if entry < len(self.entries) else -1
 
 
-def grown(array: NDArray[np.int32], least: int, *, used: int) -> NDArray[np.int32]:
-    """``array`` if it has room for ``least`` numbers, else a larger copy of the first ``used``, then -1."""
+def grown(array: NDArray[T], least: int, *, used: int) -> NDArray[T]:
+    """``array`` if it holds ``least`` numbers, else a larger copy of the first ``used``, then -1."""
     if least <= len(array):
         return array
-    larger = np.full(max(least, int(used * _GROWTH), _FIRST_CAPACITY), -1, dtype=np.int32)
+    larger = np.full(max(least, int(used * _GROWTH), _LEAST_CAPACITY), -1, dtype=array.dtype)
     larger[:used] = array[:used]
     return larger

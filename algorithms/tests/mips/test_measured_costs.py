@@ -1,10 +1,10 @@
-"""What reads cost on this machine: within bounds whatever the clock says, and measured once."""
+"""What reads cost on this machine: within bounds whatever the clock says."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from concurrent.futures import ThreadPoolExecutor
+import time
 from dataclasses import astuple, replace
 
 import numpy as np
@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes.measured_costs import (
+from shortlist.mips.measured_costs import (
     MOST_OVERHEAD,
     MOST_READ,
     USUAL,
-    MeasuredCosts,
     costs_of,
     measure,
 )
-from shortlist.mips.read_costs import READS_ALONE, ReadCosts
+from shortlist.mips.read_costs import ReadCosts
 
 UNIT = 1.0 / 8e9
 USUAL_TIMES = {"picked": 3.5 * UNIT, "whole": 3.0 * UNIT, "search": 1_600_000.0 * UNIT}
@@ -49,11 +48,11 @@ def is_usual(costs: ReadCosts) -> bool:
     ids=["stands still", "runs backwards", "is slow", "has no time", "is noise"],
 )
 def test_whatever_the_clock_says_the_costs_are_within_bounds(clock):
-    assert is_usual(measure(clock))
+    assert is_usual(measure(clock, np.random.default_rng(0)))
 
 
 def test_this_machine_is_within_bounds():
-    assert is_usual(measure())
+    assert is_usual(measure(time.thread_time, np.random.default_rng(0)))
 
 
 @given(unit=TIMES, picked=TIMES, whole=TIMES, search=TIMES)
@@ -79,18 +78,3 @@ def test_overhead_follows_the_search():
     for name in ("query", "coordinate", "arm", "decision", "check"):
         assert getattr(slow, name) == pytest.approx(2.0 * getattr(USUAL, name))
     assert (slow.picked, slow.whole) == pytest.approx((USUAL.picked, USUAL.whole))
-
-
-def test_it_is_measured_once_whichever_threads_ask():
-    measured = []
-
-    def measuring() -> ReadCosts:
-        measured.append(1)
-        return replace(READS_ALONE, query=float(len(measured)))
-
-    costs = MeasuredCosts(measuring)
-    assert measured == []
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda _: costs(), range(64)))
-    assert measured == [1]
-    assert all(some is found[0] for some in found)

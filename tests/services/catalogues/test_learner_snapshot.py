@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from app.indexes.live import LiveIndex
-from app.services.bandits.shifted import ShiftedView
-from app.services.catalogues.learner_view import LearnerView
+from app.services.catalogues.learner_snapshot import LearnerSnapshot, ShiftedSnapshot
 from shortlist.linear.shifted_rewards import shift_features
 
 N, D = 40, 5
@@ -23,7 +22,7 @@ def index() -> LiveIndex:
 
 
 def test_features_have_one_dimension_more_and_bounded_norms(index: LiveIndex):
-    view: LearnerView = ShiftedView(index.snapshot())
+    view: LearnerSnapshot = ShiftedSnapshot(index.snapshot())
     rows = view.eligible()
     features = view.features_of(rows)
     np.testing.assert_array_equal(features, shift_features(view.plain.features_of(rows)))
@@ -33,7 +32,7 @@ def test_features_have_one_dimension_more_and_bounded_norms(index: LiveIndex):
 
 @pytest.mark.parametrize("method", ["search", "search_exact"])
 def test_a_search_finds_the_best_products_of_d_plus_one_dimensions(index: LiveIndex, method: str):
-    view = ShiftedView(index.snapshot())
+    view = ShiftedSnapshot(index.snapshot())
     query = np.random.default_rng(2).standard_normal(D + 1)
     rows = view.eligible()
     scores = view.features_of(rows) @ query
@@ -45,7 +44,7 @@ def test_a_search_finds_the_best_products_of_d_plus_one_dimensions(index: LiveIn
 
 def test_arms_are_those_of_the_snapshot(index: LiveIndex):
     snapshot = index.snapshot()
-    view = ShiftedView(snapshot)
+    view = ShiftedSnapshot(snapshot)
     rows = view.rows_of(["a0", "a3", "a9"])
     assert [view.id_of(row) for row in rows.tolist()] == ["a0", "a9"]
     assert [view.revision_of(row) for row in rows.tolist()] == [1, 10]

@@ -19,8 +19,11 @@ Labels = NDArray[np.int64]
 _MOST_PASSED = 1.5
 
 
-class GraphDegradation:
-    """Counts over the labels of one graph of ``arms`` arms. One thread changes them, others may read."""
+class Degradation:
+    """Counts over the labels of one graph of ``arms`` arms. One thread changes them, others may read.
+
+    Deaths leave an exact index right and no slower: of it ``dead`` alone is counted.
+    """
 
     def __init__(self, arms: int) -> None:
         self.arms = arms

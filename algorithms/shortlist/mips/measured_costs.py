@@ -1,4 +1,4 @@
-"""What reads cost on this machine: measured once, when a search first needs to know.
+"""What reads cost on this machine, measured.
 
 Notation
     unit        the time in which a scan reads one coordinate of one arm; all costs are in units
@@ -8,18 +8,15 @@ in full, and how long a search takes that reads next to nothing. That search is 
 all overhead is made of such calls. So every overhead is the usual one, times how much longer than usual the
 search takes.
 
-Times are processor time of the one thread, so that other threads and processes do not count, and medians of
-several rounds. Every round begins with the scan, so the caches hold nothing of what is timed after it, as
-between two requests, and who else uses the memory slows down everything alike. The noise that is left is
-bounded: what is measured is clipped to a range around what is usual. A plan that is made from wrong costs
-takes longer, and promises the same.
+Times are medians of several rounds. Every round begins with the scan, so the caches hold nothing of what is
+timed after it, as between two searches, and who else uses the memory slows down everything alike. The noise
+that is left is bounded: what is measured is clipped to a range around what is usual. A plan that is made from
+wrong costs takes longer, and promises the same.
 """
 
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -56,28 +53,14 @@ _SHORT_S = 2e-3
 _SCANNED = (3_072, 4_096)
 _READ, _ROUNDS = 512, 8
 _SEARCHED = (64, 256)
-_SEED = 0
 
 
-class MeasuredCosts:
-    """``measure`` at the first call, from any thread; the same costs ever after."""
+def measure(clock: Clock, rng: np.random.Generator) -> ReadCosts:
+    """Measure all costs, on vectors that ``rng`` draws. Cost: about 80 ms and 70 MB, which are freed.
 
-    def __init__(self, measuring: Callable[[], ReadCosts] | None = None) -> None:
-        self._measuring = measuring or measure
-        self._costs: ReadCosts | None = None
-        self._lock = threading.Lock()
-
-    def __call__(self) -> ReadCosts:
-        """Return the costs. Takes some tens of milliseconds at its first call."""
-        with self._lock:
-            if self._costs is None:
-                self._costs = self._measuring()
-            return self._costs
-
-
-def measure(clock: Clock = time.thread_time) -> ReadCosts:
-    """Measure all costs. ``clock`` returns seconds. Cost: about 80 ms and 70 MB, which are freed."""
-    rng = np.random.default_rng(_SEED)
+    ``clock`` returns seconds, best of processor time of the one thread (``time.thread_time``), so that other
+    threads and processes do not count.
+    """
     numbers = rng.standard_normal(2**16 + 1).astype(np.float32)
     vectors, weights = np.resize(numbers, _SCANNED), numbers[: _SCANNED[1]]
     rows: Rows = np.arange(0, len(vectors), len(vectors) // _READ)

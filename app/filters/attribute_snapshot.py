@@ -12,7 +12,7 @@ arms. How much work that is can be told before it is done.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,26 +20,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.filters.columns import Block, Column, Mask, Numbers, OrderTest, Test, among, are_integers
-from app.filters.earlier import Earlier
-from app.filters.fields import Kind, Value
+from app.filters.columns import Column, ColumnBlock, Mask, Numbers, OrderTest, Test, among, are_integers
+from app.filters.fields import Value, ValueKind
 from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered
+from app.filters.growing import Earlier
 from app.filters.names import CODED, EVERY_STORING, KINDS, STORINGS, Names, Stored
 from shortlist.types import Rows
 
-Labelled = tuple[Kind, Value]
+Labelled = tuple[ValueKind, Value]
 """A value and its kind, since in Python True equals 1."""
 
 # A comparison in Python, and a search in a list, cost as much as this many numbers compared by numpy.
 _PYTHON = 50
 _SEARCH = 20
 
-Step = Callable[[Block, Mask], None]
+Step = Callable[[ColumnBlock, Mask], None]
 """A part of a filter, ready for the blocks of one view: writes which entries of a block (size,) hold."""
 
 
 @dataclass(frozen=True, eq=False)
-class AttributeView:
+class AttributeSnapshot:
     """The attributes at one moment; safe to read from any thread.
 
     generation  while it stays, entries keep their numbers and what they hold
@@ -54,7 +54,7 @@ class AttributeView:
     rows: NDArray[np.int32]
     straight: int
     names: Names = field(repr=False)
-    blocks: Sequence[Block] = field(repr=False)
+    blocks: Sequence[ColumnBlock] = field(repr=False)
     firsts: Sequence[int] = field(repr=False)
     latest: NDArray[np.int32] = field(repr=False)
     earlier: Earlier = field(repr=False)
@@ -96,29 +96,34 @@ class AttributeView:
         """The values of a field of each of these rows, each value once; () where there is none.
 
         Shapes: rows (m,), any numbers -> m tuples.
-        Cost: O(m log entries), a few microseconds for a row.
+        Cost: O(m log entries + values).
         """
-        known: dict[int, list[tuple[Stored, Column]]] = {}
-        return [self._values(name, entry, known) for entry in self.entries_of(rows).tolist()]
+        values: list[dict[Labelled, None]] = [{} for _ in range(len(rows))]
+        for stored, column, positions, codes in self.held(name, rows):
+            numbers = codes if column.distinct is None else column.distinct[codes]
+            for position, number in zip(positions.tolist(), numbers.tolist(), strict=True):
+                values[position][KINDS[stored], self.names.value(stored, number)] = None
+        return [tuple(each) for each in values]
 
-    def _values(
-        self, name: str, entry: int, known: dict[int, list[tuple[Stored, Column]]]
-    ) -> tuple[Labelled, ...]:
-        """The values of one entry; ``known`` are the columns that were found before, by blocks."""
-        if entry < 0:
-            return ()
-        at = self._block_of(entry)
-        if at not in known:
-            paths = ((stored, self.names.path(name, stored)) for stored in KINDS)
-            found = ((stored, self.blocks[at].column(path)) for stored, path in paths if path is not None)
-            known[at] = [(stored, column) for stored, column in found if len(column)]
-        place = entry - self.firsts[at]
-        values = (
-            (KINDS[stored], self.names.value(stored, number))
-            for stored, column in known[at]
-            for number in column.at(place).tolist()
-        )
-        return tuple(dict.fromkeys(values))
+    def held(self, name: str, rows: Rows) -> Iterator[tuple[Stored, Column, Rows, Numbers]]:
+        """What columns hold of a field: positions (v,) among ``rows`` (m,), and the codes (v,) there.
+
+        Of what is stored alike one column after the other. Cost: O(m + v) for each.
+        """
+        entries = self.entries_of(rows)
+        number = np.searchsorted(self.firsts, entries, side="right") - 1  # -1 of a row without an entry
+        inside = [
+            (self.blocks[at], self.firsts[at], np.flatnonzero(number == at))
+            for at in np.flatnonzero(np.bincount(number + 1)[1:]).tolist()
+        ]
+        for stored in KINDS:
+            path = self.names.path(name, stored)
+            for block, first, positions in inside:
+                column = block.held(path) if path is not None else None
+                if column is not None:
+                    places = (entries[positions] - first).astype(np.uint16)
+                    which, codes = column.gathered(places, block.size)
+                    yield stored, column, positions[which], codes
 
     def entries_of(self, rows: Rows) -> NDArray[np.int64]:
         """The entry of each of these rows, -1 of one without fields. Shapes: (m,), any numbers -> (m,)."""
@@ -215,7 +220,7 @@ class _Sizes:
 _NO_SIZES = _Sizes(0, 0, 0)
 
 
-def _tested(tests: Sequence[tuple[int, Test | None]], block: Block, out: Mask) -> None:
+def _tested(tests: Sequence[tuple[int, Test | None]], block: ColumnBlock, out: Mask) -> None:
     held = [(column, test) for path, test in tests if (column := block.held(path)) is not None]
     if not held:
         out.fill(False)
@@ -227,12 +232,12 @@ def _tested(tests: Sequence[tuple[int, Test | None]], block: Block, out: Mask) -
         out |= more
 
 
-def _negated(step: Step, block: Block, out: Mask) -> None:
+def _negated(step: Step, block: ColumnBlock, out: Mask) -> None:
     step(block, out)
     np.logical_not(out, out=out)
 
 
-def _combined(operation: np.ufunc, steps: Sequence[Step], block: Block, out: Mask) -> None:
+def _combined(operation: np.ufunc, steps: Sequence[Step], block: ColumnBlock, out: Mask) -> None:
     """What all steps find, or any of them, as ``operation`` says."""
     if not steps:
         out.fill(operation.identity)

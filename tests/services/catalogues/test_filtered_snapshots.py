@@ -15,9 +15,10 @@ from app.indexes.filter_plan import FilterPlan, graph_number
 from app.indexes.hnsw import HnswGraph, arm_bytes
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.search_strategies import CatalogueGraph, OwnCopy, OwnGraph
-from app.services.catalogues import filtered_views
+from app.services.catalogues import filter_planning, known_filter
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_views import PLAN_AFTER, FilteredViews, FilterStatus
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots
+from app.services.catalogues.known_filter import PLAN_AFTER, FilterStatus
 from app.services.formats.records import CatalogueRecord
 from shortlist.types import NO_ROWS
 from waiting import wait_until
@@ -40,7 +41,7 @@ def of_arms(count: int) -> Catalogue:
 
 
 def test_long_filters_count_for_what_they_take_and_are_not_shown() -> None:
-    catalogue, views = of_arms(10), FilteredViews(capacity_bytes=1 << 20)
+    catalogue, views = of_arms(10), FilteredSnapshots(capacity_bytes=1 << 20)
     for name in "abc":
         asyncio.run(views.of(catalogue, parse({name: {"$in": [f"{i:08000}" for i in range(50)]}})))
     assert 1 << 20 < views.bytes < 2 << 20  # the newest alone
@@ -50,7 +51,7 @@ def test_long_filters_count_for_what_they_take_and_are_not_shown() -> None:
 
 def test_a_graph_that_there_is_no_memory_for_is_not_built(monkeypatch) -> None:
     """Building one of 500,000 arms takes minutes, in every plan."""
-    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
     monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     built: list[int] = []
     original = HnswGraph.build
@@ -61,15 +62,15 @@ def test_a_graph_that_there_is_no_memory_for_is_not_built(monkeypatch) -> None:
 
     monkeypatch.setattr(HnswGraph, "build", build)
     for capacity, expected in ((2 * 250 * arm_bytes(DIM, 16), []), (1 << 24, [500])):
-        catalogue, views = of_arms(1_000), FilteredViews(capacity_bytes=capacity)
+        catalogue, views = of_arms(1_000), FilteredSnapshots(capacity_bytes=capacity)
         asyncio.run(asked_often(catalogue, views))
         assert built == expected
         (status,) = views.in_use(catalogue, 1)
         assert (filter_plan.NO_MEMORY in status.reason) == (not expected)
 
 
-async def asked_often(catalogue: Catalogue, views: FilteredViews) -> None:
-    for _ in range(filtered_views.GRAPH_AFTER):
+async def asked_often(catalogue: Catalogue, views: FilteredSnapshots) -> None:
+    for _ in range(known_filter.GRAPH_AFTER):
         await views.of(catalogue, parse({"odd": True}))
     await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
 
@@ -80,9 +81,9 @@ def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
 
 
 async def plan_two(monkeypatch) -> None:
-    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
     begun, go_on = threading.Event(), threading.Event()
-    original, planned = filtered_views.plan_filter, []
+    original, planned = filter_planning.plan_filter, []
 
     def slow(snapshot, eligible, options, **rest):
         begun.set()
@@ -90,9 +91,9 @@ async def plan_two(monkeypatch) -> None:
         planned.append(eligible.is_of(snapshot.view, snapshot.attributes))
         return original(snapshot, eligible, options, **rest)
 
-    monkeypatch.setattr(filtered_views, "plan_filter", slow)
+    monkeypatch.setattr(filter_planning, "plan_filter", slow)
     catalogue = of_arms(100)
-    views = FilteredViews(capacity_bytes=1 << 20)
+    views = FilteredSnapshots(capacity_bytes=1 << 20)
     filters = [parse({"odd": odd}) for odd in (True, False)]
     for wanted in filters:
         for _ in range(PLAN_AFTER):
@@ -107,7 +108,7 @@ async def plan_two(monkeypatch) -> None:
     assert {status.reason for status in views.in_use(catalogue, 2)} != {"not measured yet"}
 
 
-def ask(views: FilteredViews, catalogue: Catalogue, wanted: Filter, times: int = 1) -> FilterStatus:
+def ask(views: FilteredSnapshots, catalogue: Catalogue, wanted: Filter, times: int = 1) -> FilterStatus:
     """Ask this often, wait for what is begun then, and show the filter."""
 
     async def asked() -> None:
@@ -133,24 +134,24 @@ def compact(catalogue: Catalogue, monkeypatch) -> None:
 
 
 def test_few_arms_are_copied_when_they_are_asked_for_the_second_time() -> None:
-    catalogue, views, odd = of_arms(100), FilteredViews(capacity_bytes=1 << 20), parse({"odd": True})
+    catalogue, views, odd = of_arms(100), FilteredSnapshots(capacity_bytes=1 << 20), parse({"odd": True})
     assert ask(views, catalogue, odd).strategy == "exact"
     status = ask(views, catalogue, odd)
-    assert (status.strategy, status.reason, status.recall_at_1) == ("copy", filtered_views.SMALL, 1.0)
+    assert (status.strategy, status.reason, status.recall_at_1) == ("copy", known_filter.SMALL, 1.0)
 
 
 @pytest.mark.parametrize("small", [True, False])
 def test_a_copy_goes_on_when_the_table_is_compacted(small, monkeypatch) -> None:
-    catalogue, views, odd = of_arms(1_000), FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+    catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
     if not small:
-        monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+        monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
         monkeypatch.setattr(filter_plan, "LEAST_SPEEDUP", 0.0)  # a copy serves, however slow
     assert ask(views, catalogue, odd, 8).strategy in {"copy", "blocks"}
     catalogue.index.remove([str(arm) for arm in range(400)])
     upsert(catalogue, 1_000, 1_100)
     with monkeypatch.context() as patch:
-        patch.setattr(filtered_views, "plan_filter", None)
-        patch.setattr(filtered_views, "renew", None)
+        patch.setattr(filter_planning, "plan_filter", None)
+        patch.setattr(filter_planning, "renew", None)
         compact(catalogue, monkeypatch)
         ask(views, catalogue, odd)
     status = ask(views, catalogue, odd)
@@ -161,46 +162,46 @@ def test_a_copy_goes_on_when_the_table_is_compacted(small, monkeypatch) -> None:
         assert view.search(query, 3).rows.tolist() == view.search_exact(query, 3).rows.tolist()
 
 
-def test_what_is_worn_is_made_anew_without_another_plan(monkeypatch) -> None:
-    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+def test_what_is_stale_is_made_anew_without_another_plan(monkeypatch) -> None:
+    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
     monkeypatch.setattr(filter_plan, "LEAST_SPEEDUP", 0.0)
-    catalogue, views, odd = of_arms(1_000), FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+    catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
     ask(views, catalogue, odd, 8)
     renewed = []
-    original = filtered_views.renew
+    original = filter_planning.renew
 
     def renew(plan, snapshot, eligible, **rest):
         renewed.append((plan.strategy.staleness, eligible.count))
         return original(plan, snapshot, eligible, **rest)
 
-    monkeypatch.setattr(filtered_views, "renew", renew)
-    monkeypatch.setattr(filtered_views, "plan_filter", None)
+    monkeypatch.setattr(filter_planning, "renew", renew)
+    monkeypatch.setattr(filter_planning, "plan_filter", None)
     upsert(catalogue, 0, 400)  # of the same revisions: nothing is new
     catalogue.index.remove([str(arm) for arm in range(400)])
     upsert(catalogue, 1_000, 1_400)
     ask(views, catalogue, odd, 8)
     ((staleness, count),) = renewed
-    assert staleness > filtered_views.STALE
+    assert staleness > known_filter.STALE
     assert count == 500
     ask(views, catalogue, odd, 8)
     assert len(renewed) == 1
 
 
 def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monkeypatch) -> None:
-    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
     monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     options = IndexOptions(kind="hnsw")
     index = LiveIndex(DIM, options, threads=1)
     catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), index)
     upsert(catalogue, 0, 2_000)
     maintained(catalogue)
-    views, odd = FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+    views, odd = FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
 
     def by_graph(snapshot, eligible, options, **rest):
         strategy = CatalogueGraph(snapshot, eligible, 200)
         return FilterPlan(strategy, eligible.count, graph_number(snapshot), 1.0, 5.0, recall_at_1=0.991)
 
-    monkeypatch.setattr(filtered_views, "plan_filter", by_graph)
+    monkeypatch.setattr(filter_planning, "plan_filter", by_graph)
     status = ask(views, catalogue, odd, 8)
     status = ask(views, catalogue, odd, 8)
     assert (status.strategy, status.recall_at_1) == ("graph", 0.991)
@@ -215,7 +216,7 @@ def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monke
     index._rest_until = 0.0
     upsert(catalogue, 2_200, 2_300)
     maintained(catalogue)
-    monkeypatch.setattr(filtered_views, "RENEWAL_REST", 0.0)
+    monkeypatch.setattr(known_filter, "RENEWAL_REST", 0.0)
     next(iter(views._known._held.values()))[0].renew_from = 0.0
     ask(views, catalogue, odd, 8)
     assert ask(views, catalogue, odd).strategy == "exact"
@@ -229,14 +230,14 @@ def maintained(catalogue: Catalogue) -> None:
     assert catalogue.index.snapshot().kind == "hnsw"
 
 
-def test_a_copy_serves_while_a_graph_of_its_own_is_worn_out(monkeypatch) -> None:
+def test_a_copy_serves_while_a_graph_of_its_own_is_degraded(monkeypatch) -> None:
     """With so many later arms it takes as long as a scan of all that are let in; the table is not scanned."""
-    catalogue, views, odd = of_arms(1_000), FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+    catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
     planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
     ask(views, catalogue, odd, 8)
     assert ask(views, catalogue, odd).strategy == "own_graph"
-    monkeypatch.setattr(filtered_views, "renew", None)  # nothing is made anew
-    monkeypatch.setattr(filtered_views.FilteredViews, "_look", lambda *_: None)
+    monkeypatch.setattr(filter_planning, "renew", None)  # nothing is made anew
+    monkeypatch.setattr(known_filter.KnownFilter, "due", lambda *_: None)
     for last, strategy in ((1_600, "own_graph"), (2_000, "copy")):  # .6 and 1.0 of the graph's 500 arms
         upsert(catalogue, 1_000, last)
         status = ask(views, catalogue, odd)
@@ -251,22 +252,22 @@ def test_a_copy_serves_while_a_graph_of_its_own_is_worn_out(monkeypatch) -> None
 
 def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypatch) -> None:
     """Half of the arms came since it was built: scanning them takes longer than comparing all of the copy."""
-    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
     monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     options = IndexOptions(kind="hnsw")
     catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), LiveIndex(DIM, options))
     upsert(catalogue, 0, 1_000)
     maintained(catalogue)
-    views, odd = FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+    views, odd = FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
 
     def by_graph(snapshot, eligible, options, **rest):
-        strategy, fallback = CatalogueGraph(snapshot, eligible, 200), OwnCopy(snapshot.view, eligible)
+        strategy, fallback = CatalogueGraph(snapshot, eligible, 200), OwnCopy.of(snapshot.view, eligible)
         return FilterPlan(strategy, eligible.count, graph_number(snapshot), 5.0, 10.0, fallback=fallback)
 
-    monkeypatch.setattr(filtered_views, "plan_filter", by_graph)
+    monkeypatch.setattr(filter_planning, "plan_filter", by_graph)
     ask(views, catalogue, odd, 8)
-    monkeypatch.setattr(filtered_views, "renew", None)
-    monkeypatch.setattr(filtered_views.FilteredViews, "_look", lambda *_: None)
+    monkeypatch.setattr(filter_planning, "renew", None)
+    monkeypatch.setattr(known_filter.KnownFilter, "due", lambda *_: None)
     for last, strategy in ((1_200, "graph"), (2_000, "copy")):
         upsert(catalogue, 1_000, last)
         assert ask(views, catalogue, odd).strategy == strategy
@@ -275,14 +276,14 @@ def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypa
 
 
 def test_a_copy_serves_when_the_graph_of_a_filter_is_refuted(monkeypatch) -> None:
-    catalogue, views, odd = of_arms(1_000), FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+    catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
     planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
     ask(views, catalogue, odd, 8)
 
     def refuted(plan, snapshot, eligible, **rest):
         return replace(plan, strategy=None, us=plan.exact_us, is_refuted=True)
 
-    monkeypatch.setattr(filtered_views, "renew", refuted)
+    monkeypatch.setattr(filter_planning, "renew", refuted)
     upsert(catalogue, 1_000, 1_600)
     next(iter(views._known._held.values()))[0].plan_from = float("inf")
     ask(views, catalogue, odd, 8)
@@ -290,12 +291,12 @@ def test_a_copy_serves_when_the_graph_of_a_filter_is_refuted(monkeypatch) -> Non
     assert (status.strategy, status.eligible, status.expected_us) == ("copy", 800, 10.0)
 
 
-def test_a_worn_spare_copy_is_made_anew_before_the_graph(monkeypatch) -> None:
+def test_a_stale_fallback_copy_is_made_anew_before_the_graph(monkeypatch) -> None:
     """Else every search goes on scanning what was let in once."""
-    catalogue, views, odd = of_arms(1_000), FilteredViews(capacity_bytes=1 << 24), parse({"odd": True})
+    catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
     planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
     ask(views, catalogue, odd, 8)
-    monkeypatch.setattr(filtered_views, "renew", None)
+    monkeypatch.setattr(filter_planning, "renew", None)
     catalogue.index.remove([str(arm) for arm in range(500)])
     known = next(iter(views._known._held.values()))[0]
     known.renew_from = float("inf")
@@ -312,14 +313,14 @@ def test_a_worn_spare_copy_is_made_anew_before_the_graph(monkeypatch) -> None:
 
 def planned_own_graph(monkeypatch, us: float, exact_us: float) -> None:
     """Every plan is a graph of the arms that are let in, which was compared with a copy of them."""
-    monkeypatch.setattr(filtered_views, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
     shape = {"m": 8, "ef_construction": 50, "seed": 1, "threads": 1}
 
     def plan_filter(snapshot, eligible, options, **rest):
         graph = HnswGraph.build(snapshot.view, eligible.rows, check=lambda: None, **shape)
         strategy = OwnGraph(graph, eligible, ask=30, make=options.make)
-        fallback = OwnCopy(snapshot.view, eligible)
+        fallback = OwnCopy.of(snapshot.view, eligible)
         number = graph_number(snapshot)
         return FilterPlan(strategy, eligible.count, number, us, exact_us, fallback=fallback)
 
-    monkeypatch.setattr(filtered_views, "plan_filter", plan_filter)
+    monkeypatch.setattr(filter_planning, "plan_filter", plan_filter)
