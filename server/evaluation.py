@@ -23,17 +23,14 @@ from app.api.strict_json import invalid
 from app.errors import Invalid, ShortlistError
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits import context as contexts
-from app.services.bandits.bandits import Bandit, bandit_of
+from app.services.bandits.bandits import Bandit, bandit_of, completed
+from app.services.bandits.encoding import ContextRule
+from app.services.bandits.settings import BanditRecord
+from app.services.bandits.versions import BanditVersion, version_to_bytes
 from app.services.catalogues.catalogues import Catalogue
 from app.services.choosing.policies import POLICIES
 from app.services.decision_log.rows import Row
-from app.services.formats.records import (
-    BanditRecord,
-    BanditVersion,
-    CatalogueRecord,
-    ContextRule,
-    vector_to_bytes,
-)
+from app.services.formats.records import CatalogueRecord, vector_to_bytes
 from app.services.measuring.evaluations import Evaluation, When, check_usable, evaluation_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, check_estimators, targets_of
 from app.services.measuring.held_source import HeldSource
@@ -135,7 +132,7 @@ def _bandit(settings: dict[str, Any], index: LiveIndex, first: Row) -> Bandit:
     except ValidationError as error:
         raise _named(invalid(error, ())) from None
     record = record_of(body)
-    if first.context is not None and record.context is msgspec.UNSET:
+    if first.context is not None and record.context is None:
         record = msgspec.structs.replace(record, context=ContextRule(dim=len(first.context)))
     try:
         record = _completed(record, index)
@@ -143,13 +140,13 @@ def _bandit(settings: dict[str, Any], index: LiveIndex, first: Row) -> Bandit:
         raise _named(error) from None
     dim = index.snapshot().view.dim
     catalogue = Catalogue(NAME, UID, CatalogueRecord(dim, asdict(IndexOptions(kind="exact"))), index)
-    return bandit_of(NAME, UID, BanditVersion(record), catalogue, POLICIES)
+    return bandit_of(NAME, version_to_bytes(UID, BanditVersion(record)), catalogue, POLICIES)
 
 
 def _completed(record: BanditRecord, index: LiveIndex) -> BanditRecord:
-    policy, snapshot = POLICIES[record.policy], index.snapshot()
-    policy.check_dim(snapshot.view.dim)
-    record = contexts.completed(policy.completed(record))
+    snapshot = index.snapshot()
+    POLICIES[record.policy].check_dim(snapshot.view.dim)
+    record = completed(record, POLICIES)
     contexts.check_size(record, snapshot.view.dim)
     if isinstance(record.interactions, int):
         directions = contexts.directions_of(snapshot, record.interactions)

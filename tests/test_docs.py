@@ -10,7 +10,7 @@ import pytest
 from app.api import limits as api_limits
 from app.filters import fields
 from app.filters import filter as filters
-from app.services.bandits import bandits, context, encoding, versions
+from app.services.bandits import bandits, context, encoding, settings, versions
 from app.services.choosing import policies
 from app.services.measuring import report
 from app.services.queries import centers
@@ -42,7 +42,19 @@ def test_every_setting_is_documented_as_it_is() -> None:
 
 
 # The modules that check a limit of requests.
-HOMES = (api_limits, fields, filters, bandits, context, encoding, versions, policies, report, centers)
+HOMES = (
+    api_limits,
+    fields,
+    filters,
+    bandits,
+    context,
+    encoding,
+    settings,
+    versions,
+    policies,
+    report,
+    centers,
+)
 
 
 def limits() -> list[tuple[str, str]]:

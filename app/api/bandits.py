@@ -2,230 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from fastapi import Query, Request, Response
-from pydantic import (
-    BaseModel,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ValidationError, create_model
 
-from app.api.contexts import ContextRuleBody, rule
 from app.api.etags import check, if_match
-from app.api.fields import Delta, Identifier, Page, PageLimit, Temperature, Value
-from app.api.filters import FilterBody, parsed_filter
-from app.api.limits import (
-    MAX_DIM,
-    MAX_EXPLORE_CENTERS,
-    MAX_HALF_LIFE_S,
-    MAX_IDLE_TTL_S,
-    MAX_K,
-    MAX_KEEP_S,
-    MAX_PRIOR_STRENGTH,
-    MAX_WAIT_S,
-    MIN_KEEP_S,
-)
+from app.api.fields import Identifier, Page, PageLimit
+from app.api.filters import parsed_filter
 from app.api.merge_patch import as_json, merged, patch_model
 from app.api.problems import problems
 from app.api.services import Provided
 from app.api.strict_json import StrictModel, invalid, json_router, reply, reply_with
 from app.errors import NotChangeable
 from app.services.bandits.bandits import Bandit, Bandits
-from app.services.bandits.versions import etag_of
+from app.services.bandits.settings import FIXED, BanditRecord, BanditSettings, settings_of
+from app.services.bandits.versions import BanditVersion, etag_of
 from app.services.choosing.policies import POLICIES, PolicyName
 from app.services.choosing.policy import SPECIAL_OPTIONS
-from app.services.formats.records import (
-    CHANGES,
-    BanditRecord,
-    BanditVersion,
-    ExploreRule,
-    HoldoutRule,
-    LogRule,
-    RewardRule,
-)
+from app.services.formats.documents import fields_of
 from app.services.measuring.evaluation_warnings import warnings_of_log
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
 
-def _theory_or_number(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """One message about the field, not one about each thing it could be."""
-    try:
-        return validate(value)
-    except ValidationError:
-        raise ValueError('must be a number from 0 to 1000000, or "theory"') from None
-
-
-def _all_or_number(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    try:
-        return validate(value)
-    except ValidationError:
-        raise ValueError(f'must be a whole number from 1 to {MAX_DIM}, or "all"') from None
-
-
-Interactions = Annotated[
-    Annotated[int, Field(ge=1, le=MAX_DIM)] | Literal["all"], WrapValidator(_all_or_number)
-]
-Exploration = Annotated[
-    Annotated[float, Field(ge=0, le=1e6)] | Literal["theory"], WrapValidator(_theory_or_number)
-]
-
-
-class RewardBody(StrictModel):
-    """With ``wait_s`` a decision that gets no reward counts as ``default``; else it teaches nothing."""
-
-    min: Value | None = None
-    max: Value | None = None
-    aggregate: Literal["first", "sum"] = "first"
-    wait_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] | None = None
-    default: Value | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> RewardBody:
-        if self.min is not None and self.max is not None and self.min >= self.max:
-            raise ValueError("min must be less than max")
-        if self.default is not None and self.wait_s is None:
-            raise ValueError("default needs wait_s: how long a reward is waited for")
-        default = 0.0 if self.default is None else self.default
-        low = self.min is not None and default < self.min
-        if self.wait_s is not None and (low or (self.max is not None and default > self.max)):
-            raise ValueError("default (0 if absent) must be a reward from min to max")
-        return self
-
-
-class ExploreBody(StrictModel):
-    """A new key is shown this many arms first, which cover the catalogue."""
-
-    centers: Annotated[int, Field(ge=1, le=MAX_EXPLORE_CENTERS)]
-
-
-class ServedArmsBody(StrictModel):
-    arms: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_K)]
-
-    @field_validator("arms")
-    @classmethod
-    def _distinct(cls, arms: list[str]) -> list[str]:
-        if len(set(arms)) < len(arms):
-            raise ValueError("an arm must not be named twice")
-        return arms
-
-
-def _random_or_arms(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    try:
-        return validate(value)
-    except ValidationError:
-        reason = f'must be "random", or {{"arms": [...]}} with 1 to {MAX_K} ids, each once'
-        raise ValueError(reason) from None
-
-
-class HoldoutBody(StrictModel):
-    """This share of the keys, or of the decisions of a global bandit, is served without the policy."""
-
-    share: Annotated[float, Field(ge=0, le=1)]
-    serve: Annotated[Literal["random"] | ServedArmsBody, WrapValidator(_random_or_arms)] = "random"
-
-
-class LogBody(StrictModel):
-    """This share of the decisions is kept with its rewards, for ``keep_s``."""
-
-    keep_s: Annotated[float, Field(ge=MIN_KEEP_S, le=MAX_KEEP_S)] = 604_800.0
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0
-
-
-class BanditBody(StrictModel):
-    """``exploration``: ``theory`` is the paper's radius. It is proved for features of norm at most 1 (with a
-    context those of arm and context together), for the plain prior and without a half-life.
-    ``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
-    sub_ts searches; ``adaptive`` is the paper's ladder, its ratio ``eta`` (horizon^-1/2 if absent).
-    ``context``: what every choice is told besides. ``interactions``: how many directions of the arms it acts
-    on, all if absent.
-    """
-
-    catalogue: Identifier
-    policy: PolicyName
-    scope: Literal["global", "per_key"] = "global"
-    ridge: Annotated[float, Field(ge=1e-9, le=1e9)] = 1.0
-    exploration: Exploration = 1.0
-    delta: Delta = 0.05
-    horizon: Annotated[int, Field(ge=1, le=10**12)] = 20_000
-    shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
-    eta: Annotated[float, Field(gt=0, lt=1)] | None = None
-    reward: RewardBody = RewardBody()
-    prior: Literal["plain", "pooled"] = "plain"
-    prior_strength: Annotated[float, Field(gt=0, le=MAX_PRIOR_STRENGTH)] = 0.3
-    half_life_s: Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None = None
-    idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
-    temperature: Temperature | None = None
-    gamma: Annotated[float, Field(ge=0, le=1e9)] | None = None
-    explore: ExploreBody | None = None
-    filter: FilterBody | None = None
-    shift_rewards: bool = False
-    solver: Literal["shortlist", "adaptive"] = "shortlist"
-    context: ContextRuleBody | None = None
-    interactions: Interactions | None = None
-    holdout: HoldoutBody | None = None
-    log: LogBody | None = None
-
-    @field_validator("prior")
-    @classmethod
-    def _has_keys(cls, prior: str, body: ValidationInfo) -> str:
-        if prior == "pooled" and body.data.get("scope") == "global":
-            raise ValueError("prior: pooled needs scope: per_key; a global bandit has one learner")
-        return prior
-
-
-if TYPE_CHECKING:
-    BanditPatch = StrictModel
-else:
-    BanditPatch = patch_model(BanditBody)
-
-
-class BanditView(BaseModel):
+class _View(BaseModel):
     """``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
     cannot be done with these settings, as sentences; absent if there are none.
     """
 
     id: str
-    catalogue: str
-    policy: str
-    scope: str
-    ridge: float
-    exploration: float | str
-    delta: float
-    horizon: int
-    shortlist: int
-    eta: float | None
-    reward: dict[str, Any]
-    prior: str
-    prior_strength: float
-    half_life_s: float | None
-    idle_ttl_s: float | None
-    temperature: float | None
-    gamma: float | None
-    explore: dict[str, Any] | None
-    shift_rewards: bool
-    solver: str
-    filter: dict[str, Any] | None
-    context: dict[str, Any] | None = None
-    interactions: int | str | None = None
-    holdout: dict[str, Any] | None
-    log: dict[str, Any] | None
     version: int
     warnings: list[str] = []
 
-    @model_serializer(mode="wrap")  # its return is not typed, for then the schema would be any object
-    def _warnings_if_any(self, serialize: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
-        found = serialize(self)
-        return found if self.warnings else {name: found[name] for name in found if name != "warnings"}
+
+FIELDS = fields_of(BanditSettings) | {"policy": (PolicyName, ...)}
+if TYPE_CHECKING:
+    BanditBody = StrictModel
+    BanditPatch = StrictModel
+    BanditView = _View
+else:
+    BanditBody = create_model("BanditBody", __base__=StrictModel, __doc__=BanditSettings.__doc__, **FIELDS)
+    BanditPatch = patch_model("BanditPatch", FIELDS, BanditSettings.__doc__)
+    given = {name: (hint, ...) for name, (hint, _) in FIELDS.items()}
+    BanditView = create_model("BanditView", __base__=_View, __doc__=_View.__doc__, **given)
 
 
 class BanditVersionView(BanditView):
@@ -254,10 +75,10 @@ async def change(
 
     With If-Match it is changed only if it is still what that ETag was given for, else 412.
     """
-    patch, wanted_tags = as_json(body), if_match(request)
+    patch, allowed = as_json(body), if_match(request)
 
     def changed(uid: str, version: BanditVersion) -> BanditRecord:
-        check(etag_of(uid, version.number), wanted_tags)
+        check(etag_of(uid, version.number), allowed)
         return changed_record(version.record, patch)
 
     return _reply(await bandits.change(bandit, changed))
@@ -272,8 +93,8 @@ async def versions(
 ) -> Response:
     """What a bandit is and was, the newest version first."""
     page, following = await bandits.history(await bandits.get(bandit), cursor, limit)
-    items = (BanditVersionView(**_fields(bandit, version), since_ms=version.since_ms) for version in page)
-    return await reply_with("items", (item.model_dump() for item in items), next=following)
+    items = ({**_view(bandit, version), "since_ms": version.since_ms} for version in page)
+    return await reply_with("items", items, next=following)
 
 
 @router.get("", response_model=Page[BanditView])
@@ -281,10 +102,10 @@ async def list_all(
     bandits: Provided[Bandits],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
-) -> Page[BanditView]:
+) -> Response:
     """All bandits by name."""
     page, following = bandits.page(cursor, limit)
-    return Page(items=[_view(item) for item in page], next=following)
+    return await reply_with("items", (_view(item.name, item.version) for item in page), next=following)
 
 
 @router.get("/{bandit}", response_model=BanditView)
@@ -302,29 +123,19 @@ async def delete(bandit: str, bandits: Provided[Bandits]) -> Response:
 
 def record_of(body: BanditBody) -> BanditRecord:
     """The record of a body. Raises Invalid."""
-    settings = body.model_dump(exclude={"reward", "explore", "context", "interactions", "holdout", "log"})
-    explore = None if body.explore is None else ExploreRule(**body.explore.model_dump())
-    parsed_filter(body.filter)
-    holdout = None if body.holdout is None else msgspec.convert(body.holdout.model_dump(), HoldoutRule)
-    return BanditRecord(
-        **settings,
-        holdout=holdout,
-        log=None if body.log is None else LogRule(**body.log.model_dump()),
-        reward=RewardRule(**body.reward.model_dump()),
-        explore=explore,
-        context=rule(body.context),
-        interactions=msgspec.UNSET if body.interactions is None else body.interactions,
-    )
+    record = BanditRecord(**dict(body))
+    parsed_filter(record.filter)
+    return record
 
 
 def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
     """The record after a patch. Raises NotChangeable, Invalid."""
-    now = _settings(record)
+    now = msgspec.to_builtins(settings_of(record))
     after = merged(now, patch)
     fixed = [
         ((name,), f"{name} cannot be changed: {reason}")
-        for name, reason in CHANGES.items()
-        if reason is not None and name in patch and after.get(name, _default(name)) != now.get(name)
+        for name, reason in FIXED.items()
+        if name in patch and after.get(name, FIELDS[name][1]) != now[name]
     ]
     if fixed:
         raise NotChangeable.many(fixed)
@@ -345,29 +156,16 @@ def _left_behind(before: str, policy: object) -> set[str]:
     row = POLICIES.get(policy) if isinstance(policy, str) else None
     if row is None or policy == before:
         return set()
-    return {name for name in SPECIAL_OPTIONS if name not in row.options and CHANGES[name] is None}
-
-
-def _default(name: str) -> Any:
-    return BanditBody.model_fields[name].default
+    return SPECIAL_OPTIONS.keys() - row.options - FIXED.keys()
 
 
 def _reply(bandit: Bandit, status: int = 200) -> Response:
-    answer = reply(_view(bandit), status)
+    answer = reply(_view(bandit.name, bandit.version), status)
     answer.headers["etag"] = bandit.etag
     return answer
 
 
-def _view(bandit: Bandit) -> BanditView:
-    return BanditView(**_fields(bandit.name, bandit.version))
-
-
-def _fields(name: str, version: BanditVersion) -> dict[str, Any]:
+def _view(name: str, version: BanditVersion) -> dict[str, Any]:
     warnings = warnings_of_log(version.record)
-    return {"id": name, **_settings(version.record), "version": version.number, "warnings": warnings}
-
-
-def _settings(record: BanditRecord) -> dict[str, Any]:
-    """A record as a body asks for it: its directions are nobody's choice."""
-    settings: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(record, directions=msgspec.UNSET))
-    return settings
+    view = {"id": name, **settings_of(version.record), "version": version.number}
+    return {**view, "warnings": warnings} if warnings else view

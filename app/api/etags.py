@@ -29,7 +29,7 @@ def if_match(request: Request) -> frozenset[str] | None:
     return frozenset(re.findall(_TAG, text))
 
 
-def check(etag: str, wanted: frozenset[str] | None) -> None:
-    """Raise PreconditionFailed unless the current tag is among those that are wanted."""
-    if wanted is not None and etag not in wanted:
+def check(etag: str, allowed: frozenset[str] | None) -> None:
+    """Raise PreconditionFailed unless the current tag is among those that are allowed."""
+    if allowed is not None and etag not in allowed:
         raise PreconditionFailed("it is no longer what If-Match names: read it again")

@@ -17,7 +17,8 @@ from app.api.strict_json import StrictModel, json_router, reply
 from app.api.times import span
 from app.errors import Invalid, within
 from app.services.bandits.bandits import Bandits
-from app.services.formats.records import BanditRecord, BanditVersion
+from app.services.bandits.settings import BanditRecord
+from app.services.bandits.versions import BanditVersion
 from app.services.measuring.evaluations import Evaluations
 from app.services.measuring.evaluator import ESTIMATOR_NAMES
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, Field
 
-from app.api.limits import MAX_FEATURE, MAX_PAGE, MAX_TOKEN_CHARS, MAX_VALUE, MIN_DELTA
+from app.api.limits import MAX_FEATURE, MAX_PAGE, MAX_TOKEN_CHARS
+from app.services.bandits import settings
+from app.services.formats import ids
 
-IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
-Identifier = Annotated[str, StringConstraints(pattern=f"^{IDENTIFIER}$")]
+IDENTIFIER = ids.IDENTIFIER
+Identifier = ids.Identifier
+Value = settings.Value
+Temperature = settings.Temperature
+Delta = settings.Delta
 Feature = Annotated[float, Field(ge=-MAX_FEATURE, le=MAX_FEATURE)]
-Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
-Temperature = Annotated[float, Field(ge=1e-9, le=1e9)]
-Delta = Annotated[float, Field(ge=MIN_DELTA, lt=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Token = Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_CHARS)]
 

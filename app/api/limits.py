@@ -1,19 +1,20 @@
 """Limits of requests that the API checks. docs/limits.md tells users, with those of filters and services."""
 
-MAX_DIM = 4_096
-MAX_CATEGORY_CHARS = 256
+from __future__ import annotations
+
+from app.services.bandits import settings
+
+MAX_DIM = settings.MAX_DIM
+MAX_K = settings.MAX_K
+MAX_VALUE = settings.MAX_VALUE
 MAX_CONTEXT_BYTES = 2**16
 MAX_ARMS = 10_000
-MAX_K = 1_000
 MAX_EXCLUDE = 10_000
 MAX_AT_MOST = 10
-MAX_EXPLORE_CENTERS = 100
 MAX_BATCH = 1_000
 MAX_BATCH_ARMS = 20_000
 MAX_REWARDS = 10_000
 MAX_FEATURE = 1e6
-MAX_VALUE = 1e9
-MIN_DELTA = 1e-100  # as shortlist.checks has it
 MAX_TAGS = 64
 MAX_TAG_CHARS = 128
 MAX_METADATA_CHARS = 16_384
@@ -32,13 +33,7 @@ MAX_STATES = 100_000
 MAX_FACTORS = 1_000_000
 MAX_LOG_FACTOR = 1e9
 MAX_DRAWS = 10_000
-MAX_WAIT_S = 31 * 86_400
-MAX_HALF_LIFE_S = 3_650 * 86_400
 MAX_BUCKET_S = 3_650 * 86_400
-MAX_IDLE_TTL_S = 3_650 * 86_400
-MIN_KEEP_S = 60
-MAX_KEEP_S = 3_650 * 86_400
-MAX_PRIOR_STRENGTH = 1_000_000
 MAX_VECTORS = 1_000_000
 MAX_VECTOR_DIM = 1_000_000
 MAX_TERM = 1e13

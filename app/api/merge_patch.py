@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import Any, get_args
 
 from pydantic import create_model
 
 from app.api.strict_json import StrictModel
+from app.services.formats.documents import Document, fields_of
 
 
 def merged(target: Any, patch: Any) -> Any:
@@ -18,36 +19,30 @@ def merged(target: Any, patch: Any) -> Any:
     """
     if not isinstance(patch, Mapping):
         return patch
-    found = dict(target) if isinstance(target, Mapping) else {}
+    result = dict(target) if isinstance(target, Mapping) else {}
     for name, value in patch.items():
         if value is None:
-            found.pop(name, None)
+            result.pop(name, None)
         else:
-            found[name] = merged(found.get(name), value)
-    return found
+            result[name] = merged(result.get(name), value)
+    return result
 
 
-def patch_model(model: type[StrictModel]) -> type[StrictModel]:
-    """A model of the patches of what ``model`` describes: every field may be absent, or null.
+def patch_model(name: str, fields: Mapping[str, Any], text: str | None) -> type[StrictModel]:
+    """A model of the patches of what has these ``fields`` (see ``fields_of``): each may be absent, or null.
 
     Each field given is held to its own rule; rules between fields hold for what the patch makes.
     """
-    hints = get_type_hints(model, include_extras=True)
-    fields: dict[str, Any] = {name: (_patched(hints[name]), None) for name in model.model_fields}
-    return create_model(f"{model.__name__}Patch", __base__=StrictModel, __doc__=model.__doc__, **fields)
+    patched: Any = {field: (_patched(hint), None) for field, (hint, _) in fields.items()}
+    return create_model(name, __base__=StrictModel, __doc__=text, **patched)
 
 
 def _patched(hint: Any) -> Any:
-    """The type of a patch of one field: also for a field that is an object, or such a one or null."""
-    kinds = getattr(hint, "__args__", ()) if not _is_model(hint) else (hint,)
-    for kind in kinds:
-        if _is_model(kind):
-            return patch_model(kind) | None
+    """The type of a patch of one field: also for a field that is a document, or such a one or null."""
+    for kind in (hint, *get_args(hint)):
+        if inspect.isclass(kind) and issubclass(kind, Document):
+            return patch_model(f"{kind.__name__}Patch", fields_of(kind), kind.__doc__) | None
     return hint | None
-
-
-def _is_model(hint: Any) -> bool:
-    return inspect.isclass(hint) and issubclass(hint, StrictModel)
 
 
 def as_json(patch: StrictModel) -> dict[str, Any]:

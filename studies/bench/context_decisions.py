@@ -28,8 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from app.indexes.live import Snapshot
 from app.services.bandits.context import Context
-from app.services.bandits.encoding import Encoding
-from app.services.formats.records import ContextRule
+from app.services.bandits.encoding import ContextRule, Encoding
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix

@@ -24,11 +24,14 @@ from threadpoolctl import threadpool_limits
 
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits.bandits import Bandit, bandit_of
+from app.services.bandits.encoding import ContextRule
+from app.services.bandits.settings import BanditRecord, RewardRule
+from app.services.bandits.versions import BanditVersion, version_to_bytes
 from app.services.catalogues.catalogues import Catalogue
 from app.services.choosing.policies import POLICIES
 from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.services.formats.logged import LogPart
-from app.services.formats.records import BanditRecord, BanditVersion, CatalogueRecord, ContextRule, RewardRule
+from app.services.formats.records import CatalogueRecord
 from app.services.learning.tokens import Decision, TokenSigner
 from app.services.measuring.evaluations import evaluation_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
@@ -244,7 +247,7 @@ def _bandit(case: Case, ids: Sequence[str], features: Matrix) -> Bandit:
     if case.situations:
         record = _with_context(record)
     catalogue = Catalogue("bench", UID, CatalogueRecord(DIM, asdict(options)), index)
-    return bandit_of("bench", UID, BanditVersion(record), catalogue, POLICIES)
+    return bandit_of("bench", version_to_bytes(UID, BanditVersion(record)), catalogue, POLICIES)
 
 
 def _with_context(record: BanditRecord) -> BanditRecord:

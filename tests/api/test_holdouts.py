@@ -20,8 +20,8 @@ import pytest
 from scipy import stats
 
 from api_client import Api, Json, running
+from app.services.bandits.settings import HoldoutRule
 from app.services.choosing.holdout import group_of
-from app.services.formats.records import HoldoutRule
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
 from app.api.merge_patch import as_json, merged, patch_model
-from app.api.strict_json import StrictModel
+from app.services.formats.documents import Document, fields_of
 
 # The examples of RFC 7396, appendix A: (target, patch, result).
 EXAMPLES = [
@@ -70,19 +70,19 @@ def test_a_patch_twice_is_a_patch_once(target, patch):
     assert merged(once, patch) == once
 
 
-class Inner(StrictModel):
+class Inner(Document, frozen=True):
     low: Annotated[float, Field(ge=0)] = 1.0
     high: float | None = None
 
 
-class Whole(StrictModel):
+class Whole(Document, frozen=True):
     name: str
     count: Annotated[int, Field(ge=1)] = 3
     inner: Inner = Inner()
     maybe: Inner | None = None
 
 
-Patch = patch_model(Whole)
+Patch = patch_model("WholePatch", fields_of(Whole), Whole.__doc__)
 
 
 @pytest.mark.parametrize(

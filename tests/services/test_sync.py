@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from app.errors import Conflict, NoArms, NotFound, Unavailable
 from app.observability.metrics import Metrics
 from app.services.bandits.bandits import Bandit
+from app.services.bandits.settings import BanditRecord, RewardRule
+from app.services.bandits.versions import BanditVersion
 from app.services.catalogues.catalogues import Arm, Catalogue
-from app.services.formats.records import BanditRecord, BanditVersion, RewardRule
 from app.services.learning import pooled_prior as pools
 from app.services.learning.reward_entries import Observation, Reward
 from app.services.replicas import sync as module

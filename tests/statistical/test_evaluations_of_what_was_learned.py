@@ -21,10 +21,12 @@ import pytest
 
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits.bandits import bandit_of
+from app.services.bandits.settings import BanditRecord, RewardRule
+from app.services.bandits.versions import BanditVersion, version_to_bytes
 from app.services.catalogues.catalogues import Catalogue
 from app.services.choosing.policies import POLICIES
 from app.services.decision_log.rows import LoggedArm, Row
-from app.services.formats.records import BanditRecord, BanditVersion, CatalogueRecord, RewardRule
+from app.services.formats.records import CatalogueRecord
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
 from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
@@ -281,7 +283,8 @@ async def test_the_service_finds_the_same():
     reward = RewardRule(min=0.0, max=1.0)
     record = BanditRecord("c", "softmax", "per_key", reward=reward, temperature=case.temperature, **fixed)
     catalogue = Catalogue("c", "0" * 16, CatalogueRecord(case.dim, {"kind": "exact"}), index)
-    bandit, source = bandit_of("b", "0" * 16, BanditVersion(record), catalogue, POLICIES), HeldSource()
+    stored = version_to_bytes("0" * 16, BanditVersion(record))
+    bandit, source = bandit_of("b", stored, catalogue, POLICIES), HeldSource()
     rows = [decision(made, logs, number) for number in range(made.decisions)]
 
     async def pages():

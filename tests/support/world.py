@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.services.bandits.bandits import Bandit
+from app.services.bandits.settings import BanditRecord, RewardRule
 from app.services.catalogues.catalogues import Arm
 from app.services.choosing.choice import Choice
 from app.services.choosing.choose_request import ChooseRequest
-from app.services.formats.records import BanditRecord, CatalogueRecord, RewardRule
+from app.services.formats.records import CatalogueRecord
 from app.services.learning.reward_entries import Observation, Reward
 from app.services.learning.rewards import Receipt
 from lossy_store import LossyStore

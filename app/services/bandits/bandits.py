@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,26 +17,30 @@ from app.indexes.snapshot import Snapshot
 from app.services.bandits import context as contexts
 from app.services.bandits.context import Context
 from app.services.bandits.encoding import Numbers32
+from app.services.bandits.settings import BanditRecord
 from app.services.bandits.shifted import observed, observed_theta
-from app.services.bandits.versions import BanditVersions, Changed, etag_of, first_version
+from app.services.bandits.versions import (
+    BanditVersion,
+    BanditVersions,
+    Changed,
+    bytes_to_version,
+    check_known,
+    etag_of,
+    first_version,
+    uid_of,
+    version_to_bytes,
+)
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import REQUESTS
 from app.services.catalogues.catalogues import Catalogue, Catalogues
 from app.services.catalogues.learner_snapshot import LearnerSnapshot, ShiftedSnapshot
 from app.services.formats.pages import page_by_name
-from app.services.formats.records import (
-    BanditRecord,
-    BanditVersion,
-    pack,
-    split_version,
-    state_bytes,
-    vector_to_bytes,
-    with_uid,
-)
+from app.services.formats.records import state_bytes, vector_to_bytes
 from app.storage.protocol import LearnerId, RegistryStore
 from shortlist.linear.ridge import Posterior
 from shortlist.types import TopK, Vector
 
+log = logging.getLogger("shortlist")
 GLOBAL_LEARNER = "_global"
 MAX_LEARNER_BYTES = 16 << 20
 MAX_KEY_LEARNER_BYTES = 4 << 20
@@ -60,16 +65,17 @@ class PolicyTerms(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bandit:
-    """A bandit that is being served."""
+    """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says."""
 
     name: str
     uid: str
+    stored: bytes
     record: BanditRecord
     catalogue: Catalogue
     exploration: float
     arm_filter: Filter | None
     version: BanditVersion
-    context: Context | None = None
+    context: Context | None
 
     @property
     def etag(self) -> str:
@@ -140,7 +146,7 @@ class Bandit:
         return features if self.context is None else self.context.joint_features(features, context)
 
     def learner_for(self, key: str | None) -> LearnerId:
-        """The learner of a request. Raises Invalid when the key is missing, or not wanted."""
+        """The learner of a request. Raises Invalid when the key is missing, or not used."""
         if self.record.scope == "global":
             if key is not None:
                 raise Invalid("key is not used by a bandit of scope global", path=("key",))
@@ -157,19 +163,32 @@ class Bandit:
         return LearnerId(self.uid, name)
 
 
-def bandit_of(
-    name: str,
-    uid: str,
-    version: BanditVersion,
-    catalogue: Catalogue,
-    policies: Mapping[str, PolicyTerms],
-) -> Bandit:
-    """The bandit of a record that is complete."""
+def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[str, PolicyTerms]) -> Bandit:
+    """The bandit of a stored version. Raises Unavailable for one that needs a newer service."""
+    uid, version = bytes_to_version(stored)
     record = version.record
+    if record.policy not in policies:
+        raise Unavailable("the bandit has a policy of a newer version of the service")
     context = Context.of(record, catalogue.dim)
-    exploration = policies[record.policy].exploration(record, _learner_dim(record, catalogue, context))
-    arm_filter = None if record.filter is None else parse(record.filter)
-    return Bandit(name, uid, record, catalogue, exploration, arm_filter, version, context)
+    return Bandit(
+        name=name,
+        uid=uid,
+        stored=stored,
+        record=record,
+        catalogue=catalogue,
+        exploration=policies[record.policy].exploration(record, _learner_dim(record, catalogue, context)),
+        arm_filter=None if record.filter is None else parse(record.filter),
+        version=version,
+        context=context,
+    )
+
+
+def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> BanditRecord:
+    """The record with the defaults of its policy and of its context. Raises Invalid."""
+    if record.prior == "pooled" and record.scope == "global":
+        reason = "prior: pooled needs scope: per_key; a global bandit has one learner"
+        raise Invalid(reason, path=("prior",))
+    return contexts.completed(policies[record.policy].completed(record))
 
 
 def _check_size(record: BanditRecord, dim: int) -> None:
@@ -192,7 +211,7 @@ def _learner_dim(record: BanditRecord, catalogue: Catalogue, context: Context | 
 
 def _asked(record: BanditRecord) -> BanditRecord:
     """What a caller asks for: the same bandit, whatever arms the catalogue had when it was made."""
-    return msgspec.structs.replace(record, directions=msgspec.UNSET)
+    return msgspec.structs.replace(record, directions=None)
 
 
 class Bandits:
@@ -214,6 +233,7 @@ class Bandits:
         self._catalogues = catalogues
         self._served: dict[str, Bandit] = {}
         self._by_uid: dict[str, Bandit] = {}
+        self._newer: dict[str, tuple[str, str]] = {}  # not served here, by name: uid and reason
         self._earlier: BoundedCache[tuple[str, int], Bandit] = BoundedCache(EARLIER_BYTES)
         self._versions = BanditVersions(store, rewarded_s=most_wait_s)
         self.changing = asyncio.Lock()  # one change at a time: what is served is what is stored
@@ -227,14 +247,19 @@ class Bandits:
 
     def replace(self, records: Mapping[str, bytes]) -> None:
         """Serve exactly these bandits, whose catalogues are served. The caller holds ``changing``."""
+        self._newer.clear()
         for name, data in records.items():
-            uid, version = split_version(data)
-            catalogue = self._catalogues.served(version.record.catalogue)
-            served = self._served.get(name)
-            is_same = served is not None and (served.uid, served.version.number) == (uid, version.number)
-            if served is None or not is_same or served.catalogue is not catalogue:
+            try:
+                _, version = bytes_to_version(data)
+                catalogue = self._catalogues.served(version.record.catalogue)
+                served = self._served.get(name)
+                if served is None or served.stored != data or served.catalogue is not catalogue:
+                    self._drop(name)
+                    self._serve(self._made(name, data, catalogue))
+            except Unavailable as error:
                 self._drop(name)
-                self._serve(self._made(name, uid, version, catalogue))
+                self._newer[name] = uid_of(data), error.detail
+                log.warning("the bandit %s is not served here: %s", name, error.detail)
         for name in self._served.keys() - records.keys():
             self._drop(name)
 
@@ -256,8 +281,8 @@ class Bandits:
         standing = self._served.get(name)
         if standing is not None and _asked(standing.record) == record:
             return standing.record
-        found = await REQUESTS.run(partial(contexts.directions_of, catalogue.index.snapshot(), count))
-        return msgspec.structs.replace(record, directions=vector_to_bytes(found))
+        directions = await REQUESTS.run(partial(contexts.directions_of, catalogue.index.snapshot(), count))
+        return msgspec.structs.replace(record, directions=vector_to_bytes(directions))
 
     async def _create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
         catalogue = self._catalogues.served(record.catalogue)
@@ -268,7 +293,8 @@ class Bandits:
         standing = await self._store.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:
             raise NotFound("the catalogue was deleted meanwhile")
-        _, version = split_version(standing)
+        check_known(standing)
+        _, version = bytes_to_version(standing)
         if _asked(version.record) != _asked(record):
             changed = "" if version.number == 1 else ", as it was changed since it was made"
             raise Conflict(
@@ -293,8 +319,8 @@ class Bandits:
 
         async with self.changing:
             bandit = self._known(name)
-            known = with_uid(bandit.uid, bandit.version)
-            return self._current(name, await self._versions.change(name, known, completed), bandit.catalogue)
+            stored = await self._versions.change(name, bandit.stored, completed)
+            return self._current(name, stored, bandit.catalogue)
 
     async def as_if(self, name: str, changed: Changed) -> Bandit:
         """The bandit as ``change`` would make it, beside the one that is served. Raises NotFound, Invalid."""
@@ -302,7 +328,7 @@ class Bandits:
         record = self._completed(changed(bandit.uid, bandit.version))
         self._policies[record.policy].check_dim(bandit.catalogue.dim)
         version = msgspec.structs.replace(bandit.version, record=record)
-        return self._made(bandit.name, bandit.uid, version, bandit.catalogue)
+        return self._made(name, version_to_bytes(bandit.uid, version), bandit.catalogue)
 
     async def history(
         self, bandit: Bandit, cursor: str | None, limit: int
@@ -322,19 +348,23 @@ class Bandits:
         """The bandit of this uid as it was in this version, also when another process has just made it.
 
         None: there is no such bandit, or the version is no longer kept. Awaits nothing for what it is now.
+        Raises Unavailable for one that is not served here.
         """
         bandit = self._by_uid.get(uid)
         if bandit is None or bandit.version.number < version:
             await self._refresh()
             bandit = self._by_uid.get(uid)
+            for newer, reason in self._newer.values():
+                if newer == uid:
+                    raise Unavailable(reason)
         if bandit is None or bandit.version.number == version:
             return bandit
         earlier = self._earlier.get((uid, version))
         if earlier is None or earlier.catalogue is not bandit.catalogue:
-            found = await self._versions.one(uid, version)
-            if found is None:
+            stored = await self._versions.one(uid, version)
+            if stored is None:
                 return None
-            earlier = self._made(bandit.name, uid, found, bandit.catalogue)
+            earlier = self._made(bandit.name, stored, bandit.catalogue)
             self._keep(earlier)
         return earlier
 
@@ -358,6 +388,8 @@ class Bandits:
                 raise
 
     def _known(self, name: str) -> Bandit:
+        if name in self._newer:
+            raise Unavailable(self._newer[name][1])
         try:
             return self._served[name]
         except KeyError:
@@ -370,19 +402,18 @@ class Bandits:
                 f"wait_s must not be longer than a decision can be rewarded, {self._most_wait_s:g} s",
                 path=("reward", "wait_s"),
             )
-        return contexts.completed(self._policies[record.policy].completed(record))
+        return completed(record, self._policies)
 
     def _current(self, name: str, stored: bytes, catalogue: Catalogue) -> Bandit:
         """The bandit as it is stored, which is served from now on. The caller holds ``changing``."""
-        uid, version = split_version(stored)
         bandit = self._served.get(name)
-        if bandit is None or (bandit.uid, bandit.version.number) != (uid, version.number):
+        if bandit is None or bandit.stored != stored:
             self._drop(name)
-            bandit = self._serve(self._made(name, uid, version, catalogue))
+            bandit = self._serve(self._made(name, stored, catalogue))
         return bandit
 
-    def _made(self, name: str, uid: str, version: BanditVersion, catalogue: Catalogue) -> Bandit:
-        return bandit_of(name, uid, version, catalogue, self._policies)
+    def _made(self, name: str, stored: bytes, catalogue: Catalogue) -> Bandit:
+        return bandit_of(name, stored, catalogue, self._policies)
 
     def _drop(self, name: str) -> None:
         bandit = self._served.pop(name, None)
@@ -392,9 +423,8 @@ class Bandits:
 
     def _keep(self, bandit: Bandit) -> None:
         """Have an earlier version at hand: decisions of it come to be rewarded."""
-        self._earlier.put(
-            (bandit.uid, bandit.version.number), bandit, len(pack(bandit.version)) + OBJECT_BYTES
-        )
+        size = len(bandit.stored) + OBJECT_BYTES
+        self._earlier.put((bandit.uid, bandit.version.number), bandit, size)
 
     def _serve(self, bandit: Bandit) -> Bandit:
         self._served[bandit.name] = bandit

@@ -17,7 +17,8 @@ from app.errors import Invalid
 from app.indexes.snapshot import Snapshot
 from app.services.bandits import encoding
 from app.services.bandits.encoding import Encoding, Numbers32
-from app.services.formats.records import BanditRecord, bytes_to_vector
+from app.services.bandits.settings import BanditRecord
+from app.services.formats.records import bytes_to_vector
 from shortlist.linear import bilinear
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Vector
@@ -38,10 +39,10 @@ class Context:
     @classmethod
     def of(cls, record: BanditRecord, dim: int) -> Context | None:
         """None: the bandit has no context. ``dim`` is d."""
-        if record.context is msgspec.UNSET:
+        if record.context is None:
             return None
         directions = None
-        if record.directions is not msgspec.UNSET:
+        if record.directions is not None:
             directions = bytes_to_vector(record.directions).reshape(-1, dim)
         return cls(Encoding(record.context), directions)
 
@@ -71,18 +72,18 @@ class Context:
 
 def completed(record: BanditRecord) -> BanditRecord:
     """The record of a bandit that is asked for, with all that belongs to its context. Raises Invalid."""
-    if record.context is msgspec.UNSET:
-        if record.interactions is not msgspec.UNSET:
+    if record.context is None:
+        if record.interactions is not None:
             raise Invalid("interactions needs a context", path=("interactions",))
         return record
-    interactions = "all" if record.interactions is msgspec.UNSET else record.interactions
+    interactions = "all" if record.interactions is None else record.interactions
     rule = encoding.completed(record.context)
     return msgspec.structs.replace(record, context=rule, interactions=interactions)
 
 
 def check_size(record: BanditRecord, dim: int) -> None:
     """Raise Invalid when a learner has too many numbers, or more directions than ``dim``, which is d."""
-    if record.context is msgspec.UNSET:
+    if record.context is None:
         return
     m = Encoding(record.context).dim
     most = MAX_CONTEXT_KEY_LEARNER if record.scope == "per_key" else MAX_CONTEXT_LEARNER

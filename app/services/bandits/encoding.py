@@ -23,15 +23,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from app.errors import DimensionMismatch, FieldPath, Invalid, shown
-from app.services.formats.records import ContextField, ContextRule
+from app.services.formats.documents import Document
+from app.services.formats.ids import Identifier
 
+MAX_CATEGORY_CHARS = 256
 MAX_CONTEXT_DIM = 1_023
 MAX_CONTEXT_FIELDS = 64
 MAX_CONTEXT_NUMBER = 1e6
@@ -57,23 +60,23 @@ class FieldEncoder(Protocol):
         ...
 
     def write(self, value: object, numbers: Numbers32) -> None:
-        """Write the numbers of a value, in place of zeros. Raises WrongValue."""
+        """Write the numbers of a value, instead of zeros. Raises WrongValue."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    places: Mapping[str, int]
+    positions: Mapping[str, int]
 
     def columns(self, name: str) -> Sequence[str]:
-        return [f"{name}={value}" for value in self.places]
+        return [f"{name}={value}" for value in self.positions]
 
     def write(self, value: object, numbers: Numbers32) -> None:
         if not isinstance(value, str):
             raise WrongValue("must be a string")
-        place = self.places.get(value)
-        if place is not None:
-            numbers[place] = 1.0
+        position = self.positions.get(value)
+        if position is not None:
+            numbers[position] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class Hash:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FieldKind:
     """One row of the table.
 
     ``make``    its encoder, of a field that has all its parameters
@@ -139,11 +142,13 @@ class Kind:
 
 
 # A new kind of field is one row.
-KINDS: Mapping[str, Kind] = {
-    "category": Kind(lambda own: Category({v: i for i, v in enumerate(own.values or ())}), ["values"]),
-    "cycle": Kind(lambda own: Cycle(own.period or 1.0), ["period"]),
-    "number": Kind(lambda own: Number(own.mean or 0.0, own.scale or 1.0), (), {"mean": 0.0, "scale": 1.0}),
-    "hash": Kind(lambda own: Hash(own.size or 1), ["size"]),
+KINDS: Mapping[str, FieldKind] = {
+    "category": FieldKind(lambda own: Category({v: i for i, v in enumerate(own.values or ())}), ["values"]),
+    "cycle": FieldKind(lambda own: Cycle(own.period or 1.0), ["period"]),
+    "number": FieldKind(
+        lambda own: Number(own.mean or 0.0, own.scale or 1.0), takes={"mean": 0.0, "scale": 1.0}
+    ),
+    "hash": FieldKind(lambda own: Hash(own.size or 1), ["size"]),
 }
 PARAMETERS = ("values", "period", "mean", "scale", "size")
 
@@ -151,6 +156,30 @@ if TYPE_CHECKING:
     KindName = str
 else:
     KindName = Literal[tuple(KINDS)]
+_Size = Annotated[int, Field(ge=1, le=MAX_CONTEXT_DIM)]
+_Scale = Annotated[float, Field(ge=1e-9, le=MAX_FIELD_NUMBER)]
+_Value = Annotated[str, Field(min_length=1, max_length=MAX_CATEGORY_CHARS)]
+
+
+class ContextField(Document, frozen=True, omit_defaults=True):
+    """``category`` needs ``values``, ``cycle`` needs ``period``, ``hash`` needs ``size``; ``number`` may have
+    ``mean`` (0 if absent) and ``scale`` (1).
+    """
+
+    name: Identifier
+    kind: KindName
+    values: Annotated[list[_Value], Field(min_length=1, max_length=MAX_CONTEXT_DIM)] | None = None
+    period: _Scale | None = None
+    mean: Annotated[float, Field(ge=-MAX_FIELD_NUMBER, le=MAX_FIELD_NUMBER)] | None = None
+    scale: _Scale | None = None
+    size: _Size | None = None
+
+
+class ContextRule(Document, frozen=True, omit_defaults=True):
+    """A vector of ``dim`` numbers, or named ``fields``, which the service encodes as numbers."""
+
+    dim: _Size | None = None
+    fields: Annotated[list[ContextField], Field(min_length=1, max_length=MAX_CONTEXT_FIELDS)] | None = None
 
 
 def completed(rule: ContextRule) -> ContextRule:
@@ -162,9 +191,9 @@ def completed(rule: ContextRule) -> ContextRule:
     errors: list[tuple[FieldPath, str]] = []
     names = [field.name for field in rule.fields]
     done = []
-    for place, own in enumerate(rule.fields):
-        where = (*_HERE, "fields", place)
-        if own.name in names[:place]:
+    for position, own in enumerate(rule.fields):
+        where = (*_HERE, "fields", position)
+        if own.name in names[:position]:
             errors.append(((*where, "name"), "another field has this name"))
         kind = KINDS[own.kind]
         given = [name for name in PARAMETERS if getattr(own, name) is not None]
@@ -210,11 +239,11 @@ class Encoding:
         if len(given) != self.dim:
             raise DimensionMismatch(f"context must have {self.dim} numbers, not {len(given)}", path=_HERE)
         errors: list[tuple[FieldPath, str]] = []
-        for place, value in enumerate(given):
+        for position, value in enumerate(given):
             try:
                 _number(value, MAX_CONTEXT_NUMBER)
             except WrongValue as wrong:
-                errors.append(((*_HERE, place), str(wrong)))
+                errors.append(((*_HERE, position), str(wrong)))
         if errors:
             raise Invalid.many(errors[:MAX_ERRORS])
         return np.array(given, dtype=np.float64).astype(np.float32)
@@ -225,7 +254,7 @@ class Encoding:
         if sum(len(value) for value in given.values() if isinstance(value, str)) > MAX_TEXTS_CHARS:
             message = f"the texts of a context must have at most {MAX_TEXTS_CHARS:,} characters together"
             raise Invalid(message, path=_HERE)
-        found = np.zeros(self.dim, dtype=np.float32)
+        numbers = np.zeros(self.dim, dtype=np.float32)
         errors: list[tuple[FieldPath, str]] = []
         for name, value in given.items():
             known = self._fields.get(name)
@@ -233,14 +262,14 @@ class Encoding:
                 errors.append(((*_HERE, shown(name)), "the context of this bandit has no such field"))
             elif value is not None:
                 try:
-                    known[0].write(value, found[known[1]])
+                    known[0].write(value, numbers[known[1]])
                 except WrongValue as wrong:
                     errors.append(((*_HERE, name), str(wrong)))
             if len(errors) == MAX_ERRORS:
                 break
         if errors:
             raise Invalid.many(errors)
-        return found
+        return numbers
 
 
 def _number(value: object, most: float = MAX_FIELD_NUMBER) -> float:

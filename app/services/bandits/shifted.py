@@ -8,9 +8,9 @@ from shortlist.linear.shifted_rewards import unshift_scores
 from shortlist.types import Matrix, TopK, Vector
 
 
-def observed(found: TopK) -> TopK:
+def observed(hits: TopK) -> TopK:
     """Scores in the scale of the rewards that users give."""
-    return TopK(found.rows, unshift_scores(found.scores), found.exact)
+    return TopK(hits.rows, unshift_scores(hits.scores), hits.exact)
 
 
 def observed_theta(theta: Vector) -> tuple[Vector, float]:

@@ -12,21 +12,77 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from app.errors import NotFound, QuotaReached
+import msgspec
+
+from app.errors import Conflict, NotFound, QuotaReached, Unavailable
+from app.services.bandits.settings import BanditRecord, stored_settings
+from app.services.formats.documents import unknown_fields
 from app.services.formats.pages import decode_number, encode_cursor
-from app.services.formats.records import UID_LENGTH, BanditRecord, BanditVersion, split_version, with_uid
+from app.services.formats.records import UID_LENGTH
 from app.storage.protocol import BanditChange, RegistryStore
 
 MAX_VERSIONS = 1_000
 MARGIN_MS = 60_000  # the clocks of processes may differ by so much
+
+
+class BanditVersion(msgspec.Struct, frozen=True, array_like=True):
+    """A bandit as it is, or was, since it was made or changed.
+
+    ``number``          counted from 1
+    ``since_ms``        when it was made or changed; None: before this was recorded
+    ``idle_since_ms``   when ``idle_ttl_s`` was last changed; 0: never
+    """
+
+    record: BanditRecord
+    number: int = 1
+    since_ms: int | None = None
+    idle_since_ms: int = 0
+
 
 Changed = Callable[[str, BanditVersion], BanditRecord]  # (uid, version as it is) -> record as it is to be
 
 
 def first_version(record: BanditRecord) -> bytes:
     """What is stored of a new bandit, under a new uid."""
-    return with_uid(secrets.token_hex(UID_LENGTH // 2), BanditVersion(record, 1, _now_ms()))
+    return version_to_bytes(secrets.token_hex(UID_LENGTH // 2), BanditVersion(record, 1, _now_ms()))
+
+
+def version_to_bytes(uid: str, version: BanditVersion) -> bytes:
+    fields = (stored_settings(version.record), version.number, version.since_ms, version.idle_since_ms)
+    return uid.encode("ascii") + msgspec.msgpack.encode(fields)
+
+
+def bytes_to_version(data: bytes) -> tuple[str, BanditVersion]:
+    """Uid and version of a bandit; settings that only a newer version of the service knows are left out.
+
+    Raises Unavailable for a value that only a newer one knows: the bandit cannot be served here.
+    """
+    try:
+        version = msgspec.convert(_stored_fields(data), BanditVersion)
+    except msgspec.ValidationError as error:
+        raise Unavailable(f"the bandit has settings of a newer version of the service: {error}") from None
+    return uid_of(data), version
+
+
+def uid_of(data: bytes) -> str:
+    return data[:UID_LENGTH].decode("ascii")
+
+
+def check_known(data: bytes) -> None:
+    """Raise Conflict for a bandit with settings that only a newer version of the service knows."""
+    names = ", ".join(unknown_fields(_stored_fields(data)[0], bytes_to_version(data)[1].record))
+    if names:
+        raise Conflict(
+            f"the bandit has settings of a newer version of the service ({names}): change it there"
+        )
+
+
+def _stored_fields(data: bytes) -> list[Any]:
+    """Those of a ``BanditVersion``. Until 0.1.0 the record stood alone: that is version 1."""
+    stored: Any = msgspec.msgpack.decode(data[UID_LENGTH:])
+    return [stored] if isinstance(stored, dict) else stored
 
 
 class BanditVersions:
@@ -41,28 +97,29 @@ class BanditVersions:
 
         ``known``: what is believed to be stored. When somebody else has changed it, ``changed`` is asked
         again: of two changes at the same time both are made. It may raise; then nothing was changed.
-        Raises NotFound, QuotaReached, Unavailable.
+        Raises NotFound, Conflict (settings that are not known here), QuotaReached, Unavailable.
         """
         while True:
-            uid, version = split_version(known)
+            check_known(known)
+            uid, version = bytes_to_version(known)
             record = changed(uid, version)
             if record == version.record:
                 return known
             new = _following(version, record)
-            data = with_uid(uid, new)
+            data = version_to_bytes(uid, new)
             kept = {version.number: known, new.number: data}
             change = BanditChange(kept, await self._dropped(uid, new))
-            found = await self._store.change_bandit(name, uid, change, expected=known, record=data)
-            if found is None:
+            stored = await self._store.change_bandit(name, uid, change, expected=known, record=data)
+            if stored is None:
                 raise NotFound("no bandit of this name")
-            if found == data:
+            if stored == data:
                 return data
-            known = found
+            known = stored
 
-    async def one(self, uid: str, number: int) -> BanditVersion | None:
-        """One version; None: it was not kept."""
+    async def one(self, uid: str, number: int) -> bytes | None:
+        """What is stored of one version; None: it was not kept."""
         (data,) = await self._store.bandit_versions(uid, [number])
-        return None if data is None else split_version(data)[1]
+        return data
 
     async def page(
         self, uid: str, current: BanditVersion, cursor: str | None, limit: int
@@ -72,7 +129,7 @@ class BanditVersions:
         lowest = max(1, current.number - MAX_VERSIONS + 1)
         numbers = range(below - 1, max(below - 1 - limit, lowest - 1), -1)
         older = [number for number in numbers if number < current.number]
-        kept = [split_version(data)[1] for data in await self._store.bandit_versions(uid, older) if data]
+        kept = [bytes_to_version(data)[1] for data in await self._store.bandit_versions(uid, older) if data]
         page = [current, *kept] if current.number in numbers else kept
         more = bool(page) and page[-1].number > lowest
         return page, encode_cursor(str(page[-1].number)) if more else None
@@ -83,7 +140,8 @@ class BanditVersions:
         if oldest < 1:
             return ()
         following = await self.one(uid, oldest + 1)
-        if following is not None and _now_ms() < (following.since_ms or 0) + self._rewarded_ms + MARGIN_MS:
+        since_ms = 0 if following is None else bytes_to_version(following)[1].since_ms or 0
+        if _now_ms() < since_ms + self._rewarded_ms + MARGIN_MS:
             raise QuotaReached(
                 f"a bandit keeps at most {MAX_VERSIONS:,} versions, and decisions of the oldest may still be "
                 "rewarded: change it less often, or wait"
@@ -103,7 +161,7 @@ class StoredVersions:
         """Raises Unavailable."""
         if await self._store.registry_version() != self._registry_version:
             registry = await self._store.registry()
-            self._versions = dict(map(split_version, registry.bandits.values()))
+            self._versions = dict(map(bytes_to_version, registry.bandits.values()))
             self._registry_version = registry.version
         return self._versions
 

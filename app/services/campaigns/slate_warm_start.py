@@ -9,9 +9,9 @@ import numpy as np
 
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit
+from app.services.bandits.settings import reward_payload
 from app.services.bounded.long_work import REQUESTS
 from app.services.campaigns.slates import SlateCampaign, finished
-from app.services.formats.records import reward_payload
 from app.services.learning.reward_entries import NOT_DECIDED
 from app.services.learning.rewards import Receipt, Rewards
 from app.storage.protocol import RewardWrite

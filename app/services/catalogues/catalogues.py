@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -84,7 +85,7 @@ class Catalogue:
 
     @property
     def index_options(self) -> IndexOptions:
-        return IndexOptions(**self.record.index)  # type: ignore[arg-type]  # checked when it was made
+        return options_of(self.record)
 
     @property
     def shortlist(self) -> int:
@@ -94,6 +95,11 @@ class Catalogue:
 
 class CatalogueStore(ArmStore, RegistryStore, Protocol):
     """What catalogues need of the store."""
+
+
+def options_of(record: CatalogueRecord) -> IndexOptions:
+    """What was checked when it was made; what only a newer version knows is passed over."""
+    return msgspec.convert(record.index, IndexOptions)
 
 
 class Catalogues:
@@ -300,8 +306,7 @@ class Catalogues:
         return arms
 
     async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
-        options = IndexOptions(**record.index)  # type: ignore[arg-type]  # checked when it was made
-        index = LiveIndex(record.dim, options, cache=self._index_file(uid), seed=int(uid[:8], 16))
+        index = LiveIndex(record.dim, options_of(record), cache=self._index_file(uid), seed=int(uid[:8], 16))
         catalogue = Catalogue(name, uid, record, index)
         await self._load_arms(catalogue)
         await self._sync(catalogue)  # what was written while the arms were read

@@ -12,7 +12,7 @@ from app.filters.filter import Filter, parse
 from app.services.bandits.encoding import Numbers32
 from app.services.choosing.limits import AtMost
 from app.services.choosing.rules import NO_RULES, Pin, Rules
-from app.services.formats.logged import Asked, asked_bytes
+from app.services.formats.logged import LoggedRequest, asked_bytes
 
 DIGEST_BYTES = 16
 
@@ -40,7 +40,7 @@ class ChooseRequest:
     context: object = None
 
     @classmethod
-    def of(cls, asked: Asked, *, key: str | None, seed: int | None) -> ChooseRequest:
+    def of(cls, asked: LoggedRequest, *, key: str | None, seed: int | None) -> ChooseRequest:
         """The request of before; its context is not in it."""
         return cls(
             key=key,
@@ -59,7 +59,7 @@ class ChooseRequest:
         if is_plain and self.arms is None and self.arm_filter is None and self.rules is NO_RULES:
             return None  # as ``asked_bytes`` finds too, of most requests
         return asked_bytes(
-            Asked(
+            LoggedRequest(
                 k=self.k,
                 exclude=list(self.exclude),
                 event_id=self.event_id,

@@ -30,7 +30,7 @@ from app.services.choosing.seeds import draw_seed, generator
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.decision_log.row_buffer import RowBuffer
 from app.services.decision_log.shares import is_logged
-from app.services.formats.logged import Asked, LogPart
+from app.services.formats.logged import LoggedRequest, LogPart
 from app.services.formats.records import context_to_bytes
 from app.services.learning.decisions import Decisions
 from app.services.learning.row_writes import row_of
@@ -110,7 +110,7 @@ class Choosing:
         return await sets(self._dependencies, bandit, learner)
 
     async def again(
-        self, bandit: Bandit, decision: Decision, part: LogPart, asked: Asked
+        self, bandit: Bandit, decision: Decision, part: LogPart, asked: LoggedRequest
     ) -> tuple[SelectionRequest, Selection]:
         """What is selected now for a request of before, from the seed of then; nothing is decided.
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from app.services.bandits.settings import HoldoutRule, ServedArms
 from app.services.bandits.shares import is_in_share
 from app.services.choosing.baseline import baseline
 from app.services.choosing.pins import CERTAIN
 from app.services.choosing.policy import PolicyDependencies, Select
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.uniform import uniform
-from app.services.formats.records import HoldoutRule, ServedArms
 
 Group = Literal["policy", "holdout"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
+from app.services.bandits.settings import BanditRecord
 from app.services.choosing import elimination, igw, softmax, thompson
 from app.services.choosing.policy import Policy
-from app.services.formats.records import BanditRecord
 
 ANY_PRIOR = frozenset({"prior", "half_life_s"})
 MAX_ELIMINATION_DIM = 256

@@ -9,6 +9,7 @@ import msgspec
 
 from app.errors import FieldPath, Invalid
 from app.services.bandits.bandits import Bandit
+from app.services.bandits.settings import BanditRecord
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.choosing.covers import Covers
@@ -17,7 +18,6 @@ from app.services.choosing.elimination_state import Sets
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.target import Targets
 from app.services.choosing.warm_up import WarmUp
-from app.services.formats.records import BanditRecord
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerId
 from shortlist import confidence
@@ -30,7 +30,7 @@ SPECIAL_OPTIONS: Mapping[str, object] = {
     "solver": "shortlist",
     "prior": "plain",
     "half_life_s": None,
-    "context": msgspec.UNSET,
+    "context": None,
 }
 # Why some policies do not have an option.
 REASONS: Mapping[str, str] = {

@@ -19,7 +19,7 @@ import numpy as np
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
 from app.services.bounded.yielding import yield_to_others
 from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
-from app.services.formats.logged import Asked, asked_of, rewards_of
+from app.services.formats.logged import LoggedRequest, asked_of, rewards_of
 from app.services.formats.pages import decode_cursor, encode_cursor, foreign
 from app.services.learning.tokens import Decision, decision_of, raw_of, text_of
 from app.storage.protocol import DecisionRows, StoredRow
@@ -42,7 +42,7 @@ class LoggedChoice:
 
     row: Row
     decision: Decision
-    asked: Asked | None
+    asked: LoggedRequest | None
     seed: int
     seeded: bool
 
@@ -202,7 +202,7 @@ def row_of(decision: Decision, token: str, rewards: bytes, demanded: Mapping[str
     )
 
 
-def _filter(asked: Asked | None, demanded: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def _filter(asked: LoggedRequest | None, demanded: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """What an arm had to be like, for the bandit and for the request; None if that is not known."""
     if asked is None or asked.filter is None or demanded is None:
         return None if asked is None else asked.filter or demanded

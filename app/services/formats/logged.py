@@ -1,7 +1,7 @@
 """What the decision log keeps of a decision, besides what its token says anyway, and of its rewards.
 
 A token of a decision that is logged holds a ``LogPart``, so its row can be made from it. What the request
-asked for (``Asked``) is packed into it, behind a byte that is its format:
+asked for (``LoggedRequest``) is packed into it, behind a byte that is its format:
 
     1       msgpack
     2       msgpack, compressed
@@ -28,7 +28,7 @@ _REWARD = struct.Struct("<Hdq?")  # place, value, ms after the decision, default
 REWARD_BYTES = _REWARD.size
 
 
-class Asked(msgspec.Struct, frozen=True, array_like=True):
+class LoggedRequest(msgspec.Struct, frozen=True, array_like=True):
     """What a request asked for. ``filter``: without that of the bandit. ``pins``: arm and place."""
 
     k: int = 1
@@ -70,14 +70,14 @@ class RewardOfRow(NamedTuple):
     default: bool
 
 
-_NOTHING_ASKED = Asked()
+_NO_OPTIONS = LoggedRequest()
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Asked).decode
+_decode = msgspec.msgpack.Decoder(LoggedRequest).decode
 
 
-def asked_bytes(asked: Asked) -> bytes | None:
+def asked_bytes(asked: LoggedRequest) -> bytes | None:
     """At most ``MOST_ASKED`` bytes. Cost: below a millisecond for what is not larger than ``MOST_PACKED``."""
-    if asked == _NOTHING_ASKED:
+    if asked == _NO_OPTIONS:
         return None
     packed = _encode(asked)
     if len(packed) <= FEW_BYTES:
@@ -88,10 +88,10 @@ def asked_bytes(asked: Asked) -> bytes | None:
     return packed if len(packed) <= MOST_ASKED else LEFT_OUT
 
 
-def asked_of(data: bytes | None) -> Asked | None:
+def asked_of(data: bytes | None) -> LoggedRequest | None:
     """What was packed; None if it was left out."""
     if data is None:
-        return _NOTHING_ASKED
+        return _NO_OPTIONS
     if data == LEFT_OUT:
         return None
     return _decode(zlib.decompress(data[1:]) if data[:1] == COMPRESSED else data[1:])

@@ -19,10 +19,11 @@ from typing import Protocol
 import msgspec
 
 from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.settings import reward_payload
 from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.logged import RewardOfRow, reward_bytes
-from app.services.formats.records import LoggedDecision, RewardPayload, pack, reward_payload, unpack
+from app.services.formats.records import LoggedDecision, RewardPayload, pack, unpack
 from app.services.learning.row_writes import row_of
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
 from app.storage.protocol import Activated, DecisionId, DefaultWrite, LearnerSideData, WaitingDecisions

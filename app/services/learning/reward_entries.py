@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
+from app.services.bandits.settings import RewardRule, reward_payload
 from app.services.catalogues.catalogues import Catalogues
-from app.services.formats.records import RewardRule, reward_payload
 from app.services.learning.row_writes import logged_reward
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
 from app.storage.protocol import LearnerId, RewardWrite

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from app.services.bandits.settings import BanditRecord
 from app.services.choosing.policies import POLICIES
-from app.services.formats.records import BanditRecord
 from app.services.measuring.evaluator import Evaluator
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.evaluation.off_policy import State

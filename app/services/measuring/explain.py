@@ -26,7 +26,7 @@ from app.services.choosing.choosing import Choosing
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.decision_log.decision_log import DecisionLog, LoggedChoice
 from app.services.decision_log.rows import Row
-from app.services.formats.logged import Asked
+from app.services.formats.logged import LoggedRequest
 from shortlist.linear.shifted_rewards import unshift_scores
 
 MOST_CANDIDATES = 100
@@ -58,7 +58,7 @@ class Explanation(msgspec.Struct, frozen=True):
     """
 
     row: Row
-    asked: Asked | None
+    asked: LoggedRequest | None
     seed: int
     seeded: bool
     changed: Sequence[Change]

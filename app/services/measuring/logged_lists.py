@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from app.services.decision_log.rows import LoggedArm, Row
-from app.services.formats.logged import Asked, asked_of
+from app.services.formats.logged import LoggedRequest, asked_of
 from app.services.learning.tokens import decision_of, raw_of
 from app.services.measuring.outcomes import counted_rewards
 from shortlist.evaluation.logged import MAX_PLACES
@@ -140,7 +140,7 @@ def sort(rows: Sequence[Row], defaults: Mapping[int, float]) -> SortedRows:
     return SortedRows(list(found.values()), unknown, unreadable, cut)
 
 
-def asked_in(row: Row) -> Asked | None:
+def asked_in(row: Row) -> LoggedRequest | None:
     """What the request of a decision asked for, by its token; None: it was too large to be kept.
 
     Of a token that does not say, the filter of the row counts, and nothing was excluded.
@@ -150,7 +150,7 @@ def asked_in(row: Row) -> Asked | None:
     except (ValueError, msgspec.DecodeError):
         logged = None
     if logged is None:
-        return Asked(filter=None if row.filter is None else dict(row.filter))
+        return LoggedRequest(filter=None if row.filter is None else dict(row.filter))
     return asked_of(logged.asked)
 
 

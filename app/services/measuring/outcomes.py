@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.settings import RewardRule
 from app.services.decision_log.rows import Row
-from app.services.formats.records import RewardRule
 
 
 @dataclass(frozen=True, slots=True)

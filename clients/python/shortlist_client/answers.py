@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypedDict, TypeVar
 
+from shortlist_client.settings import Settings
+
 T = TypeVar("T")
 
 # Marks a field that is a header of the answer, of the field's name.
@@ -140,37 +142,13 @@ class Deleted:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bandit:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bandit(Settings):
     """The settings of a bandit, with all defaults filled in. ``version`` grows with every change; ``etag`` is
     for the ``if_match`` of one. ``warnings``: what cannot be done with these settings.
     """
 
     id: str
-    catalogue: str
-    policy: str
-    scope: str
-    ridge: float
-    exploration: float | str
-    delta: float
-    horizon: int
-    shortlist: int
-    eta: float | None
-    reward: Mapping[str, Any]
-    prior: str
-    prior_strength: float
-    half_life_s: float | None
-    idle_ttl_s: float | None
-    temperature: float | None
-    explore: Mapping[str, Any] | None
-    shift_rewards: bool
-    solver: str
-    filter: Mapping[str, Any] | None
-    gamma: float | None = None
-    context: Mapping[str, Any] | None = None
-    interactions: int | str | None = None
-    holdout: Mapping[str, Any] | None = None
-    log: Mapping[str, Any] | None = None
     version: int | None = None
     warnings: tuple[str, ...] = ()
     etag: str | None = field(default=None, metadata=HEADER)
@@ -309,7 +287,7 @@ class Report:
     complete_from: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BanditVersion(Bandit):
     """``since_ms``: when it came to be so, in ms since 1970, if that is known."""
 

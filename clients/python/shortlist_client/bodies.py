@@ -1,13 +1,15 @@
 """What requests carry. Every class has the fields of its schema in /openapi.json, under the same names.
 
-They are the keyword arguments of the calls: a new field of a request is one line here. A field that is absent
-has the service's default.
+They are the keyword arguments of the calls: a new field of a request is one line here; the settings of a
+bandit are in ``settings``. A field that is absent has the service's default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, Required, TypedDict
+
+from shortlist_client.settings import BanditPatch
 
 
 class Array(Protocol):
@@ -21,7 +23,6 @@ Vectors = Sequence[Vector] | Array
 Filter = Mapping[str, Any]
 LogFactor = float | Literal["-Infinity"] | None
 Context = Sequence[float] | Array | Mapping[str, float | str | None]
-Policy = Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"]
 
 
 class IndexBody(TypedDict, total=False):
@@ -50,135 +51,6 @@ class ArmsBody(TypedDict):
 
 class ArmIdsBody(TypedDict):
     ids: Sequence[str]
-
-
-class RewardBody(TypedDict, total=False):
-    """With ``wait_s`` a decision that gets no reward counts as ``default``."""
-
-    min: float | None
-    max: float | None
-    aggregate: Literal["first", "sum"]
-    wait_s: float | None
-    default: float | None
-
-
-class ExploreBody(TypedDict):
-    """A new key is shown this many arms first, which cover the catalogue."""
-
-    centers: int
-
-
-class ContextFieldBody(TypedDict, total=False):
-    name: Required[str]
-    kind: Required[Literal["category", "cycle", "number", "hash"]]
-    values: Sequence[str] | None
-    period: float | None
-    mean: float | None
-    scale: float | None
-    size: int | None
-
-
-class ContextRuleBody(TypedDict, total=False):
-    """A vector of ``dim`` numbers, or named ``fields``, which the service encodes as numbers."""
-
-    dim: int | None
-    fields: Sequence[ContextFieldBody] | None
-
-
-class ServedArmsBody(TypedDict):
-    arms: Sequence[str]
-
-
-class HoldoutBody(TypedDict, total=False):
-    """This share of the keys, or of the decisions of a global bandit, is served without the policy."""
-
-    share: Required[float]
-    serve: Literal["random"] | ServedArmsBody
-
-
-class LogBody(TypedDict, total=False):
-    """This share of the decisions is kept with its rewards, for ``keep_s``."""
-
-    keep_s: float
-    share: float
-
-
-class BanditBody(TypedDict, total=False):
-    catalogue: Required[str]
-    policy: Required[Policy]
-    scope: Literal["global", "per_key"]
-    ridge: float
-    exploration: float | Literal["theory"]
-    delta: float
-    horizon: int
-    shortlist: int
-    eta: float | None
-    reward: RewardBody
-    prior: Literal["plain", "pooled"]
-    prior_strength: float
-    half_life_s: float | None
-    idle_ttl_s: float | None
-    temperature: float | None
-    gamma: float | None
-    explore: ExploreBody | None
-    filter: Filter | None
-    shift_rewards: bool
-    solver: Literal["shortlist", "adaptive"]
-    context: ContextRuleBody | None
-    interactions: int | Literal["all"] | None
-    holdout: HoldoutBody | None
-    log: LogBody | None
-
-
-class RewardPatch(TypedDict, total=False):
-    min: float | None
-    max: float | None
-    aggregate: Literal["first", "sum"] | None
-    wait_s: float | None
-    default: float | None
-
-
-class ExplorePatch(TypedDict, total=False):
-    centers: int | None
-
-
-class HoldoutPatch(TypedDict, total=False):
-    share: float | None
-    serve: Literal["random"] | ServedArmsBody | None
-
-
-class LogPatch(TypedDict, total=False):
-    keep_s: float | None
-    share: float | None
-
-
-class BanditPatch(TypedDict, total=False):
-    """What changes, as a JSON merge patch (RFC 7396). None: back to the default."""
-
-    catalogue: str | None
-    policy: Policy | None
-    scope: Literal["global", "per_key"] | None
-    ridge: float | None
-    exploration: float | Literal["theory"] | None
-    delta: float | None
-    horizon: int | None
-    shortlist: int | None
-    eta: float | None
-    reward: RewardPatch | None
-    prior: Literal["plain", "pooled"] | None
-    prior_strength: float | None
-    half_life_s: float | None
-    idle_ttl_s: float | None
-    temperature: float | None
-    gamma: float | None
-    explore: ExplorePatch | None
-    filter: Filter | None
-    shift_rewards: bool | None
-    solver: Literal["shortlist", "adaptive"] | None
-    context: ContextRuleBody | None
-    interactions: int | Literal["all"] | None
-    holdout: HoldoutPatch | None
-    log: LogPatch | None
 
 
 Estimator = Literal["ips", "snips", "dr"]

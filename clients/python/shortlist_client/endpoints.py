@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Unpack
 
-from shortlist_client import bodies, routes
+from shortlist_client import bodies, routes, settings
 from shortlist_client.answers import (
     Activation,
     Arm,
@@ -182,10 +182,10 @@ class Endpoints:
     # Bandits and learners
 
     @endpoint
-    def put_bandit(self, bandit: str, **settings: Unpack[bodies.BanditBody]) -> Call[Bandit]:
+    def put_bandit(self, bandit: str, **fields: Unpack[settings.BanditBody]) -> Call[Bandit]:
         """Make a bandit, or find that the same one exists. Raises Conflict if another one does."""
         self._matters.pop(bandit, None)
-        return routes.PUT_BANDIT.call(bandit, body=settings)
+        return routes.PUT_BANDIT.call(bandit, body=fields)
 
     @endpoint
     def get_bandit(self, bandit: str) -> Call[Bandit]:
@@ -204,7 +204,7 @@ class Endpoints:
 
     @endpoint
     def patch_bandit(
-        self, bandit: str, *, if_match: str | None = None, **changes: Unpack[bodies.BanditPatch]
+        self, bandit: str, *, if_match: str | None = None, **changes: Unpack[settings.BanditPatch]
     ) -> Call[Bandit]:
         """Change a bandit by a JSON merge patch; its learners are kept. None: back to the default.
 
@@ -301,7 +301,7 @@ class Endpoints:
     def evaluate(
         self,
         bandit: str,
-        policy: bodies.BanditPatch,
+        policy: settings.BanditPatch,
         *,
         start: datetime | None = None,
         end: datetime | None = None,

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlencode
 
-from shortlist_client import answers, bodies
+from shortlist_client import answers, bodies, settings
 from shortlist_client.decoding import decoder
 from shortlist_client.errors import InvalidArgument
 
@@ -176,10 +176,10 @@ DELETE_ARMS = Route("POST", f"{_CATALOGUE}/arms/delete", answers.Deleted, SAFE, 
 IMPORT_ARMS = Route("POST", f"{_CATALOGUE}/import", answers.Upserted, NEVER, content_type=NDJSON)
 IMPORT_BLOCKS = Route("POST", f"{_CATALOGUE}/import", answers.Upserted, NEVER, content_type=BLOCKS)
 
-PUT_BANDIT = Route("PUT", _BANDIT, answers.Bandit, SAFE, bodies.BanditBody)
+PUT_BANDIT = Route("PUT", _BANDIT, answers.Bandit, SAFE, settings.BanditBody)
 GET_BANDIT = Route("GET", _BANDIT, answers.Bandit, SAFE)
 LIST_BANDITS = Route("GET", "/v1/bandits", answers.Page[answers.Bandit], SAFE, query=_PAGE)
-PATCH_BANDIT = Route(PATCH, _BANDIT, answers.Bandit, UNTAGGED, bodies.BanditPatch)
+PATCH_BANDIT = Route(PATCH, _BANDIT, answers.Bandit, UNTAGGED, settings.BanditPatch)
 LIST_LOG = Route("GET", f"{_BANDIT}/log", answers.Page[answers.LoggedDecision], SAFE, query=bodies.LogQuery)
 LIST_VERSIONS = Route("GET", f"{_BANDIT}/versions", answers.Page[answers.BanditVersion], SAFE, query=_PAGE)
 REPORT = Route("GET", f"{_BANDIT}/report", answers.Report, SAFE, query=bodies.ReportQuery)

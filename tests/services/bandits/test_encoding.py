@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import DimensionMismatch, Invalid
-from app.services.bandits.encoding import KINDS, Encoding, completed
-from app.services.formats.records import ContextField, ContextRule
+from app.services.bandits.encoding import KINDS, ContextField, ContextRule, Encoding, completed
 
 FIELDS = [
     ContextField("device", "category", values=["mobile", "desktop"]),

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from app.services.bandits.bandits import Bandit
+from app.services.bandits.settings import LogRule, RewardRule
 from app.services.choosing.choice import Choice
 from app.services.decision_log.rows import Row
-from app.services.formats.records import LogRule, RewardRule
 from app.services.learning.reward_entries import Reward
 from workers.housekeeping import Housekeeping
 from workers.log_retention import LogRetention

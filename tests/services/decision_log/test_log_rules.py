@@ -5,11 +5,12 @@ import pytest
 
 from app.filters.filter import parse
 from app.services.bandits.bandits import Bandit
+from app.services.bandits.settings import BanditRecord, LogRule
+from app.services.bandits.versions import BanditVersion
 from app.services.choosing.choose_request import ChooseRequest
 from app.services.decision_log.decision_log import LoggedChoice
 from app.services.decision_log.shares import is_logged
-from app.services.formats.logged import LEFT_OUT, MOST_ASKED, Asked, asked_bytes, asked_of
-from app.services.formats.records import BanditRecord, BanditVersion, LogRule
+from app.services.formats.logged import LEFT_OUT, MOST_ASKED, LoggedRequest, asked_bytes, asked_of
 from app.services.learning.tokens import decision_of, new_decision_id, raw_of
 from workers.log_retention import LogRetention
 from world import World
@@ -103,20 +104,20 @@ async def test_what_a_request_asked_for_is_kept_unless_it_is_large(world: World)
             assert logged.row.filter is None
             assert len(raw_of(choice.decision)) < 300
         else:
-            assert logged.asked == Asked(2, exclude, "e2", None, wanted)
+            assert logged.asked == LoggedRequest(2, exclude, "e2", None, wanted)
             assert logged.row.filter == {"$and": [{"no": {"$exists": False}}, wanted]}
 
 
 @pytest.mark.parametrize("count", [0, 1, 20, 200, 2_000, 100_000])
 def test_what_was_asked_is_packed_within_its_bound(count: int):
-    asked = Asked(k=2, exclude=[f"arm-{n}" for n in range(count)])
+    asked = LoggedRequest(k=2, exclude=[f"arm-{n}" for n in range(count)])
     data = asked_bytes(asked)
     assert data is not None
     assert len(data) <= MOST_ASKED + 1
     assert asked_of(data) == (None if data == LEFT_OUT else asked)
     assert (data == LEFT_OUT) == (count > 1_000)
-    assert asked_bytes(Asked()) is None
-    assert asked_of(None) == Asked()
+    assert asked_bytes(LoggedRequest()) is None
+    assert asked_of(None) == LoggedRequest()
 
 
 async def test_a_token_of_a_decision_that_is_not_logged_is_as_long_as_before(world: World):

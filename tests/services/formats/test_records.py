@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import struct
 
+import msgspec
 import numpy as np
 import pytest
 
-from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
+import server.composition  # noqa: F401 - with all that is stored
+from app.indexes.live import IndexOptions
+from app.services.catalogues.catalogues import options_of
+from app.services.formats.records import (
+    CatalogueRecord,
+    LearnerState,
+    LoggedDecision,
+    bytes_to_state,
+    pack,
+    state_to_bytes,
+    unpack,
+)
 from shortlist.linear import ridge_sums
 
 
@@ -60,3 +72,23 @@ def test_what_is_no_state_is_refused() -> None:
     for broken in (data[:-8], data + bytes(8), data[:-1], b"\x07" + data[1:]):
         with pytest.raises(ValueError, match=r"unknown format|numbers|buffer size"):
             bytes_to_state(broken)
+
+
+def stored_kinds() -> list[type[msgspec.Struct]]:
+    """Every class that may be stored."""
+    kinds = [msgspec.Struct]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    return [kind for kind in kinds if kind.__module__.startswith("app.services.")]
+
+
+def test_what_a_newer_version_has_added_is_passed_over() -> None:
+    assert len(stored_kinds()) > 30
+    assert not [kind for kind in stored_kinds() if kind.__struct_config__.forbid_unknown_fields]
+    catalogue = {"dim": 2, "index": {"kind": "exact", "levels": 3}, "mood": "calm"}
+    read = unpack(msgspec.msgpack.encode(catalogue), CatalogueRecord)
+    assert read == CatalogueRecord(2, {"kind": "exact", "levels": 3})
+    assert options_of(read) == IndexOptions("exact")
+    decision = LoggedDecision("u", "ann", "d", 1, 2, ["a"], [b"p"], None, None)
+    longer = [*msgspec.msgpack.decode(pack(decision)), "more"]
+    assert unpack(msgspec.msgpack.encode(longer), LoggedDecision) == decision

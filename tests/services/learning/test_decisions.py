@@ -6,7 +6,7 @@ import pytest
 
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
-from app.services.formats.records import RewardRule
+from app.services.bandits.settings import RewardRule
 from app.services.learning.replay import compare
 from waiting import until
 from workers.housekeeping import Housekeeping

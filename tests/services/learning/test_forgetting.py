@@ -8,15 +8,9 @@ import msgspec
 import pytest
 
 from app.services.bandits.bandits import Bandit
-from app.services.formats.records import (
-    BanditRecord,
-    BanditVersion,
-    ExploreRule,
-    LoggedDecision,
-    LogRule,
-    RewardRule,
-    unpack,
-)
+from app.services.bandits.settings import BanditRecord, ExploreRule, LogRule, RewardRule
+from app.services.bandits.versions import BanditVersion
+from app.services.formats.records import LoggedDecision, unpack
 from app.services.learning import forgetting as module
 from app.storage import redis_keys
 from app.storage.protocol import RewardWrite

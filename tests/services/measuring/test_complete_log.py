@@ -5,8 +5,8 @@ import time
 import pytest
 
 from app.services.bandits.bandits import Bandit
+from app.services.bandits.settings import LogRule, RewardRule
 from app.services.decision_log.rows import Row
-from app.services.formats.records import LogRule, RewardRule
 from app.storage.protocol.learner_id import LearnerId
 from workers.log_retention import LogRetention
 from world import World

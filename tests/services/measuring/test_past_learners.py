@@ -15,18 +15,13 @@ from hypothesis import strategies as st
 from app.errors import TooLarge
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, bandit_of
+from app.services.bandits.encoding import ContextRule
+from app.services.bandits.settings import BanditRecord, RewardRule, reward_payload
+from app.services.bandits.versions import BanditVersion, version_to_bytes
 from app.services.catalogues.catalogues import Catalogue
 from app.services.choosing.policies import POLICIES
 from app.services.decision_log.rows import Row
-from app.services.formats.records import (
-    BanditRecord,
-    BanditVersion,
-    CatalogueRecord,
-    ContextRule,
-    LearnerState,
-    RewardRule,
-    reward_payload,
-)
+from app.services.formats.records import CatalogueRecord, LearnerState
 from app.services.learning.fold import States, fold, learners_of, pooled_of
 from app.services.learning.pooled_prior import with_others
 from app.services.measuring import past_learners
@@ -64,7 +59,7 @@ def bandit(**settings_: Any) -> Bandit:
     }  # fmt: skip
     record = BanditRecord(**{**fields, **settings_})
     catalogue = Catalogue("c", UID, CatalogueRecord(DIM, asdict(options)), index)
-    return bandit_of("b", UID, BanditVersion(record), catalogue, POLICIES)
+    return bandit_of("b", version_to_bytes(UID, BanditVersion(record)), catalogue, POLICIES)
 
 
 @dataclass

@@ -13,8 +13,8 @@ import pytest
 
 from app.errors import Invalid, Unavailable
 from app.services.bandits.bandits import Bandit
+from app.services.bandits.settings import RewardRule
 from app.services.decision_log.rows import Row
-from app.services.formats.records import RewardRule
 from app.services.measuring import by_key as by_key_module
 from app.services.measuring import report as reports
 from app.services.measuring.outcomes import Terms, terms_of, value_of

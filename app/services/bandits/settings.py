@@ -1,0 +1,206 @@
+"""THE settings of a bandit: types, bounds, defaults, and what may be changed later.
+
+What is stored, the bodies of PUT and PATCH, the answers, /openapi.json and the types of the clients come from
+this. A new setting is one line, at the end of ``BanditSettings``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self, get_type_hints
+
+import msgspec
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+
+from app.services.bandits.encoding import ContextRule
+from app.services.formats.documents import Document
+from app.services.formats.ids import Identifier
+from app.services.formats.records import RewardTerms, vector_to_bytes
+from shortlist.types import Vector
+
+MAX_DIM = 4_096
+MAX_K = 1_000
+MAX_EXPLORE_CENTERS = 100
+MAX_VALUE = 1e9
+MIN_DELTA = 1e-100  # as shortlist.checks has it
+MAX_WAIT_S = 31 * 86_400
+MAX_HALF_LIFE_S = 3_650 * 86_400
+MAX_IDLE_TTL_S = 3_650 * 86_400
+MIN_KEEP_S = 60
+MAX_KEEP_S = 3_650 * 86_400
+MAX_PRIOR_STRENGTH = 1_000_000
+
+Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
+Temperature = Annotated[float, Field(ge=1e-9, le=1e9)]
+Delta = Annotated[float, Field(ge=MIN_DELTA, lt=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Marks a setting that cannot be changed, and says why."""
+
+    reason: str
+
+
+def _must_be(text: str) -> WrapValidator:
+    """One message about a field, not one about each thing that it could be."""
+
+    def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return validate(value)
+        except ValidationError:
+            raise ValueError(f"must be {text}") from None
+
+    return WrapValidator(check)
+
+
+class RewardRule(Document, frozen=True):
+    """With ``wait_s`` a decision that gets no reward counts as ``default``; else it teaches nothing."""
+
+    min: Value | None = None
+    max: Value | None = None
+    aggregate: Literal["first", "sum"] = "first"
+    wait_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] | None = None
+    default: Value | None = None
+
+    def checked(self) -> Self:
+        if self.min is not None and self.max is not None and self.min >= self.max:
+            raise ValueError("min must be less than max")
+        if self.default is not None and self.wait_s is None:
+            raise ValueError("default needs wait_s: how long a reward is waited for")
+        default = 0.0 if self.default is None else self.default
+        low = self.min is not None and default < self.min
+        if self.wait_s is not None and (low or (self.max is not None and default > self.max)):
+            raise ValueError("default (0 if absent) must be a reward from min to max")
+        return self
+
+
+class ExploreRule(Document, frozen=True):
+    """A new key is shown this many arms first, which cover the catalogue."""
+
+    centers: Annotated[int, Field(ge=1, le=MAX_EXPLORE_CENTERS)]
+
+
+class ServedArms(Document, frozen=True):
+    """These arms, in this order."""
+
+    arms: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_K)]
+
+    def checked(self) -> Self:
+        if len(set(self.arms)) < len(self.arms):
+            raise ValueError("an arm must not be named twice")
+        return self
+
+
+class HoldoutRule(Document, frozen=True):
+    """This share of the keys, or of the decisions of a global bandit, is served without the policy."""
+
+    share: Annotated[float, Field(ge=0, le=1)]
+    serve: Annotated[
+        Literal["random"] | ServedArms,
+        _must_be(f'"random", or {{"arms": [...]}} with 1 to {MAX_K} ids, each once'),
+    ] = "random"
+
+
+class LogRule(Document, frozen=True):
+    """This share of the decisions is kept with its rewards, for ``keep_s``."""
+
+    keep_s: Annotated[float, Field(ge=MIN_KEEP_S, le=MAX_KEEP_S)] = 604_800.0
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+    @property
+    def keep_ms(self) -> int:
+        return round(1_000 * self.keep_s)
+
+
+class BanditSettings(Document, frozen=True):
+    """``exploration``: ``theory`` is the paper's radius. It is proved for features of norm at most 1 (with a
+    context those of arm and context together), for the plain prior and without a half-life.
+    ``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
+    sub_ts searches; ``adaptive`` is the paper's ladder, its ratio ``eta`` (horizon^-1/2 if absent).
+    ``context``: what every choice is told besides. ``interactions``: how many directions of the arms it acts
+    on, all if absent.
+    """
+
+    catalogue: Annotated[Identifier, Fixed("learners learn from the features of its arms")]
+    policy: str
+    scope: Annotated[Literal["global", "per_key"], Fixed("it says whose rewards a learner sums")] = "global"
+    ridge: Annotated[float, Field(ge=1e-9, le=1e9)] = 1.0
+    exploration: Annotated[
+        Annotated[float, Field(ge=0, le=1e6)] | Literal["theory"],
+        _must_be('a number from 0 to 1000000, or "theory"'),
+    ] = 1.0
+    delta: Delta = 0.05
+    horizon: Annotated[int, Field(ge=1, le=10**12)] = 20_000
+    shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
+    eta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    reward: RewardRule = RewardRule()
+    prior: Annotated[
+        Literal["plain", "pooled"],
+        Fixed("rewards that came before would be missing from the pooled prior"),
+    ] = "plain"
+    prior_strength: Annotated[float, Field(gt=0, le=MAX_PRIOR_STRENGTH)] = 0.3
+    half_life_s: Annotated[
+        Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None,
+        Fixed("the sums of learners are discounted by it"),
+    ] = None
+    idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
+    temperature: Temperature | None = None
+    gamma: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    explore: ExploreRule | None = None
+    filter: Annotated[dict[str, Any], Field(description="conditions on the metadata of arms")] | None = None
+    shift_rewards: Annotated[bool, Fixed("learners sum transformed features and rewards")] = False
+    solver: Literal["shortlist", "adaptive"] = "shortlist"
+    holdout: HoldoutRule | None = None
+    log: LogRule | None = None
+    # Those that follow are stored only where they differ from their default, which therefore never changes.
+    context: Annotated[ContextRule | None, Fixed("a learner's numbers belong to those of the context")] = None
+    interactions: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_DIM)] | Literal["all"] | None,
+        _must_be(f'a whole number from 1 to {MAX_DIM}, or "all"'),
+        Fixed("a learner has numbers for each direction"),
+    ] = None
+
+
+class BanditRecord(BanditSettings, frozen=True):
+    """What a bandit is made with.
+
+    ``directions``: those of the catalogue when the bandit was made, float64 row by row; None without a
+    context, and with interactions "all".
+    """
+
+    directions: bytes | None = None
+
+
+_NAMES = BanditRecord.__struct_fields__
+_ADDED = frozenset(_NAMES[_NAMES.index("log") + 1 :])
+# Why a setting cannot be changed; those that are not here can.
+FIXED: Mapping[str, str] = {
+    name: mark.reason
+    for name, hint in get_type_hints(BanditSettings, include_extras=True).items()
+    for mark in getattr(hint, "__metadata__", ())
+    if isinstance(mark, Fixed)
+}
+
+
+def settings_of(record: BanditRecord) -> dict[str, Any]:
+    """All settings by name, as documents: ``directions`` are nobody's choice."""
+    return {name: getattr(record, name) for name in BanditSettings.__struct_fields__}
+
+
+def stored_settings(record: BanditRecord) -> dict[str, Any]:
+    """What is stored. A replica of an older version reads it while new settings have their defaults."""
+    fields = ((field, getattr(record, field.name)) for field in msgspec.structs.fields(record))
+    return {field.name: v for field, v in fields if field.name not in _ADDED or v != field.default}
+
+
+def reward_payload(record: BanditRecord, features: Vector, value: float, decided_ms: int) -> bytes:
+    """The payload of a reward of this bandit. ``decided_ms``: when the arm was chosen."""
+    waits, discounts = record.reward.wait_s is not None, record.half_life_s is not None
+    terms = None
+    if waits or discounts or record.prior == "pooled" or record.shift_rewards:
+        default = record.reward.default or 0.0
+        pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
+        terms = RewardTerms(default, decided_ms, half_life_s, pooled, record.shift_rewards)
+    return msgspec.msgpack.encode((vector_to_bytes(features), value, terms))  # a reward gives no state

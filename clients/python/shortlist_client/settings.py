@@ -1,0 +1,172 @@
+"""The settings of a bandit, as the service defines them: written by ``make client-types``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Required, TypedDict
+
+Policy = Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"]
+
+
+class RewardRule(TypedDict, total=False):
+    """With ``wait_s`` a decision that gets no reward counts as ``default``; else it teaches nothing."""
+
+    min: float | None
+    max: float | None
+    aggregate: Literal["first", "sum"]
+    wait_s: float | None
+    default: float | None
+
+
+class ExploreRule(TypedDict, total=False):
+    """A new key is shown this many arms first, which cover the catalogue."""
+
+    centers: Required[int]
+
+
+class ContextField(TypedDict, total=False):
+    """``category`` needs ``values``, ``cycle`` needs ``period``, ``hash`` needs ``size``; ``number`` may have
+    ``mean`` (0 if absent) and ``scale`` (1).
+    """
+
+    name: Required[str]
+    kind: Required[Literal["category", "cycle", "number", "hash"]]
+    values: Sequence[str] | None
+    period: float | None
+    mean: float | None
+    scale: float | None
+    size: int | None
+
+
+class ContextRule(TypedDict, total=False):
+    """A vector of ``dim`` numbers, or named ``fields``, which the service encodes as numbers."""
+
+    dim: int | None
+    fields: Sequence[ContextField] | None
+
+
+class ServedArms(TypedDict, total=False):
+    """These arms, in this order."""
+
+    arms: Required[Sequence[str]]
+
+
+class HoldoutRule(TypedDict, total=False):
+    """This share of the keys, or of the decisions of a global bandit, is served without the policy."""
+
+    share: Required[float]
+    serve: Literal["random"] | ServedArms
+
+
+class LogRule(TypedDict, total=False):
+    """This share of the decisions is kept with its rewards, for ``keep_s``."""
+
+    keep_s: float
+    share: float
+
+
+class BanditBody(TypedDict, total=False):
+    catalogue: Required[str]
+    policy: Required[Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"]]
+    scope: Literal["global", "per_key"]
+    ridge: float
+    exploration: float | Literal["theory"]
+    delta: float
+    horizon: int
+    shortlist: int
+    eta: float | None
+    reward: RewardRule
+    prior: Literal["plain", "pooled"]
+    prior_strength: float
+    half_life_s: float | None
+    idle_ttl_s: float | None
+    temperature: float | None
+    gamma: float | None
+    explore: ExploreRule | None
+    filter: Mapping[str, Any] | None
+    shift_rewards: bool
+    solver: Literal["shortlist", "adaptive"]
+    holdout: HoldoutRule | None
+    log: LogRule | None
+    context: ContextRule | None
+    interactions: int | Literal["all"] | None
+
+
+class RewardRulePatch(TypedDict, total=False):
+    min: float | None
+    max: float | None
+    aggregate: Literal["first", "sum"] | None
+    wait_s: float | None
+    default: float | None
+
+
+class ExploreRulePatch(TypedDict, total=False):
+    centers: int | None
+
+
+class HoldoutRulePatch(TypedDict, total=False):
+    share: float | None
+    serve: Literal["random"] | ServedArms | None
+
+
+class LogRulePatch(TypedDict, total=False):
+    keep_s: float | None
+    share: float | None
+
+
+class BanditPatch(TypedDict, total=False):
+    catalogue: str | None
+    policy: Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"] | None
+    scope: Literal["global", "per_key"] | None
+    ridge: float | None
+    exploration: float | Literal["theory"] | None
+    delta: float | None
+    horizon: int | None
+    shortlist: int | None
+    eta: float | None
+    reward: RewardRulePatch | None
+    prior: Literal["plain", "pooled"] | None
+    prior_strength: float | None
+    half_life_s: float | None
+    idle_ttl_s: float | None
+    temperature: float | None
+    gamma: float | None
+    explore: ExploreRulePatch | None
+    filter: Mapping[str, Any] | None
+    shift_rewards: bool | None
+    solver: Literal["shortlist", "adaptive"] | None
+    holdout: HoldoutRulePatch | None
+    log: LogRulePatch | None
+    context: ContextRule | None
+    interactions: int | Literal["all"] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """As they are answered. A service that lacks one acts by its default; words may be new."""
+
+    catalogue: str
+    policy: str
+    scope: str = "global"
+    ridge: float = 1.0
+    exploration: float | str = 1.0
+    delta: float = 0.05
+    horizon: int = 20000
+    shortlist: int = 30
+    eta: float | None = None
+    reward: RewardRule
+    prior: str = "plain"
+    prior_strength: float = 0.3
+    half_life_s: float | None = None
+    idle_ttl_s: float | None = None
+    temperature: float | None = None
+    gamma: float | None = None
+    explore: ExploreRule | None = None
+    filter: Mapping[str, Any] | None = None
+    shift_rewards: bool = False
+    solver: str = "shortlist"
+    holdout: HoldoutRule | None = None
+    log: LogRule | None = None
+    context: ContextRule | None = None
+    interactions: int | str | None = None
