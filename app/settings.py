@@ -104,7 +104,7 @@ class Settings(BaseSettings):
         512, description="Memory for the additional graphs of adaptive searches; the newest stay."
     )
     max_body_mb: Annotated[int, Field(ge=1, le=1024)] = Field(
-        64, description="Largest request body. Most routes allow less; imports are streamed."
+        64, description="Largest body as octet-stream. A JSON body is at most 4 MiB; imports are streamed."
     )
     max_unread_mb: Annotated[int, Field(ge=1)] = Field(
         256, description="Memory for answers that clients do not read. Beyond: the slowest lose connections."

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.api import limits
-from load_tests.heavy_requests import KINDS, MB, Request, World, as_json, kind, post
+from load_tests.heavy_requests import KINDS, MB, RAW, Request, World, kind, post
 
 LONG_ROWS, REWARDED = 6_000, 20_000
 LOGGED: Mapping[str, Any] = {"log": {}, "reward": {"min": 0, "max": 1}}
@@ -132,22 +132,22 @@ def _(world: World) -> Request:
 
 @kind("learners: the largest state")
 def _(world: World) -> Request:
-    return Request("GET", f"/v1/bandits/{world.large_global}/learners?include=state")
+    path = f"/v1/bandits/{world.large_global}/learners/_global"
+    return Request("GET", path, fields=[f"accept: {RAW}"])
 
 
 @kind("learners: the largest state is given")
 def _(world: World) -> Request:
-    (learner,) = world.client.learners(world.large_global, include="state")
+    state = world.client.get_learner_state(world.large_global)
     catalogue = world.client.get_bandit(world.large_global).catalogue
     target = world.bandit(world.new("taking"), catalogue)
-    body = {"state": learner.state}
-    return Request("PUT", f"/v1/bandits/{target}/learners/{learner.key}", as_json(body))
+    return Request("PUT", f"/v1/bandits/{target}/learners/_global", state, kind=RAW)
 
 
 @kind("learners: 20 MB of a state that is none")
 def _(world: World) -> Request:
     target = world.bandit(world.new("taking"), world.many)
-    return Request("PUT", f"/v1/bandits/{target}/learners/_global", as_json({"state": "A" * 20 * MB}))
+    return Request("PUT", f"/v1/bandits/{target}/learners/_global", b"A" * 20 * MB, kind=RAW)
 
 
 ALL_KINDS = tuple(KINDS)

@@ -474,41 +474,27 @@ def _(world: World) -> Request:
     return batch(world, world.large_global)
 
 
-@kind("rewards: 9,000 of tokens with 34 long ids")
+@kind("rewards: 4 MB of tokens with 34 long ids")
 def _(world: World) -> Request:
     name = world.bandit("long", world.long_ids)
     items = [
-        {"decision": token, "arm": f"{0:0128d}", "value": 1.0} for token in world.tokens(name, 9_000, k=34)
+        {"decision": token, "arm": f"{0:0128d}", "value": 1.0} for token in world.tokens(name, 620, k=34)
     ]
     return post("/v1/rewards", {"rewards": items})
 
 
-@kind("rewards: 15 MB of tokens with 34 long ids")
-def _(world: World) -> Request:
-    name = world.bandit("long", world.long_ids)
-    items = [
-        {"decision": token, "arm": f"{0:0128d}", "value": 1.0} for token in world.tokens(name, 2_400, k=34)
-    ]
-    return post("/v1/rewards", {"rewards": items})
-
-
-@kind("rewards: 15 MB of one token with 1,000 arms")
+@kind("rewards: 4 MB of one token with 1,000 arms")
 def _(world: World) -> Request:
     name = world.bandit("long", world.long_ids)
     token = world.tokens(name, 1, k=1_000)[0]
-    count = 15 * MB // (len(token) + 180)
+    count = 4 * MB // (len(token) + 180)
     items = [{"decision": token, "arm": f"{i:0128d}", "value": 1.0} for i in range(count)]
     return post("/v1/rewards", {"rewards": items})
 
 
-@kind("rewards: 10,000 garbage tokens, 62 MB")
+@kind("rewards: 10,000 garbage tokens, 4 MB")
 def _(world: World) -> Request:
-    return post("/v1/rewards", {"rewards": [{"decision": "A" * 6_200, "value": 1.0}] * limits.MAX_REWARDS})
-
-
-@kind("rewards: 10,000 garbage tokens, 15 MB")
-def _(world: World) -> Request:
-    return post("/v1/rewards", {"rewards": [{"decision": "A" * 1_500, "value": 1.0}] * limits.MAX_REWARDS})
+    return post("/v1/rewards", {"rewards": [{"decision": "A" * 380, "value": 1.0}] * limits.MAX_REWARDS})
 
 
 @kind("rewards: 10,000 for one learner")
@@ -523,14 +509,14 @@ def _(world: World) -> Request:
     return post("/v1/rewards?wait=applied", {"rewards": items})
 
 
-@kind("rewards: 15 MB of empty items")
+@kind("rewards: 4 MB of empty items")
 def _(world: World) -> Request:
-    return post("/v1/rewards", b'{"rewards":[%b]}' % b",".join([b"{}"] * 5_000_000))
+    return post("/v1/rewards", b'{"rewards":[%b]}' % b",".join([b"{}"] * 1_390_000))
 
 
 @kind("rewards: 10,000 items with unknown fields")
 def _(world: World) -> Request:
-    item = b'{"decision":"x","value":1.0,%b}' % unknown_fields(100)
+    item = b'{"decision":"x","value":1.0,%b}' % unknown_fields(40)
     return post("/v1/rewards", b'{"rewards":[%b]}' % b",".join([item] * limits.MAX_REWARDS))
 
 
@@ -540,17 +526,17 @@ def _(world: World) -> Request:
     return post("/v1/rewards", {"rewards": [{"decision": t, "value": 1.0} for t in tokens]})
 
 
-@kind("activate: 1,000 tokens with 34 long ids, wait_s")
+@kind("activate: 600 tokens with 34 long ids, wait_s")
 def _(world: World) -> Request:
     name = world.bandit("long-waiting", world.long_ids, reward={"wait_s": 600})
-    tokens = world.tokens(name, 1_000, k=34, activate=False)
+    tokens = world.tokens(name, 600, k=34, activate=False)
     return post("/v1/decisions/activate", {"decisions": tokens})
 
 
-@kind("activate: 15 MB of tokens with 1,000 arms, wait_s")
+@kind("activate: 4 MB of tokens with 1,000 arms, wait_s")
 def _(world: World) -> Request:
     name = world.bandit("long-waiting", world.long_ids, reward={"wait_s": 600})
-    tokens = [world.tokens(name, 1, k=1_000, activate=False)[0] for _ in range(85)]
+    tokens = [world.tokens(name, 1, k=1_000, activate=False)[0] for _ in range(22)]
     return post("/v1/decisions/activate", {"decisions": tokens})
 
 
@@ -595,7 +581,7 @@ def _(world: World) -> Request:
     """To the limit of the body, each with every hash field that a learner has room for."""
     name = world.once("texts", texts)
     item = {"arm": "a0", "value": 1.0, "context": dict.fromkeys(TEXTS, "ab " * 333)}
-    count = limits.MAX_OBSERVATIONS_BYTES // (len(as_json(item)) + 40)
+    count = limits.MAX_BODY_BYTES // (len(as_json(item)) + 40)
     items = [{"id": world.new("o"), **item} for _ in range(count)]
     return post(f"/v1/bandits/{name}/observations", {"observations": items})
 
@@ -657,22 +643,15 @@ def arms_body(count: int, dim: int, *, new: str = "a", **more: Any) -> bytes:
     return as_json({"arms": [{"id": f"{new}{i}", "features": row, **more} for i, row in enumerate(rows)]})
 
 
-@kind("upsert: 1,000 arms of 4,096 numbers, 80 MB", slow=True)
+@kind("upsert: 48 arms of 4,096 numbers", slow=True)
 def _(world: World) -> Request:
-    return Request("PUT", f"/v1/catalogues/{world.large_catalogue()}/arms", arms_body(1_000, 4_096))
+    return Request("PUT", f"/v1/catalogues/{world.large_catalogue()}/arms", arms_body(48, 4_096))
 
 
-@kind("upsert: 700 arms of 4,096 numbers, short", slow=True)
-def _(world: World) -> Request:
-    rows = np.random.default_rng(0).normal(size=(700, 4_096)).round(5).tolist()
-    body = as_json({"arms": [{"id": f"a{i}", "features": row} for i, row in enumerate(rows)]})
-    return Request("PUT", f"/v1/catalogues/{world.large_catalogue()}/arms", body)
-
-
-@kind("upsert: 10,000 arms of 128 numbers")
+@kind("upsert: 1,500 arms of 128 numbers")
 def _(world: World) -> Request:
     name = world.catalogue("dim-128", 128, 10)
-    return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(MANY_ARMS, 128))
+    return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(1_500, 128))
 
 
 @kind("upsert: 10,000 arms of 16 numbers")
@@ -680,39 +659,39 @@ def _(world: World) -> Request:
     return Request("PUT", f"/v1/catalogues/{world.many}/arms", arms_body(MANY_ARMS, SMALL_DIM))
 
 
-@kind("upsert: 1,800 arms with large metadata")
+@kind("upsert: 240 arms with large metadata")
 def _(world: World) -> Request:
     name = world.catalogue("described", SMALL_DIM, 0)
     return Request(
-        "PUT", f"/v1/catalogues/{name}/arms", arms_body(1_800, 16, new="n", metadata={"x": "y" * 16_000})
+        "PUT", f"/v1/catalogues/{name}/arms", arms_body(240, 16, new="n", metadata={"x": "y" * 16_000})
     )
 
 
-@kind("upsert: 3,000 arms with 64 tags")
+@kind("upsert: 450 arms with 64 tags")
 def _(world: World) -> Request:
     name = world.catalogue("described", SMALL_DIM, 0)
     tags = [f"{i:0128d}" for i in range(64)]
-    return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(3_000, 16, new="t", tags=tags))
+    return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(450, 16, new="t", tags=tags))
 
 
 @kind("upsert: metadata of small parts")
 def _(world: World) -> Request:
     name = world.catalogue("described", SMALL_DIM, 0)
-    metadata = {f"f{i}": [[], {}, 1] for i in range(900)}
-    return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(1_500, 16, new="p", metadata=metadata))
+    metadata = {f"f{i}": [[], {}, 1] for i in range(250)}
+    return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(900, 16, new="p", metadata=metadata))
 
 
 @kind("upsert: metadata of as many fields as may be")
 def _(world: World) -> Request:
     name = world.catalogue("described", SMALL_DIM, 0)
     metadata = {f"f{i}": i for i in range(limits.MAX_METADATA_FIELDS)}
-    return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(10_000, 16, new="q", metadata=metadata))
+    return Request("PUT", f"/v1/catalogues/{name}/arms", arms_body(1_300, 16, new="q", metadata=metadata))
 
 
 @kind("upsert: metadata of as many values as may be, all different")
 def _(world: World) -> Request:
     name = world.catalogue("described", SMALL_DIM, 0)
-    rows = np.random.default_rng(0).normal(size=(2_400, SMALL_DIM)).tolist()
+    rows = np.random.default_rng(0).normal(size=(270, SMALL_DIM)).tolist()
     arms = [
         {
             "id": f"r{n}",
@@ -724,32 +703,38 @@ def _(world: World) -> Request:
     return Request("PUT", f"/v1/catalogues/{name}/arms", as_json({"arms": arms}))
 
 
-@kind("upsert: 30 MB of empty arms")
+@kind("upsert: 4 MB of empty arms")
 def _(world: World) -> Request:
-    body = b'{"arms":[%b]}' % b",".join([b"{}"] * 10_000_000)
+    body = b'{"arms":[%b]}' % b",".join([b"{}"] * 1_390_000)
     return Request("PUT", "/v1/catalogues/probe/arms", body)
 
 
-@kind("upsert: 30 MB of unknown fields")
+@kind("upsert: 4 MB of numbers for arms")
 def _(world: World) -> Request:
-    return Request("PUT", "/v1/catalogues/probe/arms", b"{%b}" % unknown_fields(2_900_000))
-
-
-@kind("upsert: an arm of 30 MB of bad numbers")
-def _(world: World) -> Request:
-    body = b'{"arms":[{"id":"a","features":[%b]}]}' % b",".join([b'"x"'] * 7_500_000)
+    body = b'{"arms":[%b]}' % b",".join([b"1"] * 1_000_000)
     return Request("PUT", "/v1/catalogues/probe/arms", body)
 
 
-@kind("upsert: an arm with metadata of 30 MB")
+@kind("upsert: 4 MB of unknown fields")
 def _(world: World) -> Request:
-    body = b'{"arms":[{"id":"a","features":[],"metadata":{"x":[%b]}}]}' % b",".join([b"{}"] * 10_000_000)
+    return Request("PUT", "/v1/catalogues/probe/arms", b"{%b}" % unknown_fields(380_000))
+
+
+@kind("upsert: an arm of 2 MB of bad numbers")
+def _(world: World) -> Request:
+    body = b'{"arms":[{"id":"a","features":[%b]}]}' % b",".join([b'"x"'] * 510_000)
     return Request("PUT", "/v1/catalogues/probe/arms", body)
 
 
-@kind("upsert: 30 MB of false ends")
+@kind("upsert: an arm with metadata of 250 kB")
 def _(world: World) -> Request:
-    arm = b'{"id":"a","features":[],"metadata":{"x":"%b"}}' % (b"}," * 500_000)
+    body = b'{"arms":[{"id":"a","features":[],"metadata":{"x":[%b]}}]}' % b",".join([b"{}"] * 85_000)
+    return Request("PUT", "/v1/catalogues/probe/arms", body)
+
+
+@kind("upsert: 4 MB of false ends")
+def _(world: World) -> Request:
+    arm = b'{"id":"a","features":[],"metadata":{"x":"%b"}}' % (b"}," * 60_000)
     return Request("PUT", "/v1/catalogues/probe/arms", b'{"arms":[%b]}' % b",".join([arm] * 29))
 
 
@@ -862,39 +847,39 @@ def vectors(rows: int, dim: int, **more: Any) -> Request:
     return post("/v1/mips", {"query": found[0].tolist(), "vectors": found.tolist(), "k": 10, **more})
 
 
-@kind("mips: 1,000 vectors of 1,000 numbers")
+@kind("mips: 700 vectors of 700 numbers")
 def _(world: World) -> Request:
-    return vectors(1_000, 1_000)
+    return vectors(700, 700)
 
 
-@kind("mips: 1,000,000 vectors of 1 number")
+@kind("mips: 100,000 vectors of 1 number")
 def _(world: World) -> Request:
-    return vectors(1_000_000, 1)
+    return vectors(100_000, 1)
 
 
-@kind("mips: 2 vectors of 1,000,000 numbers")
+@kind("mips: 2 vectors of 180,000 numbers")
 def _(world: World) -> Request:
-    return vectors(2, 1_000_000)
+    return vectors(2, 180_000)
 
 
 @kind("mips: hnsw of 1,000,000 numbers", slow=True)
 def _(world: World) -> Request:
-    return vectors(62_500, 16, method="hnsw")
+    return raw(62_500, 16, method="hnsw")
 
 
-@kind("mips: 27 MB of empty vectors")
+@kind("mips: 4 MB of empty vectors")
 def _(world: World) -> Request:
-    return post("/v1/mips", b'{"query":[1],"vectors":[%b]}' % b",".join([b"[]"] * 9_000_000))
+    return post("/v1/mips", b'{"query":[1],"vectors":[%b]}' % b",".join([b"[]"] * 1_000_000))
 
 
-@kind("mips: 27 MB of numbers for vectors")
+@kind("mips: 4 MB of numbers for vectors")
 def _(world: World) -> Request:
-    return post("/v1/mips", b'{"query":[1],"vectors":[%b]}' % b",".join([b"1"] * 13_500_000))
+    return post("/v1/mips", b'{"query":[1],"vectors":[%b]}' % b",".join([b"1"] * 2_000_000))
 
 
-@kind("mips: 27 MB of one field")
+@kind("mips: 4 MB of one field")
 def _(world: World) -> Request:
-    return post("/v1/mips", b"{%b}" % b",".join([b'"k":1'] * 4_500_000))
+    return post("/v1/mips", b"{%b}" % b",".join([b'"k":1'] * 690_000))
 
 
 def raw(rows: int, dim: int, **more: Any) -> Request:
@@ -928,41 +913,48 @@ def factors(rows: int, columns: int, **more: Any) -> Request:
     return post("/v1/sample", {"log_factors": found, "draws": 10_000, **more})
 
 
-@kind("sample: 1,000 rows of 1,000")
+def raw_factors(rows: int, columns: int, **more: Any) -> Request:
+    body = np.random.default_rng(0).normal(size=(rows, columns)).astype("<f4").tobytes()
+    given = {"n": rows, "dim": columns, "draws": 10_000, **more}
+    query = "&".join(f"{name}={value}" for name, value in given.items())
+    return post(f"/v1/sample?{query}", body, kind=RAW)
+
+
+@kind("sample: 600 rows of 600")
 def _(world: World) -> Request:
-    return factors(1_000, 1_000)
+    return factors(600, 600)
 
 
-@kind("sample: 100,000 rows of 10, exact")
+@kind("sample: raw, 100,000 rows of 10, exact")
 def _(world: World) -> Request:
-    return factors(100_000, 10, method="exact")
+    return raw_factors(100_000, 10, method="exact")
 
 
-@kind("sample: 1,000 rows of 1,000, racing_ebs")
+@kind("sample: raw, 1,000 rows of 1,000, racing_ebs")
 def _(world: World) -> Request:
-    return factors(1_000, 1_000, method="racing_ebs")
+    return raw_factors(1_000, 1_000, method="racing_ebs")
 
 
-@kind("sample: 1,000 rows of 1,000, lil_ucb")
+@kind("sample: raw, 1,000 rows of 1,000, lil_ucb")
 def _(world: World) -> Request:
-    return factors(1_000, 1_000, method="lil_ucb")
+    return raw_factors(1_000, 1_000, method="lil_ucb")
 
 
-@kind("sample: a million times -Infinity")
+@kind("sample: 300,000 times -Infinity")
 def _(world: World) -> Request:
     row = b"[%b]" % b",".join([b'"-Infinity"'] * 100)
-    return post("/v1/sample", b'{"log_factors":[%b]}' % b",".join([row] * 10_000))
+    return post("/v1/sample", b'{"log_factors":[%b]}' % b",".join([row] * 3_000))
 
 
-@kind("sample: 26 MB of bad factors")
+@kind("sample: 4 MB of bad factors")
 def _(world: World) -> Request:
     row = b"[%b]" % b",".join([b'"x"'] * 1_000)
-    return post("/v1/sample", b'{"log_factors":[%b]}' % b",".join([row] * 6_500))
+    return post("/v1/sample", b'{"log_factors":[%b]}' % b",".join([row] * 990))
 
 
-@kind("sample: 27 MB of empty rows")
+@kind("sample: 4 MB of empty rows")
 def _(world: World) -> Request:
-    return post("/v1/sample", b'{"log_factors":[%b]}' % b",".join([b"[]"] * 9_000_000))
+    return post("/v1/sample", b'{"log_factors":[%b]}' % b",".join([b"[]"] * 1_000_000))
 
 
 @kind("sample of a catalogue: 10,000 draws")
@@ -1031,22 +1023,27 @@ def _(world: World) -> Request:
     return post("/v1/slates", body)
 
 
-@kind("slates: ask 10,000 x k = 500")
+FULL_ASK = limits.MAX_ASKED_ARMS // 500
+
+
+@kind("slates: ask 200 x k = 500")
 def _(world: World) -> Request:
-    return post(f"/v1/slates/{world.wide_slates}/ask", {"count": limits.MAX_ASKED})
+    return post(f"/v1/slates/{world.wide_slates}/ask", {"count": FULL_ASK})
 
 
-@kind("slates: ask 10,000 x k = 500, long ids")
+@kind("slates: ask 200 x k = 500, long ids")
 def _(world: World) -> Request:
     arms = [f"{i:0128d}" for i in range(limits.MAX_SLATE_ARMS)]
-    return post(f"/v1/slates/{world.slates(arms=arms, k=500)}/ask", {"count": limits.MAX_ASKED})
+    return post(f"/v1/slates/{world.slates(arms=arms, k=500)}/ask", {"count": FULL_ASK})
 
 
 @kind("slates: tell 10,000", slow=True)
 def _(world: World) -> Request:
-    pulls = world.client.ask_slates(world.wide_slates, count=limits.MAX_ASKED).pulls
+    arms = [f"a{i}" for i in range(limits.MAX_SLATE_ARMS)]
+    name = world.slates(arms=arms, k=limits.MAX_ASKED_ARMS // limits.MAX_ASKED)
+    pulls = world.client.ask_slates(name, count=limits.MAX_ASKED).pulls
     results = [{"pull": pull.pull, "total": 1.0} for pull in pulls]
-    return post(f"/v1/slates/{world.wide_slates}/tell", {"results": results})
+    return post(f"/v1/slates/{name}/tell", {"results": results})
 
 
 @kind("slates: standing of 1,000 arms")

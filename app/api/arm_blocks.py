@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
-from app.api.arms import LONG_METADATA, MAX_METADATA_BYTES, TWICE, storable
+from app.api.arms import LONG_METADATA, TWICE, storable
 from app.api.fields import IDENTIFIER
 from app.api.limits import MAX_BLOCK_ARMS, MAX_BLOCK_BYTES, MAX_FEATURE, MAX_TAG_CHARS, MAX_TAGS
-from app.api.strict_json import invalid
+from app.api.strict_json import MAX_OBJECT_BYTES, invalid
 from app.errors import BadRequest, DimensionMismatch, Invalid, TooLarge
 from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.catalogues import Arm
@@ -82,18 +82,18 @@ async def arms_of(data: bytes, first: int, dim: int) -> list[Arm]:
         if column is not None and len(column) != count:
             raise Invalid(f"{name} must be as many as ids", path=(first, name))
     arms, seen = list[Arm](), set[str]()
-    for place, name in enumerate(block.ids):
+    for position, name in enumerate(block.ids):
         await yield_to_others()
         if not _AN_ID.fullmatch(name):
-            raise Invalid(f"must match ^{IDENTIFIER}$", path=(first + place, "id"))
+            raise Invalid(f"must match ^{IDENTIFIER}$", path=(first + position, "id"))
         if name in seen:
-            raise Invalid(TWICE, path=(first + place, "id"))
+            raise Invalid(TWICE, path=(first + position, "id"))
         seen.add(name)
-        tags = _tags(block.tags[place], first + place) if block.tags else ()
+        tags = _tags(block.tags[position], first + position) if block.tags else ()
         metadata: dict[str, Any] = {}
-        if block.metadata and block.metadata[place]:
-            metadata = _metadata(block.metadata[place], first + place)
-        arms.append(Arm(name, features[place], tags, metadata))
+        if block.metadata and block.metadata[position]:
+            metadata = _metadata(block.metadata[position], first + position)
+        arms.append(Arm(name, features[position], tags, metadata))
     return arms
 
 
@@ -122,7 +122,7 @@ def _tags(tags: Sequence[str], row: int) -> Sequence[str]:
 
 def _metadata(text: str, row: int) -> dict[str, Any]:
     where = (row, "metadata")
-    if len(text) > MAX_METADATA_BYTES:
+    if len(text) > MAX_OBJECT_BYTES:
         raise Invalid(LONG_METADATA, path=where)
     try:
         return _metadata_adapter.validate_json(text)

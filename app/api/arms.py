@@ -10,10 +10,9 @@ from fastapi import Query, Response
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
 from app.api.fields import Feature, Identifier, Page, PageLimit
-from app.api.large_json import Items, MaxBytes, Whole
 from app.api.limits import (
     MAX_ARMS,
-    MAX_ARMS_BYTES,
+    MAX_BODY_BYTES,
     MAX_IDS_BYTES,
     MAX_METADATA_CHARS,
     MAX_METADATA_FIELDS,
@@ -21,7 +20,7 @@ from app.api.limits import (
     MAX_TAGS,
 )
 from app.api.services import Provided
-from app.api.strict_json import StrictModel, json_router, reply_with
+from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
 from app.errors import NotFound
 from app.services.catalogues.catalogues import Arm, Catalogues
 from app.services.formats.ids import refuse_repeats
@@ -29,7 +28,6 @@ from app.services.formats.ids import refuse_repeats
 router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
 LONG_METADATA = f"metadata must not be longer than {MAX_METADATA_CHARS} characters"
-MAX_METADATA_BYTES = 8 * MAX_METADATA_CHARS  # as they are sent: with blanks, and escaped
 TWICE = "an id must not appear twice in one batch"
 
 
@@ -37,12 +35,14 @@ def storable(metadata: dict[str, Any]) -> dict[str, Any]:
     """Small, and made of numbers that every JSON reader can take."""
     try:
         msgspec.msgpack.encode(metadata)
-        text, fields = json.dumps(metadata, allow_nan=False), _fields_in(metadata)
+        length = len(msgspec.json.encode(metadata))  # without blanks, and never longer than the next text
+        if length <= MAX_METADATA_CHARS:
+            length = len(json.dumps(metadata, allow_nan=False))
     except (ValueError, OverflowError, RecursionError):
         raise ValueError("metadata must hold finite numbers and integers of at most 64 bits") from None
-    if len(text) > MAX_METADATA_CHARS:
+    if length > MAX_METADATA_CHARS:
         raise ValueError(LONG_METADATA)
-    if fields > MAX_METADATA_FIELDS:
+    if _fields_in(metadata) > MAX_METADATA_FIELDS:
         raise ValueError(
             f"metadata must not have more than {MAX_METADATA_FIELDS} fields, nested ones counted"
         )
@@ -60,29 +60,25 @@ class ArmBody(StrictModel):
     id: Identifier
     features: Annotated[list[Feature], FailFast()]
     tags: list[Annotated[str, Field(max_length=MAX_TAG_CHARS)]] = Field(
-        default_factory=list, max_length=MAX_TAGS
+        default_factory=list, max_length=MAX_TAGS, fail_fast=True
     )
-    metadata: Annotated[
-        dict[str, Any], MaxBytes(MAX_METADATA_BYTES, LONG_METADATA), AfterValidator(storable)
-    ] = Field(default_factory=dict)
+    metadata: Annotated[dict[str, Any], AfterValidator(storable)] = Field(default_factory=dict)
 
 
 class ArmsBody(StrictModel):
-    max_bytes: ClassVar[int] = MAX_ARMS_BYTES
+    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    instead: ClassVar[str] = "send it in several calls, or as a stream: POST /v1/catalogues/{c}/import"
+    long_list: ClassVar[str] = "arms"
 
     arms: Annotated[list[ArmBody], Field(min_length=1, max_length=MAX_ARMS)]
 
 
-ArmsBody.in_pieces = Items(ArmsBody, "arms", ArmBody, MAX_ARMS)
-
-
 class ArmIdsBody(StrictModel):
     max_bytes: ClassVar[int] = MAX_IDS_BYTES
+    instead: ClassVar[str] = SEVERAL_CALLS
+    long_list: ClassVar[str] = "ids"
 
     ids: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_ARMS)]
-
-
-ArmIdsBody.in_pieces = Whole(ArmIdsBody)
 
 
 class ArmView(BaseModel):
@@ -122,7 +118,7 @@ async def list_arms(
 ) -> Response:
     """All arms, those that have been as they are for longest first; a page of long ones has fewer."""
     arms, following = await catalogues.use(catalogue, lambda found: catalogues.arms(found, cursor, limit))
-    return await reply_with("items", map(_arm_document, arms), next=following)
+    return reply({"items": [_document(arm) for arm in arms], "next": following})
 
 
 @router.get("/{catalogue}/arms/{arm}", response_model=ArmView)
@@ -152,7 +148,7 @@ def as_arm(body: ArmBody) -> Arm:
     return Arm(body.id, body.features, body.tags, body.metadata)
 
 
-def _arm_document(arm: Arm) -> dict[str, Any]:
+def _document(arm: Arm) -> dict[str, Any]:
     return {"id": arm.id, "features": arm.features, "tags": arm.tags, "metadata": arm.metadata}
 
 

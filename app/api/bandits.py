@@ -9,12 +9,12 @@ from fastapi import Query, Request, Response
 from pydantic import BaseModel, ValidationError, create_model
 
 from app.api.etags import check, if_match
-from app.api.fields import Identifier, Page, PageLimit
+from app.api.fields import Identifier, Page, PageLimit, page_reply
 from app.api.filters import parsed_filter
 from app.api.merge_patch import as_json, merged, patch_model
 from app.api.problems import problems
 from app.api.services import Provided
-from app.api.strict_json import StrictModel, invalid, json_router, reply, reply_with
+from app.api.strict_json import StrictModel, invalid, json_router, reply
 from app.errors import NotChangeable
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bandits.settings import FIXED, BanditRecord, BanditSettings, settings_of
@@ -93,8 +93,10 @@ async def versions(
 ) -> Response:
     """What a bandit is and was, the newest version first."""
     page, following = await bandits.history(await bandits.get(bandit), cursor, limit)
-    items = ({**_view(bandit, version), "since_ms": version.since_ms} for version in page)
-    return await reply_with("items", items, next=following)
+    items = (
+        (str(version.number), {**_view(bandit, version), "since_ms": version.since_ms}) for version in page
+    )
+    return await page_reply(items, following)
 
 
 @router.get("", response_model=Page[BanditView])
@@ -105,7 +107,7 @@ async def list_all(
 ) -> Response:
     """All bandits by name."""
     page, following = bandits.page(cursor, limit)
-    return await reply_with("items", (_view(item.name, item.version) for item in page), next=following)
+    return await page_reply(((item.name, _view(item.name, item.version)) for item in page), following)
 
 
 @router.get("/{bandit}", response_model=BanditView)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
-from app.api.fields import Identifier, Page, PageLimit
+from app.api.fields import Identifier, Page, PageLimit, page_reply
 from app.api.limits import MAX_DIM, MAX_K
 from app.api.problems import problems
 from app.api.services import Provided
@@ -82,10 +82,10 @@ async def list_all(
     filtered: Provided[FilteredSnapshots],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
-) -> Page[CatalogueView]:
+) -> Response:
     """All catalogues by name."""
     page, following = catalogues.page(cursor, limit)
-    return Page(items=[_view(item, filtered) for item in page], next=following)
+    return await page_reply(((item.name, _view(item, filtered)) for item in page), following)
 
 
 @router.get("/{catalogue}", response_model=CatalogueView)

@@ -6,15 +6,15 @@ from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from fastapi import Query, Response
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from app.api.catalogue_centers import CenterGuaranteeView
 from app.api.fields import Delta, Identifier, Page, PageLimit, Seed, Value
-from app.api.large_json import Items, Whole
 from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
 from app.api.problems import problems
 from app.api.services import Provided
-from app.api.strict_json import StrictModel, json_router, reply, reply_with
+from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
+from app.errors import Invalid
 from app.services.bounded.long_work import REQUESTS
 from app.services.campaigns.noisy_centers import CenterCampaign, CenterCampaigns, CenterParameters, answer
 
@@ -28,6 +28,7 @@ class CenterCampaignBody(StrictModel):
     """
 
     max_bytes: ClassVar[int] = MAX_IDS_BYTES
+    long_list: ClassVar[str] = "points"
 
     id: Identifier
     points: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_CENTER_POINTS)]
@@ -42,15 +43,6 @@ class CenterCampaignBody(StrictModel):
     first: Identifier | None = None
     seed: Seed | None = None
 
-    @model_validator(mode="after")
-    def _small(self) -> CenterCampaignBody:
-        if len(self.points) * self.k > MAX_CENTER_PAIRS:
-            raise ValueError(f"points x k must not be more than {MAX_CENTER_PAIRS:,}")
-        return self
-
-
-CenterCampaignBody.in_pieces = Whole(CenterCampaignBody)
-
 
 class AskQueriesBody(StrictModel):
     count: Annotated[int, Field(ge=1, le=MAX_ASKED)] = 100
@@ -63,11 +55,10 @@ class DistanceItem(StrictModel):
 
 class TellDistancesBody(StrictModel):
     max_bytes: ClassVar[int] = MAX_IDS_BYTES
+    instead: ClassVar[str] = SEVERAL_CALLS
+    long_list: ClassVar[str] = "results"
 
     results: Annotated[list[DistanceItem], Field(min_length=1, max_length=MAX_ASKED)]
-
-
-TellDistancesBody.in_pieces = Items(TellDistancesBody, "results", DistanceItem, MAX_ASKED)
 
 
 class QueryView(BaseModel):
@@ -117,6 +108,8 @@ class CampaignNameView(BaseModel):
 )
 async def create(body: CenterCampaignBody, center_campaigns: Provided[CenterCampaigns]) -> Response:
     """Make a campaign: 201 made, 200 the same one exists, 409 another one exists."""
+    if len(body.points) * body.k > MAX_CENTER_PAIRS:
+        raise Invalid(f"points x k must not be more than {MAX_CENTER_PAIRS:,}", path=())
     parameters = CenterParameters(**body.model_dump(exclude={"id", "seed"}))
     made, new = await center_campaigns.create(body.id, parameters, seed=body.seed)
     return reply(await _view(made), 201 if new else 200)
@@ -138,11 +131,11 @@ async def ask(campaign: str, body: AskQueriesBody, center_campaigns: Provided[Ce
     """Ask for pairs of points whose distance should be measured next; none when all centres are found."""
     asked, queries = await center_campaigns.ask(campaign, body.count)
     points = asked.parameters.points
-    shown = (
-        {"query": asked.pull_id(query.number), "pair": [points[place] for place in query.pair]}
+    shown = [
+        {"query": asked.pull_id(query.number), "pair": [points[point] for point in query.pair]}
         for query in queries
-    )
-    return await reply_with("queries", shown, done=asked.state.done)
+    ]
+    return reply({"queries": shown, "done": asked.state.done})
 
 
 @router.post("/{campaign}/tell", response_model=CenterToldView, responses=problems(429))
@@ -179,7 +172,7 @@ async def _view(campaign: CenterCampaign) -> CenterCampaignView:
         state="done" if found.done else "sampling",
         issued=found.issued,
         observed=found.observed,
-        centers=[parameters.points[place] for place in found.centers],
+        centers=[parameters.points[point] for point in found.centers],
         radius=found.radius,
         guarantee=CenterGuaranteeView(
             kind=found.guarantee.kind,

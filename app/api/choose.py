@@ -10,14 +10,19 @@ from pydantic import BaseModel, Field
 from app.api.contexts import ContextBody
 from app.api.fields import Identifier, Seed
 from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
-from app.api.large_json import Items, Whole
-from app.api.limits import MAX_BATCH, MAX_BATCH_ARMS, MAX_BATCH_BYTES, MAX_EXCLUDE, MAX_IDS_BYTES, MAX_K
+from app.api.limits import (
+    MAX_BATCH,
+    MAX_BATCH_ARMS,
+    MAX_BODY_BYTES,
+    MAX_EXCLUDE,
+    MAX_IDS_BYTES,
+    MAX_K,
+)
 from app.api.problems import problems
 from app.api.services import Provided
-from app.api.strict_json import StrictModel, json_router, reply, reply_with
+from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
 from app.errors import Invalid, within
 from app.services.bandits.bandits import Bandits
-from app.services.bounded.yielding import drained
 from app.services.campaigns.slates import SlateCampaigns, best_slate
 from app.services.choosing.choose_request import ChooseRequest
 from app.services.choosing.choosing import Choosing
@@ -32,6 +37,7 @@ class ChooseBody(StrictModel):
     """
 
     max_bytes: ClassVar[int] = MAX_IDS_BYTES
+    long_list: ClassVar[str] = "exclude"
 
     key: Identifier | None = None
     k: Annotated[int, Field(ge=1, le=MAX_K)] = 1
@@ -45,18 +51,14 @@ class ChooseBody(StrictModel):
     context: ContextBody = None
 
 
-ChooseBody.in_pieces = Whole(ChooseBody)
-
-
 class ChooseBatchBody(StrictModel):
     """``k`` of all requests together is at most 20,000."""
 
-    max_bytes: ClassVar[int] = MAX_BATCH_BYTES
+    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    instead: ClassVar[str] = SEVERAL_CALLS
+    long_list: ClassVar[str] = "requests"
 
     requests: Annotated[list[ChooseBody], Field(min_length=1, max_length=MAX_BATCH)]
-
-
-ChooseBatchBody.in_pieces = Items(ChooseBatchBody, "requests", ChooseBody, MAX_BATCH, MAX_IDS_BYTES)
 
 
 class ChosenArmView(BaseModel):
@@ -120,8 +122,7 @@ async def choose_batch(
     for place, item in enumerate(body.requests):
         with within(("requests", place)):
             requests.append(await _request(item, slates))
-    choices = await choosing.choose_batch(owner, requests)
-    return await reply_with("results", drained(choices))
+    return reply({"results": await choosing.choose_batch(owner, requests)})
 
 
 async def _request(body: ChooseBody, slates: SlateCampaigns) -> ChooseRequest:

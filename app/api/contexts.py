@@ -6,9 +6,6 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from app.api.large_json import MaxBytes
-from app.api.limits import MAX_CONTEXT_BYTES
-
 
 def _is_context(value: Any) -> Any:
     if value is None or isinstance(value, list | dict):
@@ -29,5 +26,4 @@ ContextBody = Annotated[
     AfterValidator(_is_context),
     WithJsonSchema(_SCHEMA),
     Field(description="needed exactly when the bandit has a context: numbers, or its named fields"),
-    MaxBytes(MAX_CONTEXT_BYTES, f"must not be longer than {MAX_CONTEXT_BYTES:,} bytes"),
 ]

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from app.api.fields import Page, PageLimit
 from app.api.services import Provided
-from app.api.strict_json import json_router, reply_with
+from app.api.strict_json import json_router, reply
 from app.api.times import From, To, span
 from app.services.bandits.bandits import Bandits
 from app.services.decision_log.decision_log import DecisionLog
@@ -71,4 +71,4 @@ async def log(
     from_ms, to_ms = span(start, end)
     owner = await bandits.get(bandit)
     rows, following = await decision_log.page(owner, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit)
-    return await reply_with("items", rows, next=following)
+    return reply({"items": rows, "next": following})

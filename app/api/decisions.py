@@ -8,23 +8,21 @@ from fastapi import Response
 from pydantic import BaseModel, Field
 
 from app.api.fields import Token
-from app.api.large_json import Items
-from app.api.limits import MAX_BATCH, MAX_REWARDS_BYTES
+from app.api.limits import MAX_BATCH, MAX_BODY_BYTES
 from app.api.receipts import RejectedView
 from app.api.services import Provided
-from app.api.strict_json import StrictModel, json_router, reply
+from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
 from app.services.learning.decisions import Decisions
 
 router = json_router(prefix="/v1", tags=["choices"])
 
 
 class ActivationsBody(StrictModel):
-    max_bytes: ClassVar[int] = MAX_REWARDS_BYTES
+    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    instead: ClassVar[str] = SEVERAL_CALLS
+    long_list: ClassVar[str] = "decisions"
 
     decisions: Annotated[list[Token], Field(min_length=1, max_length=MAX_BATCH)]
-
-
-ActivationsBody.in_pieces = Items(ActivationsBody, "decisions", Token, MAX_BATCH)
 
 
 class ActivationView(BaseModel):

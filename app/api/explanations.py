@@ -10,7 +10,6 @@ from pydantic import BaseModel
 
 from app.api.decision_log import RowView
 from app.api.fields import Token
-from app.api.large_json import Whole
 from app.api.limits import MAX_IDS_BYTES
 from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router, reply
@@ -26,9 +25,6 @@ class ExplainBody(StrictModel):
     max_bytes: ClassVar[int] = MAX_IDS_BYTES
 
     decision: Token
-
-
-ExplainBody.in_pieces = Whole(ExplainBody)
 
 
 class AskedView(BaseModel):

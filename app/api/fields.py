@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Generic, TypeVar
 
+import msgspec
+from fastapi import Response
 from pydantic import BaseModel, BeforeValidator, Field
 
-from app.api.limits import MAX_FEATURE, MAX_PAGE, MAX_TOKEN_CHARS
+from app.api.limits import MAX_FEATURE, MAX_PAGE, MAX_PAGE_BYTES, MAX_TOKEN_CHARS
+from app.api.strict_json import JSON, encoded
 from app.services.bandits import settings
+from app.services.bounded.yielding import yield_to_others
 from app.services.formats import ids
+from app.services.formats.pages import encode_cursor
 
 IDENTIFIER = ids.IDENTIFIER
 Identifier = ids.Identifier
@@ -36,3 +42,21 @@ PageLimit = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_PAGE)]
 class Page(BaseModel, Generic[T]):
     items: list[T]
     next: str | None
+
+
+async def page_reply(items: Iterable[tuple[str, object]], following: str | None) -> Response:
+    """A page of items, each with its position in the list. Where they are long, the rest is left to the next
+    page.
+    """
+    texts, size, position = list[bytes](), 0, ""
+    for its_position, item in items:
+        await yield_to_others()
+        text = encoded(item)
+        size += len(text)
+        if texts and size > MAX_PAGE_BYTES:
+            following = encode_cursor(position)
+            break
+        texts.append(text)
+        position = its_position
+    body = b'{"items":[%b],"next":%b}' % (b",".join(texts), msgspec.json.encode(following))
+    return Response(body, media_type=JSON)

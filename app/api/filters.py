@@ -36,8 +36,8 @@ class AtMostBody(StrictModel):
 
 
 class RulesBody(StrictModel):
-    pin: list[PinBody] = Field(default_factory=list, max_length=MAX_K)
-    at_most: list[AtMostBody] = Field(default_factory=list, max_length=MAX_AT_MOST)
+    pin: list[PinBody] = Field(default_factory=list, max_length=MAX_K, fail_fast=True)
+    at_most: list[AtMostBody] = Field(default_factory=list, max_length=MAX_AT_MOST, fail_fast=True)
 
 
 def parsed_filter(body: dict[str, Any] | None) -> Filter | None:

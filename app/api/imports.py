@@ -15,16 +15,14 @@ from typing import Any
 import msgspec
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from app.api.arm_blocks import BLOCKS, arms_of, blocks
 from app.api.arms import ArmBody, UpsertedView, as_arm
-from app.api.large_json import check_outline
 from app.api.limits import MAX_LINE_BYTES
 from app.api.problems import problem_of
 from app.api.services import Provided
-from app.api.strict_json import LARGE, invalid, json_router, reply
+from app.api.strict_json import json_router, read_body, reply
 from app.errors import BadRequest, DimensionMismatch, Invalid, ShortlistError, TooLarge
 from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.catalogues import Arm, Catalogue, Catalogues
@@ -32,7 +30,7 @@ from app.services.catalogues.catalogues import Arm, Catalogue, Catalogues
 NDJSON = "application/x-ndjson"
 BATCH_ARMS = 1_000
 BATCH_NUMBERS = 1_000_000
-TURN_LINES = 256
+YIELD_LINES = 256
 
 
 class Progress(StreamingResponse):
@@ -96,7 +94,7 @@ async def _import(
     number = 0
     try:
         async for number, line in _lines(body):
-            arm = _parse(line, number, catalogue.dim)
+            arm = await _parse(line, number, catalogue.dim)
             if arm.id in batch or len(batch) >= most:
                 await apply()
                 totals["lines"] = number - 1
@@ -161,7 +159,7 @@ async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]
             if line.strip():
                 yield number, _short(line, len(line), number)
             number += 1
-            if number % TURN_LINES == 0:
+            if number % YIELD_LINES == 0:
                 await yield_to_others()
         pieces.append(rest)
         size += len(rest)
@@ -177,15 +175,11 @@ def _short(line: bytes, size: int, number: int) -> bytes:
     return line
 
 
-def _parse(line: bytes, number: int, dim: int) -> Arm:
+async def _parse(line: bytes, number: int, dim: int) -> Arm:
     try:
-        if len(line) > LARGE:
-            check_outline(ArmBody, line, (number,))
-        arm = ArmBody.model_validate_json(line)
+        arm = await read_body(ArmBody, line, (number,))
     except ShortlistError as error:
         raise _at(error, number) from None
-    except ValidationError as error:
-        raise _at(invalid(error, (number,)), number) from None
     if len(arm.features) != dim:
         message = f"features must have {dim} numbers, not {len(arm.features)}"
         raise _at(DimensionMismatch(message, path=(number, "features")), number)

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+from collections.abc import AsyncGenerator
 from functools import partial
-from operator import methodcaller
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from fastapi import Query, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, StringConstraints
 
 from app.api.fields import IDENTIFIER, Page, PageLimit
-from app.api.large_json import Whole
-from app.api.limits import MAX_STATE_BYTES
-from app.api.long_base64 import decoded, encoded
+from app.api.limits import MAX_BODY_BYTES
+from app.api.octet_streams import OCTETS, body_or_octets, documented
 from app.api.services import Provided
-from app.api.strict_json import Encoded, StrictModel, json_router, reply, reply_with
+from app.api.streamed import Streamed
+from app.api.strict_json import JSON, StrictModel, json_router, reply
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bandits.shifted import observed_theta, observed_weights
 from app.services.bounded.long_work import REQUESTS
+from app.services.bounded.yielding import yield_to_others
 from app.services.choosing.choosing import Choosing
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning.forgetting import Forgetting
 from app.services.learning.learner_copies import LearnerCopies
 from app.services.learning.learners import LearnerReport, Learners
+from shortlist.types import Matrix
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
+
+# A longer state is read and given as an octet-stream alone.
+MAX_JSON_STATE_BYTES = 3 << 20
 
 LearnerKey = Annotated[str, StringConstraints(pattern=f"^(_global|{IDENTIFIER})$")]
 
@@ -73,16 +80,16 @@ class SetsView(BaseModel):
 class LearnerCopyBody(StrictModel):
     """``state``: as ``GET /v1/bandits/{b}/learners?include=state`` of a bandit like this one gave it."""
 
-    max_bytes: ClassVar[int] = MAX_STATE_BYTES
+    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    instead: ClassVar[str] = "send the state itself as application/octet-stream"
 
     state: str
 
 
-LearnerCopyBody.in_pieces = Whole(LearnerCopyBody)
-
-
 class LearnerCopyView(BaseModel):
-    """``state``: all that is stored of the learner, base64; null unless it was asked for."""
+    """``state``: all that is stored of the learner, base64. Null unless it was asked for, and where it is
+    longer than 3 MiB: then ``GET …/learners/{key}`` answers it to ``Accept: application/octet-stream``.
+    """
 
     key: str
     version: int
@@ -101,39 +108,58 @@ async def list_learners(
     include: Annotated[Literal["state"] | None, Query()] = None,
 ) -> Response:
     """The learners that have rewards; a page of large ones has fewer than ``limit``."""
-    found, following = await learner_copies.page(await bandits.get(bandit), cursor, limit)
-    items = [_copy(key, state) if include is None else await _whole(key, state) for key, state in found]
-    return await reply_with("items", items, next=following)
+    page, following = await learner_copies.page(await bandits.get(bandit), cursor, limit)
+    items = [_copy(key, state) if include is None else await _whole(key, state) for key, state in page]
+    return reply({"items": items, "next": following})
 
 
-@router.put("/{bandit}/learners/{key}", response_model=LearnerCopyView)
+@router.put(
+    "/{bandit}/learners/{key}", response_model=LearnerCopyView, openapi_extra=documented(LearnerCopyBody)
+)
 async def put_learner(
     bandit: str,
     key: LearnerKey,
-    body: LearnerCopyBody,
+    request: Request,
     bandits: Provided[Bandits],
     learner_copies: Provided[LearnerCopies],
 ) -> Response:
-    """Give a learner without rewards the state of another one: 201, or 200 when it has it already."""
+    """Give a learner without rewards the state of another one: 201, or 200 when it has it already.
+
+    As octet-stream, the body is the state itself.
+    """
+    data = await body_or_octets(request, LearnerCopyBody)
     owner = await bandits.get(bandit)
-    try:
-        data = await decoded(body.state)
-    except ValueError:
-        raise Invalid("must be base64", path=("state",)) from None
+    if isinstance(data, LearnerCopyBody):
+        try:
+            data = base64.b64decode(data.state, validate=True)
+        except (ValueError, binascii.Error):
+            raise Invalid("must be base64", path=("state",)) from None
     made = await learner_copies.give(owner, owner.learner_named(key), data)
     return reply(_copy(key, bytes_to_state(data)), 201 if made else 200)
 
 
-@router.get("/{bandit}/learners/{key}", response_model=LearnerView)
+@router.get(
+    "/{bandit}/learners/{key}",
+    response_model=LearnerView,
+    responses={200: {"content": {OCTETS: {"schema": {"type": "string", "format": "binary"}}}}},
+)
 async def learner(
     bandit: str,
     key: LearnerKey,
+    request: Request,
+    *,
     bandits: Provided[Bandits],
     learners: Provided[Learners],
+    learner_copies: Provided[LearnerCopies],
     include: Annotated[Literal["precision", "directions"] | None, Query()] = None,
 ) -> Response:
-    """A learner as stored now; a key that was never rewarded is at the prior, version 0."""
+    """A learner as stored now; a key that was never rewarded is at the prior, version 0.
+
+    To ``Accept: application/octet-stream`` all that is stored of it, as PUT takes it; 404 without rewards.
+    """
     owner = await bandits.get(bandit)
+    if request.headers.get("accept", "") == OCTETS:
+        return Response(await learner_copies.state(owner.learner_named(key)), media_type=OCTETS)
     report = await learners.report(owner, owner.learner_named(key))
     answer: dict[str, object] = {
         "key": key,
@@ -148,7 +174,7 @@ async def learner(
         rows = owner.context.directions
     if include is None or rows is None:
         return reply(answer)
-    return await reply_with(include, map(methodcaller("tolist"), rows), **answer)
+    return await Streamed.of(_with_rows(answer, include, rows), media_type=JSON)
 
 
 @router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
@@ -182,10 +208,20 @@ def _copy(key: str, state: LearnerState) -> dict[str, object]:
     }
 
 
-async def _whole(key: str, state: LearnerState) -> Encoded:
-    """A ``LearnerCopyView`` with its state."""
-    head = msgspec.json.encode(_copy(key, state)).removesuffix(b"null}")
-    return Encoded([head + b'"', *await encoded(await REQUESTS.run(partial(state_to_bytes, state))), b'"}'])
+async def _whole(key: str, state: LearnerState) -> dict[str, object]:
+    """A ``LearnerCopyView`` with its state, if that is not too long."""
+    data = await REQUESTS.run(partial(state_to_bytes, state))
+    text = base64.b64encode(data).decode() if len(data) <= MAX_JSON_STATE_BYTES else None
+    return _copy(key, state) | {"state": text}
+
+
+async def _with_rows(answer: dict[str, object], name: str, rows: Matrix) -> AsyncGenerator[bytes, None]:
+    """The answer as JSON, and a matrix, which may be of tens of megabytes, row by row."""
+    yield msgspec.json.encode(answer).removesuffix(b"}") + b',"%b":[' % name.encode()
+    for number, row in enumerate(rows):
+        await yield_to_others()
+        yield (b"," if number else b"") + msgspec.json.encode(row.tolist())
+    yield b"]}"
 
 
 def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:

@@ -7,40 +7,48 @@ a parameter, as numbers between commas; then the body is the vectors alone.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from fastapi import Query, Request
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
 from app.api.fields import Delta, Feature, Identifier, Seed
 from app.api.filters import FilterBody, parsed_filter
-from app.api.large_json import Pieces, Whole
 from app.api.limits import (
+    MAX_BODY_BYTES,
     MAX_DIM,
     MAX_FEATURE,
+    MAX_JSON_VECTORS,
     MAX_K,
-    MAX_NUMBERS_BYTES,
     MAX_TERM,
     MAX_VECTOR_BYTES,
     MAX_VECTOR_DIM,
     MAX_VECTORS,
 )
+from app.api.octet_streams import (
+    REAL,
+    REALS,
+    WHOLE,
+    body_or_octets,
+    check_magnitude,
+    documented,
+    numbers,
+    shape,
+)
 from app.api.problems import Part
 from app.api.services import Provided
-from app.api.strict_json import StrictModel, body_of, invalid, json_router, read_body
-from app.errors import DimensionMismatch, FieldPath, Invalid, TooLarge
+from app.api.strict_json import StrictModel, invalid, json_router
+from app.errors import DimensionMismatch, FieldPath, TooLarge
 from app.services.catalogues.catalogues import Catalogues
 from app.services.queries.mips import Found, Mips
 from app.services.queries.mips_methods import MethodName, MipsRequest
 
 router = json_router(tags=["mips"])
 
-
-RAW = "application/octet-stream"
 Numbers = NDArray[np.floating[Any]]
 
 
@@ -49,22 +57,6 @@ def _ordered(value: list[float]) -> list[float]:
         raise ValueError("must be two numbers, the lower one first")
     return value
 
-
-def _text(pattern: str, message: str) -> BeforeValidator:
-    """Query parameters are text; not all that Python would read as a number is one here."""
-
-    def check(text: object) -> object:
-        if isinstance(text, str) and not re.fullmatch(pattern, text):
-            raise ValueError(message)
-        return text
-
-    return BeforeValidator(check)
-
-
-_NUMBER = r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][-+]?[0-9]{1,3})?"
-_WHOLE = _text(r"[0-9]{1,19}", "must be a whole number")
-_REAL = _text(_NUMBER, "must be a number")
-_REALS = _text(f"{_NUMBER}(,{_NUMBER})*", "must be numbers between commas")
 
 Term = Annotated[float, Field(ge=-MAX_TERM, le=MAX_TERM)]
 Count = Annotated[int, Field(ge=1, le=MAX_K)]
@@ -92,44 +84,24 @@ class MipsBody(StrictModel):
     seed: Seed | None = None
 
 
-MipsBody.in_pieces = Whole(MipsBody)
-
-
 class CatalogueMipsBody(MipsBody):
     """``filter``: which arms are searched; as ``MipsBody`` otherwise."""
 
     filter: FilterBody | None = None
 
 
-CatalogueMipsBody.in_pieces = Whole(CatalogueMipsBody)
-
-
 class VectorsMipsBody(MipsBody):
     """Without ``value_range`` finding the range reads everything, so the answer is exact."""
 
-    max_bytes: ClassVar[int] = MAX_NUMBERS_BYTES
+    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    instead: ClassVar[str] = "send it as application/octet-stream"
+    long_list: ClassVar[str] = "vectors"
 
     query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_VECTOR_DIM)]
     vectors: Annotated[
         list[Annotated[list[Feature], Field(min_length=1, max_length=MAX_VECTOR_DIM)]],
-        Field(min_length=1, max_length=MAX_VECTORS),
+        Field(min_length=1, max_length=MAX_JSON_VECTORS),
     ]
-
-
-VectorsMipsBody.in_pieces = Pieces(
-    VectorsMipsBody, "vectors", ["query"], Feature, most_rows=MAX_VECTORS, most_numbers=MAX_VECTOR_DIM
-)
-
-
-# /v1/mips reads its body by itself, for it may be JSON or numbers; so it is documented by hand.
-_VECTORS_BODY: dict[str, Any] = {
-    "required": True,
-    "description": f"As JSON at most {MAX_NUMBERS_BYTES:,} bytes.",
-    "content": {
-        "application/json": {"schema": VectorsMipsBody.model_json_schema()},
-        RAW: {"schema": {"type": "string", "format": "binary"}},
-    },
-}
 
 
 class MipsCostView(BaseModel):
@@ -200,21 +172,21 @@ async def search(
     return MipsView(arms=arms, catalogue_version=found.catalogue_version, **_common(found, body.method))
 
 
-@router.post("/v1/mips", response_model=VectorsMipsView, openapi_extra={"requestBody": _VECTORS_BODY})
+@router.post("/v1/mips", response_model=VectorsMipsView, openapi_extra=documented(VectorsMipsBody))
 async def search_vectors(
     request: Request,
     mips: Provided[Mips],
     *,
-    n: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_VECTORS)] | None, Query()] = None,
-    dim: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_VECTOR_DIM)] | None, Query()] = None,
-    k: Annotated[Annotated[int, _WHOLE, Field(ge=1, le=MAX_K)], Query()] = 1,
+    n: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_VECTORS)] | None, Query()] = None,
+    dim: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_VECTOR_DIM)] | None, Query()] = None,
+    k: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_K)], Query()] = 1,
     method: Annotated[MethodName, Query()] = "bounded_me",
-    epsilon: Annotated[Annotated[float, _REAL, Field(gt=0, le=MAX_TERM)], Query()] = 0.1,
-    delta: Annotated[Annotated[Delta, _REAL], Query()] = 0.05,
+    epsilon: Annotated[Annotated[float, REAL, Field(gt=0, le=MAX_TERM)], Query()] = 0.1,
+    delta: Annotated[Annotated[Delta, REAL], Query()] = 0.05,
     objective: Annotated[Objective, Query()] = "inner_product",
-    value_range: Annotated[Annotated[str, _REALS] | None, Query()] = None,
-    seed: Annotated[Annotated[int, _WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,
-    query: Annotated[Annotated[str, _REALS] | None, Query()] = None,
+    value_range: Annotated[Annotated[str, REALS] | None, Query()] = None,
+    seed: Annotated[Annotated[int, WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,
+    query: Annotated[Annotated[str, REALS] | None, Query()] = None,
 ) -> VectorsMipsView:
     """Find the vectors of a request of largest inner product with its query, or the nearest ones.
 
@@ -222,67 +194,45 @@ async def search_vectors(
     then the n x dim vectors, row after row, or the vectors alone when the query is a parameter; all else
     are query parameters, with value_range as "low,high".
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != RAW:
-        if request.query_params:
-            name = next(iter(request.query_params))
-            raise Invalid("belongs into the JSON body", path=(Part.QUERY, name))
-        return await _json(mips, await body_of(request, VectorsMipsBody.max_bytes))
+    body = await body_or_octets(request, VectorsMipsBody)
+    if isinstance(body, VectorsMipsBody):
+        found = await mips.search_vectors(partial(_matrix, body.vectors), _request(body))
+        return _view(found, body.method)
     given = None if value_range is None else _split(value_range, ValueRange, "value_range")
     asked = None if query is None else _split(query, list[Feature], "query")
-    vectors, row = _raw(await body_of(request), n, dim, asked)
+    vectors, row = _raw(body, *shape(n, dim), asked)
     options = MipsRequest(
         row, k, method, epsilon, delta, objective, None if given is None else (given[0], given[1]), seed
     )
     return _view(await mips.search_vectors(vectors, options), method)
 
 
-async def _json(mips: Mips, data: bytes) -> VectorsMipsView:
-    body = await read_body(VectorsMipsBody, data)
-
-    def vectors() -> Numbers:
-        for place, row in enumerate(body.vectors if isinstance(body.vectors, list) else ()):
-            if len(row) != len(body.vectors[0]):
-                message = "all vectors must have as many numbers"
-                raise DimensionMismatch(message, path=("vectors", place))
-        return np.asarray(body.vectors, dtype=np.float64)
-
-    return _view(await mips.search_vectors(vectors, _request(body)), body.method)
+def _matrix(vectors: Sequence[Sequence[float]]) -> Numbers:
+    for position, row in enumerate(vectors):
+        if len(row) != len(vectors[0]):
+            message = "all vectors must have as many numbers"
+            raise DimensionMismatch(message, path=("vectors", position))
+    return np.asarray(vectors, dtype=np.float64)
 
 
-def _raw(
-    data: bytes, n: int | None, dim: int | None, query: list[float] | None
-) -> tuple[Callable[[], Numbers], Numbers]:
+def _raw(data: bytes, n: int, dim: int, query: list[float] | None) -> tuple[Callable[[], Numbers], Numbers]:
     """The vectors, once they are asked for, and the query. Raises Invalid, DimensionMismatch."""
-    if n is None or dim is None:
-        missing = "n" if n is None else "dim"
-        raise Invalid("must be given with an octet-stream", path=(Part.QUERY, missing))
     if query is not None and len(query) != dim:
         raise DimensionMismatch(
             f"query must have {dim} numbers, not {len(query)}", path=(Part.QUERY, "query")
         )
     rows = n + (query is None)
-    if len(data) != 4 * rows * dim:
-        what = "the query and n vectors" if query is None else "n vectors"
-        raise Invalid(f"must be {what}: {4 * rows * dim} bytes, not {len(data)}", path=())
-    numbers = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False).reshape(rows, dim)
-    row = numbers[0] if query is None else np.array(query)
-    _check(row)
+    what = "the query and n vectors" if query is None else "n vectors"
+    given = numbers(data, [rows * dim], what).reshape(rows, dim)
+    row: Numbers = given[0] if query is None else np.array(query)
+    check_magnitude(row, MAX_FEATURE)
 
     def vectors() -> Numbers:
-        given = numbers if query is not None else numbers[1:]
-        _check(given)
-        return given
+        some = given[rows - n :]
+        check_magnitude(some, MAX_FEATURE)
+        return some
 
     return vectors, row
-
-
-def _check(numbers: Numbers) -> None:
-    """Raise Invalid, as a feature in JSON would."""
-    largest = max(float(numbers.max()), -float(numbers.min()))
-    if not np.isfinite(largest):
-        raise Invalid("every number must be finite", path=())
-    if largest > MAX_FEATURE:
-        raise Invalid(f"no number may be larger than {MAX_FEATURE:.0f} in magnitude", path=())
 
 
 def _split(text: str, kind: Any, name: str) -> list[float]:

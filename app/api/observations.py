@@ -9,11 +9,10 @@ from pydantic import Field
 
 from app.api.contexts import ContextBody
 from app.api.fields import Identifier, Value
-from app.api.large_json import Items
-from app.api.limits import MAX_OBSERVATIONS_BYTES, MAX_REWARDS
+from app.api.limits import MAX_BODY_BYTES, MAX_REWARDS
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import Provided
-from app.api.strict_json import StrictModel, json_router
+from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router
 from app.services.bandits.bandits import Bandits
 from app.services.learning.reward_entries import Observation
 from app.services.learning.rewards import Rewards
@@ -30,12 +29,11 @@ class ObservationItem(StrictModel):
 
 
 class ObservationsBody(StrictModel):
-    max_bytes: ClassVar[int] = MAX_OBSERVATIONS_BYTES
+    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    instead: ClassVar[str] = SEVERAL_CALLS
+    long_list: ClassVar[str] = "observations"
 
     observations: Annotated[list[ObservationItem], Field(min_length=1, max_length=MAX_REWARDS)]
-
-
-ObservationsBody.in_pieces = Items(ObservationsBody, "observations", ObservationItem, MAX_REWARDS)
 
 
 @router.post(

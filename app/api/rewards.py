@@ -8,11 +8,10 @@ from fastapi import Query, Response
 from pydantic import Field
 
 from app.api.fields import Identifier, Token, Value
-from app.api.large_json import Items
-from app.api.limits import MAX_REWARDS, MAX_REWARDS_BYTES
+from app.api.limits import MAX_BODY_BYTES, MAX_REWARDS
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import Provided
-from app.api.strict_json import StrictModel, json_router
+from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router
 from app.services.learning.reward_entries import Reward
 from app.services.learning.rewards import Rewards
 
@@ -27,12 +26,11 @@ class RewardItem(StrictModel):
 
 
 class RewardsBody(StrictModel):
-    max_bytes: ClassVar[int] = MAX_REWARDS_BYTES
+    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    instead: ClassVar[str] = SEVERAL_CALLS
+    long_list: ClassVar[str] = "rewards"
 
     rewards: Annotated[list[RewardItem], Field(min_length=1, max_length=MAX_REWARDS)]
-
-
-RewardsBody.in_pieces = Items(RewardsBody, "rewards", RewardItem, MAX_REWARDS)
 
 
 @router.post("/rewards", status_code=202, response_model=ReceiptView, responses={200: {"model": ReceiptView}})

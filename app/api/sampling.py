@@ -1,31 +1,39 @@
-"""POST /v1/sample and /v1/catalogues/{c}/sample: draws from discrete distributions."""
+"""POST /v1/sample and /v1/catalogues/{c}/sample: draws from discrete distributions.
+
+Factors come as JSON, or as ``application/octet-stream``: little-endian float32, n states (rows) of dim
+factors each, and after them the n log priors, if there are any.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
+from fastapi import Query, Request
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from app.api.fields import Delta, Feature, Identifier, Seed, Temperature
 from app.api.filters import FilterBody, parsed_filter
-from app.api.large_json import Pieces, Whole
 from app.api.limits import (
+    MAX_BODY_BYTES,
     MAX_DIM,
     MAX_DRAWS,
     MAX_FACTORS,
     MAX_LOG_FACTOR,
-    MAX_NUMBERS_BYTES,
     MAX_STATES,
     MAX_VECTOR_BYTES,
 )
+from app.api.octet_streams import REAL, WHOLE, body_or_octets, check_magnitude, documented, numbers, shape
+from app.api.problems import Part
 from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router
-from app.errors import TooLarge
+from app.errors import FieldPath, TooLarge
 from app.services.catalogues.catalogues import Catalogues
 from app.services.queries.sampling import LogFactor as Given
 from app.services.queries.sampling import Sample, Sampling
 from app.services.queries.sampling_methods import MethodName, SampleRequest
+from shortlist.types import Matrix, Vector
 
 router = json_router(tags=["sampling"])
 
@@ -50,6 +58,8 @@ class _NumberOrMinusInfinity:
         )
 
 
+Variance = Literal["pairwise", "marginal"]
+Setting = Literal["safe", "heuristic"]
 LogFactor = Annotated[Given, _NumberOrMinusInfinity]
 Row = Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_FACTORS)]
 
@@ -60,8 +70,8 @@ class _HowBody(StrictModel):
     method: MethodName = "racing_normal"
     delta: Delta = 0.05
     draws: Annotated[int, Field(ge=1, le=MAX_DRAWS)] = 1
-    variance: Literal["pairwise", "marginal"] = "pairwise"
-    setting: Literal["safe", "heuristic"] = "safe"
+    variance: Variance = "pairwise"
+    setting: Setting = "safe"
     seed: Seed | None = None
 
     def request(self) -> SampleRequest:
@@ -71,21 +81,12 @@ class _HowBody(StrictModel):
 class SampleBody(_HowBody):
     """D rows of N numbers. null and "-Infinity" are log 0: a row that has one is never drawn."""
 
-    max_bytes: ClassVar[int] = MAX_NUMBERS_BYTES
+    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    instead: ClassVar[str] = "send it as application/octet-stream"
+    long_list: ClassVar[str] = "log_factors"
 
     log_factors: Annotated[list[Row], Field(min_length=1, max_length=MAX_STATES)]
     log_prior: Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_STATES)] | None = None
-
-
-SampleBody.in_pieces = Pieces(
-    SampleBody,
-    "log_factors",
-    ["log_prior"],
-    LogFactor,
-    most_rows=MAX_STATES,
-    most_numbers=MAX_FACTORS,
-    most_strings=MAX_FACTORS + MAX_STATES + 1_000,
-)
 
 
 class CatalogueSampleBody(_HowBody):
@@ -94,9 +95,6 @@ class CatalogueSampleBody(_HowBody):
     query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_DIM)]
     temperature: Temperature = 1.0
     filter: FilterBody | None = None
-
-
-CatalogueSampleBody.in_pieces = Whole(CatalogueSampleBody)
 
 
 class SampleCostView(BaseModel):
@@ -139,14 +137,54 @@ class CatalogueSampleView(BaseModel):
     elapsed_ms: float
 
 
-@router.post("/v1/sample", response_model=SampleView)
-async def sample(body: SampleBody, sampling: Provided[Sampling]) -> SampleView:
-    """Draw rows x with p(x) proportional to exp(log_prior[x] + sum of log_factors[x])."""
-    if sum(map(len, body.log_factors)) > MAX_FACTORS:
-        raise TooLarge(f"log_factors must not hold more than {MAX_FACTORS} numbers", path=("log_factors",))
-    request = body.request()
-    answer = await sampling.sample(body.log_factors, body.log_prior, request)
-    return SampleView(draws=answer.draws, method=request.method, **_common(answer))
+@router.post("/v1/sample", response_model=SampleView, openapi_extra=documented(SampleBody))
+async def sample(
+    request: Request,
+    sampling: Provided[Sampling],
+    *,
+    n: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_STATES)] | None, Query()] = None,
+    dim: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_FACTORS)] | None, Query()] = None,
+    method: Annotated[MethodName, Query()] = "racing_normal",
+    delta: Annotated[Annotated[Delta, REAL], Query()] = 0.05,
+    draws: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_DRAWS)], Query()] = 1,
+    variance: Annotated[Variance, Query()] = "pairwise",
+    setting: Annotated[Setting, Query()] = "safe",
+    seed: Annotated[Annotated[int, WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,
+) -> SampleView:
+    """Draw rows x with p(x) proportional to exp(log_prior[x] + sum of log_factors[x]).
+
+    As JSON, everything is in the body. As octet-stream, the body is little-endian float32: the n x dim
+    factors, row after row, and then the n log priors, if there are any; -inf is log 0. All else are query
+    parameters.
+    """
+    body = await body_or_octets(request, SampleBody)
+    if isinstance(body, SampleBody):
+        options, factors, prior = body.request(), body.log_factors, body.log_prior
+        if sum(map(len, factors)) > MAX_FACTORS:
+            raise _too_many_factors(("log_factors",))
+        answer = await sampling.sample(factors, prior, options)
+    else:
+        options = SampleRequest(method, delta, draws, variance, setting, seed)
+        answer = await sampling.sample(*_raw(body, *shape(n, dim)), options)
+    return SampleView(draws=answer.draws, method=options.method, **_common(answer))
+
+
+def _raw(data: bytes, n: int, dim: int) -> tuple[Matrix, Vector | None]:
+    """Factors and priors. Raises Invalid, TooLarge."""
+    count = n * dim
+    if count > MAX_FACTORS:
+        raise _too_many_factors((Part.QUERY, "n"))
+    given = numbers(data, [count, count + n], "n x dim factors, and n log priors or none")
+    with_zeros = given.astype(np.float64)
+    some = with_zeros[with_zeros != -np.inf]
+    if len(some):
+        check_magnitude(some, MAX_LOG_FACTOR)
+    prior = with_zeros[count:]
+    return with_zeros[:count].reshape(n, dim), prior if len(prior) else None
+
+
+def _too_many_factors(where: FieldPath) -> TooLarge:
+    return TooLarge(f"log_factors must not hold more than {MAX_FACTORS} numbers", path=where)
 
 
 @router.post("/v1/catalogues/{catalogue}/sample", response_model=CatalogueSampleView)

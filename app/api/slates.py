@@ -11,12 +11,19 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, field_
 from app.api.arms import storable
 from app.api.fields import Delta, Identifier, Page, PageLimit, Seed, Value
 from app.api.filters import AtMostBody
-from app.api.large_json import Items, Whole
-from app.api.limits import MAX_ASKED, MAX_IDS_BYTES, MAX_SLATE_ARMS, MAX_VALUE, MAX_VECTOR_BYTES
+from app.api.limits import (
+    MAX_ASKED,
+    MAX_ASKED_ARMS,
+    MAX_IDS_BYTES,
+    MAX_SLATE_ARMS,
+    MAX_VALUE,
+    MAX_VECTOR_BYTES,
+)
 from app.api.problems import problems
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import Provided
-from app.api.strict_json import StrictModel, json_router, reply, reply_with
+from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
+from app.errors import Invalid
 from app.services.bandits.bandits import Bandits
 from app.services.campaigns.slate_rules import SlateRules
 from app.services.campaigns.slate_warm_start import SlateWarmStart
@@ -33,7 +40,7 @@ Scale = Annotated[float, Field(ge=1e-9, le=MAX_VALUE)]
 class SlateRulesBody(StrictModel):
     """``at_most`` limits how many arms of one slate share a value of a field, as in a choice."""
 
-    at_most: Annotated[list[AtMostBody], Field(min_length=1)]
+    at_most: Annotated[list[AtMostBody], Field(min_length=1, fail_fast=True)]
 
     @field_validator("at_most")
     @classmethod
@@ -93,9 +100,6 @@ class SlateBody(StrictModel):
         return "icb" if self.rules is not None and "method" not in self.model_fields_set else self.method
 
 
-SlateBody.in_pieces = Whole(SlateBody)
-
-
 class AskBody(StrictModel):
     count: Annotated[int, Field(ge=1, le=MAX_ASKED)] = 1
 
@@ -107,11 +111,10 @@ class ResultItem(StrictModel):
 
 class TellBody(StrictModel):
     max_bytes: ClassVar[int] = MAX_IDS_BYTES
+    instead: ClassVar[str] = SEVERAL_CALLS
+    long_list: ClassVar[str] = "results"
 
     results: Annotated[list[ResultItem], Field(min_length=1, max_length=MAX_ASKED)]
-
-
-TellBody.in_pieces = Items(TellBody, "results", ResultItem, MAX_ASKED)
 
 
 class TeachBody(StrictModel):
@@ -238,12 +241,16 @@ async def delete(campaign: str, slates: Provided[SlateCampaigns]) -> Response:
 @router.post("/{campaign}/ask", response_model=PullsView, responses=problems(429))
 async def ask(campaign: str, body: AskBody, slates: Provided[SlateCampaigns]) -> Response:
     """Ask which slates to show next; none when the campaign is done."""
-    found, asked = await slates.ask(campaign, body.count)
-    arms = found.parameters.arms
-    shown = (
-        {"pull": found.pull_id(pull.number), "slate": [arms[arm] for arm in pull.slate]} for pull in asked
-    )
-    return await reply_with("pulls", shown, done=found.state.done)
+    most = MAX_ASKED_ARMS // (await slates.get(campaign)).parameters.k
+    if body.count > most:
+        message = f"count x k must be at most {MAX_ASKED_ARMS:,}, so count at most {most:,}"
+        raise Invalid(message, path=("count",))
+    asked, pulls = await slates.ask(campaign, body.count)
+    arms = asked.parameters.arms
+    shown = [
+        {"pull": asked.pull_id(pull.number), "slate": [arms[arm] for arm in pull.slate]} for pull in pulls
+    ]
+    return reply({"pulls": shown, "done": asked.state.done})
 
 
 @router.post("/{campaign}/tell", response_model=SlateToldView, responses=problems(429))

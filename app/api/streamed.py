@@ -19,16 +19,21 @@ class Streamed(Response):
     """
 
     def __init__(
-        self, first: bytes, pieces: AsyncGenerator[bytes, None], *, media_type: str, name: str
+        self, first: bytes, pieces: AsyncGenerator[bytes, None], *, media_type: str, name: str | None
     ) -> None:
-        super().__init__(None, 200, {"content-disposition": f'attachment; filename="{name}"'}, media_type)
+        headers = {} if name is None else {"content-disposition": f'attachment; filename="{name}"'}
+        super().__init__(None, 200, headers, media_type)
         del self.headers["content-length"]
         self._first = first
         self._pieces = pieces
 
     @classmethod
-    async def of(cls, pieces: AsyncGenerator[bytes, None], *, media_type: str, name: str) -> Streamed:
-        """The answer. What fails before the first piece is raised here, and becomes a problem document."""
+    async def of(
+        cls, pieces: AsyncGenerator[bytes, None], *, media_type: str, name: str | None = None
+    ) -> Streamed:
+        """The answer, a file if it has a name. What fails before the first piece is raised here, and becomes
+        a problem document.
+        """
         return cls(await anext(pieces, b""), pieces, media_type=media_type, name=name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -13,10 +13,11 @@ with ``Query()`` (with an ``alias`` where the name is a word of Python), service
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
+import re
+from collections.abc import Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -28,125 +29,73 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from app.api.limits import MAX_BODY_BYTES
+from app.api.limits import MAX_SMALL_BODY_BYTES, MAX_VALUES
 from app.api.problems import Part, problem_response, problems
 from app.api.services import PROVIDED
 from app.errors import FieldPath, Invalid, ShortlistError, TooLarge, shown
-from app.services.bounded.long_work import LongWork
-from app.services.bounded.yielding import drained, one_by_one, yield_to_others
+from app.services.bounded.yielding import yield_to_others
 from shortlist.errors import InvalidArgument
 
 JSON = "application/json"
-# Up to this many bytes a body is parsed on the event loop, which takes a few milliseconds at most.
+# Up to this many bytes a body is parsed in one step, which takes a few milliseconds at most.
 LARGE = 2**16
-# Bodies of up to this many bytes are not kept waiting by larger ones.
-VERY_LARGE = 2**21
-# Lists of up to this many items are encoded in one go.
-FEW = 16
-SENT_AT_ONCE = 2**17
+# Of a larger one: of a list, or of an item of the long list; of an object.
+MAX_PART_BYTES, MAX_OBJECT_BYTES = 2**21, 2**18
 DIGITS = 18  # of a content-length; more digits could take Python long to read
-_readers = LongWork(threads=2, waiting=256, name="large-bodies")
-_reader = LongWork(threads=1, waiting=64, name="very-large-bodies")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 M = TypeVar("M", bound="StrictModel")
+
+SEVERAL_CALLS = "send it in several calls"
 
 
 class StrictModel(BaseModel):
     """Base of all request bodies.
 
     ``max_bytes``   a larger body is refused before it is read
-    ``in_pieces``   parses a body of more than ``LARGE`` bytes, in a thread; see ``large_json``. Every model
-                    has it that allows bodies so large.
+    ``instead``     what its detail says can be sent instead
+    ``long_list``   the field whose items are parsed one by one in a body of more than ``LARGE`` bytes, while
+                    other requests are answered
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-    max_bytes: ClassVar[int] = MAX_BODY_BYTES
-    in_pieces: ClassVar[Callable[[bytes], Any] | None] = None
+    max_bytes: ClassVar[int] = MAX_SMALL_BODY_BYTES
+    instead: ClassVar[str] = ""
+    long_list: ClassVar[str | None] = None
+
+
+def encoded(result: Any) -> bytes:
+    """A model, or what msgspec encodes, as JSON."""
+    if isinstance(result, BaseModel):
+        return result.__pydantic_serializer__.to_json(result)
+    return _encode(result)
 
 
 def reply(result: Any, status: int = 200) -> Response:
     """A JSON response."""
-    content = (
-        result.__pydantic_serializer__.to_json(result) if isinstance(result, BaseModel) else _encode(result)
-    )
-    return Response(content, status, media_type=JSON)
+    return Response(encoded(result), status, media_type=JSON)
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """An item of a list that is JSON already, in pieces."""
-
-    pieces: Sequence[bytes]
-
-
-async def reply_with(name: str, items: Iterable[Any], **others: Any) -> Response:
-    """A JSON response of a list that may be long, under its name, and ``others``.
-
-    The list is encoded, and sent, a piece at a time: other requests are answered meanwhile. Items may be
-    made on the way.
-    """
-    if isinstance(items, Sequence) and len(items) <= FEW and not any(map(_is_encoded, items)):
-        return reply({name: items, **others})
-    pieces, piece, separator = list[bytes](), bytearray(b'{"' + name.encode() + b'":['), b""
-    async for item in one_by_one(items):
-        piece += separator
-        separator = b","
-        if isinstance(item, Encoded):
-            pieces += (bytes(piece), *item.pieces)
-            piece.clear()
-            continue
-        piece += _encode(item)
-        if len(piece) > SENT_AT_ONCE:
-            pieces.append(bytes(piece))
-            piece.clear()
-    rest = _encode(others)[1:]
-    piece += b"]" + (b"," if others else b"") + rest
-    return _InPieces([*pieces, bytes(piece)])
-
-
-def _is_encoded(item: Any) -> bool:
-    return isinstance(item, Encoded)
-
-
-class _InPieces(Response):
-    """A JSON response that is sent in pieces, of which the client sees nothing."""
-
-    def __init__(self, pieces: list[bytes]) -> None:
-        length = str(sum(map(len, pieces)))
-        super().__init__(None, 200, {"content-length": length}, JSON)
-        self._pieces = pieces
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for piece in drained(self._pieces):  # to give back hundreds of megabytes at the end takes long
-            await yield_to_others()
-            more = bool(self._pieces)
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
-
-
-def invalid(error: ValidationError, where: FieldPath = (), *, first: int = 0) -> ShortlistError:
+def invalid(error: ValidationError, where: FieldPath = ()) -> ShortlistError:
     """An error that names every field that is wrong, and repeats nothing of what was sent.
 
-    TooLarge for a list of the body that has too many items, else Invalid. ``where`` is the path of what was
-    validated; of a part of a list, ``first`` is the place of the part's first item.
+    TooLarge for a list of the body that has too many items, else Invalid. ``where``: the path of what was
+    validated.
     """
     found = error.errors(include_url=False, include_input=False, include_context=False)
     for item in found:
         if item["type"] == "too_long" and len(item["loc"]) == 1 and not where:
             return TooLarge(item["msg"].removeprefix("Value error, "), path=item["loc"])
     return Invalid.many(
-        [
-            ((*where, *public(item["loc"], first)), item["msg"].removeprefix("Value error, "))
-            for item in found[:20]
-        ]
+        [((*where, *public(item["loc"])), item["msg"].removeprefix("Value error, ")) for item in found[:20]]
     )
 
 
-def public(loc: tuple[int | str, ...], first: int = 0) -> FieldPath:
+def public(loc: tuple[int | str, ...]) -> FieldPath:
     """An unknown field is named as it was sent, if it looks like a name; anything else is not repeated."""
-    named = tuple(part if isinstance(part, int) else shown(part) for part in loc)
-    return (first + named[0], *named[1:]) if named and isinstance(named[0], int) else named
+    return tuple(part if isinstance(part, int) else shown(part) for part in loc)
 
 
 class JsonRoute(Route):
@@ -206,7 +155,7 @@ class JsonRoute(Route):
                 arguments = {name: read(request) for name, read in readers}
                 if body is not None:
                     name, model = body
-                    arguments[name] = await read_body(model, await body_of(request, model.max_bytes))
+                    arguments[name] = await read_body(model, await body_of(request, model))
                 result = await endpoint(**arguments)
             except (ShortlistError, InvalidArgument) as error:
                 return problem_response(error, request.method)
@@ -293,13 +242,14 @@ def _text_reader(place: Literal[Part.PATH, Part.QUERY], name: str, hint: Any, de
     return read
 
 
-async def body_of(request: Request, most: int | None = None) -> bytes:
-    """A body of at most ``most`` bytes, and of what the settings allow.
+async def body_of(request: Request, model: type[StrictModel] | None = None) -> bytes:
+    """A body of what its model and the settings allow.
 
     Raises TooLarge: by its Content-Length where it has one, else while it is read.
     """
-    allowed = request.scope["app"].service.settings.max_body_mb << 20
-    most = allowed if most is None else min(most, allowed)
+    most, instead = request.scope["app"].service.settings.max_body_mb << 20, ""
+    if model is not None:
+        most, instead = min(most, model.max_bytes), model.instead
     length = next((value for name, value in request.scope["headers"] if name == b"content-length"), b"")
     announced = int(length[:DIGITS]) if length.isdigit() else 0
     pieces, size, more = list[bytes](), 0, announced <= most
@@ -311,23 +261,95 @@ async def body_of(request: Request, most: int | None = None) -> bytes:
         size += len(pieces[-1])
         more = message.get("more_body", False)
     if max(announced, size) > most:
-        raise TooLarge(f"the body must not be larger than {most:,} bytes", path=())
+        rule = f"the body must not be larger than {most:,} bytes"
+        raise TooLarge(f"{rule}: {instead}" if instead else rule, path=())
     return b"".join(pieces)
 
 
-async def read_body(model: type[M], data: bytes) -> M:
-    """The body as a model. Raises Invalid, TooLarge, Unavailable (too many large ones at once)."""
-    if model.in_pieces is None or len(data) <= LARGE:
-        return whole(model, data)
-    threads = _readers if len(data) <= VERY_LARGE else _reader
-    found: M = await threads.run(partial(model.in_pieces, data))
-    return found
+async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
+    """The body as a model. Raises Invalid, TooLarge.
+
+    A large one is looked at first, and refused for its first unknown field, or one that is too long; then the
+    items of its long list are parsed one by one. So no step takes long, whatever the body is.
+    """
+    if len(data) <= LARGE:
+        return whole(model, data, where)
+    if data.count(b",") > MAX_VALUES:
+        raise TooLarge(f"must have at most {MAX_VALUES:,} values", path=where)
+    given = _fields(model, data, where)
+    name = model.long_list
+    if name is None or name not in given:
+        return whole(model, msgspec.json.encode(given), where)  # of a field that is given twice the last
+    kind, most = _long_list(model, name)
+    texts = _items(given[name])
+    if len(texts) > most:
+        error = TooLarge if not where else Invalid
+        raise error(f"must have at most {most:,} items", path=(*where, name))
+    items = []
+    for position, text in enumerate(texts):
+        await yield_to_others()
+        items.append(await _item(kind, bytes(text), (*where, name, position)))
+    head = whole(model, msgspec.json.encode({**given, name: texts[:1]}), where)
+    return head.model_copy(update={name: items})
 
 
-def whole(model: type[M], data: bytes) -> M:
-    """The body as a model, parsed at once in this thread. Raises Invalid, TooLarge."""
+def _fields(model: type[StrictModel], data: bytes, where: FieldPath) -> dict[str, msgspec.Raw]:
+    """The fields of an object, unparsed. Raises Invalid, TooLarge."""
+    try:
+        outline = _outline(model).decode(data)
+    except msgspec.ValidationError as error:
+        unknown = _UNKNOWN.fullmatch(str(error))
+        if unknown is None:
+            raise Invalid("Input should be an object", path=where) from None
+        raise Invalid("Extra inputs are not permitted", path=(*where, *public((unknown[1],)))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Invalid("Invalid JSON", path=where) from None
+    given = {name: text for name in model.model_fields if (text := getattr(outline, name))}
+    for name, text in given.items():
+        first, is_long = bytes(memoryview(text)[:1]), name == model.long_list
+        if is_long and first != b"[":
+            raise Invalid("Input should be a valid list", path=(*where, name))
+        most = {b"[": MAX_PART_BYTES, b"{": MAX_OBJECT_BYTES}.get(first, len(data))
+        if len(memoryview(text)) > most and not is_long:
+            raise TooLarge(f"must not be longer than {most:,} bytes", path=(*where, name))
+    return given
+
+
+async def _item(kind: TypeAdapter[Any] | type[StrictModel], text: bytes, where: FieldPath) -> Any:
+    if len(text) > MAX_PART_BYTES:
+        raise TooLarge(f"an item must not be longer than {MAX_PART_BYTES:,} bytes", path=where)
+    if isinstance(kind, type):
+        return await read_body(kind, text, where)
+    try:
+        return kind.validator.validate_json(text)
+    except ValidationError as error:
+        raise invalid(error, where) from None
+
+
+@cache
+def _outline(model: type[StrictModel]) -> msgspec.json.Decoder[Any]:
+    """Reads the fields of a model, all of them optional, their values unparsed."""
+    fields: list[Any] = [(name, msgspec.Raw, msgspec.Raw()) for name in model.model_fields]
+    return msgspec.json.Decoder(
+        msgspec.defstruct(f"{model.__name__}Outline", fields, forbid_unknown_fields=True, gc=False)
+    )
+
+
+@cache
+def _long_list(model: type[StrictModel], name: str) -> tuple[TypeAdapter[Any] | type[StrictModel], int]:
+    """What reads an item of a list, and how many there may be."""
+    field = model.model_fields[name]
+    (item,) = get_args(field.annotation)
+    most = next(mark.max_length for mark in field.metadata if hasattr(mark, "max_length"))
+    if isinstance(item, type) and issubclass(item, StrictModel):
+        return item, most
+    return TypeAdapter(item, config=ConfigDict(strict=True, allow_inf_nan=False)), most
+
+
+def whole(model: type[M], data: bytes, where: FieldPath = ()) -> M:
+    """The body as a model, parsed in one step. Raises Invalid, TooLarge."""
     try:
         found: M = model.__pydantic_validator__.validate_json(data)
     except ValidationError as error:
-        raise invalid(error) from None
+        raise invalid(error, where) from None
     return found

@@ -10,9 +10,7 @@ from endpoints import WRITES, Endpoint, build_world, with_token
 
 from api_client import Api, running
 from app.api import limits
-from app.api.strict_json import LARGE, JsonRoute, Parameters, StrictModel
-from app.services.choosing.policies import MAX_ELIMINATION_DIM
-from app.settings import Settings
+from app.api.strict_json import JsonRoute, Parameters, StrictModel
 from server.application import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
@@ -91,9 +89,7 @@ async def test_the_content_type_does_not_matter_but_the_bytes_do(world: tuple[Ap
 
 def limit_of(endpoint: Endpoint) -> int:
     """How large a body may be there: of the service, or of the route if that is less."""
-    found = [model.max_bytes for route, model in MODELS if is_of(route, endpoint)]
-    assert found or endpoint.template == "/v1/mips"
-    return min([LIMIT, *found])
+    return min([LIMIT, *(model.max_bytes for route, model in MODELS if is_of(route, endpoint))])
 
 
 def is_of(route: JsonRoute, endpoint: Endpoint) -> bool:
@@ -101,8 +97,9 @@ def is_of(route: JsonRoute, endpoint: Endpoint) -> bool:
 
 
 @pytest.mark.parametrize("model", [model for _, model in MODELS])
-def test_a_large_body_is_read_in_a_thread(model: type[StrictModel]):
-    assert model.max_bytes <= LARGE or model.in_pieces is not None
+def test_no_json_body_is_larger_than_4_mib(model: type[StrictModel]):
+    assert model.max_bytes <= limits.MAX_BODY_BYTES == 4 * 2**20
+    assert model.long_list is None or model.long_list in model.model_fields
 
 
 @pytest.mark.parametrize("endpoint", WRITES, ids=str)
@@ -180,13 +177,6 @@ async def test_the_service_answers_others_while_bodies_are_slow(world: tuple[Api
     assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {201}
 
 
-async def test_the_largest_upsert_fits_into_a_body_at_256_dimensions():
-    """The numbers of one upsert as they are printed at their longest."""
-    numbers = limits.MAX_ARMS * MAX_ELIMINATION_DIM
-    longest = len("-1.2345678901234567e-05, ")
-    assert numbers * longest < limits.MAX_ARMS_BYTES == Settings.model_fields["max_body_mb"].default << 20
-
-
 LONG = 128
 
 
@@ -199,11 +189,10 @@ LONG = 128
         ({"query": "x" * 64, "distance": -1.2345678901234567e-05}, limits.MAX_ASKED, limits.MAX_IDS_BYTES),
         (-1.2345678901234567e-05, limits.MAX_DIM, limits.MAX_VECTOR_BYTES),
         ("x" * LONG, limits.MAX_SLATE_ARMS, limits.MAX_VECTOR_BYTES),
-        (-1.2345678901234567e-05, limits.MAX_FACTORS, limits.MAX_NUMBERS_BYTES),
         (
-            {"id": "x" * LONG, "key": "x" * LONG, "arm": "x" * LONG, "value": -1.2345678901234567e-05},
+            {"id": "x" * LONG, "key": "x" * LONG, "arm": "x", "value": -1.2345678901234567e-05},
             limits.MAX_REWARDS,
-            limits.MAX_OBSERVATIONS_BYTES,
+            limits.MAX_BODY_BYTES,
         ),
     ],
 )

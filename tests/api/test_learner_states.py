@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from api_client import Api
+from app.api import learners
 from app.services.formats.records import bytes_to_state
 
 pytestmark = pytest.mark.anyio
@@ -41,3 +42,25 @@ async def test_over_http(api: Api):
     )
     for cursor in ("zz", "YQ"):
         await api.refused("GET", f"/v1/bandits/b/learners?cursor={cursor}", code="invalid")
+
+
+async def test_a_state_as_an_octet_stream(api: Api, monkeypatch: pytest.MonkeyPatch):
+    await api.catalogue("c", {"a": [1, 0, 0]})
+    await api.bandit("b", "c", scope="per_key")
+    body = {"observations": [{"id": "o", "key": "ann", "arm": "a", "value": 1}]}
+    await api.ok("POST", "/v1/bandits/b/observations?wait=applied", json=body)
+    octets = "application/octet-stream"
+    answer = await api.call("GET", "/v1/bandits/b/learners/ann", headers={"accept": octets})
+    assert answer.headers["content-type"] == octets
+    (copy,) = (await api.ok("GET", "/v1/bandits/b/learners?include=state"))["items"]
+    assert answer.content == base64.b64decode(copy["state"])
+    path, headers = "/v1/bandits/b/learners/bob", {"content-type": octets}
+    for status in (201, 200):
+        given = await api.call("PUT", path, content=answer.content, headers=headers)
+        assert (given.status_code, given.json()["observations"]) == (status, 1)
+    await api.refused("PUT", path, content=b"c4nary", headers=headers, code="invalid", canary="c4nary")
+    missing = await api.call("GET", "/v1/bandits/b/learners/nobody", headers={"accept": octets})
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+    monkeypatch.setattr(learners, "MAX_JSON_STATE_BYTES", 10)
+    states = (await api.ok("GET", "/v1/bandits/b/learners?include=state"))["items"]
+    assert [each["state"] for each in states] == [None, None]

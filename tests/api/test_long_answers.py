@@ -1,14 +1,12 @@
-"""Requests with much in them: in turns with others, in threads, and answered in pieces."""
+"""Requests with much in them: others go first, threads compute, and answers are bounded."""
 
 import threading
 from typing import Any
 
-import msgspec
 import pytest
 
 from api_client import Api
-from app.api import arms, imports, strict_json
-from app.api.strict_json import SENT_AT_ONCE, reply_with
+from app.api import arms, fields, imports
 from app.services.catalogues import catalogues
 from app.services.choosing import choosing
 from app.services.learning import checkpoints, decisions, learners, rewards
@@ -18,84 +16,61 @@ pytestmark = pytest.mark.anyio
 MANY = 40
 
 
-@pytest.mark.parametrize("count", [0, 1, 16, 17, 300])
-@pytest.mark.parametrize("others", [{}, {"next": None, "done": True}])
-async def test_a_list_is_sent_as_if_it_were_one_piece(count: int, others: dict[str, Any]):
-    items = [{"id": f"é{n}", "rows": [n] * 1_000} for n in range(count)]
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    for given in (items, iter(items)):
-        sent.clear()
-        answer = await reply_with("items", given, **others)
-        await answer({"type": "http"}, None, send)  # type: ignore[arg-type]  # it receives nothing
-        whole = b"".join(message["body"] for message in sent[1:])
-        assert msgspec.json.decode(whole) == {"items": items, **others}
-        assert (b"content-length", str(len(whole)).encode()) in sent[0]["headers"]
-        assert (b"content-type", b"application/json") in sent[0]["headers"]
-        assert [message.get("more_body", False) for message in sent[1:]] == [True] * (len(sent) - 2) + [False]
-    if count == 300:
-        assert len(sent) > 5
-        assert max(len(message["body"]) for message in sent[1:]) < 2 * SENT_AT_ONCE
-
-
-class Turns:
-    """Counts the turns that are taken in some modules."""
+class Yields:
+    """Counts how often some modules yield to others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.taken: dict[str, int] = {}
-        for module in (catalogues, choosing, decisions, imports, rewards, strict_json):
+        self.counts: dict[str, int] = {}
+        for module in (catalogues, choosing, decisions, imports, rewards):
             name = module.__name__.rpartition(".")[2]
-            monkeypatch.setattr(module, "turn", self._counter(name))
+            monkeypatch.setattr(module, "yield_to_others", self._counter(name))
 
     def _counter(self, name: str) -> Any:
-        async def turn() -> None:
-            self.taken[name] = self.taken.get(name, 0) + 1
+        async def counted() -> None:
+            self.counts[name] = self.counts.get(name, 0) + 1
 
-        return turn
+        return counted
 
 
-async def test_each_item_of_a_request_takes_a_turn(api: Api, monkeypatch: pytest.MonkeyPatch):
+async def test_each_item_of_a_request_lets_others_go_first(api: Api, monkeypatch: pytest.MonkeyPatch):
     """So none of these loops holds the event loop for longer than a slice and one item."""
     some = {f"a{n}": [1.0, float(n)] for n in range(MANY)}
     await api.catalogue("c", some)
     await api.bandit("b", "c")
     await api.bandit("w", "c", reward={"wait_s": 60})
     items = [{"id": name, "features": features} for name, features in some.items()]
-    turns = Turns(monkeypatch)
+    yields = Yields(monkeypatch)
 
-    async def taken(method: str, path: str, body: Any = None, status: int = 200) -> dict[str, int]:
-        turns.taken.clear()
-        turns.answer = await api.ok(method, path, body, status)  # type: ignore[attr-defined]
-        return dict(turns.taken)
+    async def counts(method: str, path: str, body: Any = None, status: int = 200) -> dict[str, int]:
+        yields.counts.clear()
+        yields.answer = await api.ok(method, path, body, status)  # type: ignore[attr-defined]
+        return dict(yields.counts)
 
-    found = await taken("PUT", "/v1/catalogues/c/arms", {"arms": items})
+    found = await counts("PUT", "/v1/catalogues/c/arms", {"arms": items})
     assert found["catalogues"] == 2 * MANY + 1  # and one before the index takes some hundred in
-    found = await taken("GET", "/v1/catalogues/c/arms?limit=1000")
+    found = await counts("GET", "/v1/catalogues/c/arms?limit=1000")
     assert found["catalogues"] == MANY
-    found = await taken("POST", "/v1/bandits/b/choose/batch", {"requests": [{"activate": False}] * MANY})
+    found = await counts("POST", "/v1/bandits/b/choose/batch", {"requests": [{"activate": False}] * MANY})
     assert found["choosing"] == MANY
-    tokens = [choice["decision"] for choice in turns.answer["results"]]  # type: ignore[attr-defined]
-    found = await taken("POST", "/v1/decisions/activate", {"decisions": tokens})
+    tokens = [choice["decision"] for choice in yields.answer["results"]]  # type: ignore[attr-defined]
+    found = await counts("POST", "/v1/decisions/activate", {"decisions": tokens})
     assert found["decisions"] == MANY
-    found = await taken(
+    found = await counts(
         "POST", "/v1/rewards", {"rewards": [{"decision": t, "value": 1} for t in tokens]}, 202
     )
-    assert found["rewards"] == MANY - 1  # the first item takes none: most requests have one
+    assert found["rewards"] == MANY - 1  # the first item does not: most requests have one
     observed = [{"id": f"o{n}", "arm": "a0", "value": 1} for n in range(MANY)]
-    found = await taken("POST", "/v1/bandits/b/observations", {"observations": observed}, 202)
+    found = await counts("POST", "/v1/bandits/b/observations", {"observations": observed}, 202)
     assert found["rewards"] == MANY
-    found = await taken("POST", "/v1/bandits/w/choose", {"k": MANY})
+    found = await counts("POST", "/v1/bandits/w/choose", {"k": MANY})
     assert found["decisions"] == MANY
 
 
-async def test_lines_of_an_import_take_turns(api: Api, monkeypatch: pytest.MonkeyPatch):
+async def test_lines_of_an_import_let_others_go_first(api: Api, monkeypatch: pytest.MonkeyPatch):
     await api.catalogue("c", {"a": [1.0]})
-    turns = Turns(monkeypatch)
-    await api.ok("POST", "/v1/catalogues/c/import", content=b"\n" * 10 * imports.TURN_LINES)
-    assert turns.taken["imports"] >= 10
+    yields = Yields(monkeypatch)
+    await api.ok("POST", "/v1/catalogues/c/import", content=b"\n" * 10 * imports.YIELD_LINES)
+    assert yields.counts["imports"] >= 10
 
 
 async def test_a_long_line_is_looked_at_before_it_is_parsed(api: Api, monkeypatch: pytest.MonkeyPatch):
@@ -108,12 +83,41 @@ async def test_a_long_line_is_looked_at_before_it_is_parsed(api: Api, monkeypatc
 
 async def test_metadata_may_not_be_long_however_it_is_written(api: Api):
     await api.catalogue("c", {"a": [1.0]})
-    line = b'{"id":"b","features":[1],"metadata":{%b"x":1}}' % (b" " * arms.MAX_METADATA_BYTES)
+    line = b'{"id":"b","features":[1],"metadata":{%b"x":"%b"}}' % (b" " * 100, b"y" * 2**18)
     for path, body in (("import", line), ("arms", b'{"arms":[%b]}' % line)):
         method = "POST" if path == "import" else "PUT"
-        answer = await api.refused(method, f"/v1/catalogues/c/{path}", content=body)
+        answer = await api.refused(
+            method, f"/v1/catalogues/c/{path}", content=body, status=413, code="too_large"
+        )
         assert answer["errors"][0]["loc"][-1] == "metadata"
-        assert arms.LONG_METADATA in answer["detail"]
+
+
+async def test_a_page_of_long_items_is_shorter(api: Api, monkeypatch: pytest.MonkeyPatch):
+    for number in range(5):
+        await api.catalogue(f"c{number}", {"a": [1.0]})
+        await api.bandit(f"b{number}", "c0")
+    for number in range(3):
+        await api.ok("PATCH", "/v1/bandits/b0", {"horizon": 100 + number})
+    monkeypatch.setattr(fields, "MAX_PAGE_BYTES", 1_000)
+    for path, most in (("/v1/bandits", 5), ("/v1/catalogues", 5), ("/v1/bandits/b0/versions", 4)):
+        found, cursor, pages = list[Any](), "", 0
+        while cursor is not None:
+            page = await api.ok("GET", f"{path}?limit=100{cursor}")
+            found += page["items"]
+            cursor = page["next"] and f"&cursor={page['next']}"
+            pages += 1
+        assert len(found) == most
+        assert pages > 1, path
+
+
+async def test_a_page_of_arms_with_long_metadata_is_shorter(api: Api, monkeypatch: pytest.MonkeyPatch):
+    arms = [{"id": f"a{n}", "features": [float(n)], "metadata": {"x": "y" * 900}} for n in range(10)]
+    await api.ok("PUT", "/v1/catalogues/c", {"dim": 1}, 201)
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
+    monkeypatch.setattr(catalogues, "PAGE_BYTES", 3_000)
+    first = await api.ok("GET", "/v1/catalogues/c/arms")
+    rest = await api.ok("GET", f"/v1/catalogues/c/arms?cursor={first['next']}")
+    assert [arm["id"] for arm in first["items"] + rest["items"]] == [f"a{n}" for n in range(6)]
 
 
 async def test_openapi_is_made_in_a_thread(api: Api, monkeypatch: pytest.MonkeyPatch):

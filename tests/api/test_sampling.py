@@ -280,3 +280,47 @@ async def test_what_is_scored_completely_says_why(shared: Api, wide, rest, reaso
     answer = await shared.ok("POST", "/v1/catalogues/wide/sample", body)
     assert answer["guarantee"] == {"kind": "exact", "delta": 0.0, "assumes": None, "reason": reason}
     assert set(answer["draws"]) == {"ahead"}
+
+
+OCTETS = {"content-type": "application/octet-stream"}
+
+
+async def test_factors_as_an_octet_stream_are_those_of_json(shared: Api):
+    factors = np.random.default_rng(5).normal(size=(40, 30)).astype("<f4")
+    prior = np.random.default_rng(6).normal(size=40).astype("<f4")
+    factors[3, 4] = prior[7] = -np.inf
+    as_json = [[None if number == -np.inf else number for number in row] for row in factors.tolist()]
+    prior_json = [None if number == -np.inf else number for number in prior.tolist()]
+    for method in ("exact", "racing_normal"):
+        for log_prior, data in ((None, b""), (prior_json, prior.tobytes())):
+            body = {"log_factors": as_json, "log_prior": log_prior, "method": method, "draws": 9, "seed": 1}
+            expected = await shared.ok("POST", "/v1/sample", body)
+            path = f"/v1/sample?n=40&dim=30&method={method}&draws=9&seed=1"
+            found = await shared.ok("POST", path, content=factors.tobytes() + data, headers=OCTETS)
+            assert found | {"elapsed_ms": 0} == expected | {"elapsed_ms": 0}
+
+
+@pytest.mark.parametrize(
+    ("query", "content", "loc", "code"),
+    [
+        ("dim=2", bytes(16), ["query", "n"], "invalid"),
+        ("n=2", bytes(16), ["query", "dim"], "invalid"),
+        ("n=2&dim=2", bytes(15), ["body"], "invalid"),
+        ("n=2&dim=2", bytes(20), ["body"], "invalid"),
+        ("n=2&dim=2&k=1", bytes(16), ["query", "k"], "invalid"),
+        ("n=2&dim=2&draws=0", bytes(16), ["query", "draws"], "invalid"),
+        ("n=1&dim=2", np.array([0, np.nan], "<f4").tobytes(), ["body"], "invalid"),
+        ("n=1&dim=2", np.array([0, np.inf], "<f4").tobytes(), ["body"], "invalid"),
+        ("n=1&dim=2", np.array([0, 1e10], "<f4").tobytes(), ["body"], "invalid"),
+        ("n=1&dim=2", np.array([0, -np.inf], "<f4").tobytes(), ["body", "log_factors"], "invalid"),
+        ("n=100000&dim=11", bytes(16), ["query", "n"], "too_large"),
+    ],
+)
+async def test_an_octet_stream_of_factors_is_checked(
+    shared: Api, query: str, content: bytes, loc: list[str], code: str
+):
+    status = 413 if code == "too_large" else 422
+    path = f"/v1/sample?{query}"
+    await shared.refused("POST", path, content=content, headers=OCTETS, status=status, code=code, loc=loc)
+    if query == "dim=2":
+        await shared.refused("POST", path, {"log_factors": [[0]]}, code="invalid", loc=["query", "dim"])

@@ -139,6 +139,42 @@ def test_the_other_questions(client: Client):
     assert client.health().status == "ok"
 
 
+def test_ten_thousand_arms_of_256_numbers_go_in_several_calls(client: Client):
+    vectors = np.random.default_rng(3).normal(size=(10_000, 256))
+    client.put_catalogue("wide", dim=256, index={"kind": "exact"})
+    done = client.upsert_arms("wide", vectors, ids=[f"w{row}" for row in range(10_000)])
+    assert (done.added, done.updated) == (10_000, 0)
+    assert done.version > 10
+    assert client.get_arm("wide", "w9999").features == tuple(vectors[9_999])
+    assert client.delete_arms("wide", (f"w{row}" for row in range(10_000))).deleted == 10_000
+    client.delete_catalogue("wide")
+
+
+def test_questions_that_are_too_large_for_json_go_as_float32(client: Client):
+    rng = np.random.default_rng(4)
+    vectors = rng.normal(size=(4_000, 70)).astype("<f4").astype(float)
+    found = client.mips_vectors(query=vectors[7], vectors=vectors, k=2, method="exact", value_range=[-40, 40])
+    assert found.arms[0].index == 7
+    listed = client.mips_vectors(query=vectors[7], vectors=vectors.tolist(), k=2, method="exact")
+    assert listed.arms == found.arms
+    factors = rng.normal(size=(9_000, 110)) - 100
+    factors[5:7] = 0.0
+    prior = np.where(np.arange(9_000) == 5, 0.0, -50.0)
+    rows: list[list[float | None]] = factors.tolist()
+    rows[6] = [None] * 110
+    assert set(client.sample(log_factors=factors, log_prior=prior, draws=3, method="exact").draws) == {5}
+    assert set(client.sample(log_factors=rows, draws=3, method="exact").draws) == {5}
+
+
+def test_a_state_as_bytes(client: Client):
+    client.observe("home", [{"id": "o-state", "key": "zoe", "arm": "f1", "value": 1.0}], wait=True)
+    state = client.get_learner_state("home", "zoe")
+    assert client.put_learner("home", "zoe-again", state=state).observations == 1
+    assert client.get_learner_state("home", "zoe-again") == state
+    with pytest.raises(NotFound):
+        client.get_learner_state("home", "nobody")
+
+
 def test_campaigns(client: Client):
     made = client.create_slates(id="s", arms=["a", "b", "c"], k=2, noise_std=0.1)
     assert made.state == "sampling"

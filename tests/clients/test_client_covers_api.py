@@ -14,7 +14,7 @@ from app.api import limits
 from openapi_document import openapi_document
 from shortlist_client import answers, batches, endpoints, routes
 from shortlist_client.errors import BY_CODE
-from shortlist_client.routes import JSON, ROUTES, Route
+from shortlist_client.routes import JSON, RAW, ROUTES, Route
 
 DOCUMENT = openapi_document()
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -114,7 +114,9 @@ def test_the_client_takes_and_gives_every_field(method: str, path: str):
     success = min(status for status in operation["responses"] if status.startswith("2"))
     content = operation["responses"][success].get("content", {})
     for route in found:
-        if JSON in content:
+        if route.answer is bytes:
+            assert RAW in content
+        elif JSON in content:
             assert list(differences(content[JSON]["schema"], route.answer, "answer")) == []
         else:
             assert route.answer is (str if "text/plain" in content else type(None))  # files are streamed
@@ -142,14 +144,17 @@ def test_every_error_of_the_service_is_one_of_the_client():
 
 def test_batches_are_within_the_limits_of_the_service():
     allowed = {
-        batches.ARMS: (limits.MAX_ARMS, limits.MAX_ARMS_BYTES),
-        batches.IDS: (limits.MAX_ARMS, limits.MAX_IDS_BYTES),
-        batches.REWARDS: (limits.MAX_REWARDS, limits.MAX_REWARDS_BYTES),
-        batches.OBSERVATIONS: (limits.MAX_REWARDS, limits.MAX_OBSERVATIONS_BYTES),
-        batches.CHOICES: (limits.MAX_BATCH, limits.MAX_BATCH_BYTES),
-        batches.ACTIVATIONS: (limits.MAX_BATCH, limits.MAX_REWARDS_BYTES),
+        "ARMS": (limits.MAX_ARMS, limits.MAX_BODY_BYTES),
+        "IDS": (limits.MAX_ARMS, limits.MAX_IDS_BYTES),
+        "REWARDS": (limits.MAX_REWARDS, limits.MAX_BODY_BYTES),
+        "OBSERVATIONS": (limits.MAX_REWARDS, limits.MAX_BODY_BYTES),
+        "CHOICES": (limits.MAX_BATCH, limits.MAX_BODY_BYTES),
+        "ACTIVATIONS": (limits.MAX_BATCH, limits.MAX_BODY_BYTES),
+        "RESULTS": (limits.MAX_ASKED, limits.MAX_IDS_BYTES),
     }
-    for most, (items, size) in allowed.items():
+    assert (batches.MOST_NUMBERS, batches.MOST_ROWS) == (limits.MAX_VALUES, limits.MAX_JSON_VECTORS)
+    for name, (items, size) in allowed.items():
+        most = getattr(batches, name)
         assert most.items == items
         assert most.size <= size // 2
     assert batches.CHOICES.arms == limits.MAX_BATCH_ARMS

@@ -9,10 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import TypeVar
-
-T = TypeVar("T")
 
 SLICE_S = 0.002
 
@@ -31,17 +27,3 @@ async def yield_to_others() -> None:
         if _Slice.ends == ended:  # else another task has begun the slice, and may have used it up
             _Slice.ends = time.perf_counter() + SLICE_S
             return
-
-
-def drained(items: list[T]) -> Iterator[T]:
-    """The items, which the list gives up one by one: to free a million of them at the end takes long."""
-    items.reverse()
-    while items:
-        yield items.pop()
-
-
-async def one_by_one(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items, yielding before each."""
-    for item in items:
-        await yield_to_others()
-        yield item

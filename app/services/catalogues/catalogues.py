@@ -47,6 +47,7 @@ INDEXED_NUMBERS = 65_536  # in their features, at most
 INDEXED_BYTES = 65_536  # of their tags and metadata, at most: thousands of values that filters may ask for
 LOADED_TOGETHER = 2_000
 PAGE_NUMBERS = 100_000  # in the features of a page, about
+PAGE_BYTES = 8 << 20  # of the documents of a page
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +260,8 @@ class Catalogues:
             page = rows[:limit]
             ids = [view.id_of(int(row)) for row in page]
             arms = await self._with_documents(catalogue, ids, view.features_of(page))
-        more = len(rows) > limit
-        return arms, encode_cursor(str(view.revision_of(int(page[-1])))) if more else None
+        more = len(rows) > len(arms)
+        return arms, encode_cursor(str(view.revision_of(int(rows[len(arms) - 1])))) if more else None
 
     async def arm(self, catalogue: Catalogue, arm_id: str) -> Arm:
         async with catalogue.lock:  # as above
@@ -297,10 +298,14 @@ class Catalogues:
     async def _with_documents(
         self, catalogue: Catalogue, ids: Sequence[str], features: NDArray[np.float64]
     ) -> list[Arm]:
+        """The first of these arms at least, and as many as ``PAGE_BYTES`` allow."""
         documents = await self._store.documents(catalogue.uid, ids)
-        arms = []
+        arms, size = list[Arm](), 0
         for arm_id, row, data in zip(ids, features, documents, strict=True):
             await yield_to_others()
+            size += len(data or b"")
+            if arms and size > PAGE_BYTES:
+                break
             tags, metadata = _attributes(data)
             arms.append(Arm(arm_id, row.tolist(), tags, dict(metadata)))
         return arms

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from app.errors import Conflict, Invalid, Unavailable
+from app.errors import Conflict, Invalid, NotFound, Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.long_work import REQUESTS
 from app.services.formats.pages import decode_cursor, encode_cursor, foreign
@@ -77,6 +77,13 @@ class LearnerCopies:
                 return found, encode_cursor(f"{partition + 1}/") if more else None
             partition, after = partition + 1, ""
         return [], None
+
+    async def state(self, learner: LearnerId) -> bytes:
+        """All that is stored of a learner. Raises NotFound: it has no rewards."""
+        read = await self._read(learner.partition(self._store.partitions), [learner])
+        if not read:
+            raise NotFound("the learner has no rewards, so nothing is stored of it")
+        return await REQUESTS.run(partial(state_to_bytes, read[0][1]))
 
     async def give(self, bandit: Bandit, learner: LearnerId, data: bytes) -> bool:
         """Give a learner the state that was read of another one; False if it has exactly that one already.

@@ -66,8 +66,8 @@ class Sampling:
 
     async def sample(
         self,
-        log_factors: Sequence[Sequence[LogFactor]],
-        log_prior: Sequence[LogFactor] | None,
+        log_factors: Sequence[Sequence[LogFactor]] | Matrix,
+        log_prior: Sequence[LogFactor] | Vector | None,
         request: SampleRequest,
     ) -> Sample[int]:
         """Draw rows. Raises Invalid (a ragged matrix, no state of positive probability), Unavailable."""
@@ -149,7 +149,7 @@ def _among(
 
 
 def _numbers(
-    log_factors: Sequence[Sequence[LogFactor]], log_prior: Sequence[LogFactor] | None
+    log_factors: Sequence[Sequence[LogFactor]] | Matrix, log_prior: Sequence[LogFactor] | Vector | None
 ) -> tuple[Matrix, Vector]:
     """Return the matrix (D, N) and the prior (D,). Raises Invalid, which names the row of another length."""
     lengths = [len(row) for row in log_factors]
@@ -164,7 +164,7 @@ def _numbers(
     return _array(log_factors), _array(log_prior)
 
 
-def _array(values: Sequence[Sequence[LogFactor]] | Sequence[LogFactor]) -> Matrix:
+def _array(values: Sequence[Sequence[LogFactor]] | Sequence[LogFactor] | Matrix | Vector) -> Matrix:
     """Numpy reads "-Infinity" as such and None as NaN, which nothing else can be here."""
     array = np.array(values, dtype=np.float64)
     array[np.isnan(array)] = -np.inf

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import repeat
+from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from shortlist_client.bodies import ArmBody, Vector, Vectors
@@ -22,12 +25,13 @@ class Most(NamedTuple):
     arms: int = 0
 
 
-# What the service allows (its docs/limits.md); of bytes half or less, so that no request takes it very long.
-ARMS = Most(10_000, 2**22)
-IDS = Most(10_000, 2**20)
-REWARDS = OBSERVATIONS = Most(10_000, 2**22)
-CHOICES = Most(1_000, 2**21, 20_000)
-ACTIVATIONS = Most(1_000, 2**22)
+# What the service allows (its docs/limits.md); of bytes half, so that no request takes it very long.
+MOST_BYTES = 2_000_000
+ARMS = REWARDS = OBSERVATIONS = Most(10_000, MOST_BYTES)
+IDS = RESULTS = Most(10_000, 2**20)
+CHOICES = Most(1_000, MOST_BYTES, 20_000)
+ACTIVATIONS = Most(1_000, MOST_BYTES)
+FEW_NUMBERS, MOST_NUMBERS, MOST_ROWS = 100_000, 1_000_000, 100_000  # of one question as JSON
 BLOCK = 1_000
 
 
@@ -156,6 +160,33 @@ def _as_many(vectors: Any, **columns: Any) -> None:
     for name, column in columns.items():
         if isinstance(column, Sized) and len(column) != len(vectors):
             raise InvalidArgument(f"{len(column):,} {name} for {len(vectors):,} vectors")
+
+
+def as_float32(*matrices: Any) -> bytes:
+    """Rows of numbers as an octet-stream: little-endian float32. None is minus infinity."""
+    parts = []
+    for matrix in matrices:
+        if hasattr(matrix, "astype"):
+            parts.append(matrix.astype("<f4").tobytes())
+            continue
+        numbers = array("f")
+        for row in matrix:
+            numbers.extend(-inf if number is None else float(number) for number in row)
+        if sys.byteorder == "big":
+            numbers.byteswap()
+        parts.append(numbers.tobytes())
+    return b"".join(parts)
+
+
+def is_large(call: Callable[[], Call[Any]], rows: Any) -> bool:
+    """Whether a question about rows of numbers is too large for JSON."""
+    numbers = len(rows) * len(rows[0]) if len(rows) else 0
+    if numbers > MOST_NUMBERS or len(rows) > MOST_ROWS:
+        return True
+    if numbers <= FEW_NUMBERS:
+        return False
+    content: Any = call().content
+    return len(content) > 2 * MOST_BYTES
 
 
 def _rows(vectors: Any) -> Iterator[Vector]:

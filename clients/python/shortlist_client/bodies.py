@@ -183,8 +183,11 @@ class VectorsMipsQuery(TypedDict, total=False):
     query: str
 
 
+SampleMethod = Literal["racing_normal", "racing_ebs", "lil_ucb", "exact"]
+
+
 class _SampleBody(TypedDict, total=False):
-    method: Literal["racing_normal", "racing_ebs", "lil_ucb", "exact"]
+    method: SampleMethod
     delta: float
     draws: int
     variance: Literal["pairwise", "marginal"]
@@ -197,6 +200,17 @@ class SampleBody(_SampleBody, total=False):
 
     log_factors: Required[Sequence[Sequence[LogFactor]] | Array]
     log_prior: Sequence[LogFactor] | Array | None
+
+
+class SampleQuery(TypedDict, total=False):
+    n: Required[int]
+    dim: Required[int]
+    method: SampleMethod
+    delta: float
+    draws: int
+    variance: Literal["pairwise", "marginal"]
+    setting: Literal["safe", "heuristic"]
+    seed: int
 
 
 class CatalogueSampleBody(_SampleBody, total=False):

@@ -51,9 +51,9 @@ class _Base(Endpoints):
         return self._url
 
     def _arguments(self, call: Call[Any]) -> dict[str, Any]:
-        headers = self._headers
+        headers = {**self._headers, **call.headers}
         if call.content is not None:
-            headers = {**headers, **call.headers, "content-type": call.route.content_type}
+            headers["content-type"] = call.route.content_type
         return {"method": call.route.method, "url": self._url + call.path, "headers": headers}
 
 

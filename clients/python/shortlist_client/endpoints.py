@@ -55,10 +55,13 @@ from shortlist_client.batches import (
     CHOICES,
     IDS,
     OBSERVATIONS,
+    RESULTS,
     REWARDS,
     arms_of,
+    as_float32,
     batches,
     encoded_items,
+    is_large,
     same_length,
     send_all,
     sender,
@@ -359,9 +362,19 @@ class Endpoints:
         return lambda cursor: routes.LIST_LEARNERS.call(bandit, query={**query, "cursor": cursor})
 
     @endpoint
-    def put_learner(self, bandit: str, key: str = GLOBAL_LEARNER, *, state: str) -> Call[LearnerCopy]:
-        """Give a learner without rewards the ``state`` of another one. Raises Conflict if it has rewards."""
+    def put_learner(self, bandit: str, key: str = GLOBAL_LEARNER, *, state: str | bytes) -> Call[LearnerCopy]:
+        """Give a learner without rewards the ``state`` of another one. Raises Conflict if it has rewards.
+
+        ``state``: bytes, of any length, or their base64.
+        """
+        if isinstance(state, bytes):
+            return routes.PUT_LEARNER_STATE.call(bandit, key, content=state)
         return routes.PUT_LEARNER.call(bandit, key, body={"state": state})
+
+    @endpoint
+    def get_learner_state(self, bandit: str, key: str = GLOBAL_LEARNER) -> Call[bytes]:
+        """All that is stored of a learner, as ``put_learner`` takes it. Raises NotFound without rewards."""
+        return routes.GET_LEARNER_STATE.call(bandit, key, headers={"accept": routes.RAW})
 
     @endpoint
     def delete_learner(self, bandit: str, key: str = GLOBAL_LEARNER) -> Call[None]:
@@ -470,8 +483,15 @@ class Endpoints:
 
     @endpoint
     def mips_vectors(self, **question: Unpack[bodies.VectorsMipsBody]) -> Call[VectorsAnswer]:
-        """The same among ``vectors`` of the request."""
-        return routes.MIPS_VECTORS.call(body=question)
+        """The same among ``vectors`` of the request. More than 4 MB of JSON are sent as float32."""
+        options: dict[str, Any] = dict(question)
+        vectors, query = options.pop("vectors"), options.pop("query")
+        if not is_large(lambda: routes.MIPS_VECTORS.call(body=question), vectors):
+            return routes.MIPS_VECTORS.call(body=question)
+        if options.get("value_range") is not None:
+            options["value_range"] = ",".join(map(str, options["value_range"]))
+        options |= {"n": len(vectors), "dim": len(vectors[0])}
+        return routes.MIPS_RAW.call(content=as_float32([query], vectors), query=options)
 
     @endpoint
     def mips_raw(self, numbers: bytes, **question: Unpack[bodies.VectorsMipsQuery]) -> Call[VectorsAnswer]:
@@ -480,8 +500,17 @@ class Endpoints:
 
     @endpoint
     def sample(self, **question: Unpack[bodies.SampleBody]) -> Call[Draws]:
-        """Draw rows x with p(x) proportional to exp(log_prior[x] + sum of log_factors[x])."""
-        return routes.SAMPLE.call(body=question)
+        """Draw rows x with p(x) proportional to exp(log_prior[x] + sum of log_factors[x]).
+
+        More than 4 MB of JSON are sent as float32.
+        """
+        options: dict[str, Any] = dict(question)
+        factors, prior = options.pop("log_factors"), options.pop("log_prior", None)
+        if not is_large(lambda: routes.SAMPLE.call(body=question), factors):
+            return routes.SAMPLE.call(body=question)
+        options |= {"n": len(factors), "dim": len(factors[0])}
+        numbers = as_float32(factors) if prior is None else as_float32(factors, [prior])
+        return routes.SAMPLE_RAW.call(content=numbers, query=options)
 
     @endpoint
     def sample_arms(self, catalogue: str, **question: Unpack[bodies.CatalogueSampleBody]) -> Call[ArmDraws]:
@@ -526,9 +555,13 @@ class Endpoints:
         return routes.ASK_SLATES.call(campaign, body=request)
 
     @endpoint
-    def tell_slates(self, campaign: str, results: Sequence[bodies.ResultItem]) -> Call[SlateTold]:
-        """Totals, in any order; of each pull the first one counts."""
-        return routes.TELL_SLATES.call(campaign, body={"results": results})
+    def tell_slates(self, campaign: str, results: Iterable[bodies.ResultItem]) -> Steps[SlateTold]:
+        """Totals, in any order and in batches; of each pull the first one counts."""
+        items = encoded_items(results, "result")
+        found = yield from send_all(batches("results", items, RESULTS), sender(routes.TELL_SLATES, campaign))
+        told = [part for _, part in found]
+        observed, duplicate = sum(each.observed for each in told), sum(each.duplicate for each in told)
+        return SlateTold(observed, duplicate, told[-1].done, told[-1].outside)
 
     @endpoint
     def teach_slates(
@@ -568,9 +601,13 @@ class Endpoints:
         return routes.ASK_CENTERS.call(campaign, body=request)
 
     @endpoint
-    def tell_centers(self, campaign: str, results: Sequence[bodies.DistanceItem]) -> Call[CenterTold]:
-        """Distances, in any order; of each query the first one counts."""
-        return routes.TELL_CENTERS.call(campaign, body={"results": results})
+    def tell_centers(self, campaign: str, results: Iterable[bodies.DistanceItem]) -> Steps[CenterTold]:
+        """Distances, in any order and in batches; of each query the first one counts."""
+        items = encoded_items(results, "result")
+        found = yield from send_all(batches("results", items, RESULTS), sender(routes.TELL_CENTERS, campaign))
+        told = [part for _, part in found]
+        observed, duplicate = sum(each.observed for each in told), sum(each.duplicate for each in told)
+        return CenterTold(observed, duplicate, told[-1].done)
 
     # Operations
 

@@ -127,6 +127,8 @@ class Call(Generic[T]):
         kind: Any = self.route.answer
         if kind is NOTHING:
             return None  # type: ignore[return-value]  # T is None
+        if kind is bytes:
+            return content  # type: ignore[return-value]  # T is bytes
         if kind is str:
             return content.decode()  # type: ignore[return-value]  # T is str
         document = json.loads(content)
@@ -197,6 +199,8 @@ LIST_LEARNERS = Route(
     "GET", f"{_BANDIT}/learners", answers.Page[answers.LearnerCopy], SAFE, query=bodies.LearnersQuery
 )
 PUT_LEARNER = Route("PUT", _LEARNER, answers.LearnerCopy, SAFE, bodies.LearnerCopyBody)
+PUT_LEARNER_STATE = Route("PUT", _LEARNER, answers.LearnerCopy, SAFE, content_type=RAW)
+GET_LEARNER_STATE = Route("GET", _LEARNER, bytes, SAFE)
 GET_LEARNER = Route("GET", _LEARNER, answers.Learner, SAFE, query=bodies.LearnerQuery)
 DELETE_LEARNER = Route("DELETE", _LEARNER, NOTHING, SAFE)
 GET_SETS = Route("GET", f"{_LEARNER}/sets", answers.Sets, SAFE)
@@ -207,6 +211,7 @@ MIPS_RAW = Route(
     "POST", "/v1/mips", answers.VectorsAnswer, SAFE, query=bodies.VectorsMipsQuery, content_type=RAW
 )
 SAMPLE = Route("POST", "/v1/sample", answers.Draws, SAFE, bodies.SampleBody)
+SAMPLE_RAW = Route("POST", "/v1/sample", answers.Draws, SAFE, query=bodies.SampleQuery, content_type=RAW)
 SAMPLE_ARMS = Route("POST", f"{_CATALOGUE}/sample", answers.ArmDraws, SAFE, bodies.CatalogueSampleBody)
 FIND_CENTERS = Route("POST", f"{_CATALOGUE}/centers", answers.Centers, SAFE, bodies.CentersBody)
 

@@ -10,8 +10,9 @@ const NEVER_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_C
 const CHOICE = ["decision", "arms", "policy", "learner_version", "catalogue_version", "exact"];
 const RECEIPT = ["accepted", "duplicate", "rejected"];
 const ACTIVATION = ["activated", "duplicate", "rejected"];
-// In one request; the service takes ten times as many rewards.
+// In one request; the service takes ten times as many rewards, and bodies of 4 MiB.
 const MOST = 1000;
+const MOST_CHARS = 1_000_000; // of up to four bytes each
 
 interface Call {
   method: string;
@@ -67,8 +68,8 @@ export class Client {
     });
     const path = `/v1/rewards${options.wait ? "?wait=applied" : ""}`;
     const total: Receipt = { accepted: 0, duplicate: 0, rejected: [] };
-    for (let first = 0; first < rewards.length; first += MOST) {
-      const body = { rewards: rewards.slice(first, first + MOST) };
+    for (const { first, items } of batches(rewards)) {
+      const body = { rewards: items };
       const { keepalive } = options;
       const part = await this.#send<Receipt>({ method: "POST", path, body, fields: RECEIPT, safe: true, keepalive });
       total.accepted += part.accepted;
@@ -81,8 +82,8 @@ export class Client {
   /** Say that decisions were shown which were made with `activate: false`. */
   async activate(decisions: string[]): Promise<Activation> {
     const total: Activation = { activated: 0, duplicate: 0, rejected: [] };
-    for (let first = 0; first < decisions.length; first += MOST) {
-      const body = { decisions: decisions.slice(first, first + MOST) };
+    for (const { first, items } of batches(decisions)) {
+      const body = { decisions: items };
       const call = { method: "POST", path: "/v1/decisions/activate", body, fields: ACTIVATION, safe: true };
       const part = await this.#send<Activation>(call);
       total.activated += part.activated;
@@ -184,6 +185,22 @@ export class Client {
     const why = String(failure?.cause?.code ?? failure?.message ?? failure).replace(/\s+/g, " ");
     return new ConnectionFailed(`${named(call)}: ${this.url} cannot be reached, or the connection broke (${why})`, { cause: failure });
   }
+}
+
+/** The items, as many together as one request may hold; `first` is the number of the first of them. */
+function* batches<T>(items: T[]): Generator<{ first: number; items: T[] }> {
+  let first = 0;
+  let chars = 0;
+  for (let end = 0; end < items.length; end++) {
+    const more = JSON.stringify(items[end]).length + 1;
+    if (end > first && (end - first === MOST || chars + more > MOST_CHARS)) {
+      yield { first, items: items.slice(first, end) };
+      first = end;
+      chars = 0;
+    }
+    chars += more;
+  }
+  if (first < items.length) yield { first, items: items.slice(first) };
 }
 
 function named(call: Call): string {

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from app.services.bounded import yielding
-from app.services.bounded.yielding import drained, one_by_one, yield_to_others
+from app.services.bounded.yielding import yield_to_others
 
 pytestmark = pytest.mark.anyio
 
@@ -48,20 +48,3 @@ async def test_steps_follow_each_other_within_a_slice(monkeypatch: pytest.Monkey
     for _ in range(1_000):
         await yield_to_others()
     assert not others.done()
-
-
-@pytest.mark.usefixtures("no_time")
-async def test_others_run_between_items():
-    others = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(others.set_result, None)
-    assert [item async for item in one_by_one(range(3))] == [0, 1, 2]
-    assert others.done()
-
-
-def test_a_drained_list_holds_what_is_left():
-    items = [1, 2, 3]
-    rest = drained(items)
-    assert (next(rest), next(rest)) == (1, 2)
-    assert items == [3]
-    assert list(rest) == [3]
-    assert not items

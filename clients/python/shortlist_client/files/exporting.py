@@ -5,13 +5,15 @@ What is written gets its name when it is whole: a file that is there is never re
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from shortlist_client.answers import Page
+from shortlist_client.answers import LearnerCopy, Page
 from shortlist_client.bodies import ExportFormat
 from shortlist_client.client import Client
 from shortlist_client.files.arm_files import kind_of
@@ -68,12 +70,20 @@ def export_learners(client: Client, name: str, out: Path) -> str:
                 for learners in pages(
                     lambda cursor: client.list_learners(name, cursor=cursor, limit=PAGE, include="state")
                 ):
-                    writer.write(learners)
+                    writer.write([_with_state(client, name, learner) for learner in learners])
                     count += len(learners)
                     advance(len(learners))
         finally:
             writer.close()
     return f"{count:,} learners in {out}"
+
+
+def _with_state(client: Client, bandit: str, learner: LearnerCopy) -> LearnerCopy:
+    """A learner whose state is too long for a list has it read by itself."""
+    if learner.state is not None:
+        return learner
+    state = client.get_learner_state(bandit, learner.key)
+    return replace(learner, state=base64.b64encode(state).decode())
 
 
 def export_log(client: Client, name: str, out: Path) -> str:

@@ -7,7 +7,6 @@ is there as it is stays untouched, so an import that was interrupted is run agai
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -100,6 +99,6 @@ def import_learners(client: Client, bandit: str, files: Sequence[Path]) -> str:
     with meter("sent", count, "learners") as advance:
         for read in readers:
             for row in read():
-                client.put_learner(bandit, row.key, state=base64.b64encode(row.state).decode())
+                client.put_learner(bandit, row.key, state=row.state)
                 advance(1)
     return f"{count:,} learners are as in the files"
