@@ -9,7 +9,9 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+import numpy as np
 from fastapi import Query, Request, Response
+from numpy.typing import NDArray
 from pydantic import BaseModel, StringConstraints
 
 from app.api.fields import IDENTIFIER, Page, PageLimit
@@ -28,7 +30,6 @@ from app.services.formats.records import LearnerState, bytes_to_state, state_to_
 from app.services.learning.forgetting import Forgetting
 from app.services.learning.learner_copies import LearnerCopies
 from app.services.learning.learners import LearnerReport, Learners
-from shortlist.types import Matrix
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
@@ -215,7 +216,9 @@ async def _whole(key: str, state: LearnerState) -> dict[str, object]:
     return _copy(key, state) | {"state": text}
 
 
-async def _with_rows(answer: dict[str, object], name: str, rows: Matrix) -> AsyncGenerator[bytes, None]:
+async def _with_rows(
+    answer: dict[str, object], name: str, rows: NDArray[np.float64]
+) -> AsyncGenerator[bytes, None]:
     """The answer as JSON, and a matrix, which may be of tens of megabytes, row by row."""
     yield msgspec.json.encode(answer).removesuffix(b"}") + b',"%b":[' % name.encode()
     for number, row in enumerate(rows):

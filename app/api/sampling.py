@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from fastapi import Query, Request
+from numpy.typing import NDArray
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
@@ -33,7 +34,6 @@ from app.services.catalogues.catalogues import Catalogues
 from app.services.queries.sampling import LogFactor as Given
 from app.services.queries.sampling import Sample, Sampling
 from app.services.queries.sampling_methods import MethodName, SampleRequest
-from shortlist.types import Matrix, Vector
 
 router = json_router(tags=["sampling"])
 
@@ -169,7 +169,7 @@ async def sample(
     return SampleView(draws=answer.draws, method=options.method, **_common(answer))
 
 
-def _raw(data: bytes, n: int, dim: int) -> tuple[Matrix, Vector | None]:
+def _raw(data: bytes, n: int, dim: int) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """Factors and priors. Raises Invalid, TooLarge."""
     count = n * dim
     if count > MAX_FACTORS:
