@@ -183,18 +183,18 @@ class Service:
             worker=settings.worker,
             losses=Losses(settings.data_dir),
         )
-        for close in (
-            self.elimination.close,
-            self.independent.close,
-            self.filtered.close,
-            self.centers.close,
-            self.exports.close,
-            self.center_campaigns.close,
-            self.slates.close,
-            self.mips.close,
-            self.sampling.close,
+        for service in (
+            self.elimination,
+            self.independent,
+            self.filtered,
+            self.centers,
+            self.exports,
+            self.center_campaigns,
+            self.slates,
+            self.mips,
+            self.sampling,
         ):
-            self._ending.callback(close)
+            self._ending.enter_context(contextlib.closing(service))
         if self._worker is not None:
             self._ending.push_async_callback(self._worker.stop)
         self._ending.push_async_callback(self.rows.stop)
