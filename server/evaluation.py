@@ -33,8 +33,8 @@ from app.services.decision_log.rows import Row
 from app.services.formats.records import CatalogueRecord, vector_to_bytes
 from app.services.measuring.evaluations import Evaluation, When, check_usable, evaluation_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, check_estimators, targets_of
-from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
+from app.services.measuring.sources import HeldSource
 from app.text_tables import table
 from server.evaluation_files import rows_of
 from shortlist_client.files.arm_files import arms_of
@@ -63,9 +63,9 @@ def evaluate(
     with threadpool_limits(1):
         bandit = _bandit(settings, _index(catalogue), _first(log))
         targets_of(bandit)
-        found = asyncio.run(_evaluated(bandit, log, names, learners))
-    _print(found)
-    answer: dict[str, Any] = msgspec.to_builtins(found)
+        evaluation = asyncio.run(_evaluated(bandit, log, names, learners))
+    _print(evaluation)
+    answer: dict[str, Any] = msgspec.to_builtins(evaluation)
     return answer
 
 
@@ -165,13 +165,14 @@ def _named(error: ShortlistError) -> Invalid:
     return Invalid(f"--policy: {name}: {text}" if name else f"--policy: {text}")
 
 
-def _print(found: Evaluation) -> None:
-    for warning in found.warnings:
+def _print(evaluation: Evaluation) -> None:
+    for warning in evaluation.warnings:
         print(f"warning: {warning}")
     lines = [
-        (each.estimator, each.value, each.interval, each.effective_sample_size) for each in found.estimates
+        (each.estimator, each.value, each.interval, each.effective_sample_size)
+        for each in evaluation.estimates
     ]
-    logged = found.logged
+    logged = evaluation.logged
     lines.append(("logged", logged.value, logged.interval, logged.decisions))
     columns = ("", "value", "from", "to", "effective")
     rows = [(name, value, *(interval or (None, None)), size) for name, value, interval, size in lines]

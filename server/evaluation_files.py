@@ -28,19 +28,13 @@ def rows_of(path: Path, desc: str) -> Iterator[Sequence[Row]]:
 
 
 def _ndjson(path: Path, desc: str) -> Iterator[Sequence[Row]]:
-    decode = msgspec.json.Decoder(Row).decode
-    number, rest = 0, b""
+    decode, number = msgspec.json.Decoder(Row).decode, 0
     with opened(path, "rb") as file, meter(desc, path.stat().st_size, "bytes") as advance:
-        while block := file.read(BLOCK_BYTES):
-            *lines, rest = (rest + block).split(b"\n")
-            yield [_decoded(decode, line, path, number + place) for place, line in _numbered(lines)]
+        while lines := file.readlines(BLOCK_BYTES):
+            numbered = enumerate(lines, start=number + 1)
+            yield [_decoded(decode, line, path, place) for place, line in numbered if line.strip()]
             number += len(lines)
-            advance(len(block))
-    yield [_decoded(decode, line, path, number + place) for place, line in _numbered([rest])]
-
-
-def _numbered(lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-    return ((place, line) for place, line in enumerate(lines, start=1) if line.strip())
+            advance(sum(map(len, lines)))
 
 
 def _decoded(decode: Callable[[bytes], Row], line: bytes, path: Path, number: int) -> Row:

@@ -25,12 +25,12 @@ REASONS = {
 
 def explain(client: Client, bandit: str, decision: str) -> str:
     """The text about one logged decision of a bandit, by its token. Raises what the client raises."""
-    found = asdict(client.explain(bandit, decision))
-    return "\n".join(_lines(bandit, found))
+    explanation = asdict(client.explain(bandit, decision))
+    return "\n".join(_lines(bandit, explanation))
 
 
-def _lines(bandit: str, found: Json) -> Iterator[str]:
-    row, asked = found["row"], found["asked"]
+def _lines(bandit: str, explanation: Json) -> Iterator[str]:
+    row, asked = explanation["row"], explanation["asked"]
     when = datetime.fromtimestamp(row["time"] / 1_000, UTC).isoformat(timespec="milliseconds")
     key = "" if row["key"] is None else f", key {row['key']}"
     group = "" if row["group"] is None else f", group {row['group']}"
@@ -41,14 +41,14 @@ def _lines(bandit: str, found: Json) -> Iterator[str]:
         if row[name] is not None:
             yield f"{name}: {json.dumps(row[name])}"
     yield "asked for: " + ("too much to be kept" if asked is None else _asked(asked))
-    yield f"seed {found['seed']}, " + ("of the request" if found["seeded"] else "drawn")
-    yield _repeated(found)
+    yield f"seed {explanation['seed']}, " + ("of the request" if explanation["seeded"] else "drawn")
+    yield _repeated(explanation)
     yield ""
     yield table([_arm(arm, row["rewards"]) for arm in row["arms"]])
-    if found["candidates"]:
+    if explanation["candidates"]:
         yield ""
         yield "candidates, of highest estimate first:"
-        yield table(found["candidates"])
+        yield table(explanation["candidates"])
 
 
 def _asked(asked: Json) -> str:
@@ -57,10 +57,10 @@ def _asked(asked: Json) -> str:
     return ", ".join([count, *(f"{name} {json.dumps(value)}" for name, value in others.items())])
 
 
-def _repeated(found: Json) -> str:
-    if found["repeated"] is None:
-        return "not made again: " + "; ".join(REASONS.get(name, name) for name in found["changed"])
-    return "made again from the seed: " + ("the same" if found["repeated"] else "another choice")
+def _repeated(explanation: Json) -> str:
+    if explanation["repeated"] is None:
+        return "not made again: " + "; ".join(REASONS.get(name, name) for name in explanation["changed"])
+    return "made again from the seed: " + ("the same" if explanation["repeated"] else "another choice")
 
 
 def _arm(arm: Json, rewards: Sequence[Json]) -> dict[str, Any]:

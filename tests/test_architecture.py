@@ -216,13 +216,13 @@ ARROWS = {
     },
 }
 PURE = {
-    "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "heapq",
+    "__future__", "abc", "array", "bisect", "collections", "dataclasses", "enum", "functools", "heapq",
     "itertools", "math", "numpy", "scipy", "typing",
 }  # fmt: skip
-# Of these parts only some modules, which hold types without behaviour.
+# Of these parts only some modules, which hold types without behaviour, or limits.
 ONLY_MODULES = {
     ("workers", "storage"): {"app.storage.protocol"},
-    ("api", "shortlist"): {"shortlist.errors"},
+    ("api", "shortlist"): {"shortlist.checks", "shortlist.errors"},
 }
 ONLY_IN = {"hnswlib": ("app/indexes/hnsw.py", "studies/bench/bounded_me.py"), "redis": "app/storage/"}
 # What may use the default threads of asyncio. What a request waits for has threads of its own (``LongWork``):

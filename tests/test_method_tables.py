@@ -47,23 +47,23 @@ def test_the_contract_takes_what_the_table_has(problem: str, table: Iterable[str
 def test_campaigns_go_on_by_the_methods_that_they_start_with():
     assert set(noisy_centers_algorithms._METHODS) == set(noisy_centers.METHODS)
     assert set(slate_algorithms._TESTS) == set(slates.METHODS)
-    assert set(get_args(noisy_state.Method)) == set(noisy_centers.METHODS)
-    assert set(get_args(campaign_state.Method)) == set(slates.METHODS)
+    assert set(get_args(noisy_state.NoisyMethod)) == set(noisy_centers.METHODS)
+    assert set(get_args(campaign_state.SlateMethod)) == set(slates.METHODS)
 
 
 CAMPAIGNS: dict[str, tuple[Any, type[BaseModel], type, type, set[str]]] = {
     "centers": (
         noisy_centers.CenterParameters,
         center_campaigns_api.CenterCampaignBody,
-        noisy_state.Options,
-        noisy_state.Settings,
+        noisy_state.NoisyOptions,
+        noisy_state.NoisySettings,
         {"mix", "threshold"},
     ),
     "slates": (
         slates.SlateParameters,
         slates_api.SlateBody,
-        campaign_state.Options,
-        campaign_state.Settings,
+        campaign_state.SlateOptions,
+        campaign_state.SlateSettings,
         set(),
     ),
 }

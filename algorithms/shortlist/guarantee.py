@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["exact", "pac", "none"]
+GuaranteeKind = Literal["exact", "pac", "none"]
 Assumption = Literal["normal_means"]
 
 
@@ -19,7 +19,7 @@ class Guarantee:
     why the kind is not the one that was asked for.
     """
 
-    kind: Kind
+    kind: GuaranteeKind
     epsilon: float | None = None
     delta: float | None = None
     assumes: Assumption | None = None

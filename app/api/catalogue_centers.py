@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from app.api.fields import Delta, Identifier, Seed
+from app.api.fields import AttributesView, Delta, Identifier, OrZero, Seed
 from app.api.filters import FilterBody, parsed_filter
 from app.api.limits import MAX_K
 from app.api.problems import problems
 from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router
 from app.services.catalogues.catalogues import Catalogues
-from app.services.queries.centers import CatalogueCenters, CentersRequest, MethodName
+from app.services.queries.centers import CatalogueCenters, CenterMethod, CentersRequest
 
 router = json_router(prefix="/v1/catalogues", tags=["centers"])
 
@@ -22,7 +22,7 @@ class CentersBody(StrictModel):
     """``epsilon`` is in units of |u - v|^2 / dimension; ``mix`` is used by ds_ts alone."""
 
     k: Annotated[int, Field(ge=1, le=MAX_K)]
-    method: MethodName = "ds_ucb"
+    method: CenterMethod = "ds_ucb"
     delta: Delta = 0.1
     ci: Literal["kl", "lil", "experiment"] = "kl"
     c_alpha: Annotated[float, Field(gt=0, le=1e3)] = 0.1
@@ -33,21 +33,21 @@ class CentersBody(StrictModel):
     filter: FilterBody | None = None
 
 
-class CenterCostView(BaseModel):
+class CenterCostView(AttributesView):
     """Coordinates read of pairs of arms, and what reading all of them would be: arms x dimension x k."""
 
     reads: int
     exhaustive_reads: int
 
 
-class CenterGuaranteeView(BaseModel):
+class CenterGuaranteeView(AttributesView):
     """``exact``: greedy's own centres, always. ``pac``: with probability at least 1 - delta every centre was,
     when it was chosen, within epsilon of the farthest arm. ``none``: no promise.
     """
 
     kind: Literal["exact", "pac", "none"]
-    epsilon: float
-    delta: float
+    epsilon: OrZero
+    delta: OrZero
 
 
 class CentersView(BaseModel):
@@ -69,17 +69,14 @@ async def find(
     """Find k arms that cover the catalogue: greedily, each the farthest from those before it."""
     request = CentersRequest(**body.model_dump(exclude={"filter"}))
     answer = await centers.find(await catalogues.get_stocked(catalogue), request, parsed_filter(body.filter))
-    found = answer.centers
-    return CentersView(
-        centers=list(answer.ids),
-        radius=found.radius,
-        method=answer.method,
-        guarantee=CenterGuaranteeView(
-            kind=found.guarantee.kind,
-            epsilon=found.guarantee.epsilon or 0.0,
-            delta=found.guarantee.delta or 0.0,
-        ),
-        cost=CenterCostView(reads=found.reads, exhaustive_reads=found.exhaustive_reads),
-        catalogue_version=answer.catalogue_version,
-        elapsed_ms=answer.elapsed_ms,
+    return CentersView.model_validate(
+        {
+            "centers": answer.ids,
+            "radius": answer.centers.radius,
+            "method": answer.method,
+            "guarantee": answer.centers.guarantee,
+            "cost": answer.centers,
+            "catalogue_version": answer.catalogue_version,
+            "elapsed_ms": answer.elapsed_ms,
+        }
     )

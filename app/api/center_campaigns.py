@@ -9,7 +9,7 @@ from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
 from app.api.catalogue_centers import CenterGuaranteeView
-from app.api.fields import Delta, Identifier, Page, PageLimit, Seed, Value
+from app.api.fields import CampaignName, Delta, Identifier, Page, PageLimit, Seed, Value
 from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
 from app.api.problems import problems
 from app.api.services import Provided
@@ -96,10 +96,6 @@ class CenterCampaignView(BaseModel):
     guarantee: CenterGuaranteeView
 
 
-class CampaignNameView(BaseModel):
-    id: str
-
-
 @router.post(
     "",
     status_code=201,
@@ -115,15 +111,15 @@ async def create(body: CenterCampaignBody, center_campaigns: Provided[CenterCamp
     return reply(await _view(made), 201 if new else 200)
 
 
-@router.get("", response_model=Page[CampaignNameView])
+@router.get("", response_model=Page[CampaignName])
 async def list_all(
     center_campaigns: Provided[CenterCampaigns],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
-) -> Page[CampaignNameView]:
+) -> Page[CampaignName]:
     """All campaigns by id."""
     page, following = await center_campaigns.page(cursor, limit)
-    return Page(items=[CampaignNameView(id=name) for name in page], next=following)
+    return Page(items=[CampaignName(id=name) for name in page], next=following)
 
 
 @router.post("/{campaign}/ask", response_model=QueriesView, responses=problems(429))
@@ -163,20 +159,18 @@ async def delete(campaign: str, center_campaigns: Provided[CenterCampaigns]) -> 
 
 
 async def _view(campaign: CenterCampaign) -> CenterCampaignView:
-    found, parameters = await REQUESTS.run(partial(answer, campaign)), campaign.parameters
-    return CenterCampaignView(
-        id=campaign.name,
-        method=parameters.method,
-        k=parameters.k,
-        points=len(parameters.points),
-        state="done" if found.done else "sampling",
-        issued=found.issued,
-        observed=found.observed,
-        centers=[parameters.points[point] for point in found.centers],
-        radius=found.radius,
-        guarantee=CenterGuaranteeView(
-            kind=found.guarantee.kind,
-            epsilon=found.guarantee.epsilon or 0.0,
-            delta=found.guarantee.delta or 0.0,
-        ),
+    progress, parameters = await REQUESTS.run(partial(answer, campaign)), campaign.parameters
+    return CenterCampaignView.model_validate(
+        {
+            "id": campaign.name,
+            "method": parameters.method,
+            "k": parameters.k,
+            "points": len(parameters.points),
+            "state": "done" if progress.done else "sampling",
+            "issued": progress.issued,
+            "observed": progress.observed,
+            "centers": [parameters.points[point] for point in progress.centers],
+            "radius": progress.radius,
+            "guarantee": progress.guarantee,
+        }
     )

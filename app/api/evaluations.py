@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import Request, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.api.bandits import BanditPatch, changed_record
 from app.api.leaving import while_connected
@@ -19,7 +19,7 @@ from app.errors import Invalid, within
 from app.services.bandits.bandits import Bandits
 from app.services.bandits.settings import BanditRecord
 from app.services.bandits.versions import BanditVersion
-from app.services.measuring.evaluations import Evaluations
+from app.services.measuring.evaluations import Evaluation, Evaluations, When
 from app.services.measuring.evaluator import ESTIMATOR_NAMES
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
@@ -40,74 +40,14 @@ class EvaluationBody(StrictModel):
     policy: BanditPatch
     from_: Annotated[Time | None, Field(alias="from")] = None
     to: Time | None = None
-    learners: Literal["before", "now"] = "before"
+    learners: When = "before"
     estimators: Annotated[
         list[EstimatorName],
         Field(min_length=1, max_length=len(ESTIMATOR_NAMES), default_factory=lambda: list(ESTIMATOR_NAMES)),
     ]
 
 
-class PlaceEstimateView(BaseModel):
-    value: float | None
-    interval: tuple[float, float] | None
-    effective_sample_size: float
-
-
-class EstimateView(BaseModel):
-    """``value`` is of a whole decision, ``places`` of each place of its list. ``interval``: 95 %."""
-
-    estimator: str
-    value: float | None
-    interval: tuple[float, float] | None
-    effective_sample_size: float
-    places: list[PlaceEstimateView]
-
-
-class LoggedView(BaseModel):
-    """What these decisions have earned. ``left_out``: others, which could not be used."""
-
-    value: float | None
-    interval: tuple[float, float] | None
-    decisions: int
-    left_out: int
-
-
-class SupportView(BaseModel):
-    """How well the log shows what the policy would do: shares of decisions, and the weight of one."""
-
-    unused_share: float
-    missing_share: float
-    largest_weight: float
-
-
-class LearnersView(BaseModel):
-    """With what decisions were weighed; of ``before`` in how many ``blocks``, and how the first ``begin``s.
-
-    ``known``: from what was known before the first decision. ``log``: from nothing; the first block is left
-    out.
-    """
-
-    when: Literal["before", "now"]
-    begin: Literal["known", "log"] | None
-    blocks: int
-
-
-class EvaluationView(BaseModel):
-    """``warnings``: what one must know before one believes it, as sentences. Where they say that too much of
-    what the policy does was never done, ``value`` and ``interval`` are null.
-
-    ``complete_from``: as of a report.
-    """
-
-    estimates: list[EstimateView]
-    logged: LoggedView
-    support: SupportView
-    learners: LearnersView
-    warnings: list[str]
-    complete_from: int | None
-
-
-@router.post("/{bandit}/evaluations", response_model=EvaluationView, responses=problems(409))
+@router.post("/{bandit}/evaluations", response_model=Evaluation, responses=problems(409))
 async def evaluate(
     bandit: str,
     body: EvaluationBody,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import msgspec
 from fastapi import Response
@@ -14,7 +15,7 @@ from app.api.limits import MAX_IDS_BYTES
 from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router, reply
 from app.services.bandits.bandits import Bandits
-from app.services.measuring.explain import Explanations
+from app.services.measuring.explain import Explanation, Explanations
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
@@ -39,27 +40,11 @@ class AskedView(BaseModel):
     at_most: list[list[Any]]
 
 
-class CandidateView(BaseModel):
-    """``width``: how uncertain the estimate is, (x^T V^-1 x)^(1/2). ``place``: null if it was not chosen."""
-
-    id: str
-    estimate: float
-    width: float
-    place: int | None
-
-
-class ExplanationView(BaseModel):
-    """``repeated``: whether the choice, made again from its ``seed``, is the same; null: it cannot be made
-    again, for what has ``changed``; then there are no candidates. ``asked``: null if too large to be kept.
-    """
-
-    row: RowView
-    asked: AskedView | None
-    seed: int
-    seeded: bool
-    changed: list[Literal["bandit", "request", "warm_up", "prior", "learner", "catalogue"]]
-    repeated: bool | None
-    candidates: list[CandidateView]
+@dataclass(frozen=True)
+class ExplanationView(Explanation):
+    __doc__ = Explanation.__doc__
+    row: RowView  # type: ignore[assignment]  # as pydantic documents it
+    asked: AskedView | None  # type: ignore[assignment]
 
 
 @router.post("/{bandit}/log/explain", response_model=ExplanationView)
@@ -75,15 +60,6 @@ async def explain_short(
     bandit: str, decision: Token, bandits: Provided[Bandits], explanations: Provided[Explanations]
 ) -> Response:
     """The same, for a token that a path has room for."""
-    found = await explanations.explain(await bandits.get(bandit), decision)
-    return reply(
-        {
-            "row": found.row,
-            "asked": None if found.asked is None else msgspec.structs.asdict(found.asked),
-            "seed": found.seed,
-            "seeded": found.seeded,
-            "changed": found.changed,
-            "repeated": found.repeated,
-            "candidates": found.candidates,
-        }
-    )
+    explanation = await explanations.explain(await bandits.get(bandit), decision)
+    asked = None if explanation.asked is None else msgspec.structs.asdict(explanation.asked)
+    return reply({name: getattr(explanation, name) for name in Explanation.__slots__} | {"asked": asked})

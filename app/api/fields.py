@@ -8,7 +8,7 @@ from typing import Annotated, Generic, TypeVar
 
 import msgspec
 from fastapi import Response
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.api.limits import MAX_FEATURE, MAX_PAGE, MAX_PAGE_BYTES, MAX_TOKEN_CHARS
 from app.api.strict_json import JSON, encoded
@@ -36,7 +36,18 @@ def digits(text: object) -> object:
     return text
 
 
+class AttributesView(BaseModel):
+    """Base of answers that show attributes of another object."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+OrZero = Annotated[float, BeforeValidator(lambda value: value or 0.0)]
 PageLimit = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_PAGE)]
+
+
+class CampaignName(BaseModel):
+    id: str
 
 
 class Page(BaseModel, Generic[T]):

@@ -16,7 +16,7 @@ from fastapi import Query, Request
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
-from app.api.fields import Delta, Feature, Identifier, Seed
+from app.api.fields import AttributesView, Delta, Feature, Identifier, Seed
 from app.api.filters import FilterBody, parsed_filter
 from app.api.limits import (
     MAX_BODY_BYTES,
@@ -44,8 +44,8 @@ from app.api.services import Provided
 from app.api.strict_json import StrictModel, invalid, json_router
 from app.errors import DimensionMismatch, FieldPath, TooLarge
 from app.services.catalogues.catalogues import Catalogues
-from app.services.queries.mips import Found, Mips
-from app.services.queries.mips_methods import MethodName, MipsRequest
+from app.services.queries.mips import Mips, MipsResult
+from app.services.queries.mips_methods import MipsMethod, MipsRequest, Objective
 
 router = json_router(tags=["mips"])
 
@@ -61,7 +61,6 @@ def _ordered(value: list[float]) -> list[float]:
 Term = Annotated[float, Field(ge=-MAX_TERM, le=MAX_TERM)]
 Count = Annotated[int, Field(ge=1, le=MAX_K)]
 Epsilon = Annotated[float, Field(gt=0, le=MAX_TERM)]
-Objective = Literal["inner_product", "nearest"]
 ValueRange = Annotated[list[Term], AfterValidator(_ordered)]
 
 
@@ -76,7 +75,7 @@ class MipsBody(StrictModel):
 
     query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_DIM)]
     k: Count = 1
-    method: MethodName = "bounded_me"
+    method: MipsMethod = "bounded_me"
     epsilon: Epsilon = 0.1
     delta: Delta = 0.05
     objective: Objective = "inner_product"
@@ -104,7 +103,7 @@ class VectorsMipsBody(MipsBody):
     ]
 
 
-class MipsCostView(BaseModel):
+class MipsCostView(AttributesView):
     """Coordinates of arms that the search read, and what reading all of them would be: arms x dimension.
 
     ``reads`` is null for a graph, which does not count them.
@@ -114,7 +113,7 @@ class MipsCostView(BaseModel):
     exhaustive_reads: int
 
 
-class MipsGuaranteeView(BaseModel):
+class MipsGuaranteeView(AttributesView):
     """``exact``: the best arms. ``pac``: with probability at least 1 - delta the k-th best arm returned is
     within epsilon of the k-th best. ``none``: no promise. ``reason`` explains a kind that was not asked for.
     """
@@ -166,10 +165,10 @@ async def search(
 ) -> MipsView:
     """Find the arms of largest inner product with a query, or the nearest ones."""
     stocked, among = await catalogues.get_stocked(catalogue), parsed_filter(body.filter)
-    found = await mips.search(stocked, _request(body), among)
-    values = found.answer.values.tolist()
-    arms = [MipsArmView(id=arm, value=value) for arm, value in zip(found.ids, values, strict=True)]
-    return MipsView(arms=arms, catalogue_version=found.catalogue_version, **_common(found, body.method))
+    result = await mips.search(stocked, _request(body), among)
+    values = result.answer.values.tolist()
+    arms = [MipsArmView(id=arm, value=value) for arm, value in zip(result.ids, values, strict=True)]
+    return MipsView(arms=arms, catalogue_version=result.catalogue_version, **_common(result, body.method))
 
 
 @router.post("/v1/mips", response_model=VectorsMipsView, openapi_extra=documented(VectorsMipsBody))
@@ -180,7 +179,7 @@ async def search_vectors(
     n: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_VECTORS)] | None, Query()] = None,
     dim: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_VECTOR_DIM)] | None, Query()] = None,
     k: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_K)], Query()] = 1,
-    method: Annotated[MethodName, Query()] = "bounded_me",
+    method: Annotated[MipsMethod, Query()] = "bounded_me",
     epsilon: Annotated[Annotated[float, REAL, Field(gt=0, le=MAX_TERM)], Query()] = 0.1,
     delta: Annotated[Annotated[Delta, REAL], Query()] = 0.05,
     objective: Annotated[Objective, Query()] = "inner_product",
@@ -240,10 +239,10 @@ def _split(text: str, kind: Any, name: str) -> list[float]:
         raise TooLarge(f"at most {MAX_VECTOR_DIM} numbers", path=(Part.QUERY, name))
     place: FieldPath = (Part.QUERY, name)
     try:
-        found: list[float] = TypeAdapter(kind).validate_python([float(part) for part in text.split(",")])
+        result: list[float] = TypeAdapter(kind).validate_python([float(part) for part in text.split(",")])
     except ValidationError as error:
         raise invalid(error, place) from None
-    return found
+    return result
 
 
 def _request(body: MipsBody) -> MipsRequest:
@@ -253,19 +252,12 @@ def _request(body: MipsBody) -> MipsRequest:
     )
 
 
-def _view(found: Found, method: str) -> VectorsMipsView:
-    pairs = zip(found.answer.rows.tolist(), found.answer.values.tolist(), strict=True)
+def _view(result: MipsResult, method: str) -> VectorsMipsView:
+    pairs = zip(result.answer.rows.tolist(), result.answer.values.tolist(), strict=True)
     arms = [MipsVectorView(index=index, value=value) for index, value in pairs]
-    return VectorsMipsView(arms=arms, **_common(found, method))
+    return VectorsMipsView(arms=arms, **_common(result, method))
 
 
-def _common(found: Found, method: str) -> dict[str, Any]:
-    answer, promise = found.answer, found.answer.guarantee
-    return {
-        "method": method,
-        "guarantee": MipsGuaranteeView(
-            kind=promise.kind, epsilon=promise.epsilon, delta=promise.delta, reason=promise.reason
-        ),
-        "cost": MipsCostView(reads=answer.reads, exhaustive_reads=answer.exhaustive_reads),
-        "elapsed_ms": found.elapsed_ms,
-    }
+def _common(result: MipsResult, method: str) -> dict[str, Any]:
+    answer = result.answer
+    return {"method": method, "guarantee": answer.guarantee, "cost": answer, "elapsed_ms": result.elapsed_ms}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated
 
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
@@ -15,61 +16,24 @@ from app.api.services import Provided
 from app.api.strict_json import json_router, reply
 from app.api.times import From, To, span
 from app.services.bandits.bandits import Bandits
-from app.services.measuring.report import MAX_BUCKETS, Reports, too_many_buckets
+from app.services.measuring.report import MAX_BUCKETS, GroupCounts, Report, Reports, too_many_buckets
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
 BucketSeconds = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_BUCKET_S)]
 
 
-class GroupCountsView(BaseModel):
-    """``rewarded``: decisions with a reward that somebody sent. ``mean_reward``: of all; null without any."""
-
-    group: Literal["policy", "holdout"]
-    decisions: int
-    rewarded: int
-    mean_reward: float | None
-
-
-class GroupReportView(GroupCountsView):
-    """``interval``: holds the mean with 95 % probability at all looks together; null: not known yet."""
-
-    interval: list[float] | None
-
-
-class LiftView(BaseModel):
-    """The mean reward of the policy less that of the holdout."""
-
-    value: float | None
-    interval: list[float] | None
-
-
 class BucketView(BaseModel):
-    """``from``: its begin, in ms since 1970."""
+    """Decisions of a piece of time. ``from``: its begin, in ms since 1970."""
 
     from_: Annotated[int, Field(alias="from")]
-    groups: list[GroupCountsView]
+    groups: list[GroupCounts]
 
 
-class ReportView(BaseModel):
-    """``unit``: what intervals take as drawn: the keys of a per_key bandit, the decisions of a global one.
-
-    ``interval_kind``       bounded ones hold exactly, asymptotic ones the better the more there are
-    ``interval_decisions``  the intervals are of the first so many decisions: with keys a power of two
-    ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
-    ``warnings``            why a group has no interval
-    ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; null: as asked
-    """
-
-    groups: list[GroupReportView]
-    lift: LiftView
-    unit: Literal["key", "decision"]
-    interval_kind: Literal["bounded", "asymptotic"]
-    interval_decisions: int
-    ungrouped: int
-    buckets: list[BucketView]
-    warnings: list[str]
-    complete_from: int | None
+@dataclass(frozen=True)
+class ReportView(Report):
+    __doc__ = Report.__doc__
+    buckets: list[BucketView]  # type: ignore[assignment]  # pydantic documents it by other means than msgspec
 
 
 @router.get("/{bandit}/report", response_model=ReportView)

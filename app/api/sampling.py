@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from app.api.fields import Delta, Feature, Identifier, Seed, Temperature
+from app.api.fields import AttributesView, Delta, Feature, Identifier, OrZero, Seed, Temperature
 from app.api.filters import FilterBody, parsed_filter
 from app.api.limits import (
     MAX_BODY_BYTES,
@@ -32,8 +32,8 @@ from app.api.strict_json import StrictModel, json_router
 from app.errors import FieldPath, TooLarge
 from app.services.catalogues.catalogues import Catalogues
 from app.services.queries.sampling import LogFactor as Given
-from app.services.queries.sampling import Sample, Sampling
-from app.services.queries.sampling_methods import MethodName, SampleRequest
+from app.services.queries.sampling import SampleResult, Sampling
+from app.services.queries.sampling_methods import SampleRequest, SamplingMethod
 
 router = json_router(tags=["sampling"])
 
@@ -67,7 +67,7 @@ Row = Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_FACTORS)]
 class _HowBody(StrictModel):
     """``variance`` is used by the races, ``setting`` by lil_ucb, ``delta`` by all but exact."""
 
-    method: MethodName = "racing_normal"
+    method: SamplingMethod = "racing_normal"
     delta: Delta = 0.05
     draws: Annotated[int, Field(ge=1, le=MAX_DRAWS)] = 1
     variance: Variance = "pairwise"
@@ -75,7 +75,14 @@ class _HowBody(StrictModel):
     seed: Seed | None = None
 
     def request(self) -> SampleRequest:
-        return SampleRequest(self.method, self.delta, self.draws, self.variance, self.setting, self.seed)
+        return SampleRequest(
+            method=self.method,
+            delta=self.delta,
+            draws=self.draws,
+            variance=self.variance,
+            setting=self.setting,
+            seed=self.seed,
+        )
 
 
 class SampleBody(_HowBody):
@@ -97,21 +104,21 @@ class CatalogueSampleBody(_HowBody):
     filter: FilterBody | None = None
 
 
-class SampleCostView(BaseModel):
+class SampleCostView(AttributesView):
     """Factors of states (coordinates of arms) that were used, each counted once, of D x N."""
 
     reads: int
     exhaustive_reads: int
 
 
-class SampleGuaranteeView(BaseModel):
+class SampleGuaranteeView(AttributesView):
     """``exact``: drawn from p. ``pac``: each draw is within ``delta`` of p in total variation; ``assumes``
     names a condition of that. ``none``: no promise. ``reason`` explains a kind
     that was not asked for.
     """
 
     kind: Literal["exact", "pac", "none"]
-    delta: float
+    delta: OrZero
     assumes: Literal["normal_means"] | None
     reason: str | None
 
@@ -144,7 +151,7 @@ async def sample(
     *,
     n: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_STATES)] | None, Query()] = None,
     dim: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_FACTORS)] | None, Query()] = None,
-    method: Annotated[MethodName, Query()] = "racing_normal",
+    method: Annotated[SamplingMethod, Query()] = "racing_normal",
     delta: Annotated[Annotated[Delta, REAL], Query()] = 0.05,
     draws: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_DRAWS)], Query()] = 1,
     variance: Annotated[Variance, Query()] = "pairwise",
@@ -207,15 +214,5 @@ async def sample_arms(
     )
 
 
-def _common(answer: Sample[Any]) -> dict[str, Any]:
-    guarantee, found = answer.guarantee, answer.found
-    return {
-        "guarantee": SampleGuaranteeView(
-            kind=guarantee.kind,
-            delta=guarantee.delta or 0.0,
-            assumes=guarantee.assumes,
-            reason=guarantee.reason,
-        ),
-        "cost": SampleCostView(reads=found.reads, exhaustive_reads=found.exhaustive_reads),
-        "elapsed_ms": answer.elapsed_ms,
-    }
+def _common(answer: SampleResult[Any]) -> dict[str, Any]:
+    return {"guarantee": answer.guarantee, "cost": answer.result, "elapsed_ms": answer.elapsed_ms}

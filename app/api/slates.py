@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ from fastapi import Query, Response
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, field_validator, model_validator
 
 from app.api.arms import storable
-from app.api.fields import Delta, Identifier, Page, PageLimit, Seed, Value
+from app.api.fields import AttributesView, CampaignName, Delta, Identifier, Page, PageLimit, Seed, Value
 from app.api.filters import AtMostBody
 from app.api.limits import (
     MAX_ASKED,
@@ -25,6 +26,7 @@ from app.api.services import Provided
 from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandits
+from app.services.campaigns.records import options_of
 from app.services.campaigns.slate_rules import SlateRules
 from app.services.campaigns.slate_warm_start import SlateWarmStart
 from app.services.campaigns.slates import SlateCampaign, SlateCampaigns, SlateParameters, standing
@@ -124,18 +126,14 @@ class TeachBody(StrictModel):
     key: Identifier | None = None
 
 
-class SlateName(BaseModel):
-    id: str
-
-
-class BoundsView(BaseModel):
+class BoundsView(AttributesView):
     """The mean total of ``best`` lies between these, with probability 1 - delta over the whole campaign."""
 
     lower: float | None
     upper: float | None
 
 
-class ProgressView(BaseModel):
+class ProgressView(AttributesView):
     """``asked`` pulls so far. The last look was at the first ``looked_at`` results, the next is at
     ``next_look``. No slate exceeds ``best`` by more than ``excess``, with the confidence of the campaign; it
     ends when that is at most epsilon, after about ``more_pulls`` more results.
@@ -148,7 +146,7 @@ class ProgressView(BaseModel):
     more_pulls: int | None
 
 
-class SlateGuaranteeView(BaseModel):
+class SlateGuaranteeView(AttributesView):
     kind: Literal["pac", "none"]
     epsilon: float
     delta: float
@@ -214,15 +212,15 @@ async def create(
     return reply(_view(campaign), 201 if new else 200)
 
 
-@router.get("", response_model=Page[SlateName])
+@router.get("", response_model=Page[CampaignName])
 async def list_all(
     slates: Provided[SlateCampaigns],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
-) -> Page[SlateName]:
+) -> Page[CampaignName]:
     """All campaigns by id."""
     page, following = await slates.page(cursor, limit)
-    return Page(items=[SlateName(id=name) for name in page], next=following)
+    return Page(items=[CampaignName(id=name) for name in page], next=following)
 
 
 @router.get("/{campaign}", response_model=SlateView)
@@ -256,15 +254,8 @@ async def ask(campaign: str, body: AskBody, slates: Provided[SlateCampaigns]) ->
 @router.post("/{campaign}/tell", response_model=SlateToldView, responses=problems(429))
 async def tell(campaign: str, body: TellBody, slates: Provided[SlateCampaigns]) -> Response:
     """Tell totals, in any order; of a pull that was told before the first total counts."""
-    results = [(item.pull, item.total) for item in body.results]
-    found, receipt = await slates.tell(campaign, results)
-    answer = {
-        "observed": receipt.observed,
-        "duplicate": receipt.duplicate,
-        "done": found.state.done,
-        "outside": found.state.outside,
-    }
-    return reply(answer)
+    told, receipt = await slates.tell(campaign, [(item.pull, item.total) for item in body.results])
+    return reply(asdict(receipt) | {"done": told.state.done, "outside": told.state.outside})
 
 
 @router.post(
@@ -291,33 +282,15 @@ async def teach(
 
 
 def _view(campaign: SlateCampaign) -> SlateView:
-    parameters, state, now = campaign.parameters, campaign.state, standing(campaign)
-    return SlateView(
-        id=campaign.name,
-        state="done" if state.done else "sampling",
-        observed=state.observed,
-        best=now.best,
-        estimates=now.estimates,
-        bounds=BoundsView(lower=now.lower, upper=now.upper),
-        progress=ProgressView(
-            asked=state.issued,
-            looked_at=now.looked_at,
-            next_look=None if state.done else state.next_look,
-            excess=now.excess,
-            more_pulls=now.more_pulls,
-        ),
-        outside=state.outside,
-        warnings=now.warnings,
-        guarantee=SlateGuaranteeView(kind=now.guarantee, epsilon=parameters.epsilon, delta=parameters.delta),
-        k=parameters.k,
-        arms=parameters.arms,
-        method=parameters.method,
-        allocation=parameters.allocation,
-        bound=parameters.bound,
-        noise_range=parameters.noise_range,
-        noise_std=parameters.noise_std,
-        independent_noise=parameters.independent_noise,
-        rules=msgspec.to_builtins(parameters.rules),
-        catalogue=parameters.catalogue,
-        metadata=parameters.metadata,
+    parameters, now = campaign.parameters, standing(campaign)
+    return SlateView.model_validate(
+        options_of(parameters, SlateView.model_fields)
+        | asdict(now)
+        | {
+            "id": campaign.name,
+            "bounds": now,
+            "progress": now,
+            "guarantee": {"kind": now.guarantee, "epsilon": parameters.epsilon, "delta": parameters.delta},
+            "rules": msgspec.to_builtins(parameters.rules),
+        }
     )

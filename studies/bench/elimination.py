@@ -172,7 +172,7 @@ class World:
     def rows(self) -> list[dict[str, Any]]:
         return [self._row(name) for name in self.figures]
 
-    def _choose(self, find: Finder) -> sub_elim.Choice:
+    def _choose(self, find: Finder) -> sub_elim.EliminationChoice:
         return sub_elim.choose(self.state, self.posterior, self.features_of, find, k=1, rng=self.rng)
 
     def _probe(self) -> None:

@@ -35,8 +35,8 @@ from app.services.formats.records import CatalogueRecord
 from app.services.learning.tokens import Decision, TokenSigner
 from app.services.measuring.evaluations import evaluation_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
-from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
+from app.services.measuring.sources import HeldSource
 from app.text_tables import table
 from shortlist.types import Matrix, Vector
 from shortlist_client.files.progress import progress

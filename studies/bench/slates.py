@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.slates import ask_tell, icb, sa_foa, saqm
-from shortlist.slates.campaign_state import Method, State
+from shortlist.slates.campaign_state import SlateMethod, SlateState
 from shortlist.slates.least_squares import fit
 from shortlist.slates.widths import Look
 from shortlist_client.files.progress import progress
@@ -22,7 +22,7 @@ SEED = 2020
 SIZES = ((50, 5), (100, 10), (200, 20), (400, 30), (1_000, 50))
 LONG = (100, 10, 100_000)
 SMALL = ((10, 2), (12, 3), (16, 4), (20, 4))
-METHODS: tuple[Method, ...] = ("saqm", "sa_foa", "icb")
+METHODS: tuple[SlateMethod, ...] = ("saqm", "sa_foa", "icb")
 TESTS = {"saqm": saqm.excess, "sa_foa": sa_foa.excess, "icb": icb.excess}
 
 
@@ -49,7 +49,7 @@ def decision_times(n: int, k: int) -> dict[str, Any]:
     return row
 
 
-def look_ms(method: Method, state: State) -> float:
+def look_ms(method: SlateMethod, state: SlateState) -> float:
     """Milliseconds of the estimate and its test, the least of three."""
     look = Look(1.0, 0.05, "certified", state.observed, state.looks + 1)
     taken = []
@@ -79,7 +79,7 @@ def long_campaign() -> dict[str, Any]:
     return row
 
 
-def timed(method: Method, n: int, k: int, *, first: int, last: int) -> tuple[float, State]:
+def timed(method: SlateMethod, n: int, k: int, *, first: int, last: int) -> tuple[float, SlateState]:
     """Seconds of asking and telling pulls from ``first`` to ``last``, by hundreds; equal arms never end."""
     state = STARTS[method](
         n=n, k=k, epsilon=1e-6, delta=0.05, noise_std=1.0, reach=None, allocation="uniform",

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from shortlist.mips.answer import Objective
-from shortlist.mips.bounded_me import Plan, bounded_me
+from shortlist.mips.bounded_me import RoundPlan, bounded_me
 from shortlist.mips.columns import Bounds
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.types import Rows, Vector
@@ -35,7 +35,7 @@ DELTAS = (0.01, 0.05, 0.1, 0.2, 0.3)
 EPSILONS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
 RUNS, QUICK_RUNS = 20, 4
 # The print has both orders. One sample of all arms needs the random order that the lemma assumes.
-CASES: tuple[tuple[Order, Plan], ...] = (
+CASES: tuple[tuple[Order, RoundPlan], ...] = (
     ("adversarial", "printed"),
     ("random", "printed"),
     ("random", "sampled"),
@@ -105,7 +105,7 @@ def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: A
     return report(name, rows, seed=SEED)
 
 
-def row(order: Order, epsilon: float, runs: int, plan: Plan = "printed") -> dict[str, Any]:
+def row(order: Order, epsilon: float, runs: int, plan: RoundPlan = "printed") -> dict[str, Any]:
     """As the paper: the (1 - delta) percentile of the suboptimality over the runs, averaged over delta."""
     percentiles, reads, failed = [], [], 0
     for delta in DELTAS:

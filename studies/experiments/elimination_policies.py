@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from app.indexes.table import aligned_empty
 from shortlist.linear import elimination, sub_elim
-from shortlist.linear.elimination import Elimination, Rules
+from shortlist.linear.elimination import Elimination, EliminationRules
 from shortlist.linear.living_arms import NO_ARMS
 from shortlist.linear.most_uncertain_arm import Finder, StageSample, Watched
 from shortlist.linear.ridge import Posterior, widths
@@ -82,7 +82,7 @@ class Eliminating:
 
     find: Finder
 
-    def __init__(self, environment: Environment, rules: Rules) -> None:
+    def __init__(self, environment: Environment, rules: EliminationRules) -> None:
         self._features = environment.arms
         self._rules = rules
         self._state = Elimination(rules)
@@ -116,7 +116,7 @@ class Eliminating:
 class LinearElim(Eliminating):
     """The most uncertain of all living arms, by the scan of ``WidthScan``."""
 
-    def __init__(self, environment: Environment, rules: Rules) -> None:
+    def __init__(self, environment: Environment, rules: EliminationRules) -> None:
         super().__init__(environment, rules)
         self._scan = WidthScan(environment.arms)
         self.find = self._scan
@@ -144,6 +144,6 @@ class LinearElim(Eliminating):
 class SubElim(Eliminating):
     """Sub-Elim as the service runs it: p arms of the lowest stage, and the most uncertain when placed."""
 
-    def __init__(self, environment: Environment, rules: Rules, *, shortlist: int) -> None:
+    def __init__(self, environment: Environment, rules: EliminationRules, *, shortlist: int) -> None:
         super().__init__(environment, rules)
         self.find = Watched(sample=StageSample(shortlist))

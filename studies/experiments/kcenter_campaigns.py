@@ -13,7 +13,7 @@ import numpy as np
 
 from shortlist.kcenter import ask_tell, ns_tands, ns_ts
 from shortlist.kcenter.intervals import Counts
-from shortlist.kcenter.noisy_state import State, Threshold
+from shortlist.kcenter.noisy_state import NoisyState, Threshold
 from shortlist.types import Matrix
 
 _LEAST = 50
@@ -57,7 +57,7 @@ def play(
     return Played(state.centers, state.observed, state.done)
 
 
-def _asked(state: State, method: str, count: int, rng: np.random.Generator) -> Counts:
+def _asked(state: NoisyState, method: str, count: int, rng: np.random.Generator) -> Counts:
     """Return how often every pair is asked next. Shapes: -> (p, n)."""
     found, n = len(state.centers), state.settings.n
     if method == "random":
@@ -71,7 +71,7 @@ def _asked(state: State, method: str, count: int, rng: np.random.Generator) -> C
 
 def _start(
     setting: Setting, method: str, rng: np.random.Generator, mix: float, threshold: Threshold
-) -> State:
+) -> NoisyState:
     n, delta = len(setting.distances), setting.delta
     noise: Literal["gaussian", "bernoulli"] = "bernoulli" if setting.noise_std is None else "gaussian"
     if method == "ns_tands":
@@ -85,7 +85,7 @@ def _start(
     )  # fmt: skip
 
 
-def _told(state: State, setting: Setting, asked: Counts, rng: np.random.Generator) -> State:
+def _told(state: NoisyState, setting: Setting, asked: Counts, rng: np.random.Generator) -> NoisyState:
     """Take the answers as their sums, which are all that a state keeps of them."""
     found = len(state.centers)
     means = setting.distances[list(state.centers)]

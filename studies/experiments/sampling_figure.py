@@ -27,7 +27,7 @@ from scipy import stats
 
 from shortlist.sampling.factors import Factors, LogFactors
 from shortlist.sampling.lil_ucb import lil_ucb
-from shortlist.sampling.race import Rules, Variance, race
+from shortlist.sampling.race import RaceRules, Variance, race
 from shortlist.sampling.racing_ebs import FIRST as EBS_FIRST
 from shortlist.sampling.racing_ebs import ebs_rules
 from shortlist.sampling.racing_normal import FIRST as NORMAL_FIRST
@@ -173,7 +173,7 @@ def line(rewards: str, states: int, size: int, key: Key, count: Count) -> dict[s
     }
 
 
-def rules_of(noise: Matrix, sigma: float) -> Iterator[tuple[float, str, Rules]]:
+def rules_of(noise: Matrix, sigma: float) -> Iterator[tuple[float, str, RaceRules]]:
     """The races at one sigma: delta, name, rules."""
     size, states = noise.shape
     ranges = sigma * np.ptp(noise, axis=0)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.slates.allocation import Allocation
-from shortlist.slates.campaign_state import Method
+from shortlist.slates.campaign_state import SlateMethod
 from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, lead
 from shortlist.slates.sample_bounds import stops_by
 from shortlist.slates.widths import Bound
@@ -29,14 +29,14 @@ from studies.measurement import report
 SEED = 2020
 N, K = 12, 4
 GAPS = (0.1, 0.3, 0.5, 0.7, 1.0)
-METHODS: tuple[Method, ...] = ("exhaustive", "sa_foa", "icb", "saqm")
+METHODS: tuple[SlateMethod, ...] = ("exhaustive", "sa_foa", "icb", "saqm")
 ALLOCATIONS: tuple[Allocation, ...] = ("uniform", "g", "xy")
 # No more totals are played; a bound may be far beyond.
 MOST = 100_000
 MOST_BOUND = 10**12
 # Of the arms 0 and 1, 2 and 3, ... one at most.
 PAIRS = PartitionMatroid(tuple(arm // 2 for arm in range(N)), (1,) * (N // 2), K)
-PROMISES: tuple[tuple[str, Method, Bound, PartitionMatroid | None], ...] = (
+PROMISES: tuple[tuple[str, SlateMethod, Bound, PartitionMatroid | None], ...] = (
     ("Theorem 3", "saqm", "certified", None),
     ("Theorem 3, printed constants", "saqm", "paper", None),
     ("Corollary 1, one of each pair", "saqm", "certified", PAIRS),

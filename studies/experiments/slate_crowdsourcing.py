@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.slates.campaign_state import Method
+from shortlist.slates.campaign_state import SlateMethod
 from shortlist.slates.widths import Bound
 from shortlist.types import Matrix, Vector
 from shortlist_client.files.progress import progress
@@ -32,7 +32,7 @@ TASKS = (
     ("English", 63, 0.26, 0.70, (118_587, 131_512, 9_313)),
     ("Science", 111, 0.29, 0.85, (362_558, 291_773, 15_611)),
 )
-PLAYED: tuple[tuple[Method, Bound], ...] = (
+PLAYED: tuple[tuple[SlateMethod, Bound], ...] = (
     ("icb", "certified"),
     ("saqm", "certified"),
     ("sa_foa", "certified"),
@@ -56,7 +56,7 @@ def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: A
     return report(name, rows, seed=SEED)
 
 
-def _campaign(task: tuple[int, float, float], method: Method, bound: Bound, seed: int) -> Played:
+def _campaign(task: tuple[int, float, float], method: SlateMethod, bound: Bound, seed: int) -> Played:
     n, average, best = task
     theta = accuracies(n, average, best, np.random.default_rng((SEED, n, seed)))
     draw = right_answers(np.random.default_rng((SEED, n, seed, 1)))

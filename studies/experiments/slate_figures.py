@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
-from shortlist.slates.campaign_state import Method, next_look
+from shortlist.slates.campaign_state import SlateMethod, next_look
 from shortlist.slates.certified_bounds import upper_bound
 from shortlist.slates.densest_k_subgraph import densest_k_subgraph
 from shortlist.slates.least_squares import Fit, fit
@@ -26,13 +26,15 @@ from shortlist.slates.matroids import UniformMatroid
 from shortlist.slates.widths import Bound, Look
 from shortlist.types import Matrix, Vector
 from shortlist_client.files.progress import progress
+from studies.experiments.plots import can_draw
 from studies.experiments.slate_instances import DELTA, MOST, mean_samples, normal, play, synthetic
+from studies.experiments.slate_plot import draw
 from studies.measurement import report
 
 SEED = 2020
 N, K = 12, 4
 GAPS = (0.1, 0.3, 0.5, 0.7, 1.0)
-METHODS: tuple[tuple[Method, Bound], ...] = (
+METHODS: tuple[tuple[SlateMethod, Bound], ...] = (
     ("exhaustive", "certified"),
     ("sa_foa", "certified"),
     ("icb", "certified"),
@@ -54,6 +56,8 @@ def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: A
         report(name, [_without_figure(row) for row in rows if row["figure"] == figure], seed=SEED)
     print("\nFigure 3: mean samples until the stop; - is more than were tried")
     record = report(name, [_without_figure(row) for row in rows if row["figure"] == 3], seed=SEED)
+    if can_draw():
+        print(f"figure: {draw(rows, Path(f'{name}.svg'))}")
     return {**record, "rows": rows}
 
 

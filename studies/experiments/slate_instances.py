@@ -17,12 +17,12 @@ import numpy as np
 
 from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
 from shortlist.slates.allocation import Allocation
-from shortlist.slates.campaign_state import Method, State
+from shortlist.slates.campaign_state import SlateMethod, SlateState
 from shortlist.slates.matroids import PartitionMatroid
 from shortlist.slates.widths import Bound
 from shortlist.types import Matrix, Vector
 
-STARTS: dict[Method, Callable[..., State]] = {
+STARTS: dict[SlateMethod, Callable[..., SlateState]] = {
     "saqm": saqm.start,
     "sa_foa": sa_foa.start,
     "icb": icb.start,
@@ -63,7 +63,7 @@ def normal(noise_std: float, rng: np.random.Generator) -> Draw:
 
 
 def begin(
-    method: Method,
+    method: SlateMethod,
     n: int,
     k: int,
     *,
@@ -72,7 +72,7 @@ def begin(
     bound: Bound = "certified",
     allocation: Allocation = "uniform",
     matroid: PartitionMatroid | None = None,
-) -> State:
+) -> SlateState:
     """A campaign before any pull."""
     return STARTS[method](
         n=n, k=k, epsilon=EPSILON, delta=DELTA, noise_std=noise_std, reach=None, allocation=allocation,
@@ -81,7 +81,7 @@ def begin(
 
 
 def play(
-    method: Method,
+    method: SlateMethod,
     theta: Vector,
     k: int,
     draw: Draw,

@@ -300,4 +300,4 @@ async def test_a_body_above_the_limit_is_too_large(shared: Api):
 
 
 def test_the_methods_of_the_contract_are_those_of_the_table():
-    assert set(mips_api.MethodName.__args__) == set(METHODS)  # type: ignore[attr-defined]
+    assert set(mips_api.MipsMethod.__args__) == set(METHODS)  # type: ignore[attr-defined]

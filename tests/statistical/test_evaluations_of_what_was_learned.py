@@ -28,8 +28,8 @@ from app.services.choosing.policies import POLICIES
 from app.services.decision_log.rows import LoggedArm, Row
 from app.services.formats.records import CatalogueRecord
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
-from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
+from app.services.measuring.sources import HeldSource
 from logged_rows import reward_of, row
 from shortlist.evaluation import blocks, estimates, off_policy
 from shortlist.evaluation.logged import Logged
@@ -102,7 +102,7 @@ class Simulated:
     expected: np.ndarray
     truth: np.ndarray
 
-    def states(self) -> Sequence[off_policy.State]:
+    def states(self) -> Sequence[off_policy.OffPolicyState]:
         found = []
         start = off_policy.start(ESTIMATOR_NAMES, places=1, rewards=(0.0, 1.0))
         left_out = self.rewards.shape[1] - self.p.shape[1]

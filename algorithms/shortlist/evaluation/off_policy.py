@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shortlist import checks
 from shortlist.errors import InvalidParameter, InvalidShape
@@ -64,7 +65,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
+class OffPolicyState:
     """What was seen of a log. ``earned``: moments of the rewards as they were logged, (k,)."""
 
     places: int
@@ -85,6 +86,13 @@ class State:
         values = np.array([place.value or 0.0 for place in found.places])
         low, high = estimator.unseen(self.ranges, values)
         return widened_by(found, missing * np.minimum(low, 0.0), missing * np.maximum(high, 0.0))
+
+    def lacking(self, share: float) -> NDArray[np.bool_]:
+        """Places at which more than this share of what the target does was never done, as no chance explains.
+
+        The mean weight estimates the share that could have been done: its upper limit says so. Shape: (k,).
+        """
+        return np.asarray(self.reached() < 1.0 - share)
 
     def reached(self, *, level: float = 0.95) -> Vector:
         """Upper limits of the mean weights: below 1 where the target does what was never done, not by chance.
@@ -108,7 +116,9 @@ class State:
         return of_means(self.earned, self.ranges.rewards, level=level)
 
 
-def start(estimators: Sequence[str], *, places: int, rewards: tuple[float, float] | None = None) -> State:
+def start(
+    estimators: Sequence[str], *, places: int, rewards: tuple[float, float] | None = None
+) -> OffPolicyState:
     """The state before the first decision. ``places``: length of the longest list.
 
     ``rewards``: smallest and largest reward that an arm can have; None: intervals go by those that were seen.
@@ -120,12 +130,12 @@ def start(estimators: Sequence[str], *, places: int, rewards: tuple[float, float
     if unknown:
         raise InvalidParameter(f"estimators must be among {', '.join(ESTIMATORS)}", argument="estimators")
     empty = {name: moments.nothing(ESTIMATORS[name].columns * places) for name in estimators}
-    return State(
+    return OffPolicyState(
         places, empty, support.nothing(places), moments.nothing(places), ranges.start(places, rewards)
     )
 
 
-def add(state: State, logged: Logged) -> State:
+def add(state: OffPolicyState, logged: Logged) -> OffPolicyState:
     """The state after some more decisions. Cost: O(m k^2).
 
     Raises: InvalidShape (another number of places), InvalidParameter (no predictions for ``dr``).
@@ -134,10 +144,10 @@ def add(state: State, logged: Logged) -> State:
         raise InvalidShape(f"propensities must have {state.places} columns", argument="propensities")
     pieces = {name: moments.of(ESTIMATORS[name].summands(logged)) for name in state.moments}
     seen = support.of(logged), moments.of(logged.rewards), ranges.of(logged)
-    return joined(state, State(state.places, pieces, *seen))
+    return joined(state, OffPolicyState(state.places, pieces, *seen))
 
 
-def widened(state: State, places: int) -> State:
+def widened(state: OffPolicyState, places: int) -> OffPolicyState:
     """The state, as of lists of more places, of which the last were always missing. Cost: O(places^3).
 
     Raises: InvalidParameter (fewer places than it has, or more than ``MAX_PLACES``).
@@ -151,7 +161,7 @@ def widened(state: State, places: int) -> State:
     }
     earned = moments.mapped(state.earned, _wider(state.places, places, (False,)))
     seen = support.widened(state.support, places), earned, ranges.widened(state.ranges, places)
-    return State(places, wider, *seen)
+    return OffPolicyState(places, wider, *seen)
 
 
 def _wider(before: int, after: int, carries: Sequence[bool]) -> Matrix:
@@ -165,9 +175,9 @@ def _wider(before: int, after: int, carries: Sequence[bool]) -> Matrix:
     return found
 
 
-def joined(one: State, other: State) -> State:
+def joined(one: OffPolicyState, other: OffPolicyState) -> OffPolicyState:
     """The state of the decisions of both, which have the same places and estimators."""
     both = {name: moments.joined(kept, other.moments[name]) for name, kept in one.moments.items()}
     earned = moments.joined(one.earned, other.earned)
     bounds = ranges.joined(one.ranges, other.ranges)
-    return State(one.places, both, support.joined(one.support, other.support), earned, bounds)
+    return OffPolicyState(one.places, both, support.joined(one.support, other.support), earned, bounds)

@@ -87,7 +87,7 @@ def totals(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Weighed:
+class SoftmaxWeights:
     """Of each list: ``propensities`` t and ``expected``, the mean score of what softmax would draw there.
 
     ``lost``: lists that have to be walked. Shapes: propensities, expected (n, k), lost (n,).
@@ -98,7 +98,7 @@ class Weighed:
     lost: Mask
 
 
-def weigh(known: Totals, scores: Matrix, eligible: Mask, *, temperature: float) -> Weighed:
+def weigh(known: Totals, scores: Matrix, eligible: Mask, *, temperature: float) -> SoftmaxWeights:
     """The propensities of lists, from the totals of the query of each.
 
     ``eligible``: False for an arm that softmax could not draw; its propensity is 0.
@@ -114,7 +114,7 @@ def weigh(known: Totals, scores: Matrix, eligible: Mask, *, temperature: float) 
     few = left < LEAST_LEFT * known.mass[:, None]
     safe = np.where(few | (left <= 0.0), 1.0, left)
     found = np.minimum(weights / safe, 1.0)
-    return Weighed(found, top + temperature * left_moment / safe, few.any(axis=1))
+    return SoftmaxWeights(found, top + temperature * left_moment / safe, few.any(axis=1))
 
 
 def walk(scores: Vector, places: Rows, *, temperature: float) -> tuple[Vector, Vector]:

@@ -23,7 +23,7 @@ from shortlist import checks
 from shortlist.errors import InvalidParameter
 from shortlist.guarantee import Guarantee
 from shortlist.kcenter import noise, ns_tands, ns_ts
-from shortlist.kcenter.noisy_state import Method, State
+from shortlist.kcenter.noisy_state import NoisyMethod, NoisyState
 from shortlist.types import Matrix, Rows, Vector
 
 MOST_ASKED = 10_000
@@ -31,10 +31,10 @@ MOST_OPEN = 100_000
 MOST_QUERIES = 10_000_000
 MOST_NAMED = 20
 
-Choose = Callable[[State, int, np.random.Generator], tuple[Rows, Rows]]
-Next = Callable[[State], int | None]
+Choose = Callable[[NoisyState, int, np.random.Generator], tuple[Rows, Rows]]
+Next = Callable[[NoisyState], int | None]
 
-_METHODS: dict[Method, tuple[Choose, Next]] = {
+_METHODS: dict[NoisyMethod, tuple[Choose, Next]] = {
     "ns_ts": (ns_ts.choose, ns_ts.next_center),
     "ns_ucb": (ns_ts.choose, ns_ts.next_center),
     "ns_tands": (ns_tands.choose, ns_tands.next_center),
@@ -50,7 +50,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CenterProgress:
     """Where a campaign stands.
 
     ``centers`` are those found so far, in order, and ``guarantee`` is theirs. ``radius`` estimates max over v
@@ -67,7 +67,7 @@ class Answer:
     observed: int
 
 
-def settled(state: State) -> State:
+def settled(state: NoisyState) -> NoisyState:
     """Return the state with every centre that its answers make certain; ``tell`` returns such states."""
     while not state.done:
         if state.settings.n - len(state.centers) == 1:
@@ -82,7 +82,7 @@ def settled(state: State) -> State:
     return state
 
 
-def ask(state: State, count: int, *, rng: np.random.Generator) -> tuple[State, tuple[Query, ...]]:
+def ask(state: NoisyState, count: int, *, rng: np.random.Generator) -> tuple[NoisyState, tuple[Query, ...]]:
     """Return the state with ``count`` more queries open, and these; none if all centres are found.
 
     The oldest open queries beyond 100,000 are forgotten: an answer to one of them is ignored.
@@ -108,7 +108,7 @@ def ask(state: State, count: int, *, rng: np.random.Generator) -> tuple[State, t
     return replace(state, open=waiting, issued=state.issued + count, asks=state.asks + 1), queries
 
 
-def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
+def tell(state: NoisyState, results: Sequence[tuple[int, float]]) -> NoisyState:
     """Return the state after (number, distance) answers; a number answered before, or twice here, is ignored.
 
     Raises, and changes nothing: InvalidParameter (a number never issued, a distance outside [0, 1] for
@@ -144,7 +144,7 @@ def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
     return settled(told)
 
 
-def answer(state: State) -> Answer:
+def answer(state: NoisyState) -> CenterProgress:
     """Return where the campaign stands, at any time."""
     state = settled(state)
     settings, found = state.settings, len(state.centers)
@@ -152,7 +152,7 @@ def answer(state: State) -> Answer:
     distances[list(state.centers)] = np.inf
     known = distances[np.isfinite(distances)]
     epsilon = noise.tolerance(state) if noise.is_calibrated(state) else settings.epsilon or 0.0
-    return Answer(
+    return CenterProgress(
         centers=state.centers,
         done=state.done,
         radius=float(known.max()) if known.size else None,
@@ -164,7 +164,7 @@ def answer(state: State) -> Answer:
     )
 
 
-def _calibration_pairs(state: State, count: int) -> tuple[Rows, Rows]:
+def _calibration_pairs(state: NoisyState, count: int) -> tuple[Rows, Rows]:
     """Return ``count`` pairs with the first centre for measuring the variance, the least asked first."""
     points = noise.calibration_points(state)
     asked = noise.expected(state)[0, points].astype(np.float64)
@@ -176,7 +176,7 @@ def _calibration_pairs(state: State, count: int) -> tuple[Rows, Rows]:
     return points[chosen], np.zeros(count, dtype=np.int64)
 
 
-def _calibrated(state: State, points: Rows, values: Matrix) -> Matrix:
+def _calibrated(state: NoisyState, points: Rows, values: Matrix) -> Matrix:
     """Return the calibration after answers of pairs with the first centre (Welford's update)."""
     if noise.is_calibrated(state):
         return state.calibration

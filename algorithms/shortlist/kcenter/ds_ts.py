@@ -22,9 +22,9 @@ import numpy as np
 from shortlist import checks
 from shortlist.kcenter.center_set import CenterSet
 from shortlist.kcenter.coordinates import Coordinates
-from shortlist.kcenter.intervals import Kind
+from shortlist.kcenter.intervals import IntervalMethod
 from shortlist.kcenter.race import Race
-from shortlist.kcenter.stages import Options, lowest_bound, pull_highest, run
+from shortlist.kcenter.stages import StageOptions, lowest_bound, pull_highest, run
 from shortlist.types import Rows
 
 
@@ -35,7 +35,7 @@ def ds_ts(
     delta: float,
     rng: np.random.Generator,
     mix: float = 0.99,
-    ci: Kind = "kl",
+    ci: IntervalMethod = "kl",
     c_alpha: float = 0.1,
     epsilon: float = 0.0,
     first: int | None = None,
@@ -48,7 +48,7 @@ def ds_ts(
     Raises also: InvalidParameter (mix not in 0..1).
     """
     checks.in_range("mix", mix, least=0.0, most=1.0)
-    options = Options(
+    options = StageOptions(
         k=k,
         delta=delta,
         ci=ci,

@@ -19,8 +19,8 @@ import numpy as np
 
 from shortlist.kcenter.center_set import CenterSet
 from shortlist.kcenter.coordinates import Coordinates
-from shortlist.kcenter.intervals import Kind
-from shortlist.kcenter.stages import Options, lowest_bound, pull_highest, run
+from shortlist.kcenter.intervals import IntervalMethod
+from shortlist.kcenter.stages import StageOptions, lowest_bound, pull_highest, run
 
 
 def ds_ucb(
@@ -29,7 +29,7 @@ def ds_ucb(
     k: int,
     delta: float,
     rng: np.random.Generator,
-    ci: Kind = "kl",
+    ci: IntervalMethod = "kl",
     c_alpha: float = 0.1,
     epsilon: float = 0.0,
     first: int | None = None,
@@ -54,7 +54,7 @@ def ds_ucb(
     coordinates to narrow an interval, all are read, and the guarantee is "exact".
     Raises: InvalidParameter (k not in 1..n, delta not in (0, 1), ci, c_alpha, epsilon, first).
     """
-    options = Options(
+    options = StageOptions(
         k=k,
         delta=delta,
         ci=ci,

@@ -33,7 +33,7 @@ from shortlist.types import Matrix, Vector
 Counts = NDArray[np.int64]
 Bounds = tuple[Vector, Vector]
 Interval = Callable[[Vector, Counts, Counts], Bounds]
-Kind = Literal["kl", "lil", "experiment"]
+IntervalMethod = Literal["kl", "lil", "experiment"]
 
 # a > 1 and k1 > 1 + 1/(a - 1) of Equation 14: the sum over j of 1 / (k1 j^a) is below 1.
 _A = 1.1
@@ -52,7 +52,9 @@ def sides(n: int, k: int, epsilon: float) -> int:
     return 2 * n * k if epsilon == 0.0 else max(n * (n - 1), 1)
 
 
-def interval(kind: Kind, *, delta: float, n: int, k: int, epsilon: float, c_alpha: float) -> Interval:
+def interval(
+    kind: IntervalMethod, *, delta: float, n: int, k: int, epsilon: float, c_alpha: float
+) -> Interval:
     """Return the bounds as a function of (mean, t, j), all (r,), of answers in [0, 1].
 
     ``delta`` is shared by all pairs of ``n`` points and ``k`` centres, see ``sides``. ``c_alpha`` is the
@@ -71,7 +73,7 @@ def interval(kind: Kind, *, delta: float, n: int, k: int, epsilon: float, c_alph
     raise InvalidParameter("ci must be kl, lil or experiment", argument="ci")
 
 
-def is_proven(kind: Kind) -> bool:
+def is_proven(kind: IntervalMethod) -> bool:
     """Whether the interval ``kind`` keeps its promise by proof."""
     return kind != "experiment"
 

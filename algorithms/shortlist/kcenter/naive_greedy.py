@@ -54,7 +54,7 @@ def naive_greedy(points: Points, *, k: int, rng: np.random.Generator, first: int
     centers = [first_center(first, n, rng)]
     points, squared_norms = _with_norms(points)
     near, error = np.full(n, np.inf), _error(points, float(squared_norms.max()))
-    exact = _Exact(points)
+    exact = _ExactDistances(points)
     while True:
         latest = centers[-1]
         products = _products(points, points[latest])
@@ -69,7 +69,7 @@ def naive_greedy(points: Points, *, k: int, rng: np.random.Generator, first: int
     return CenterSet(chosen, math.sqrt(distance), "exact", n * dim * k, n * dim * k, exactly())
 
 
-class _Exact:
+class _ExactDistances:
     """Computes min over the centres of D(v, s) for the rows that are asked for, and no pair twice.
 
     So even if all points tie, the whole run costs n m k, as a scan by differences does.

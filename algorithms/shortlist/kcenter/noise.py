@@ -24,7 +24,7 @@ from scipy.special import gammaincinv
 
 from shortlist.kcenter import intervals
 from shortlist.kcenter.intervals import Bounds, Counts
-from shortlist.kcenter.noisy_state import CALIBRATION, State
+from shortlist.kcenter.noisy_state import CALIBRATION, NoisyState
 from shortlist.types import Matrix, Rows
 
 _PRIOR_VARIANCE = 0.5
@@ -32,29 +32,29 @@ _TOLERANCE = 0.1
 _PATIENCE = 1000
 
 
-def repeats(state: State) -> int:
+def repeats(state: NoisyState) -> int:
     """Return how many first answers of each calibration pair are used."""
     pairs = state.calibration.shape[1]
     return 1 + math.ceil(CALIBRATION / pairs) if pairs else 0
 
 
-def is_calibrated(state: State) -> bool:
+def is_calibrated(state: NoisyState) -> bool:
     """Whether the variance is given, or all answers that bound it are there."""
     return bool((state.calibration[0] >= repeats(state)).all())
 
 
-def calibration_points(state: State) -> Rows:
+def calibration_points(state: NoisyState) -> Rows:
     """Return the points whose distance to the first centre is the calibration's. Shapes: -> (c,)."""
     others: Rows = np.delete(np.arange(state.settings.n), state.centers[0])
     return others[: state.calibration.shape[1]]
 
 
-def confidence(state: State) -> float:
+def confidence(state: NoisyState) -> float:
     """Return the part of delta that is left for the intervals."""
     return state.settings.delta / 2.0 if state.settings.is_estimated else state.settings.delta
 
 
-def variance(state: State) -> float:
+def variance(state: NoisyState) -> float:
     """Return sigma^2, or its bound of probability 1 - delta / 2; the state must be calibrated."""
     if state.settings.noise == "bernoulli":
         return 0.25
@@ -72,7 +72,7 @@ def _quantile(freedom: int, probability: float) -> float:
     return 2.0 * float(gammaincinv(freedom / 2.0, probability))
 
 
-def tolerance(state: State) -> float:
+def tolerance(state: NoisyState) -> float:
     """Return epsilon; the state must be calibrated.
 
     It may depend on the calibration, because the intervals do not depend on it: delta is shared by the same
@@ -82,7 +82,7 @@ def tolerance(state: State) -> float:
     return _TOLERANCE * math.sqrt(variance(state)) if epsilon is None else epsilon
 
 
-def expected(state: State) -> Counts:
+def expected(state: NoisyState) -> Counts:
     """Return the number of answers of every pair once those under way are in. Shapes: -> (p, n).
 
     A query that is still open after many later ones counts as lost, so that its pair is asked again.
@@ -94,14 +94,14 @@ def expected(state: State) -> Counts:
     return counts
 
 
-def means(state: State) -> Matrix:
+def means(state: NoisyState) -> Matrix:
     """Return the mean answer of every pair with a centre found, 0 where there is none. Shapes: -> (p, n)."""
     found = len(state.centers)
     mean: Matrix = state.sums[:found] / np.maximum(state.counts[:found], 1)
     return mean
 
 
-def bounds(state: State, mean: Matrix, counts: Counts) -> Bounds:
+def bounds(state: NoisyState, mean: Matrix, counts: Counts) -> Bounds:
     """Return bounds of d for pairs of these means and counts; infinite where the count is 0.
 
     The counts need not be those of the state: a plan adds the answers that it waits for.
@@ -118,7 +118,7 @@ def bounds(state: State, mean: Matrix, counts: Counts) -> Bounds:
     return np.where(unseen, -np.inf, lower), np.where(unseen, np.inf, upper)
 
 
-def draw(state: State, point: int, rng: np.random.Generator) -> Matrix:
+def draw(state: NoisyState, point: int, rng: np.random.Generator) -> Matrix:
     """Return a draw of d(point, s) from its posterior for every centre s found. Shapes: -> (p,).
 
     Gaussian answers: prior N(0, v), v the larger of 1/2 and sigma^2. Answers in [0, 1]: prior Beta(1, 1).

@@ -21,7 +21,7 @@ from shortlist.errors import InvalidParameter
 from shortlist.kcenter.center_set import check_count, first_center
 from shortlist.types import Matrix
 
-Method = Literal["ns_ts", "ns_ucb", "ns_tands"]
+NoisyMethod = Literal["ns_ts", "ns_ucb", "ns_tands"]
 Noise = Literal["gaussian", "bernoulli"]
 Threshold = Literal["proven", "heuristic"]
 
@@ -29,13 +29,13 @@ Threshold = Literal["proven", "heuristic"]
 CALIBRATION = 128
 
 
-class Options(TypedDict):
+class NoisyOptions(TypedDict):
     """The settings of a campaign that every method takes.
 
     ``n`` points, ``k`` centres, ``delta`` the probability of an error.
     ``noise`` "gaussian": answers are d(v, s) + N(0, noise_std^2), noise_std None if unknown; "bernoulli":
     answers lie in [0, 1] and have mean d(v, s). ``epsilon`` None is a tenth of the noise, see ``noise``.
-    What may be left out has the default of ``Settings``.
+    What may be left out has the default of ``NoisySettings``.
     """
 
     n: int
@@ -47,10 +47,10 @@ class Options(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """``Options``, the method, and its own settings: ``mix`` is z of NS-TS, ``threshold`` is for NS-TandS."""
+class NoisySettings:
+    """``NoisyOptions`` and a method's own settings: ``mix`` is z of NS-TS, ``threshold`` is of NS-TandS."""
 
-    method: Method
+    method: NoisyMethod
     n: int
     k: int
     delta: float
@@ -67,7 +67,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
+class NoisyState:
     """A campaign after some answers; all arrays are read-only.
 
     ``counts`` and ``sums`` (k, n) are the number and the sum of the answers of pair (v, centers[row]).
@@ -77,7 +77,7 @@ class State:
     answers.
     """
 
-    settings: Settings
+    settings: NoisySettings
     centers: tuple[int, ...]
     counts: NDArray[np.int64]
     sums: Matrix
@@ -97,7 +97,7 @@ class State:
         return len(self.centers) == self.settings.k
 
 
-def begin(settings: Settings, first: int | None, rng: np.random.Generator) -> State:
+def begin(settings: NoisySettings, first: int | None, rng: np.random.Generator) -> NoisyState:
     """Return the state before any query. Raises InvalidParameter, naming the setting that is out of range."""
     n, k = settings.n, settings.k
     checks.in_range("n", n, least=1)
@@ -112,7 +112,7 @@ def begin(settings: Settings, first: int | None, rng: np.random.Generator) -> St
     _one_of("threshold", settings.threshold, ("proven", "heuristic"))
     start = first_center(first, n, rng)
     pairs = min(n - 1, CALIBRATION) if settings.is_estimated else 0
-    return State(
+    return NoisyState(
         settings=settings,
         centers=(start,),
         counts=np.zeros((k, n), dtype=np.int64),

@@ -25,7 +25,7 @@ from scipy.special import zeta
 
 from shortlist.kcenter import noise
 from shortlist.kcenter.intervals import Counts
-from shortlist.kcenter.noisy_state import Options, Settings, State, Threshold, begin
+from shortlist.kcenter.noisy_state import NoisyOptions, NoisySettings, NoisyState, Threshold, begin
 from shortlist.kcenter.tracking_weights import weights
 from shortlist.types import Matrix, Rows
 
@@ -37,16 +37,16 @@ def start(
     rng: np.random.Generator,
     first: int | None = None,
     threshold: Threshold = "proven",
-    **options: Unpack[Options],
-) -> State:
+    **options: Unpack[NoisyOptions],
+) -> NoisyState:
     """Return a campaign as ``ns_ts.start`` does; ``threshold`` "heuristic" asks less and guarantees nothing.
 
     Raises: InvalidParameter (as ``ns_ts.start``, threshold).
     """
-    return begin(Settings("ns_tands", threshold=threshold, **options), first, rng)
+    return begin(NoisySettings("ns_tands", threshold=threshold, **options), first, rng)
 
 
-def next_center(state: State) -> int | None:
+def next_center(state: NoisyState) -> int | None:
     """Return i* if it is certain, else None.
 
     It is certain when every other box has an arm that is below all arms of i* by more than beta allows.
@@ -67,7 +67,7 @@ def next_center(state: State) -> int | None:
     return int(others[best]) if margin.min() > 0.0 else None
 
 
-def choose(state: State, count: int, _rng: np.random.Generator) -> tuple[Rows, Rows]:
+def choose(state: NoisyState, count: int, _rng: np.random.Generator) -> tuple[Rows, Rows]:
     """Return ``count`` pairs to ask: points and rows of centres. Shapes: -> (count,), (count,).
 
     The choice is deterministic. An arm is asked in batches of 0.5 % of its answers.
@@ -97,7 +97,7 @@ def choose(state: State, count: int, _rng: np.random.Generator) -> tuple[Rows, R
     return others[points], rows
 
 
-def _stage(state: State) -> tuple[Rows, Counts, Matrix]:
+def _stage(state: NoisyState) -> tuple[Rows, Counts, Matrix]:
     """Return the points outside S, counts and means of their arms. Shapes: -> (n - p,), (p, n - p) twice."""
     # DEVIATION (Alg. 4, line 3): T counts all answers of the arms, line 5 and earlier stages included.
     found = len(state.centers)
@@ -120,7 +120,7 @@ def _proportions(mean: Matrix, epsilon: float) -> Matrix:
     return wanted
 
 
-def _threshold(state: State, t_a: Counts, t_b: Counts, total: int) -> Matrix | float:
+def _threshold(state: NoisyState, t_a: Counts, t_b: Counts, total: int) -> Matrix | float:
     """Return beta for comparing arms of t_a and t_b answers; ``total`` is T."""
     settings = state.settings
     if settings.threshold == "heuristic":

@@ -16,15 +16,15 @@ from typing import Unpack
 import numpy as np
 
 from shortlist.kcenter import noise
-from shortlist.kcenter.noisy_state import Options, Settings, State, begin
+from shortlist.kcenter.noisy_state import NoisyOptions, NoisySettings, NoisyState, begin
 from shortlist.types import Rows
 
 _GROWTH = 0.1
 
 
 def start(
-    *, rng: np.random.Generator, first: int | None = None, mix: float = 0.9, **options: Unpack[Options]
-) -> State:
+    *, rng: np.random.Generator, first: int | None = None, mix: float = 0.9, **options: Unpack[NoisyOptions]
+) -> NoisyState:
     """Return a campaign for ``k`` centres of ``n`` points; go on with ``ask_tell``.
 
     With probability at least 1 - delta every centre had d(v, S) >= max - epsilon when it was chosen, on the
@@ -39,10 +39,10 @@ def start(
     Raises: InvalidParameter (n < 1, k not in 1..n, delta not in (0, 1), first, noise, noise_std <= 0,
     epsilon < 0, mix).
     """
-    return begin(Settings("ns_ts", mix=mix, **options), first, rng)
+    return begin(NoisySettings("ns_ts", mix=mix, **options), first, rng)
 
 
-def next_center(state: State) -> int | None:
+def next_center(state: NoisyState) -> int | None:
     """Return v^L, the point of largest L(v, S), if no other U(v, S) exceeds L(v^L, S) + epsilon."""
     found = len(state.centers)
     counts = state.counts[:found]
@@ -58,7 +58,7 @@ def next_center(state: State) -> int | None:
 class _Plan:
     """The bounds as they will be once all open queries are answered, if the means stay."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: NoisyState) -> None:
         found = len(state.centers)
         self.state, self.centers = state, list(state.centers)
         answered = state.counts[:found]
@@ -102,7 +102,7 @@ class _Plan:
         self.low[point], self.high[point] = self.lower[:, point].min(), self.upper[:, point].min()
 
 
-def choose(state: State, count: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
+def choose(state: NoisyState, count: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
     """Return ``count`` pairs to ask: points and rows of centres. Shapes: -> (count,), (count,).
 
     Cost: O(n p), and O(n) for every batch of up to a tenth of the answers of a pair.

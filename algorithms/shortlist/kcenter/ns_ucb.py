@@ -15,9 +15,11 @@ from typing import Unpack
 
 import numpy as np
 
-from shortlist.kcenter.noisy_state import Options, Settings, State, begin
+from shortlist.kcenter.noisy_state import NoisyOptions, NoisySettings, NoisyState, begin
 
 
-def start(*, rng: np.random.Generator, first: int | None = None, **options: Unpack[Options]) -> State:
+def start(
+    *, rng: np.random.Generator, first: int | None = None, **options: Unpack[NoisyOptions]
+) -> NoisyState:
     """Return a campaign as ``ns_ts.start`` does, with z = 0; same guarantee and errors."""
-    return begin(Settings("ns_ucb", **options), first, rng)
+    return begin(NoisySettings("ns_ucb", **options), first, rng)

@@ -15,9 +15,9 @@ import numpy as np
 
 from shortlist.kcenter.center_set import CenterSet
 from shortlist.kcenter.coordinates import Coordinates
-from shortlist.kcenter.intervals import Kind
+from shortlist.kcenter.intervals import IntervalMethod
 from shortlist.kcenter.race import Race
-from shortlist.kcenter.stages import Options, run
+from shortlist.kcenter.stages import StageOptions, run
 from shortlist.types import Rows
 
 _SHARE = 0.05
@@ -29,7 +29,7 @@ def random_sampling(
     k: int,
     delta: float,
     rng: np.random.Generator,
-    ci: Kind = "kl",
+    ci: IntervalMethod = "kl",
     c_alpha: float = 0.1,
     epsilon: float = 0.0,
     first: int | None = None,
@@ -39,7 +39,7 @@ def random_sampling(
 
     Arguments, shapes, cost and errors are those of ``ds_ucb``.
     """
-    options = Options(
+    options = StageOptions(
         k=k,
         delta=delta,
         ci=ci,

@@ -22,7 +22,7 @@ from shortlist import checks
 from shortlist.guarantee import Guarantee
 from shortlist.kcenter.center_set import CenterSet, check_count, first_center
 from shortlist.kcenter.coordinates import WIDTH, Coordinates
-from shortlist.kcenter.intervals import Interval, Kind, interval, is_proven
+from shortlist.kcenter.intervals import Interval, IntervalMethod, interval, is_proven
 from shortlist.kcenter.naive_greedy import naive_greedy
 from shortlist.kcenter.race import Race
 from shortlist.types import NO_ROWS, Rows
@@ -44,12 +44,12 @@ Rule = Callable[[Race, Rows], Rows]
 """Chooses one centre, as a position in ``Race.centers``, for each of some points: a pair not yet exact."""
 
 
-class Options(TypedDict):
+class StageOptions(TypedDict):
     """The arguments that all algorithms of dimension sampling share: see ``ds_ucb``."""
 
     k: int
     delta: float
-    ci: Kind
+    ci: IntervalMethod
     c_alpha: float
     epsilon: float
     first: int | None
@@ -58,7 +58,7 @@ class Options(TypedDict):
     rng: np.random.Generator
 
 
-def run(coordinates: Coordinates, pull: Round, options: Options) -> CenterSet:
+def run(coordinates: Coordinates, pull: Round, options: StageOptions) -> CenterSet:
     """Find k centres, round by round with ``pull``, and the radius or a bound of it."""
     n, dim, k, ci = coordinates.size, coordinates.dim, options["k"], options["ci"]
     check_count(k, n)

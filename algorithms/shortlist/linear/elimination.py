@@ -46,7 +46,7 @@ WATCHED = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class EliminationRules:
     """What does not change while a learner learns.
 
     ``radius`` multiplies the widths. ``last_stage`` is s_max. A proposed arm is good when its width is at
@@ -60,7 +60,7 @@ class Rules:
     few: int
 
 
-def rules(*, radius: float, eta: float, share: float = 0.5, few: int = 256) -> Rules:
+def rules(*, radius: float, eta: float, share: float = 0.5, few: int = 256) -> EliminationRules:
     """Return the rules with s_max = ceil(log2(1 / (8 eta))).
 
     ``radius`` multiplies ||x||_{V^-1}. ``eta`` is the accuracy that the paper calls eta(T). ``share`` is at
@@ -72,7 +72,7 @@ def rules(*, radius: float, eta: float, share: float = 0.5, few: int = 256) -> R
     checks.in_range("eta", eta, above=0.0, most=1.0)
     checks.in_range("share", share, above=0.0, most=0.5)
     checks.in_range("few", few, least=0)
-    return Rules(radius, math.ceil(-math.log2(8 * eta)), share, few)
+    return EliminationRules(radius, math.ceil(-math.log2(8 * eta)), share, few)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +86,7 @@ class Elimination:
     is empty. ``watched_spans`` are the widths of ``watched`` when they were placed.
     """
 
-    rules: Rules
+    rules: EliminationRules
     stages: tuple[HeapArms, ...] = ()
     living: LivingArms = NO_ARMS
     present: int = 0
@@ -121,7 +121,7 @@ class Elimination:
         return [(stage, count) for stage, count in counts if count]
 
 
-def start(posterior: Posterior, rows: Rows, features_of: FeaturesOf, limits: Rules) -> Elimination:
+def start(posterior: Posterior, rows: Rows, features_of: FeaturesOf, limits: EliminationRules) -> Elimination:
     """Place all ``rows`` by their own widths: at the beginning, after a restart, and to readmit arms.
 
     Shapes: rows (K,) distinct; features_of maps rows (m,) to (m, d). Cost: O(K d^2 + K log K).

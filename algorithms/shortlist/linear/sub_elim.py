@@ -35,7 +35,7 @@ CHECK_SAMPLE, CHECK_RATE = 32, 1 / 32
 _HOPEFUL = np.ones(1, dtype=np.bool_)
 
 
-class Choice(NamedTuple):
+class EliminationChoice(NamedTuple):
     """``arms`` are scored by width. ``due``: a pass is to follow.
 
     ``broken``: an arm is wider than its stage allows, so the posterior is not one that followed the state's.
@@ -56,7 +56,7 @@ def choose(
     rng: np.random.Generator,
     exclude: Rows = NO_ROWS,
     check_rate: float = CHECK_RATE,
-) -> Choice:
+) -> EliminationChoice:
     """Return ``k`` living arms of large width (lines 14 to 18).
 
     When few arms live, all are compared with each other: first come the most uncertain that are not ruled
@@ -78,7 +78,7 @@ def choose(
     if len(state.few):
         return _among(state.few, state, posterior, features_of, k=k, rng=rng, exclude=exclude)
     if state.living.count == 0:
-        return Choice(TopK(NO_ROWS, np.empty(0), exact=True), False, False)
+        return EliminationChoice(TopK(NO_ROWS, np.empty(0), exact=True), False, False)
     if state.capped:
         # DEVIATION (Alg. 3, lines 15 and 16): a sample of the last stage is compared, none is played blindly.
         rows = _distinct(_sample(state, LAST_STAGE_SAMPLE, rng))
@@ -88,7 +88,7 @@ def choose(
         return choice
     # DEVIATION (Alg. 3, line 19): a pass also follows when half of the lowest stage is ruled out.
     _, _, hopeful = _compare(_sample(state, CHECK_SAMPLE, rng), state, posterior, features_of)
-    return Choice(choice.arms, _half_are_ruled_out(hopeful), choice.broken)
+    return EliminationChoice(choice.arms, _half_are_ruled_out(hopeful), choice.broken)
 
 
 def play(
@@ -128,7 +128,7 @@ def _proposed(
     k: int,
     rng: np.random.Generator,
     exclude: Rows,
-) -> Choice:
+) -> EliminationChoice:
     """Choose the most uncertain of the arms that ``find`` proposes."""
     proposed = state.living.among(find(posterior, state, rng))
     if k > 1 or len(proposed) >= state.living.count:
@@ -143,7 +143,7 @@ def _proposed(
         found = _ranked(more, _spans(state, posterior, features_of, more), k, NO_ROWS, exact=False)
     # DEVIATION (Alg. 2, line 3): eta only caps the stages, and a good answer has width share * 2^-s.
     due = largest < state.rules.share * 2.0 ** -state.stages[0].stage
-    return Choice(found, due, _is_broken(largest, state))
+    return EliminationChoice(found, due, _is_broken(largest, state))
 
 
 def _among(
@@ -155,7 +155,7 @@ def _among(
     k: int,
     rng: np.random.Generator,
     exclude: Rows,
-) -> Choice:
+) -> EliminationChoice:
     """Choose from ``rows`` (n,), which are compared with each other: all living arms, or a sample of them."""
     spans, upper, hopeful = _compare(rows, state, posterior, features_of)
     exact = len(rows) == state.living.count
@@ -174,7 +174,7 @@ def _among(
         joined = np.concatenate((found.rows, more.rows)), np.concatenate((found.scores, more.scores))
         found = TopK(*joined, exact=False)
     broken = len(rows) > 0 and _is_broken(spans.item(widest), state)
-    return Choice(found, _half_are_ruled_out(hopeful), broken)
+    return EliminationChoice(found, _half_are_ruled_out(hopeful), broken)
 
 
 def _compare(

@@ -101,6 +101,15 @@ class Ladder:
         return TopK(rows[order], scores[order], exact=False)
 
 
+def eta_of(query: Vector, largest_norm: float, epsilon: float) -> float:
+    """The ratio for a loss of at most ``epsilon`` in the mean product of a coordinate: 4 eta |q| R / d^2.
+
+    It is at most 1. Shapes: query (d,).
+    """
+    scale = 4.0 * float(np.linalg.norm(query)) * largest_norm
+    return min(1.0, epsilon * len(query) ** 2 / scale) if scale > 0.0 else 1.0
+
+
 def rung_of(values: Vector, *, dim: int, eta: float) -> Rows:
     """Return the largest rung whose c r is at most the value, 0 for null. Shapes: (m,) -> (m,).
 

@@ -29,9 +29,9 @@ from shortlist.guarantee import Guarantee
 from shortlist.mips.answer import Answer
 from shortlist.mips.partial_sums import PartialSums, largest, read_all
 from shortlist.mips.read_costs import ReadCosts
-from shortlist.mips.rewards import Rewards
+from shortlist.mips.rewards import CoordinateRewards
 
-Plan = Literal["sampled", "printed"]
+RoundPlan = Literal["sampled", "printed"]
 
 NOTHING_SAVED = "the schedule would read as much as a scan"
 # With fewer coordinates everything is read: they are not sampled in runs (``blocked.grain_of``), but singly.
@@ -50,14 +50,16 @@ class Round(NamedTuple):
     kept: int
 
 
-def bounded_me(rewards: Rewards, *, k: int, epsilon: float, delta: float, plan: Plan = "sampled") -> Answer:
+def bounded_me(
+    rewards: CoordinateRewards, *, k: int, epsilon: float, delta: float, plan: RoundPlan = "sampled"
+) -> Answer:
     """Return ``k`` arms; with probability 1 - delta their k-th best mean is within epsilon of the true one.
 
     A mean is an inner product (or a squared distance) divided by N; epsilon is in the same unit. Where the
     plan saves nothing everything is read, and the guarantee is "exact". Where a term was read outside of the
     range that was given it is "none".
 
-    ``rewards``: a query and its arms, see ``Rewards``. ``plan``: see the module.
+    ``rewards``: a query and its arms, see ``CoordinateRewards``. ``plan``: see the module.
     Shapes: rewards of n arms -> rows, values (min(k, n),). Cost: at most n N reads, ``Answer.reads``.
     Raises: InvalidParameter (k < 1, epsilon <= 0, delta not in [1e-100, 1), plan).
     """
@@ -70,7 +72,7 @@ def bounded_me(rewards: Rewards, *, k: int, epsilon: float, delta: float, plan: 
     return follow(steps, rewards, k, Guarantee("pac", epsilon, delta))
 
 
-def follow(steps: Sequence[Round], rewards: Rewards, k: int, guarantee: Guarantee) -> Answer:
+def follow(steps: Sequence[Round], rewards: CoordinateRewards, k: int, guarantee: Guarantee) -> Answer:
     """Read as ``rounds`` said for these rewards, and return the best ``k`` arms; arguments unchecked."""
     partial = PartialSums(rewards)
     for step in steps:
@@ -88,25 +90,30 @@ def check_arguments(k: int, epsilon: float, delta: float) -> None:
     checks.delta(delta)
 
 
-def saves(steps: Sequence[Round], rewards: Rewards) -> bool:
+def saves(steps: Sequence[Round], rewards: CoordinateRewards) -> bool:
     """Whether the rounds cost clearly less than a scan."""
     n, dim = rewards.size, rewards.dim
     cost = work(steps, n, dim, rewards.costs) + rewards.costs.overhead(n, dim) / (n * dim)
     return not few_coordinates(rewards) and cost < _WORTH
 
 
-def few_coordinates(rewards: Rewards) -> bool:
+def is_quicker(rewards: CoordinateRewards, *, k: int, epsilon: float, delta: float) -> bool:
+    """Whether ``bounded_me`` would cost clearly less than a scan; known before anything is read."""
+    return saves(rounds(rewards, k=k, epsilon=epsilon, delta=delta), rewards)
+
+
+def few_coordinates(rewards: CoordinateRewards) -> bool:
     """Whether there are too few coordinates to sample."""
     return rewards.dim < LEAST_DIM
 
 
 def rounds(
-    rewards: Rewards,
+    rewards: CoordinateRewards,
     *,
     k: int,
     epsilon: float,
     delta: float,
-    plan: Plan = "sampled",
+    plan: RoundPlan = "sampled",
 ) -> list[Round]:
     """Return the rounds for these rewards, none if n <= k; arguments as of ``bounded_me``, unchecked.
 

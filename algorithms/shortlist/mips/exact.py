@@ -17,6 +17,7 @@ d products and sums err by at most gamma_d |x||q|, the rounding of x and q to wo
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from numpy.typing import NDArray
 from scipy.linalg import blas
 
 from shortlist import checks
+from shortlist.mips.answer import Objective
+from shortlist.mips.columns import chunks
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 Scores = NDArray[np.floating[Any]]
@@ -50,6 +53,24 @@ def exact(vectors: Matrix, query: Vector, *, k: int, exclude: Rows = NO_ROWS) ->
     approximate[exclude] = -np.inf
     error = error_bound(len(query), largest, query_norm, vectors.dtype)
     return best(approximate, error, k, vectors, query)
+
+
+def exact_rows(vectors: Given, query: Vector, *, k: int, objective: Objective) -> TopK:
+    """Return the ``k`` rows of largest inner product, or of least squared distance, of vectors as they came.
+
+    Shapes: vectors (K, d) in any precision, query (d,); unchecked. Cost: two scans.
+    """
+    squares = np.concatenate([np.einsum("ij,ij->i", some, some) for some in _float64_chunks(vectors)])
+    if objective == "nearest":
+        return nearest(vectors, vectors, squares, query, k=k)
+    scaled, norm = unit_scale(query)
+    approximate = vectors @ scaled.astype(vectors.dtype, copy=False)
+    error = error_bound(len(query), float(np.sqrt(squares.max())), norm, vectors.dtype)
+    return best(approximate, error, k, vectors, query)
+
+
+def _float64_chunks(vectors: Given) -> Iterator[Matrix]:
+    return (some.astype(np.float64, copy=False) for some in chunks(vectors))
 
 
 def nearest(

@@ -13,7 +13,7 @@ import numpy as np
 from shortlist.guarantee import Guarantee, exactly
 from shortlist.mips.answer import VIOLATED, Answer
 from shortlist.mips.exact import candidates, kth_largest_or_less
-from shortlist.mips.rewards import Rewards
+from shortlist.mips.rewards import CoordinateRewards
 from shortlist.types import Rows, Vector
 
 # An elimination ends once the rest is read at the cost of one decision, and of no more than this share of a
@@ -31,7 +31,7 @@ class PartialSums:
     of the first ``squared``. ``reads`` counts the coordinates read of all arms together.
     """
 
-    def __init__(self, rewards: Rewards) -> None:
+    def __init__(self, rewards: CoordinateRewards) -> None:
         self.rewards = rewards
         self.places: Rows = np.arange(rewards.size)
         self.sums = self.squares = _NOTHING
@@ -136,6 +136,6 @@ def largest(values: Vector, k: int) -> Rows:
     return np.sort(near[order])
 
 
-def read_all(rewards: Rewards, k: int, reason: str) -> Answer:
+def read_all(rewards: CoordinateRewards, k: int, reason: str) -> Answer:
     """Read everything and return the best ``k`` arms; ``reason`` says why. Cost: n N reads, in a row."""
     return PartialSums(rewards).answer(k, exactly(reason))

@@ -37,7 +37,7 @@ from shortlist.guarantee import Guarantee, exactly
 from shortlist.mips.answer import Answer
 from shortlist.mips.bounded_me import check_arguments
 from shortlist.mips.partial_sums import PartialSums, kth_largest, largest, read_all
-from shortlist.mips.rewards import Rewards
+from shortlist.mips.rewards import CoordinateRewards
 from shortlist.types import Rows, Vector
 
 Width = Literal["second_moment", "empirical_bernstein"]
@@ -57,7 +57,7 @@ _MOST_OVERHEAD = 0.16
 
 
 def racing(
-    rewards: Rewards, *, k: int, epsilon: float, delta: float, width: Width = "second_moment"
+    rewards: CoordinateRewards, *, k: int, epsilon: float, delta: float, width: Width = "second_moment"
 ) -> Answer:
     """Return ``k`` arms; with probability 1 - delta their k-th best mean is within epsilon of the true one.
 
@@ -99,13 +99,13 @@ def racing(
     return partial.answer(k, guarantee, decided=done)
 
 
-def few_coordinates(rewards: Rewards) -> bool:
+def few_coordinates(rewards: CoordinateRewards) -> bool:
     """Whether a race would cost much more than a scan, should it have to read everything."""
     n, dim = rewards.size, rewards.dim
     return dim < LEAST_DIM or rewards.costs.overhead(n, dim) > _MOST_OVERHEAD * n * dim
 
 
-def schedule(rewards: Rewards) -> list[int]:
+def schedule(rewards: CoordinateRewards) -> list[int]:
     """Return after how many coordinates arms are checked, the last check, after all N, left out.
 
     First after the least sample that is worth reading, then after fixed shares of N well beyond it.

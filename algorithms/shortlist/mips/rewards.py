@@ -28,7 +28,7 @@ _SCORED_ENTRIES = 2**14
 _SUMMED_ABOVE = 1.0 + 4.0 * SUMMED * _UNIT
 
 
-class Rewards(Protocol):
+class CoordinateRewards(Protocol):
     """A query and its arms, as the searches see them; ``size`` is n, ``dim`` is N.
 
     ``bounds`` are R and w. ``noise`` bounds the rounding error of a mean of rewards over any t coordinates,
@@ -108,7 +108,7 @@ class Rewards(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockedRewards:
-    """``Rewards`` over blocked arms.
+    """``CoordinateRewards`` over blocked arms.
 
     ``slope`` (N,) is that of y in z: q, or 2 (q - c) for the nearest arm. ``weights`` (N,) are the slope over
     2^``exponent``, at most 1, in float32. ``root_peak`` is the root of the peak. ``buffer``: see
@@ -157,11 +157,11 @@ class BlockedRewards:
         return roots
 
     def rounded(self, t: float) -> int:
-        """As ``Rewards.rounded``."""
+        """As ``CoordinateRewards.rounded``."""
         return self.arms.rounded(t)
 
     def pull(self, start: int, stop: int, places: Rows | None) -> Vector:
-        """As ``Rewards.pull``. Cost: a product of the block with the query."""
+        """As ``CoordinateRewards.pull``. Cost: a product of the block with the query."""
         sums = self.arms.products(self.weights, start, stop, places, buffer=self.buffer)
         sums *= math.ldexp(1.0, self.exponent)
         if self.objective == "nearest":
@@ -169,7 +169,7 @@ class BlockedRewards:
         return sums
 
     def pull_squares(self, start: int, stop: int, places: Rows | None) -> tuple[Vector, Vector]:
-        """As ``Rewards.pull_squares``."""
+        """As ``CoordinateRewards.pull_squares``."""
         if self.objective == "inner_product" and stop <= self.arms.squared_to:
             return self.pull(start, stop, places), self._kept_squares(start, stop, places)
         count = self.size if places is None else len(places)
@@ -182,14 +182,14 @@ class BlockedRewards:
         return sums * peak, squares * (peak**2 * _SUMMED_ABOVE)
 
     def whole(self, places: Rows) -> Vector:
-        """As ``Rewards.whole``."""
+        """As ``CoordinateRewards.whole``."""
         sums = self.arms.whole_products(self.weights, places) * math.ldexp(1.0, self.exponent)
         if self.objective == "nearest":
             sums -= self.arms.squares(0, self.dim, places)
         return sums
 
     def scores(self, places: Rows) -> tuple[Rows, Vector]:
-        """As ``Rewards.scores``, in float64."""
+        """As ``CoordinateRewards.scores``, in float64."""
         rows = self.arms.rows[places]
         return rows, scores(self.arms.vectors, rows, self.query, self.objective)
 

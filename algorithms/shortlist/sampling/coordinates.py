@@ -30,25 +30,40 @@ import numpy as np
 
 from shortlist import checks
 from shortlist.mips import racing
+from shortlist.mips.columns import Columns
 from shortlist.mips.exact import candidates
 from shortlist.mips.partial_sums import PartialSums
 from shortlist.mips.rewards import BlockedRewards
 from shortlist.sampling.b_normal import b_normal
-from shortlist.sampling.factors import Draws
+from shortlist.sampling.factors import Draws, Factors
 from shortlist.sampling.race import Variance, doubling, rivals
 from shortlist.sampling.racing_normal import FIRST, normal_width
-from shortlist.types import Rows, Vector
+from shortlist.types import Matrix, Rows, Vector
 
 # The deviations of racing_normal are those of at least this share of the coordinates.
 _FIRST_SHARE = 1.0 / 64.0
 
-Method = Literal["racing_normal", "racing_ebs"]
+RaceMethod = Literal["racing_normal", "racing_ebs"]
+
+
+def as_factors(features: Matrix, rows: Rows, query: Vector, columns: Columns) -> tuple[Factors, float]:
+    """The terms of the inner products as log factors, each less the least of all arms, and the range of all.
+
+    Shapes: features (K, N), rows (n,) of arms, query (N,) over the temperature; ``columns`` of the rows.
+    """
+    least, top, _ = columns.terms(query, "inner_product")
+
+    def log_factors(arms: Rows, indices: Rows) -> Matrix:
+        terms: Matrix = features[rows[arms][:, None], indices] * query[indices] - least[indices]
+        return terms
+
+    return Factors(len(rows), features.shape[1], log_factors), float((top - least).max())
 
 
 def race_coordinates(
     rewards: BlockedRewards,
     *,
-    method: Method,
+    method: RaceMethod,
     delta: float,
     rng: np.random.Generator,
     variance: Variance = "pairwise",

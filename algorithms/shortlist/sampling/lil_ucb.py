@@ -82,7 +82,7 @@ def lil_ucb(
     constants = constants_of(setting, delta, factors.arms)
 
     def decide(some: Factors, offsets: Vector, generator: np.random.Generator) -> tuple[int, int]:
-        return _Arms(some, offsets, ranges / 2.0, constants, generator).best()
+        return _SearchState(some, offsets, ranges / 2.0, constants, generator).best()
 
     return draw(factors, log_prior, draws, rng, decide, least=1)
 
@@ -104,7 +104,7 @@ def constants_of(setting: Setting, delta: float, arms: int) -> Constants:
     return Constants(SAFE_EPSILON, 0.0, share, None)
 
 
-class _Arms:
+class _SearchState:
     """The state of one search. Arms share one random order, each begins at a place of its own."""
 
     def __init__(

@@ -28,7 +28,7 @@ from shortlist.types import Vector
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Transition:
     """``reads`` counts evaluations of log p(y_n | .), two for an observation; at most 2 N."""
 
     accepted: bool
@@ -43,7 +43,7 @@ def metropolis_hastings_step(
     delta: float,
     rng: np.random.Generator,
     first: int = FIRST,
-) -> Step:
+) -> Transition:
     """Decide on a proposal; for Gaussian means wrong with probability at most ``delta``.
 
     ``likelihoods`` are the log p(y_n | x) in row 0, log p(y_n | x') in row 1. Shapes: log_prior (2,): log
@@ -59,4 +59,4 @@ def metropolis_hastings_step(
     # log u is minus an exponential variable: never -inf, as log of a uniform zero would be
     offsets = log_prior + log_proposal + np.array([-rng.standard_exponential(), 0.0])
     sample = FactorSample(likelihoods, RandomOrder(likelihoods.size, rng))
-    return Step(race(sample, offsets, rules) == 1, sample.reads)
+    return Transition(race(sample, offsets, rules) == 1, sample.reads)

@@ -35,7 +35,7 @@ Width = Callable[[int, Vector, Vector], Vector]
 """width(T, deviations (m,), ranges (m,)) -> (m,): how far means of T < N rewards can be off."""
 
 
-class Sample(Protocol):
+class RaceSample(Protocol):
     """What has been read of the arms that are left. Shapes: all results (m,), in the order of the arms."""
 
     reads: int
@@ -60,7 +60,7 @@ class Sample(Protocol):
 
 
 class FactorSample:
-    """A ``Sample`` of ``Factors``: keeps what it has read, at most D N numbers."""
+    """A ``RaceSample`` of ``Factors``: keeps what it has read, at most D N numbers."""
 
     def __init__(self, factors: Factors, order: RandomOrder) -> None:
         self._factors, self._order = factors, order
@@ -69,13 +69,13 @@ class FactorSample:
         self.reads = 0
 
     def read_to(self, t: int) -> None:
-        """As ``Sample.read_to``. Cost: a factor of each arm that is left, for each step."""
+        """As ``RaceSample.read_to``. Cost: a factor of each arm that is left, for each step."""
         indices = self._order.take(self._rewards.shape[1], t)
         self._rewards = np.concatenate((self._rewards, self._factors.read(self._arms, indices)), axis=1)
         self.reads += len(self._arms) * len(indices)
 
     def keep(self, places: Rows) -> None:
-        """As ``Sample.keep``."""
+        """As ``RaceSample.keep``."""
         self._arms, self._rewards = self._arms[places], self._rewards[places]
 
     def means(self) -> Vector:
@@ -95,7 +95,7 @@ class FactorSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RaceRules:
     """How to race.
 
     ``schedule``: the T at which arms are checked, ascending; the last is N. ``ranges`` (D,): the C_i, zeros
@@ -123,7 +123,7 @@ def rivals(arms: int, variance: Variance) -> int:
     return max(1, arms - 1 if variance == "pairwise" else arms)
 
 
-def race(sample: Sample, offsets: Vector, rules: Rules) -> int:
+def race(sample: RaceSample, offsets: Vector, rules: RaceRules) -> int:
     """Return the row of the winner. Shapes: offsets (D,), added to the sums of the rewards."""
     size = rules.schedule[-1]
     left: Rows = np.arange(len(offsets))
@@ -141,7 +141,7 @@ def race(sample: Sample, offsets: Vector, rules: Rules) -> int:
     return int(left[0])
 
 
-def _widths(sample: Sample, leader: int, t: int, rules: Rules, left: Rows) -> Vector:
+def _widths(sample: RaceSample, leader: int, t: int, rules: RaceRules, left: Rows) -> Vector:
     ranges = rules.ranges[left]
     if rules.variance == "pairwise":
         return rules.width(t, sample.deviations_from(leader), ranges[leader] + ranges)
@@ -180,7 +180,7 @@ def draw(
 
 
 def draw_by_race(
-    factors: Factors, log_prior: Vector, draws: int, rng: np.random.Generator, rules: Rules
+    factors: Factors, log_prior: Vector, draws: int, rng: np.random.Generator, rules: RaceRules
 ) -> Draws:
     """Return what ``draw`` does, each draw decided by a race over the factors in a random order."""
 

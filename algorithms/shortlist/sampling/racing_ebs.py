@@ -23,7 +23,7 @@ from shortlist.errors import InvalidParameter
 from shortlist.finite_population import empirical_bernstein_serfling
 from shortlist.sampling.factors import Draws, Factors, check
 from shortlist.sampling.race import (
-    Rules,
+    RaceRules,
     Variance,
     check_race,
     doubling,
@@ -59,7 +59,7 @@ def racing_ebs(
     return draw_by_race(factors, log_prior, draws, rng, rules)
 
 
-def ebs_rules(ranges: Vector, size: int, *, delta: float, variance: Variance, first: int) -> Rules:
+def ebs_rules(ranges: Vector, size: int, *, delta: float, variance: Variance, first: int) -> RaceRules:
     """Return the schedule and widths of a race over ``size`` factors. Raises: InvalidParameter."""
     check_race(delta, first)
     schedule = doubling(max(first, 2), size)
@@ -68,7 +68,7 @@ def ebs_rules(ranges: Vector, size: int, *, delta: float, variance: Variance, fi
     def width(t: int, deviations: Vector, some: Vector) -> Vector:
         return empirical_bernstein_serfling(t, size, deviation=deviations, spread=some, level=level)
 
-    return Rules(schedule, width, ranges, variance)
+    return RaceRules(schedule, width, ranges, variance)
 
 
 def check_ranges(ranges: Vector, arms: int) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from shortlist.sampling.b_normal import b_normal
 from shortlist.sampling.factors import Draws, Factors, check
 from shortlist.sampling.race import (
-    Rules,
+    RaceRules,
     Variance,
     Width,
     check_race,
@@ -55,12 +55,12 @@ def racing_normal(
     return draw_by_race(factors, log_prior, draws, rng, rules)
 
 
-def normal_rules(arms: int, size: int, *, delta: float, variance: Variance, first: int) -> Rules:
+def normal_rules(arms: int, size: int, *, delta: float, variance: Variance, first: int) -> RaceRules:
     """Return the schedule and widths of a race of D arms over N factors. Raises: InvalidParameter."""
     check_race(delta, first)
     schedule = doubling(max(first, 2), size)
     bound = b_normal(delta / rivals(arms, variance), schedule[0] / size)
-    return Rules(schedule, normal_width(size, bound), np.zeros(arms), variance)
+    return RaceRules(schedule, normal_width(size, bound), np.zeros(arms), variance)
 
 
 def normal_width(size: int, bound: float) -> Width:

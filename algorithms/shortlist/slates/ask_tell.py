@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from shortlist import checks
 from shortlist.errors import InvalidParameter
 from shortlist.slates import allocation, exhaustive, icb, sa_foa, saqm
-from shortlist.slates.campaign_state import Method, Report, Settings, State, next_look
+from shortlist.slates.campaign_state import SlateMethod, SlateReport, SlateSettings, SlateState, next_look
 from shortlist.slates.certified_bounds import top_of_spectrum
 from shortlist.slates.excess import Excess
 from shortlist.slates.least_squares import Fit, fit
@@ -38,7 +38,7 @@ _CHUNK = 1_000
 _SUPPORT = 3
 _SUPPORT_ENTRIES = 20_000_000
 
-_TESTS: dict[Method, Callable[[Fit, Look], Excess]] = {
+_TESTS: dict[SlateMethod, Callable[[Fit, Look], Excess]] = {
     "saqm": saqm.excess,
     "sa_foa": sa_foa.excess,
     "icb": icb.excess,
@@ -78,7 +78,7 @@ class Pulls(Sequence[Pull]):
         return Pull(self.numbers[place], tuple(self.slates[place].tolist()))
 
 
-def ask(state: State, count: int) -> tuple[State, Pulls]:
+def ask(state: SlateState, count: int) -> tuple[SlateState, Pulls]:
     """Return the state with ``count`` more pulls, and these; none when the best slate is found.
 
     Raises: InvalidParameter (count not in 1..10,000; more than 10,000,000 pulls).
@@ -93,7 +93,7 @@ def ask(state: State, count: int) -> tuple[State, Pulls]:
     return replace(state, issued=state.issued + count), pulls
 
 
-def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
+def tell(state: SlateState, results: Sequence[tuple[int, float]]) -> SlateState:
     """Return the state after (number, total) results; a number told before, or twice here, is ignored.
 
     The very state comes back if nothing is new. Cost: O(k^2) a result, O(n^2) a call, and the looks that are
@@ -118,7 +118,7 @@ def tell(state: State, results: Sequence[tuple[int, float]]) -> State:
     return state
 
 
-def slates_of(state: State, numbers: Rows) -> Rows:
+def slates_of(state: SlateState, numbers: Rows) -> Rows:
     """Return the slate of each pull. Shapes: (m,) -> (m, k)."""
     settings = state.settings
     return allocation.slates(state.design, settings.slates, settings.seed, numbers)
@@ -149,7 +149,7 @@ def _mark(told: NDArray[np.uint8], numbers: Rows) -> NDArray[np.uint8]:
     return marked
 
 
-def _take(state: State, slates: Rows, totals: Vector) -> State:
+def _take(state: SlateState, slates: Rows, totals: Vector) -> SlateState:
     """Return the state with results counted and added to the sums: a rank-one update each."""
     state = replace(state, observed=state.observed + len(totals), outside=_outside(state, slates, totals))
     if state.done:
@@ -163,7 +163,7 @@ def _take(state: State, slates: Rows, totals: Vector) -> State:
     return replace(state, A=A, b=b, squares=squares)
 
 
-def _outside(state: State, slates: Rows, totals: Vector) -> int:
+def _outside(state: SlateState, slates: Rows, totals: Vector) -> int:
     """Return how many totals so far were farther from their estimate than noise and estimate can be off."""
     if state.report is None or state.report.tolerance is None:
         return state.outside
@@ -171,7 +171,7 @@ def _outside(state: State, slates: Rows, totals: Vector) -> int:
     return state.outside + int((np.abs(residuals) > state.report.tolerance).sum())
 
 
-def _look(state: State) -> State:
+def _look(state: SlateState) -> SlateState:
     """Return the state after the look that is due: stopped if no slate can be better by more than epsilon."""
     settings = state.settings
     look = Look(settings.noise_std, settings.delta, settings.bound, state.observed, state.looks + 1)
@@ -189,11 +189,11 @@ def _look(state: State) -> State:
     return replace(moved, report=report, outside=outside, stopped=excess.value <= settings.epsilon)
 
 
-def _report(state: State, found: Fit, look: Look, excess: Excess) -> Report:
+def _report(state: SlateState, found: Fit, look: Look, excess: Excess) -> SlateReport:
     settings = state.settings
     C = slate_interval(look, settings.n, settings.k)
     residual = max(state.squares - float(state.b @ found.theta), 0.0) / state.observed
-    return Report(
+    return SlateReport(
         observed=state.observed,
         best=found.best,
         theta=found.theta,
@@ -206,14 +206,14 @@ def _report(state: State, found: Fit, look: Look, excess: Excess) -> Report:
     )
 
 
-def _tolerance(settings: Settings, found: Fit, C: float) -> float | None:
+def _tolerance(settings: SlateSettings, found: Fit, C: float) -> float | None:
     """Return how far a total can be from its estimate: its noise, and the error of any slate's estimate."""
     if settings.reach is None:
         return None
     return settings.reach + C * float(np.sqrt(settings.k * top_of_spectrum(found.W)))
 
 
-def _support(state: State) -> Rows:
+def _support(state: SlateState) -> Rows:
     """Return the slates M_i of Algorithm 3: those of the design, or the first 3 n, fewer for many arms."""
     if len(state.design.counts):
         return state.design.support

@@ -26,14 +26,14 @@ from shortlist.slates.matroids import Matroid, PartitionMatroid, UniformMatroid,
 from shortlist.slates.widths import Bound
 from shortlist.types import Matrix, Vector
 
-Method = Literal["saqm", "sa_foa", "icb", "exhaustive"]
+SlateMethod = Literal["saqm", "sa_foa", "icb", "exhaustive"]
 
 # The first look is taken after this many results an arm, each further one after this many times more.
 _FIRST_LOOK = 2
 _GROWTH = 1.1
 
 
-class Options(TypedDict):
+class SlateOptions(TypedDict):
     """What a campaign is made with.
 
     ``noise_std`` is sigma, the sub-Gaussian parameter of the noise of one total. ``reach``, if known, is how
@@ -54,10 +54,10 @@ class Options(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """``Options`` and the method."""
+class SlateSettings:
+    """``SlateOptions`` and the method."""
 
-    method: Method
+    method: SlateMethod
     n: int
     k: int
     epsilon: float
@@ -76,7 +76,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Report:
+class SlateReport:
     """What the last look saw, after ``observed`` results.
 
     ``best`` (k,) ascending, ``theta`` (n,) estimated means. The mean total of ``best`` is in [lower, upper],
@@ -97,7 +97,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
+class SlateState:
     """A campaign after some results; all arrays are read-only.
 
     Shapes: A (n, n), b (n,); told (bytes,) has bit i % 8 of byte i // 8 set when pull i was told. ``squares``
@@ -106,7 +106,7 @@ class State:
     come later are counted, and that is all.
     """
 
-    settings: Settings
+    settings: SlateSettings
     design: Design
     A: Matrix
     b: Vector
@@ -118,7 +118,7 @@ class State:
     next_look: int
     outside: int
     stopped: bool
-    report: Report | None
+    report: SlateReport | None
 
     @property
     def done(self) -> bool:
@@ -126,9 +126,9 @@ class State:
         return self.stopped
 
 
-def begin(method: Method, **options: Unpack[Options]) -> State:
+def begin(method: SlateMethod, **options: Unpack[SlateOptions]) -> SlateState:
     """Return the state before any pull. Raises InvalidParameter, naming the option that is out of range."""
-    settings = Settings(method, **options)
+    settings = SlateSettings(method, **options)
     n, k = settings.n, settings.k
     checks.in_range("n", n, least=2)
     checks.in_range("k", k, least=1, most=n)
@@ -146,7 +146,7 @@ def begin(method: Method, **options: Unpack[Options]) -> State:
     _one_of("bound", settings.bound, ("certified", "paper"))
     if settings.matroid is not None:
         check(settings.matroid)
-    return State(
+    return SlateState(
         settings=settings,
         design=design_of(settings.allocation, settings.slates, settings.seed),
         A=np.zeros((n, n)),

@@ -19,7 +19,7 @@ from typing import Unpack
 import numpy as np
 
 from shortlist.errors import InvalidParameter
-from shortlist.slates.campaign_state import Options, State, begin
+from shortlist.slates.campaign_state import SlateOptions, SlateState, begin
 from shortlist.slates.excess import Excess
 from shortlist.slates.least_squares import Fit
 from shortlist.slates.matroids import Matroid
@@ -31,7 +31,7 @@ MOST_SLATES = 200_000
 _CHUNK = 20_000
 
 
-def start(**options: Unpack[Options]) -> State:
+def start(**options: Unpack[SlateOptions]) -> SlateState:
     """Return the campaign before any pull: see ``ask_tell`` and ``saqm.start``.
 
     Cost: O(n^2 C(n, k)) a look. Raises: as ``saqm.start``, and InvalidParameter beyond 200,000 slates.

@@ -22,7 +22,7 @@ import numpy as np
 
 from shortlist import checks
 from shortlist.slates.allocation import UNIFORM, slates
-from shortlist.slates.campaign_state import Options, State, begin, first_look, next_look
+from shortlist.slates.campaign_state import SlateOptions, SlateState, begin, first_look, next_look
 from shortlist.slates.excess import Excess
 from shortlist.slates.least_squares import Fit, fit
 from shortlist.slates.matroids import Matroid
@@ -30,7 +30,7 @@ from shortlist.slates.widths import Look, arm_width
 from shortlist.types import Rows, Vector
 
 
-def start(**options: Unpack[Options]) -> State:
+def start(**options: Unpack[SlateOptions]) -> SlateState:
     """Return the campaign before any pull: see ``ask_tell`` and ``saqm.start``.
 
     Cost: O(n log n) a look besides the estimate, O(n^3). Raises: as ``saqm.start``.
@@ -52,7 +52,7 @@ def excess(fit: Fit, look: Look) -> Excess:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class IcbResult:
     """``best`` (k,) ascending, found from ``observed`` totals; no slate exceeds it by more than ``excess``.
 
     ``done``: ``excess`` is at most epsilon. Otherwise as many totals were seen as were allowed.
@@ -73,7 +73,7 @@ def identify(
     noise_std: float,
     seed: int,
     most: int = 1_000_000,
-) -> Found:
+) -> IcbResult:
     """Run ICB to its end on the slates of any matroid: spanning trees of a graph, say.
 
     Its slate is within epsilon of the best with probability at least 1 - delta.
@@ -87,7 +87,7 @@ def identify(
     checks.delta(delta)
     checks.in_range("noise_std", noise_std, above=0.0)
     A, b, observed, until = np.zeros((matroid.n, matroid.n)), np.zeros(matroid.n), 0, first_look(matroid.n)
-    found = Found(matroid.best(b), 0, math.inf, done=False)
+    found = IcbResult(matroid.best(b), 0, math.inf, done=False)
     index = 0
     while not found.done and until <= most:
         shown = slates(UNIFORM, matroid, seed, np.arange(observed, until))
@@ -98,5 +98,5 @@ def identify(
         estimate = fit(A, b, matroid)
         if estimate is not None:
             value = excess(estimate, Look(noise_std, delta, "certified", observed, index)).value
-            found = Found(estimate.best, observed, value, done=value <= epsilon)
+            found = IcbResult(estimate.best, observed, value, done=value <= epsilon)
     return found

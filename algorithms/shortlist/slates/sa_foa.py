@@ -16,7 +16,7 @@ from typing import Unpack
 import numpy as np
 
 from shortlist.errors import InvalidParameter
-from shortlist.slates.campaign_state import Options, State, begin
+from shortlist.slates.campaign_state import SlateOptions, SlateState, begin
 from shortlist.slates.densest_k_subgraph import peel
 from shortlist.slates.excess import Excess
 from shortlist.slates.gap_bounds import gap_bounds
@@ -25,7 +25,7 @@ from shortlist.slates.widths import Look, exchange_widths
 from shortlist.types import Matrix, Rows
 
 
-def start(**options: Unpack[Options]) -> State:
+def start(**options: Unpack[SlateOptions]) -> SlateState:
     """Return the campaign before any pull: see ``ask_tell`` and ``saqm.start``.
 
     ``bound`` "paper" is Algorithm 3 as printed, which is not (epsilon, delta)-PAC: it compares an approximate

@@ -28,14 +28,14 @@ from shortlist import checks
 from shortlist.errors import InvalidParameter
 from shortlist.slates import saqm
 from shortlist.slates.ask_tell import slates_of
-from shortlist.slates.campaign_state import Method, State, next_look
+from shortlist.slates.campaign_state import SlateMethod, SlateState, next_look
 from shortlist.slates.certified_bounds import upper_bound
 from shortlist.slates.least_squares import Fit, fit
 from shortlist.slates.widths import Look, arm_width, slate_width
 from shortlist.types import Matrix
 
 
-def stops_by(state: State, gap: float, most: int) -> int | None:
+def stops_by(state: SlateState, gap: float, most: int) -> int | None:
     """Return the number of totals after which the campaign has stopped; None if that is more than ``most``.
 
     If it is t_j, the campaign takes more with probability at most 6 delta / (pi^2 j^2).
@@ -73,13 +73,13 @@ def _icb_stops(found: Fit, look: Look, gap: float, epsilon: float) -> bool:
     return bool(surely_best.all() or b[-1] <= epsilon)
 
 
-_STOPS: Mapping[Method, Callable[[Fit, Look, float, float], bool]] = {
+_STOPS: Mapping[SlateMethod, Callable[[Fit, Look, float, float], bool]] = {
     "saqm": _saqm_stops,
     "icb": _icb_stops,
 }
 
 
-def _design_matrix(state: State, pulls: int) -> Matrix:
+def _design_matrix(state: SlateState, pulls: int) -> Matrix:
     """Return A after the first pulls. Of a design with periods one is counted, for all that are complete."""
     period = int(state.design.counts.sum())
     whole, rest = divmod(pulls, period) if period else (0, pulls)
@@ -87,7 +87,7 @@ def _design_matrix(state: State, pulls: int) -> Matrix:
     return A + whole * _counted(state, 0, period) if whole else A
 
 
-def _counted(state: State, first: int, count: int) -> Matrix:
+def _counted(state: SlateState, first: int, count: int) -> Matrix:
     shown = slates_of(state, np.arange(first, first + count))
     chi = np.zeros((len(shown), state.settings.n))
     np.put_along_axis(chi, shown, 1.0, axis=1)

@@ -20,7 +20,7 @@ import math
 from typing import Unpack
 
 from shortlist.errors import InvalidParameter
-from shortlist.slates.campaign_state import Options, State, begin
+from shortlist.slates.campaign_state import SlateOptions, SlateState, begin
 from shortlist.slates.certified_bounds import upper_bound
 from shortlist.slates.densest_k_subgraph import densest_k_subgraph, theorem_1_ratio
 from shortlist.slates.excess import Excess
@@ -29,7 +29,7 @@ from shortlist.slates.matroids import lead
 from shortlist.slates.widths import Look, slate_width
 
 
-def start(**options: Unpack[Options]) -> State:
+def start(**options: Unpack[SlateOptions]) -> SlateState:
     """Return the campaign before any pull: see ``ask_tell``. It ends with an (epsilon, delta)-PAC slate.
 
     ``noise_std`` is sigma, the sub-Gaussian parameter of the noise of a total. ``bound`` "paper" takes the

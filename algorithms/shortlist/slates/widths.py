@@ -31,7 +31,7 @@ Bound = Literal["certified", "paper"]
 class Look:
     """One look: ``sigma``, ``delta`` of the campaign, ``observed`` is t, ``index`` is j.
 
-    ``bound``: see ``campaign_state.Options``.
+    ``bound``: see ``campaign_state.SlateOptions``.
     """
 
     sigma: float

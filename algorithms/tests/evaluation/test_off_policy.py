@@ -14,7 +14,7 @@ from scipy import stats
 from shortlist.errors import InvalidArgument, InvalidParameter, InvalidShape, NonFinite
 from shortlist.evaluation import estimates, moments, off_policy
 from shortlist.evaluation.logged import MAX_PLACES, Logged
-from shortlist.evaluation.off_policy import ESTIMATORS, State
+from shortlist.evaluation.off_policy import ESTIMATORS, OffPolicyState
 from shortlist.evaluation.support import Support
 
 ALL = tuple(ESTIMATORS)
@@ -45,7 +45,7 @@ def part(logged: Logged, rows: slice) -> Logged:
     )
 
 
-def read(logged: Logged, estimators: tuple[str, ...] = ALL) -> State:
+def read(logged: Logged, estimators: tuple[str, ...] = ALL) -> OffPolicyState:
     return off_policy.add(off_policy.start(estimators, places=logged.places), logged)
 
 

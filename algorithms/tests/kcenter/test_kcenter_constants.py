@@ -19,7 +19,7 @@ from scipy.special import zeta
 from shortlist.kcenter import ds_ts, intervals, noise, ns_tands, ns_ts, stages
 from shortlist.kcenter.coordinates import blocked
 from shortlist.kcenter.ds_ucb import ds_ucb
-from shortlist.kcenter.noisy_state import CALIBRATION, Settings, State
+from shortlist.kcenter.noisy_state import CALIBRATION, NoisySettings, NoisyState
 from shortlist.kcenter.tracking_weights import weights
 
 N, K = 6, 3
@@ -38,17 +38,17 @@ def campaign(method, kind, *, t, mean, delta=0.05, epsilon=0.0, centers=(0,), re
 
     ``residuals`` is the mean squared residual of the calibration over its degrees of freedom.
     """
-    settings = Settings(method, N, K, delta, epsilon, **KINDS[kind], **options)
+    settings = NoisySettings(method, N, K, delta, epsilon, **KINDS[kind], **options)
     counts = np.zeros((K, N), dtype=np.int64)
     counts[: len(centers)] = t
     sums = np.zeros((K, N))
     sums[: len(centers)] = counts[: len(centers)] * np.array(mean)
     calibration = np.zeros((3, N - 1 if kind == "estimated" else 0))
-    state = State(settings, centers, counts, sums, np.zeros((3, 0), np.int64), calibration, 0, 0, 0)
+    state = NoisyState(settings, centers, counts, sums, np.zeros((3, 0), np.int64), calibration, 0, 0, 0)
     if kind == "estimated":
         freedom = (N - 1) * (noise.repeats(state) - 1)
         calibration = np.tile([[noise.repeats(state)], [0.4], [residuals * freedom / (N - 1)]], N - 1)
-        state = State(settings, centers, counts, sums, np.zeros((3, 0), np.int64), calibration, 0, 0, 0)
+        state = NoisyState(settings, centers, counts, sums, np.zeros((3, 0), np.int64), calibration, 0, 0, 0)
     return state
 
 
@@ -142,8 +142,8 @@ def test_a_draw_of_the_posterior_has_the_prior_and_every_answer_once():
 
     for t, std in itertools.product((0, 1, 50), (0.3, 4.0)):
         state = campaign("ns_ts", "given", t=t, mean=[0.4] * N)
-        settings = Settings("ns_ts", N, K, 0.1, 0.0, noise_std=std)
-        state = State(settings, (0,), state.counts, state.sums, state.open, state.calibration, 0, 0, 0)
+        settings = NoisySettings("ns_ts", N, K, 0.1, 0.0, noise_std=std)
+        state = NoisyState(settings, (0,), state.counts, state.sums, state.open, state.calibration, 0, 0, 0)
         mean, deviation = noise.draw(state, 2, Given())
         weight = [1 / max(0.5, std**2), *[1 / std**2] * t]
         assert deviation[0] ** -2 == pytest.approx(sum(weight))

@@ -22,7 +22,7 @@ from shortlist.kcenter.coordinates import blocked
 from shortlist.kcenter.ds_ts import _near_center, ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.naive_greedy import _error, naive_greedy
-from shortlist.kcenter.noisy_state import Settings, State
+from shortlist.kcenter.noisy_state import NoisySettings, NoisyState
 from shortlist.kcenter.race import Race
 
 N, K = 6, 4
@@ -33,7 +33,7 @@ KINDS = {"given": {"noise_std": 0.2}, "judgements": {"noise": "bernoulli"}}
 def campaign(method, kind, seed, *, centers=(2, 0), most=400, unseen=0.2, waiting=30, **options):
     """A state in the middle: some pairs without an answer, some queries open, a few of them long ago."""
     rng, p = np.random.default_rng(seed), len(centers)
-    settings = Settings(method, N, K, 0.1, 0.02, **KINDS[kind], **options)
+    settings = NoisySettings(method, N, K, 0.1, 0.02, **KINDS[kind], **options)
     counts, sums = np.zeros((K, N), dtype=np.int64), np.zeros((K, N))
     counts[:p] = rng.integers(1, most, (p, N)) * (rng.random((p, N)) >= unseen)
     counts[0, centers[0]] = counts[1:p, centers] = 0
@@ -46,7 +46,7 @@ def campaign(method, kind, seed, *, centers=(2, 0), most=400, unseen=0.2, waitin
     if edge > 0:
         numbers[:2] = edge - 1, edge
     waits = np.stack((numbers, rng.choice(others, waiting), rng.integers(0, p, waiting)))
-    return State(settings, centers, counts, sums, waits, np.zeros((3, 0)), issued, 7, observed)
+    return NoisyState(settings, centers, counts, sums, waits, np.zeros((3, 0)), issued, 7, observed)
 
 
 def planned_answers(state):
@@ -199,11 +199,11 @@ def test_what_a_setting_may_be():
             assert (state.issued, state.asks, state.observed, len(state.centers)) == (0, 0, 0, 1)
             assert getattr(state.settings, name, value) == value
             assert name != "first" or state.centers == (value,)
-    assert ns_ts.start(**good).settings == Settings("ns_ts", 5, 2, 0.1, mix=0.9)
-    assert ns_ucb.start(**good).settings == Settings(
+    assert ns_ts.start(**good).settings == NoisySettings("ns_ts", 5, 2, 0.1, mix=0.9)
+    assert ns_ucb.start(**good).settings == NoisySettings(
         "ns_ucb", 5, 2, 0.1, None, "gaussian", None, 0.0, "proven"
     )
-    assert ns_tands.start(**good).settings == Settings("ns_tands", 5, 2, 0.1, threshold="proven")
+    assert ns_tands.start(**good).settings == NoisySettings("ns_tands", 5, 2, 0.1, threshold="proven")
 
 
 @pytest.mark.parametrize(("n", "answers"), [(2, 129), (3, 130), (129, 256), (130, 256), (5_000, 256)])

@@ -394,7 +394,7 @@ def test_a_finder_that_lies_changes_nothing_but_the_cost():
     )
     assert found.due
     assert found.arms.rows[0] in state.living.rows()
-    assert isinstance(found, sub_elim.Choice)
+    assert isinstance(found, sub_elim.EliminationChoice)
 
 
 class Coin:

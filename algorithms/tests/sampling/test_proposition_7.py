@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from shortlist.sampling.race import Rules, race
+from shortlist.sampling.race import RaceRules, race
 from shortlist.sampling.racing_normal import normal_rules, normal_width
 
 SIZES = ((1_000, 50), (777, 20), (40, 30))
@@ -123,15 +123,17 @@ def test_the_worst_case_of_a_race_reads_what_equation_10_says(delta, arms, size,
 
 
 def without_the_population(rules, size, bound):
-    return Rules(rules.schedule, lambda t, s, ranges: s * bound / math.sqrt(t), rules.ranges, rules.variance)
+    return RaceRules(
+        rules.schedule, lambda t, s, ranges: s * bound / math.sqrt(t), rules.ranges, rules.variance
+    )
 
 
 BROKEN = {
-    "a width that is 1 % larger": lambda rules, size, bound: Rules(
+    "a width that is 1 % larger": lambda rules, size, bound: RaceRules(
         rules.schedule, normal_width(size, 1.01 * bound), rules.ranges, rules.variance
     ),
     "the width of an infinite population": without_the_population,
-    "a check of everything only": lambda rules, size, bound: Rules(
+    "a check of everything only": lambda rules, size, bound: RaceRules(
         (size,), rules.width, rules.ranges, rules.variance
     ),
     "delta shared by the checks too": lambda rules, size, bound: normal_rules(

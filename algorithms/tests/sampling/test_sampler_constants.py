@@ -25,7 +25,7 @@ from shortlist.sampling.control_variates import Proxy, controlled, taylor_proxy
 from shortlist.sampling.factors import Factors, RandomOrder
 from shortlist.sampling.lil_ucb import Constants, constants_of, lil_ucb
 from shortlist.sampling.metropolis_hastings import metropolis_hastings_step
-from shortlist.sampling.race import FactorSample, Rules, race
+from shortlist.sampling.race import FactorSample, RaceRules, race
 from shortlist.sampling.racing_ebs import ebs_rules
 from shortlist.sampling.racing_normal import normal_rules
 from shortlist.types import Rows
@@ -107,7 +107,7 @@ def test_a_race_drops_what_is_behind_by_more_than_the_width_of_both_arms(varianc
 
     sample = Fixed(np.array([[1.0, 0.75, 0.5, 0.0], [1.0, 0.75, 0.5, 0.0], [0.0] * 4]))
     offsets = size * np.array([0.0, 0.0, 0.0, 0.5])
-    race(sample, offsets, Rules((16, 32, size), width, ranges, variance))
+    race(sample, offsets, RaceRules((16, 32, size), width, ranges, variance))
     assert sample.kept == [[0, 1, 2, 3]] * 2
     if variance == "pairwise":
         expected = [100.0, 101.0, 102.0, 103.0], [2.0, 3.0, 5.0, 9.0]
@@ -115,14 +115,14 @@ def test_a_race_drops_what_is_behind_by_more_than_the_width_of_both_arms(varianc
         expected = [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 4.0, 8.0]
     assert seen == [(16, *expected), (32, *expected)]
     lower = Fixed(np.array([[1.0, 0.75, 0.5 - 2**-30, 0.0]] * 3))
-    race(lower, offsets, Rules((16, 32, size), width, ranges, variance))
+    race(lower, offsets, RaceRules((16, 32, size), width, ranges, variance))
     assert lower.kept == [[0, 1, 3]] * 2
 
 
 def test_the_marginal_width_is_that_of_the_leader_and_that_of_the_arm():
     sample = Fixed(np.array([[0.0, 1.0, 0.5]]))
     sample.read_to(1)
-    rules = Rules(
+    rules = RaceRules(
         (1, 9), lambda t, deviations, ranges: deviations + 10.0 * ranges, np.arange(3.0), "marginal"
     )
     single = np.array([1.0, 12.0, 23.0])
@@ -216,7 +216,7 @@ def test_the_heuristic_setting_is_that_of_the_source():
 def test_an_arm_of_lil_ucb_has_half_of_its_range_for_sigma(monkeypatch):
     kept = []
 
-    class Kept(lil_module._Arms):
+    class Kept(lil_module._SearchState):
         def __init__(self, *given):
             super().__init__(*given)
             kept.append(self)
@@ -238,7 +238,7 @@ def test_an_arm_of_lil_ucb_has_half_of_its_range_for_sigma(monkeypatch):
 @pytest.mark.parametrize(("scale", "pulls"), [(1.0, 20), (0.0, 1)])
 def test_an_arm_of_lil_ucb_that_is_read_to_its_end_or_constant_has_no_width(scale, pulls):
     logs = scale * np.sin(np.arange(12.0)).reshape(1, 12)
-    arms = lil_module._Arms(
+    arms = lil_module._SearchState(
         Factors.of(logs),
         np.zeros(1),
         np.full(1, scale),
@@ -253,7 +253,7 @@ def test_an_arm_of_lil_ucb_that_is_read_to_its_end_or_constant_has_no_width(scal
 
 def test_lil_ucb_stops_when_one_arm_is_above_all_others():
     logs = np.zeros((3, 100))
-    arms = lil_module._Arms(
+    arms = lil_module._SearchState(
         Factors.of(logs), np.zeros(3), np.ones(3), constants_of("safe", 0.1, 3), np.random.default_rng(0)
     )
     arms._lower[:] = [0.5, -1.0, -9.0]

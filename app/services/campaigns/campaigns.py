@@ -35,10 +35,10 @@ from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import LongWork
 from app.services.campaigns.fold import Algorithm, Campaign, P, Q_co, S, advance, fold, numbers_of, seed_of
 from app.services.campaigns.records import (
-    Asked,
     CampaignRecord,
     Event,
-    Told,
+    PullsAsked,
+    ResultsTold,
     pack_state,
     size_of,
     unpack_event,
@@ -55,7 +55,7 @@ WAITING = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class ResultsReceipt:
     """What became of a batch of results: how many were new, how many were known already."""
 
     observed: int
@@ -105,22 +105,26 @@ class Campaigns(Generic[P, S, Q_co]):
 
         def step(campaign: Campaign[P, S]) -> tuple[Event | None, S, Sequence[Q_co]]:
             state, pulls = self._algorithm.ask(campaign.state, count)
-            return (Asked(count) if pulls else None), state, pulls
+            return (PullsAsked(count) if pulls else None), state, pulls
 
         return await self._commit(name, step)
 
-    async def tell(self, name: str, results: Sequence[tuple[str, float]]) -> tuple[Campaign[P, S], Receipt]:
+    async def tell(
+        self, name: str, results: Sequence[tuple[str, float]]
+    ) -> tuple[Campaign[P, S], ResultsReceipt]:
         """Take all results (pull id, value) or none.
 
         Raises NotFound, Invalid (it names each result whose pull this campaign did not ask for).
         """
 
-        def step(campaign: Campaign[P, S]) -> tuple[Event | None, S, Receipt]:
-            event = Told(numbers_of(campaign, results, self._algorithm.pull), [value for _, value in results])
+        def step(campaign: Campaign[P, S]) -> tuple[Event | None, S, ResultsReceipt]:
+            event = ResultsTold(
+                numbers_of(campaign, results, self._algorithm.pull), [value for _, value in results]
+            )
             state = fold(self._algorithm, campaign.state, event)
             observed = state.observed - campaign.state.observed
             new = state is not campaign.state
-            return (event if new else None), state, Receipt(observed, len(results) - observed)
+            return (event if new else None), state, ResultsReceipt(observed, len(results) - observed)
 
         return await self._commit(name, step)
 
@@ -137,8 +141,8 @@ class Campaigns(Generic[P, S, Q_co]):
 
     async def events(self, campaign: Campaign[P, S], position: int) -> Sequence[Event]:
         """The campaign's events from ``position`` on, at most ``READ_EVENTS``. Raises NotFound."""
-        found = await self._read(campaign.name, campaign.uid, position)
-        return [unpack_event(data) for data in found.events]
+        stored = await self._read(campaign.name, campaign.uid, position)
+        return [unpack_event(data) for data in stored.events]
 
     async def _commit(
         self, name: str, step: Callable[[Campaign[P, S]], tuple[Event | None, S, T]]
@@ -157,12 +161,9 @@ class Campaigns(Generic[P, S, Q_co]):
         raise Unavailable("others change this campaign all the time; try again")
 
     async def _append(self, campaign: Campaign[P, S], event: Event) -> bool:
+        uid, position = campaign.uid, campaign.position
         appended = await self._store.append_event(
-            self._algorithm.kind,
-            campaign.name,
-            uid=campaign.uid,
-            position=campaign.position,
-            event=pack(event),
+            self._algorithm.kind, campaign.name, uid=uid, position=position, event=pack(event)
         )
         return appended == "appended"  # missing: the next read says so
 
@@ -170,21 +171,20 @@ class Campaigns(Generic[P, S, Q_co]):
         """The campaign after every stored event. Those that are not known here yet are read and folded."""
         known = self._known.get(name)
         while True:
-            found = await self._read(name, known.uid if known else "", known.position if known else 0)
-            if known is None or found.events or not found.record.startswith(known.uid.encode()):
-                moved = await self._compute(advance, self._algorithm, name, known, found)
-                known = await self._keep(moved)
-            if known.position == found.position + len(found.events) and len(found.events) < READ_EVENTS:
+            stored = await self._read(name, known.uid if known else "", known.position if known else 0)
+            if known is None or stored.events or not stored.record.startswith(known.uid.encode()):
+                known = await self._keep(await self._compute(advance, self._algorithm, name, known, stored))
+            if known.position == stored.position + len(stored.events) and len(stored.events) < READ_EVENTS:
                 return known
 
     async def _read(self, name: str, uid: str, position: int) -> StoredCampaign:
-        found = await self._store.read_campaign(
+        stored = await self._store.read_campaign(
             self._algorithm.kind, name, uid=uid, position=position, count=READ_EVENTS
         )
-        if found is None:
+        if stored is None:
             self._known.drop(name)
             raise _no_campaign()
-        return found
+        return stored
 
     async def _keep(self, campaign: Campaign[P, S], *, ended: bool = False) -> Campaign[P, S]:
         """Hold the campaign in memory, and save a snapshot when one is due.
@@ -192,16 +192,13 @@ class Campaigns(Generic[P, S, Q_co]):
         A snapshot that could not be saved does no harm: the next fold is longer.
         """
         if ended or campaign.position - campaign.saved >= SNAPSHOT_EVENTS:
+            uid, position = campaign.uid, campaign.position
             with suppress(Unavailable):
                 data = await self._compute(pack_state, campaign.state)
                 await self._store.save_snapshot(
-                    self._algorithm.kind,
-                    campaign.name,
-                    uid=campaign.uid,
-                    position=campaign.position,
-                    state=data,
+                    self._algorithm.kind, campaign.name, uid=uid, position=position, state=data
                 )
-                campaign = replace(campaign, saved=campaign.position)
+                campaign = replace(campaign, saved=position)
         self._known.put(campaign.name, campaign, size_of(campaign.state))
         return campaign
 
@@ -218,4 +215,4 @@ class Campaigns(Generic[P, S, Q_co]):
 
 
 def _no_campaign() -> NotFound:
-    return NotFound("no campaign of this id")
+    return NotFound("there is no campaign of this id")

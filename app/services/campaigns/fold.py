@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from app.errors import Invalid
-from app.services.campaigns.records import Asked, CampaignRecord, Event, unpack_event, unpack_state
+from app.services.campaigns.records import CampaignRecord, Event, PullsAsked, unpack_event, unpack_state
 from app.services.formats.records import split_uid, unpack
 from app.storage.protocol import StoredCampaign
 
@@ -18,7 +18,7 @@ MOST_NAMED = 20
 
 
 class CampaignState(Protocol):
-    """What the service reads of a state: the pulls asked for, the results taken, whether it has ended."""
+    """The pulls asked for, the results taken, whether it has ended."""
 
     @property
     def issued(self) -> int: ...
@@ -31,7 +31,7 @@ class CampaignState(Protocol):
 
 
 class NumberedPull(Protocol):
-    """A pull has a number. What else it has is known to the algorithm alone."""
+    """What else a pull has is known to the algorithm alone."""
 
     @property
     def number(self) -> int: ...
@@ -89,39 +89,31 @@ class Campaign(Generic[P, S]):
 
 
 def advance(
-    algorithm: Algorithm[P, S, Q_co], name: str, known: Campaign[P, S] | None, found: StoredCampaign
+    algorithm: Algorithm[P, S, Q_co], name: str, known: Campaign[P, S] | None, stored: StoredCampaign
 ) -> Campaign[P, S]:
-    """The campaign after the events that were read from the store.
+    """The campaign after the events that were read from the store, which are those after ``stored.position``.
 
-    ``known`` is the campaign as this process knew it, None if it did not. The events are those after
-    ``found.position``. If the campaign stands elsewhere, because the snapshot of that position cannot be
-    read, it is returned as it is before the first event, and the caller reads again from there.
+    ``known``: as this process knew it. If it stands elsewhere, because the snapshot of that position cannot
+    be read, it is returned as it is before the first event, and the caller reads again from there.
     """
-    uid, record = split_uid(found.record, CampaignRecord)
+    uid, record = split_uid(stored.record, CampaignRecord)
     if known is None or known.uid != uid:
-        known = _restore(algorithm, name, uid, record, found)
-    if known.position != found.position:
+        parameters = unpack(record.parameters, algorithm.parameters)
+        restored = unpack_state(stored.state, algorithm.state) if stored.state is not None else None
+        position = 0 if restored is None else stored.position
+        state = restored or algorithm.start(parameters, seed_of(uid, record.seed))
+        known = Campaign(name, uid, parameters, state, position=position, saved=position)
+    if known.position != stored.position:
         return known
     state = known.state
-    for data in found.events:
+    for data in stored.events:
         state = fold(algorithm, state, unpack_event(data))
-    return replace(known, state=state, position=known.position + len(found.events))
-
-
-def _restore(
-    algorithm: Algorithm[P, S, Q_co], name: str, uid: str, record: CampaignRecord, found: StoredCampaign
-) -> Campaign[P, S]:
-    parameters = unpack(record.parameters, algorithm.parameters)
-    state = unpack_state(found.state, algorithm.state) if found.state is not None else None
-    if state is None:
-        start = algorithm.start(parameters, seed_of(uid, record.seed))
-        return Campaign(name, uid, parameters, start, position=0, saved=0)
-    return Campaign(name, uid, parameters, state, position=found.position, saved=found.position)
+    return replace(known, state=state, position=known.position + len(stored.events))
 
 
 def fold(algorithm: Algorithm[P, S, Q_co], state: S, event: Event) -> S:
     """The state after one more event. Returns the same object if the event changes nothing."""
-    if isinstance(event, Asked):
+    if isinstance(event, PullsAsked):
         return algorithm.ask(state, event.count)[0]
     return algorithm.tell(state, list(zip(event.numbers, event.values, strict=True)))
 
@@ -141,6 +133,6 @@ def numbers_of(campaign: Campaign[Any, Any], results: Sequence[tuple[str, float]
     numbers = [int(match[1]) if match else -1 for match in matches]
     unknown = [place for place, number in enumerate(numbers) if not 0 <= number < campaign.state.issued]
     if unknown:
-        message = f"no such {field} was asked for in this campaign"
+        message = f"this campaign asked for no {field} of this id"
         raise Invalid.many([(("results", place, field), message) for place in unknown[:MOST_NAMED]])
     return numbers

@@ -11,15 +11,15 @@ import numpy as np
 from app.errors import Invalid
 from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.fold import Campaign
-from app.services.campaigns.options import options_of
+from app.services.campaigns.records import options_of
 from app.services.formats.ids import refuse_repeats
 from shortlist.kcenter import ask_tell, ns_tands, ns_ts, ns_ucb
-from shortlist.kcenter.ask_tell import Answer, Query
-from shortlist.kcenter.noisy_state import Method, Noise, Options, State, Threshold
+from shortlist.kcenter.ask_tell import CenterProgress, Query
+from shortlist.kcenter.noisy_state import Noise, NoisyMethod, NoisyOptions, NoisyState, Threshold
 
 
 class CenterParameters(msgspec.Struct, frozen=True, array_like=True):
-    """What a campaign is made with; see ``noisy_state.Options``. Stored as an array, in this order.
+    """What a campaign is made with; see ``noisy_state.NoisyOptions``. Stored as an array, in this order.
 
     ``points`` are ids, and so is ``first``. ``noise_std`` None: unknown. ``epsilon`` None: a tenth of the
     noise's standard deviation. ``mix`` is used by ns_ts, ``threshold`` by ns_tands.
@@ -27,7 +27,7 @@ class CenterParameters(msgspec.Struct, frozen=True, array_like=True):
 
     points: list[str]
     k: int
-    method: Method = "ns_ts"
+    method: NoisyMethod = "ns_ts"
     noise: Noise = "gaussian"
     noise_std: float | None = None
     delta: float = 0.1
@@ -38,20 +38,20 @@ class CenterParameters(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class NoisyMethod:
+class NoisyStart:
     """A row of ``METHODS``: how a campaign starts, and the parameters that this method alone takes.
 
-    How it goes on is in ``ask_tell``, and so is what is promised (``Answer.guarantee``).
+    How it goes on is in ``ask_tell``, and so is what is promised (``CenterProgress.guarantee``).
     """
 
-    start: Callable[..., State]
+    start: Callable[..., NoisyState]
     options: tuple[str, ...] = ()
 
 
-METHODS: Mapping[Method, NoisyMethod] = {
-    "ns_ts": NoisyMethod(ns_ts.start, ("mix",)),
-    "ns_ucb": NoisyMethod(ns_ucb.start),
-    "ns_tands": NoisyMethod(ns_tands.start, ("threshold",)),
+METHODS: Mapping[NoisyMethod, NoisyStart] = {
+    "ns_ts": NoisyStart(ns_ts.start, ("mix",)),
+    "ns_ucb": NoisyStart(ns_ucb.start),
+    "ns_tands": NoisyStart(ns_tands.start, ("threshold",)),
 }
 
 
@@ -60,7 +60,7 @@ class SeededState:
     """A state, and the seed of its generators: there is one for the start and one for every ``ask``."""
 
     seed: int
-    inner: State
+    inner: NoisyState
 
     @property
     def issued(self) -> int:
@@ -99,7 +99,7 @@ class NoisyCenters:
             n=len(points),
             first=None if parameters.first is None else points.index(parameters.first),
             rng=np.random.default_rng((seed, 0)),
-            **options_of(parameters, (*Options.__annotations__, *method.options)),
+            **options_of(parameters, (*NoisyOptions.__annotations__, *method.options)),
         )
         return SeededState(seed, ask_tell.settled(state))
 
@@ -116,6 +116,6 @@ CenterCampaign = Campaign[CenterParameters, SeededState]
 CenterCampaigns = Campaigns[CenterParameters, SeededState, Query]
 
 
-def answer(campaign: CenterCampaign) -> Answer:
+def answer(campaign: CenterCampaign) -> CenterProgress:
     """Where a campaign stands. Cost: O(n k)."""
     return ask_tell.answer(campaign.state.inner)

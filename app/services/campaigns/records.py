@@ -6,6 +6,7 @@ No format here can run code when it is read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -16,20 +17,20 @@ T = TypeVar("T")
 FEWEST_BYTES = 1_024
 
 
-class Asked(msgspec.Struct, frozen=True, array_like=True, tag="a"):
+class PullsAsked(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     """One call asked for ``count`` pulls."""
 
     count: int
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True, tag="t"):
+class ResultsTold(msgspec.Struct, frozen=True, array_like=True, tag="t"):
     """The results of some pulls: ``values[i]`` is that of the pull with number ``numbers[i]``."""
 
     numbers: list[int]
     values: list[float]
 
 
-Event = Asked | Told
+Event = PullsAsked | ResultsTold
 
 
 class CampaignRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -37,6 +38,12 @@ class CampaignRecord(msgspec.Struct, frozen=True, array_like=True):
 
     seed: int | None
     parameters: bytes
+
+
+def options_of(parameters: msgspec.Struct, names: Iterable[str]) -> dict[str, Any]:
+    """The values of those fields of a campaign's parameters that are among ``names``."""
+    known = set(names)
+    return {name: getattr(parameters, name) for name in parameters.__struct_fields__ if name in known}
 
 
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)

@@ -13,12 +13,11 @@ from typing import Any
 import msgspec
 
 from app.errors import FieldPath, Invalid, NotFound
-from app.filters.fields import Value, ValueKind, fields_of, kind_of
+from app.filters.fields import Value, fields_of, kind_of
 from app.services.campaigns.fold import MOST_NAMED
 from app.services.catalogues.catalogues import Catalogue, Catalogues
 from shortlist.slates.matroids import PartitionMatroid
 
-Labelled = tuple[ValueKind, Value]
 Metadata = Mapping[str, Mapping[str, Any]]
 
 
@@ -39,9 +38,7 @@ class SlateRules(msgspec.Struct, frozen=True):
         return self.at_most[0]
 
 
-def partition(
-    arms: Sequence[str], metadata: Mapping[str, Mapping[str, Value]], rules: SlateRules, k: int
-) -> PartitionMatroid:
+def partition(arms: Sequence[str], metadata: Metadata, rules: SlateRules, k: int) -> PartitionMatroid:
     """The slates that a rule allows. ``metadata`` is as ``given`` and ``stored`` return it.
 
     Groups are numbered in the order of their first arms.
@@ -84,19 +81,18 @@ async def stored(
     async def read(catalogue: Catalogue) -> Sequence[Sequence[Value]]:
         snapshot = catalogue.index.snapshot()
         rows = [snapshot.view.rows_of([arm]) for arm in arms]
-        missing[:] = [place for place, found in enumerate(rows) if not len(found)]
+        missing[:] = [position for position, row in enumerate(rows) if not len(row)]
         if missing:
             raise NotFound("arms are missing")
-        return [[value for _, value in snapshot.attributes.values_of(field, found)[0]] for found in rows]
+        return [[value for _, value in snapshot.attributes.values_of(field, row)[0]] for row in rows]
 
     try:
-        values = await catalogues.use(name, read)
+        return _of_one_value(arms, await catalogues.use(name, read), field)
     except NotFound:
         if not missing:
             raise
-        text = "this arm is not in the catalogue"
-        raise Invalid.many([(("arms", place), text) for place in missing[:MOST_NAMED]]) from None
-    return _of_one_value(arms, values, field)
+    text = "this arm is not in the catalogue"
+    raise Invalid.many([(("arms", position), text) for position in missing[:MOST_NAMED]])
 
 
 def _of_one_value(
@@ -104,13 +100,13 @@ def _of_one_value(
 ) -> dict[str, dict[str, Value]]:
     distinct = [list({(kind_of(value), value): value for value in each}.values()) for each in values]
     errors: list[tuple[FieldPath, str]] = [
-        (("arms", place), "has several values of the rule's field: groups must not overlap")
-        for place, each in enumerate(distinct)
+        (("arms", position), "has several values of the rule's field: groups must not overlap")
+        for position, each in enumerate(distinct)
         if len(each) > 1
     ]
     if errors:
         raise Invalid.many(errors[:MOST_NAMED])
-    found = {arm: {field: each[0]} for arm, each in zip(arms, distinct, strict=True) if each}
-    if not found:
+    metadata = {arm: {field: each[0]} for arm, each in zip(arms, distinct, strict=True) if each}
+    if not metadata:
         raise Invalid("no arm has this field", path=("rules", "at_most", 0, "field"))
-    return found
+    return metadata

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -18,14 +18,14 @@ from app.errors import Conflict, NotFound
 from app.filters.fields import Value
 from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.fold import Campaign
-from app.services.campaigns.options import options_of
+from app.services.campaigns.records import options_of
 from app.services.campaigns.slate_rules import SlateRules, given, partition, stored
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.ids import refuse_repeats
 from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
 from shortlist.slates.allocation import Allocation
 from shortlist.slates.ask_tell import Pull
-from shortlist.slates.campaign_state import Method, Options, Report, State
+from shortlist.slates.campaign_state import SlateMethod, SlateOptions, SlateReport, SlateState
 from shortlist.slates.matroids import PartitionMatroid
 from shortlist.slates.widths import Bound
 
@@ -37,7 +37,7 @@ _WIDE = 2.0
 
 
 class SlateParameters(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a campaign is made with; see ``campaign_state.Options``. Stored as a map.
+    """What a campaign is made with; see ``campaign_state.SlateOptions``. Stored as a map.
 
     ``rules`` say which slates are allowed; None: all. ``metadata`` has the value of their field of each arm
     that has one, as it was when the campaign was made; it was given, or came from ``catalogue``.
@@ -48,7 +48,7 @@ class SlateParameters(msgspec.Struct, frozen=True, omit_defaults=True):
 
     arms: list[str]
     k: int
-    method: Method
+    method: SlateMethod
     epsilon: float
     delta: float
     noise_range: float | None
@@ -68,26 +68,26 @@ class SlateParameters(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.noise_range * (math.sqrt(self.k) if self.independent_noise else self.k)
 
 
-SlateCampaign = Campaign[SlateParameters, State]
-SlateCampaigns = Campaigns[SlateParameters, State, Pull]
+SlateCampaign = Campaign[SlateParameters, SlateState]
+SlateCampaigns = Campaigns[SlateParameters, SlateState, Pull]
 
 
 @dataclass(frozen=True, slots=True)
-class SlateMethod:
+class SlateStart:
     """A row of ``METHODS``: how a campaign starts, and the bounds for which its answer is proven.
 
     How it goes on is in ``ask_tell``.
     """
 
-    start: Callable[..., State]
+    start: Callable[..., SlateState]
     proven: frozenset[Bound] = frozenset(("certified", "paper"))
 
 
-METHODS: Mapping[Method, SlateMethod] = {
-    "saqm": SlateMethod(saqm.start),
-    "sa_foa": SlateMethod(sa_foa.start, proven=frozenset(("certified",))),
-    "icb": SlateMethod(icb.start),
-    "exhaustive": SlateMethod(exhaustive.start),
+METHODS: Mapping[SlateMethod, SlateStart] = {
+    "saqm": SlateStart(saqm.start),
+    "sa_foa": SlateStart(sa_foa.start, proven=frozenset(("certified",))),
+    "icb": SlateStart(icb.start),
+    "exhaustive": SlateStart(exhaustive.start),
 }
 
 
@@ -97,11 +97,11 @@ class Slates:
     kind = "slates"
     pull = "pull"
     parameters = SlateParameters
-    state = State
+    state = SlateState
 
-    def start(self, parameters: SlateParameters, seed: int) -> State:
+    def start(self, parameters: SlateParameters, seed: int) -> SlateState:
         refuse_repeats(parameters.arms, "an arm must not appear twice", ("arms",))
-        options = options_of(parameters, Options.__annotations__) | {
+        options = options_of(parameters, SlateOptions.__annotations__) | {
             "n": len(parameters.arms),
             "noise_std": parameters.sigma,  # of a total, also where the noise of an arm was given
             "reach": None if parameters.noise_range is None else parameters.k * parameters.noise_range,
@@ -110,10 +110,10 @@ class Slates:
         }
         return METHODS[parameters.method].start(**options)
 
-    def ask(self, state: State, count: int) -> tuple[State, Sequence[Pull]]:
+    def ask(self, state: SlateState, count: int) -> tuple[SlateState, Sequence[Pull]]:
         return ask_tell.ask(state, count)
 
-    def tell(self, state: State, results: Sequence[tuple[int, float]]) -> State:
+    def tell(self, state: SlateState, results: Sequence[tuple[int, float]]) -> SlateState:
         return ask_tell.tell(state, results)
 
 
@@ -139,18 +139,18 @@ async def create(
 
 
 async def _metadata(
-    slates: SlateCampaigns, catalogues: Catalogues, name: str, wanted: SlateParameters, rules: SlateRules
+    slates: SlateCampaigns, catalogues: Catalogues, name: str, parameters: SlateParameters, rules: SlateRules
 ) -> dict[str, dict[str, Value]]:
-    if wanted.catalogue is None:
-        return given(wanted.arms, wanted.metadata or {}, rules)
+    if parameters.catalogue is None:
+        return given(parameters.arms, parameters.metadata or {}, rules)
     with suppress(NotFound):
         known = (await slates.get(name)).parameters
-        if msgspec.structs.replace(known, metadata=None) == wanted:
+        if msgspec.structs.replace(known, metadata=None) == parameters:
             return known.metadata or {}
-    return await stored(catalogues, wanted.catalogue, wanted.arms, rules)
+    return await stored(catalogues, parameters.catalogue, parameters.arms, rules)
 
 
-async def best_slate(slates: SlateCampaigns, name: str) -> list[str]:
+async def best_slate(slates: SlateCampaigns, name: str) -> Sequence[str]:
     """The slate that a campaign has found. Raises NotFound, Conflict (it is still sampling)."""
     return standing(finished(await slates.get(name))).best
 
@@ -164,34 +164,47 @@ def finished(campaign: SlateCampaign) -> SlateCampaign:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a campaign stands, in the ids of its arms.
+    """Where a campaign stands, in the ids of its arms: ``asked`` pulls, ``observed`` results.
 
     ``best`` is the best slate by estimate, its best arm first. Its mean total is in [lower, upper], and no
     slate exceeds it by more than ``excess``. About ``more_pulls`` results are missing. All of this is of the
-    last look, which was after ``looked_at`` results.
+    last look, which was after ``looked_at`` results; before the first nothing is estimated. ``outside``: see
+    ``SlateState``.
     """
 
-    best: list[str]
-    estimates: dict[str, float]
-    lower: float | None
-    upper: float | None
-    excess: float | None
-    more_pulls: int | None
-    looked_at: int
-    warnings: list[str]
+    state: Literal["sampling", "done"]
+    asked: int
+    observed: int
+    outside: int
+    next_look: int | None
     guarantee: Literal["pac", "none"]
+    best: Sequence[str] = ()
+    estimates: Mapping[str, float] = field(default_factory=dict)
+    lower: float | None = None
+    upper: float | None = None
+    excess: float | None = None
+    more_pulls: int | None = None
+    looked_at: int = 0
+    warnings: Sequence[str] = ()
 
 
 def standing(campaign: SlateCampaign) -> Standing:
-    """Report the last look. Before the first nothing is estimated."""
+    """Report the last look."""
     parameters, state = campaign.parameters, campaign.state
     report = state.report
-    proven = parameters.bound in METHODS[parameters.method].proven
-    guarantee: Literal["pac", "none"] = "pac" if proven else "none"
+    now = Standing(
+        state="done" if state.done else "sampling",
+        asked=state.issued,
+        observed=state.observed,
+        outside=state.outside,
+        next_look=None if state.done else state.next_look,
+        guarantee="pac" if parameters.bound in METHODS[parameters.method].proven else "none",
+    )
     if report is None:
-        return Standing([], {}, None, None, None, None, 0, [], guarantee)
+        return now
     order = report.best[np.argsort(-report.theta[report.best], kind="stable")]
-    return Standing(
+    return replace(
+        now,
         best=[parameters.arms[arm] for arm in order.tolist()],
         estimates=dict(zip(parameters.arms, report.theta.tolist(), strict=True)),
         lower=report.lower,
@@ -200,21 +213,22 @@ def standing(campaign: SlateCampaign) -> Standing:
         more_pulls=report.more_pulls,
         looked_at=report.observed,
         warnings=_warnings(parameters, state, report),
-        guarantee=guarantee,
     )
 
 
-def _warnings(parameters: SlateParameters, state: State, report: Report) -> list[str]:
+def _warnings(parameters: SlateParameters, state: SlateState, report: SlateReport) -> list[str]:
     field = "noise_std" if parameters.noise_range is None else "noise_range"
-    found = []
+    warnings = []
     if state.outside:
-        found.append(
+        warnings.append(
             f"{state.outside} or more totals are farther from their mean than noise_range allows: "
             "the guarantee does not cover them"
         )
     if state.design.criterion > _WIDE * len(parameters.arms):
-        found.append("allocation g may need twice the totals of uniform: its support is small for all slates")
+        warnings.append(
+            "allocation g may need twice the totals of uniform: its support is small for all slates"
+        )
     free = report.observed - len(parameters.arms)
     if free >= _ENOUGH and report.spread * report.observed / free > _NOISY * parameters.sigma**2:
-        found.append(f"totals vary more than {field} says: the guarantee may not hold")
-    return found
+        warnings.append(f"totals vary more than {field} says: the guarantee may not hold")
+    return warnings

@@ -36,7 +36,7 @@ from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRe
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerId
 from shortlist.linear import elimination
-from shortlist.linear.elimination import Rules
+from shortlist.linear.elimination import EliminationRules
 from shortlist.types import TopK
 
 PASSES = 2
@@ -47,7 +47,7 @@ PRIOR = ""  # no learner has this name
 STATE_BYTES = 1_000
 
 
-def rules_of(bandit: Bandit) -> Rules:
+def rules_of(bandit: Bandit) -> EliminationRules:
     """What does not change while a learner of an elimination policy learns."""
     return elimination.rules(radius=bandit.exploration, eta=bandit.eta)
 
@@ -75,7 +75,7 @@ class _Subject:
         return self.snapshot.view
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> EliminationRules:
         return rules_of(self.bandit)
 
 

@@ -18,7 +18,7 @@ from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.limits import Limits
 from app.services.choosing.selection import ReadSnapshot
 from shortlist.linear import elimination, linear_elimination, sub_elim
-from shortlist.linear.elimination import Elimination, Rules
+from shortlist.linear.elimination import Elimination, EliminationRules
 from shortlist.linear.most_uncertain_arm import Watched
 from shortlist.types import NO_ROWS, Rows, TopK
 
@@ -59,7 +59,7 @@ class Sets:
     threshold: float | None
 
 
-def fits(placed: Placed, snapshot: ReadSnapshot, rules: Rules) -> bool:
+def fits(placed: Placed, snapshot: ReadSnapshot, rules: EliminationRules) -> bool:
     """Whether a state goes on with this learner, this table and these rules.
 
     It does not once the catalogue was compacted, the learner forgotten, or the bandit changed.
@@ -69,7 +69,7 @@ def fits(placed: Placed, snapshot: ReadSnapshot, rules: Rules) -> bool:
     return made_by == now and placed.version <= snapshot.learner_version
 
 
-def rebuilt(snapshot: ReadSnapshot, rules: Rules) -> Placed:
+def rebuilt(snapshot: ReadSnapshot, rules: EliminationRules) -> Placed:
     """Place all arms of the catalogue by this posterior. Work: K d^2."""
     arms = snapshot.view.view
     state = elimination.start(snapshot.posterior, arms.live_rows, snapshot.view.features_of, rules)
@@ -94,7 +94,7 @@ def caught_up(placed: Placed, snapshot: ReadSnapshot, *, most_work: float = UNBO
     return Placed(state, placed.ridge, snapshot.learner_version, arms.table, rows, len(arms.dead))
 
 
-def refreshed(placed: Placed | None, snapshot: ReadSnapshot, rules: Rules) -> Placed:
+def refreshed(placed: Placed | None, snapshot: ReadSnapshot, rules: EliminationRules) -> Placed:
     """Catch up with everything, and make every pass that is due. Work: up to K d^2 for each stage."""
     if placed is not None:
         placed = caught_up(placed, snapshot)
@@ -177,7 +177,11 @@ def sets_of(placed: Placed) -> Sets:
 
 
 def pick_exactly(
-    snapshot: ReadSnapshot, rules: Rules, k: int, exclude: Rows = NO_ROWS, limits: Limits | None = None
+    snapshot: ReadSnapshot,
+    rules: EliminationRules,
+    k: int,
+    exclude: Rows = NO_ROWS,
+    limits: Limits | None = None,
 ) -> TopK:
     """Choose ``k`` of the arms that the view of ``snapshot`` lets in, by linear elimination. Work: K d^2."""
     view, rows = snapshot.view, snapshot.view.view.live_rows
@@ -195,7 +199,7 @@ def pick_exactly(
     return TopK(rows[hits.rows[places]], hits.scores[places], exact=True)
 
 
-def exact_sets(snapshot: ReadSnapshot, rules: Rules) -> Sets:
+def exact_sets(snapshot: ReadSnapshot, rules: EliminationRules) -> Sets:
     """The stages, by their widths now, of the arms that live for linear elimination. Work: K d^2."""
     features = snapshot.view.features_of(snapshot.view.view.live_rows)
     survey = linear_elimination.survey(snapshot.posterior, features, radius=rules.radius)

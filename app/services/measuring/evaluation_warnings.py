@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
 from app.services.bandits.settings import BanditRecord
 from app.services.choosing.policies import POLICIES
 from app.services.measuring.evaluator import Evaluator
 from shortlist.evaluation.logged import MAX_PLACES
-from shortlist.evaluation.off_policy import State
 
 FEW = 100  # effective decisions
 SMALL_SHARE = 0.02  # of the decisions, as effective ones
@@ -37,15 +33,6 @@ def warnings_of_log(record: BanditRecord) -> list[str]:
     none = f"no decision has propensities ({known}), so no policy can be evaluated on it"
     rest = "reports, exports and explanations work on all of it"
     return [f"in the log of {record.policy} {none if record.holdout is None else some}; {rest}"]
-
-
-def lacking(state: State, share: float = TOO_MUCH_MISSING) -> NDArray[np.bool_]:
-    """Slots at which more than this share of what the policy does was never done, as no chance explains.
-
-    The mean weight estimates the share that could have been done: its upper limit says so.
-    """
-    found: NDArray[np.bool_] = state.reached() < 1.0 - share
-    return found
 
 
 def _of_decisions(evaluator: Evaluator) -> Iterator[str]:
@@ -82,9 +69,9 @@ def _of_weights(evaluator: Evaluator) -> Iterator[str]:
     if unused > MUCH_UNUSED:
         yield f"the policy would never have made {unused:.0%} of the decisions: they tell nothing of it"
     about = f"about {float(support.missing_share.max()):.0%} of what the policy would choose was never chosen"
-    if lacking(evaluator.state).any():
+    if evaluator.state.lacking(TOO_MUCH_MISSING).any():
         yield f"{about} when the log was written: what it would earn cannot be told"
-    elif lacking(evaluator.state, MUCH_MISSING).any():
+    elif evaluator.state.lacking(MUCH_MISSING).any():
         yield f"{about} when the log was written: intervals count it, values do not"
 
 

@@ -12,30 +12,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
 import numpy as np
 
 from app.errors import Invalid
-from app.filters.filter import Filter
-from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
+from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.slots import Slots
 from app.services.catalogues.catalogues import Catalogues
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
-from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.covers import Covers
 from app.services.decision_log.decision_log import LATEST_MS
-from app.services.decision_log.rows import CompleteLog, Row
-from app.services.formats.records import LearnerState
+from app.services.decision_log.rows import CompleteLog
 from app.services.learning.learners import Learners
-from app.services.measuring.evaluation_warnings import lacking, warnings_of
+from app.services.measuring.evaluation_warnings import TOO_MUCH_MISSING, warnings_of
 from app.services.measuring.evaluator import Evaluator, Known, check_estimators, targets_of
-from app.services.measuring.logged_lists import revision_in
-from app.services.measuring.outcomes import terms_then
-from app.services.measuring.past_learners import Beginning, PastLearners
-from app.storage.protocol import LearnerId
-from shortlist.evaluation.estimates import NOTHING, Estimate
+from app.services.measuring.past_learners import Beginning, PastLearners, learner_of
+from app.services.measuring.sources import ServedSource
+from shortlist.evaluation.estimates import NOTHING
+from shortlist.evaluation.off_policy import OffPolicyState
 from shortlist.linear.ridge import Posterior
-from shortlist.types import Matrix, Vector
 
 log = logging.getLogger("shortlist.evaluations")
 
@@ -46,16 +40,21 @@ Interval = tuple[float, float]
 When = Literal["before", "now"]
 
 
-class PlaceEstimate(msgspec.Struct, frozen=True):
-    """``value`` and ``interval``: None where there is too little to tell."""
+@dataclass(frozen=True, slots=True)
+class PlaceEstimate:
+    """``value`` and ``interval``: null where there is too little to tell."""
 
     value: float | None
     interval: Interval | None
     effective_sample_size: float
 
 
-class PolicyEstimate(msgspec.Struct, frozen=True):
-    """``value``: of a whole decision. ``effective_sample_size``: that of the place which has least."""
+@dataclass(frozen=True, slots=True)
+class PolicyEstimate:
+    """``value`` is of a whole decision, ``places`` of each place of its list. ``interval``: 95 %.
+
+    ``effective_sample_size``: that of the place which has least.
+    """
 
     estimator: str
     value: float | None
@@ -64,8 +63,9 @@ class PolicyEstimate(msgspec.Struct, frozen=True):
     places: list[PlaceEstimate]
 
 
-class LoggedValue(msgspec.Struct, frozen=True):
-    """What the logged decisions have earned. ``left_out``: decisions that could not be used."""
+@dataclass(frozen=True, slots=True)
+class LoggedValue:
+    """What these decisions have earned. ``left_out``: others, which could not be used."""
 
     value: float | None
     interval: Interval | None
@@ -73,118 +73,75 @@ class LoggedValue(msgspec.Struct, frozen=True):
     left_out: int
 
 
-class SupportView(msgspec.Struct, frozen=True):
-    """Of the place where it is worst; see ``algorithms.evaluation.support``."""
+@dataclass(frozen=True, slots=True)
+class LogSupport:
+    """How well the log shows what the policy would do, at the place where it is worst: shares of decisions,
+    and the weight of one.
+    """
 
     unused_share: float
     missing_share: float
     largest_weight: float
 
 
-class LearnersView(msgspec.Struct, frozen=True):
-    """With what decisions were weighed: see ``PastLearners``. ``begin``, ``blocks``: of ``before``."""
+@dataclass(frozen=True, slots=True)
+class LearnersUsed:
+    """With what decisions were weighed; of ``before`` in how many ``blocks``, and how the first ``begin``s.
+
+    ``known``: from what was known before the first decision. ``log``: from nothing; the first block is left
+    out.
+    """
 
     when: When
     begin: Beginning | None
     blocks: int
 
 
-class Evaluation(msgspec.Struct, frozen=True):
-    """What a policy would have earned. ``complete_from``: as of a report."""
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What a policy would have earned.
+
+    ``warnings``: what one must know before one believes it, as sentences. Where they say that too much of
+    what the policy does was never done, ``value`` and ``interval`` are null.
+    ``complete_from``: as of a report.
+    """
 
     estimates: list[PolicyEstimate]
     logged: LoggedValue
-    support: SupportView
-    learners: LearnersView
+    support: LogSupport
+    learners: LearnersUsed
     warnings: list[str]
-    complete_from: int | None = None
+    complete_from: int | None
 
 
-def evaluation_of(evaluator: Evaluator, when: When) -> Evaluation:
+def evaluation_of(evaluator: Evaluator, when: When, complete_from: int | None = None) -> Evaluation:
     """What there is to say so far. Cost: O(places^2)."""
-    state, past = evaluator.state, evaluator.past
-    sizes = state.support.effective_sample_size.tolist()
-    shown = (~lacking(state)).tolist()
-    found = []
-    for name in evaluator.estimators:
-        estimates = state.estimates(name)
-        places = [
-            PlaceEstimate(*_shown(each if is_shown else NOTHING), size)
-            for each, size, is_shown in zip(estimates.places, sizes, shown, strict=True)
-        ]
-        whole = estimates.whole if all(shown) else NOTHING
-        found.append(PolicyEstimate(name, *_shown(whole), min(sizes), places))
-    support = state.support
+    state, past, support = evaluator.state, evaluator.past, evaluator.state.support
+    logged = state.logged().whole
     return Evaluation(
-        found,
-        LoggedValue(*_shown(state.logged().whole), support.decisions, evaluator.left_out),
-        SupportView(
-            *(
-                float(np.max(column))
-                for column in (support.unused_share, support.missing_share, state.ranges.largest)
-            )
+        estimates=[_estimated(state, name) for name in evaluator.estimators],
+        logged=LoggedValue(logged.value, logged.interval, support.decisions, evaluator.left_out),
+        support=LogSupport(
+            unused_share=float(np.max(support.unused_share)),
+            missing_share=float(np.max(support.missing_share)),
+            largest_weight=float(np.max(state.ranges.largest)),
         ),
-        LearnersView(when, None if past is None else past.beginning, 0 if past is None else len(past.blocks)),
-        warnings_of(evaluator),
+        learners=LearnersUsed(when, past.beginning if past else None, len(past.blocks) if past else 0),
+        warnings=warnings_of(evaluator),
+        complete_from=complete_from,
     )
 
 
-def _shown(estimate: Estimate) -> tuple[float | None, Interval | None]:
-    return estimate.value, estimate.interval
-
-
-@dataclass(frozen=True, slots=True)
-class _Served:
-    """The source of a running service."""
-
-    bandits: Bandits
-    catalogues: Catalogues
-    filtered: FilteredSnapshots
-    covers: Covers
-
-    async def view(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerSnapshot:
-        return bandit.seen(await self.filtered.of(bandit.catalogue, arm_filter))
-
-    async def features(
-        self, bandit: Bandit, shown: Sequence[tuple[Row, str]]
-    ) -> tuple[Matrix, Sequence[bool]]:
-        """A catalogue that did not change since a decision has its features still."""
-        index, version = bandit.catalogue.index.snapshot(), bandit.catalogue.version
-        rows = index.view.row_of_each([arm for _, arm in shown])
-        features = index.features_of(np.maximum(rows, 0)) if index.view.rows else np.zeros((len(shown), 0))
-        known = rows >= 0
-        then = dict[tuple[str, int], Vector | None]()
-        for place, (row, arm) in enumerate(shown):
-            if row.catalogue_version == version and known[place]:
-                continue
-            revision = revision_in(row, arm)
-            if revision is None:
-                continue
-            if (arm, revision) not in then:
-                then[arm, revision] = await self.catalogues.features_at(bandit.catalogue, arm, revision)
-            found = then[arm, revision]
-            known[place] = found is not None
-            if found is not None:
-                features[place] = found
-        return features, known.tolist()
-
-    async def default(self, bandit: Bandit, version: int) -> float:
-        return (await terms_then(self.bandits, bandit, version)).default
-
-
-@dataclass(frozen=True, slots=True)
-class _Today:
-    """What the learners of a bandit know now."""
-
-    bandit: Bandit
-    learners: Learners
-
-    async def posterior(self, key: str | None) -> Posterior:
-        learner = LearnerId(self.bandit.uid, GLOBAL_LEARNER if key is None else key)
-        return await self.learners.apart(self.bandit, learner)
-
-    async def state(self, learner: LearnerId) -> LearnerState | None:
-        return await self.learners.state(learner)
+def _estimated(state: OffPolicyState, name: str) -> PolicyEstimate:
+    """What an estimator says, but nothing of a place that the log hardly shows."""
+    estimates, sizes = state.estimates(name), state.support.effective_sample_size.tolist()
+    shown = (~state.lacking(TOO_MUCH_MISSING)).tolist()
+    whole = estimates.whole if all(shown) else NOTHING
+    places = [
+        PlaceEstimate(each.value, each.interval, size) if is_shown else PlaceEstimate(None, None, size)
+        for each, size, is_shown in zip(estimates.places, sizes, shown, strict=True)
+    ]
+    return PolicyEstimate(name, whole.value, whole.interval, min(sizes), places)
 
 
 class Evaluations:
@@ -205,12 +162,12 @@ class Evaluations:
         rewarded_ms: int,
         evaluated: Callable[[int], None],
     ) -> None:
-        self._source = _Served(bandits, catalogues, filtered, covers)
+        self._source = ServedSource(bandits, catalogues, filtered, covers)
         self._learners = learners
         self._pages = pages
         self._rewarded_ms = rewarded_ms
         self._evaluated = evaluated
-        self._places = Slots("evaluations", running=AT_ONCE, waiting=WAITING)
+        self._slots = Slots("evaluations", running=AT_ONCE, waiting=WAITING)
 
     async def evaluate(
         self, bandit: Bandit, estimators: Sequence[str], *, from_ms: int | None, to_ms: int | None, when: When
@@ -228,14 +185,17 @@ class Evaluations:
         """
         check_estimators(estimators)
         targets_of(bandit)
-        today = _Today(bandit, self._learners)
-        async with self._places.one():
+
+        async def known_now(key: str | None) -> Posterior:
+            return await self._learners.apart(bandit, learner_of(bandit, key))
+
+        async with self._slots.one():
             started = said = time.monotonic()
             complete_from = await self._pages.complete_from(bandit, from_ms)
             from_ms = complete_from or from_ms
-            known: Known = today
+            known: Known = known_now
             if when == "before":
-                known = past = PastLearners(bandit, self._source, today)
+                known = past = PastLearners(bandit, self._source, self._learners)
                 to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
                 pages = self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
                 if past.takes_back:
@@ -251,7 +211,7 @@ class Evaluations:
                     _say(evaluator, said - started)
             _say(evaluator, time.monotonic() - started)
         check_usable(evaluator)
-        return msgspec.structs.replace(evaluation_of(evaluator, when), complete_from=complete_from)
+        return evaluation_of(evaluator, when, complete_from)
 
 
 def check_usable(evaluator: Evaluator) -> None:

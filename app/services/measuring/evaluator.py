@@ -15,30 +15,30 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import Invalid
-from app.filters.filter import Filter, parse
+from app.filters.filter import parse
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import MEASURING
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
-from app.services.choosing.covers import Covers
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.target import Lists, Pool, Situations, Target, Targets, Weighed
 from app.services.decision_log.rows import Row
 from app.services.measuring.logged_lists import NO_CONTEXT, LoggedLists, SortedRows, sort
 from app.services.measuring.outcomes import terms_of
-from app.services.measuring.past_learners import PastLearners
+from app.services.measuring.past_learners import PastLearners, check_contexts
+from app.services.measuring.sources import HeldSource
 from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
-from shortlist.evaluation.off_policy import ESTIMATORS, State
+from shortlist.evaluation.off_policy import ESTIMATORS, OffPolicyState
 from shortlist.linear.ridge import Factored, Posterior
 from shortlist.types import NO_ROWS, Matrix, Rows
 
@@ -53,32 +53,12 @@ POOL_BYTES = 100_000
 TOGETHER = 1_000_000  # features of arms in lists
 NO_ROOT = np.empty((0, 0))
 
+Known = PastLearners | Callable[[str | None], Awaitable[Posterior]]
+"""What learners know: in the past, or now, by key; None: that of a global bandit."""
 
-class Stopped(Exception):
+
+class EvaluationStopped(Exception):
     """Nobody waits for the evaluation any more."""
-
-
-class Source(Protocol):
-    """Where an evaluation finds what decisions were made from."""
-
-    @property
-    def covers(self) -> Covers: ...
-
-    async def view(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerSnapshot:
-        """The arms that a filter lets in."""
-        ...
-
-    async def default(self, bandit: Bandit, version: int) -> float:
-        """What an arm without a reward counts as, in decisions of a version of the bandit."""
-        ...
-
-
-class Known(Protocol):
-    """What learners know."""
-
-    async def posterior(self, key: str | None) -> Posterior:
-        """That of a key; None: that of a global bandit."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,14 +94,14 @@ class Evaluator:
     ``state``       what the estimators have seen
     """
 
-    def __init__(self, bandit: Bandit, source: Source, known: Known, estimators: Sequence[str]) -> None:
+    def __init__(self, bandit: Bandit, source: HeldSource, known: Known, estimators: Sequence[str]) -> None:
         self.bandit = bandit
         self.estimators = estimators
-        self.known = known
+        self._posterior = known.posterior if isinstance(known, PastLearners) else known
         self.past = known if isinstance(known, PastLearners) and len(known.blocks) else None
         terms = terms_of(bandit.record.reward)
         rewards = None if terms.low is None or terms.high is None else (terms.low, terms.high)
-        self.state: State = off_policy.start(estimators, places=1, rewards=rewards)
+        self.state: OffPolicyState = off_policy.start(estimators, places=1, rewards=rewards)
         self.decisions = self.unknown = self.unreadable = self.cut = self.gone = self.unweighed = 0
         self._block = -1
         self._targets = targets_of(bandit)
@@ -169,15 +149,15 @@ class Evaluator:
                 return
         for version in {row.bandit_version for row in rows} - self._defaults.keys():
             self._defaults[version] = await self._source.default(self.bandit, version)
-        found: SortedRows = await MEASURING.run(partial(sort, rows, self._defaults))
-        work = [await self._work(lists) for lists in found.lists]
+        result: SortedRows = await MEASURING.run(partial(sort, rows, self._defaults))
+        work = [await self._work(lists) for lists in result.lists]
         if work:
             self.state, gone = await MEASURING.run(partial(self._weighed, work))
             self.gone += gone
         self.decisions += len(rows)
-        self.unknown += found.unknown
-        self.unreadable += found.unreadable
-        self.cut += found.cut
+        self.unknown += result.unknown
+        self.unreadable += result.unreadable
+        self.cut += result.cut
 
     async def _work(self, lists: LoggedLists) -> _Work:
         keys = list(dict.fromkeys(key for key, _ in lists.situations))
@@ -198,22 +178,22 @@ class Evaluator:
         return known
 
     async def _posteriors(self, keys: Sequence[str | None]) -> Sequence[Posterior]:
-        found = {key: self._learners.get(key) for key in keys}
-        absent = [key for key, posterior in found.items() if posterior is None]
+        result = {key: self._learners.get(key) for key in keys}
+        absent = [key for key, posterior in result.items() if posterior is None]
         for start in range(0, len(absent), READ_TOGETHER):
             together = absent[start : start + READ_TOGETHER]
-            reads = (self.known.posterior(key) for key in together)
+            reads = map(self._posterior, together)
             for key, posterior in zip(together, await asyncio.gather(*reads), strict=True):
                 kept = posterior if self._targets.needs_noise else _estimate(posterior)
-                found[key] = kept
+                result[key] = kept
                 self._learners.put(key, kept, 1_000 + kept.theta.nbytes + kept.root.nbytes)
-        return [posterior for posterior in found.values() if posterior is not None]
+        return [posterior for posterior in result.values() if posterior is not None]
 
     def _check(self) -> None:
         if self._stopped.is_set():
-            raise Stopped
+            raise EvaluationStopped
 
-    def _weighed(self, work: Sequence[_Work]) -> tuple[State, int]:
+    def _weighed(self, work: Sequence[_Work]) -> tuple[OffPolicyState, int]:
         """The state with these decisions, and how many have an arm that could not be drawn."""
         places = max(self.state.places, *(each.lists.name.places for each in work))
         state, gone = off_policy.widened(self.state, places), 0
@@ -243,7 +223,7 @@ class Evaluator:
         scores = _scores(view, rows, situations.queries, which)
         drawn = list(name.drawn_places)
         among = np.where(_lets_in(view, rows[:, drawn]), rows[:, drawn], -1)
-        found = self._weigh(work, situations, which, among, np.where(among >= 0, scores[:, drawn], 0.0))
+        result = self._weigh(work, situations, which, among, np.where(among >= 0, scores[:, drawn], 0.0))
         shape = (len(lists), places)
         targets, expected = np.ones(shape), np.zeros(shape)
         predicted, propensities, rewards = np.zeros(shape), np.ones(shape), np.zeros(shape)
@@ -252,7 +232,7 @@ class Evaluator:
         predicted[:, :width] = np.where(rows >= 0, scores + offsets, 0.0)
         expected[:, :width] = predicted[:, :width]
         propensities[:, :width], rewards[:, :width] = lists.propensities, lists.rewards
-        targets[:, drawn], expected[:, drawn] = found.propensities, found.expected + offsets
+        targets[:, drawn], expected[:, drawn] = result.propensities, result.expected + offsets
         missing = int((among < 0).any(axis=1).sum())
         return (propensities, targets, rewards, predicted, expected), missing
 
@@ -270,8 +250,8 @@ class Evaluator:
             np.hstack((_scores(view, excluded, situations.queries, which), scores)),
             count,
         )
-        found = target.weigh(situations, known, lists)
-        return Weighed(found.propensities[:, count:], found.expected[:, count:])
+        result = target.weigh(situations, known, lists)
+        return Weighed(result.propensities[:, count:], result.expected[:, count:])
 
     def _situations(self, work: _Work) -> tuple[Situations, Rows]:
         """The distinct situations of some lists, and which of them each list has."""
@@ -287,7 +267,7 @@ class Evaluator:
             if number == len(first):
                 first.append(place)
         keys, contexts = zip(*(work.lists.situations[place] for place in first), strict=True)
-        self._check_contexts(contexts)
+        check_contexts(self.bandit, {len(context) // 4 for context in contexts})
         owners = np.array([work.owners[key] for key in keys])
         view = work.pool.pool.view
         exclude: Sequence[Rows] = [NO_ROWS] * len(first)
@@ -297,24 +277,16 @@ class Evaluator:
         names = list(numbers) if self.past is None else [(self._block, name) for name in numbers]
         return Situations(self.bandit, names, work.learners, owners, joined, exclude), which
 
-    def _check_contexts(self, contexts: Sequence[bytes]) -> None:
-        """Raise Invalid for a context that is not of this bandit."""
-        context = self.bandit.context
-        numbers = 0 if context is None else context.encoding.dim
-        if any(len(given) != 4 * numbers for given in contexts):
-            wanted = f"{numbers} numbers" if numbers else "none"
-            raise Invalid(f"the contexts of the log must be those of the bandit, {wanted}")
-
     def _known(self, pool: _KnownPool, situations: Situations) -> Sequence[Any]:
         """What the target knows of each situation."""
-        found = [pool.known.get(name) for name in situations.names]
-        absent = [place for place, each in enumerate(found) if each is None]
+        result = [pool.known.get(name) for name in situations.names]
+        absent = [place for place, each in enumerate(result) if each is None]
         if absent:
             made = pool.target.know(situations.some(absent), self._check)
             for place, each in zip(absent, made, strict=True):
-                found[place] = each
+                result[place] = each
                 pool.known.put(situations.names[place], each, pool.target.known_bytes)
-        return found
+        return result
 
 
 def targets_of(bandit: Bandit) -> Targets:
@@ -360,10 +332,10 @@ def _known_rows(view: LearnerSnapshot, ids: Sequence[str]) -> Rows:
 
 def _padded(columns: Sequence[Rows]) -> Rows:
     """Lists of rows side by side, filled up with -1. Shape: (n, longest)."""
-    found = np.full((len(columns), max(map(len, columns))), -1, dtype=np.int64)
+    result = np.full((len(columns), max(map(len, columns))), -1, dtype=np.int64)
     for place, rows in enumerate(columns):
-        found[place, : len(rows)] = rows
-    return found
+        result[place, : len(rows)] = rows
+    return result
 
 
 def _joined(contexts: Sequence[bytes]) -> NDArray[np.float32] | None:
@@ -382,13 +354,13 @@ def _lets_in(view: LearnerSnapshot, rows: Rows) -> NDArray[np.bool_]:
 
 def _scores(view: LearnerSnapshot, rows: Rows, queries: Matrix, which: Rows) -> Matrix:
     """x.query of every arm of lists, 0 for those without a row. Shapes: rows (n, k), which (n,) -> (n, k)."""
-    found = np.zeros(rows.shape)
+    result = np.zeros(rows.shape)
     if not view.view.rows or not rows.size:
-        return found
+        return result
     step = max(1, TOGETHER // (rows.shape[1] * view.view.dim))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         features = view.plain.features_of(np.maximum(rows[part], 0).reshape(-1))
         shaped = features.reshape(*rows[part].shape, -1)
-        np.einsum("nkd,nd->nk", shaped, queries[which[part]], out=found[part])
-    return np.where(rows >= 0, found, 0.0)
+        np.einsum("nkd,nd->nk", shaped, queries[which[part]], out=result[part])
+    return np.where(rows >= 0, result, 0.0)

@@ -13,10 +13,10 @@ A choice can be made again while all that it was made from is as it was:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-import msgspec
 import numpy as np
 
 from app.errors import Invalid, NoArms, NotFound
@@ -31,16 +31,12 @@ from shortlist.linear.shifted_rewards import unshift_scores
 
 MOST_CANDIDATES = 100
 
-Change = Literal["bandit", "request", "warm_up", "prior", "learner", "catalogue"]
+ChangedInput = Literal["bandit", "request", "warm_up", "prior", "learner", "catalogue"]
 
 
-class Candidate(msgspec.Struct, frozen=True):
-    """An arm that could be chosen.
-
-    ``estimate``   the mean reward that the learner predicts for it
-    ``width``      how uncertain that is: (x^T V^-1 x)^(1/2)
-    ``place``      where the decision has it, from 1; None: it was not chosen
-    """
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """``width``: how uncertain the estimate is, (x^T V^-1 x)^(1/2). ``place``: null if it was not chosen."""
 
     id: str
     estimate: float
@@ -48,22 +44,22 @@ class Candidate(msgspec.Struct, frozen=True):
     place: int | None
 
 
-class Explanation(msgspec.Struct, frozen=True):
-    """``changed``: why the choice cannot be made again; then there are no candidates.
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``repeated``: whether the choice, made again from its ``seed``, is the same; null: it cannot be made
+    again, for what has ``changed``; then there are no candidates. ``asked``: null if too large to be kept.
 
-    ``asked``       None: it was too large to be logged
-    ``seeded``      the request had the seed; else it was drawn
-    ``repeated``    whether the choice, made again, has the same arms in the same order; None: it was not made
-    ``candidates``  the arms of highest estimate and those of the decision, the highest first
+    ``seeded``: the request had the seed; else it was drawn. ``candidates``: the arms of highest estimate and
+    those of the decision, the highest first.
     """
 
     row: Row
     asked: LoggedRequest | None
     seed: int
     seeded: bool
-    changed: Sequence[Change]
+    changed: list[ChangedInput]
     repeated: bool | None
-    candidates: Sequence[Candidate]
+    candidates: list[Candidate]
 
 
 class Explanations:
@@ -81,50 +77,53 @@ class Explanations:
         """
         logged = await self._log.find(bandit, token)
         if logged is None:
-            raise NotFound("no such decision in the log of this bandit")
-        changed, repeated, candidates = await self._again(bandit, logged)
+            raise NotFound("the decision is not in the log of this bandit")
+        changed, again, candidates = await self._again(bandit, logged)
         return Explanation(
-            logged.row, logged.asked, logged.seed, logged.seeded, changed, repeated, candidates
+            row=logged.row,
+            asked=logged.asked,
+            seed=logged.seed,
+            seeded=logged.seeded,
+            changed=changed,
+            repeated=None if changed else again == [arm.id for arm in logged.row.arms],
+            candidates=candidates,
         )
 
     async def _again(
         self, bandit: Bandit, logged: LoggedChoice
-    ) -> tuple[Sequence[Change], bool | None, Sequence[Candidate]]:
+    ) -> tuple[list[ChangedInput], Sequence[str], list[Candidate]]:
+        """What has changed; if nothing has, the arms of the choice made again, and the candidates."""
         row, part = logged.row, logged.decision.logged
         then = await self._bandits.find(bandit.uid, row.bandit_version)
         if then is None or part is None:
-            return ["bandit"], None, []
+            return ["bandit"], [], []
         changed = _not_repeatable(then, logged)
         if changed or logged.asked is None:
-            return changed, None, []
+            return changed, [], []
         try:
             request, selection = await self._choosing.again(then, logged.decision, part, logged.asked)
         except (NoArms, Invalid):
-            return ["catalogue"], None, []
+            return ["catalogue"], [], []
         snapshot = selection.snapshot
         if snapshot.learner_version != row.learner_version:
             changed.append("learner")
         if snapshot.catalogue_version != row.catalogue_version:
             changed.append("catalogue")
         if changed:
-            return changed, None, []
-        view = snapshot.view
-        again = [view.id_of(place) for place in selection.hits.rows.tolist()]
+            return changed, [], []
+        again = [snapshot.view.id_of(position) for position in selection.hits.rows.tolist()]
         find = partial(_candidates, request, selection, [arm.id for arm in row.arms])
-        candidates = await REQUESTS.run(find)
-        return [], again == [arm.id for arm in row.arms], candidates
+        return [], again, await REQUESTS.run(find)
 
 
-def _not_repeatable(bandit: Bandit, logged: LoggedChoice) -> list[Change]:
+def _not_repeatable(bandit: Bandit, logged: LoggedChoice) -> list[ChangedInput]:
     """Why the choice cannot be made again, apart from changes of the learner and the catalogue."""
-    found: list[Change] = []
-    if logged.asked is None:
-        found.append("request")
-    if bandit.record.explore is not None:
-        found.append("warm_up")
-    if bandit.record.prior == "pooled":
-        found.append("prior")
-    return found
+    reasons: dict[ChangedInput, bool] = {
+        "request": logged.asked is None,
+        "warm_up": bandit.record.explore is not None,
+        "prior": bandit.record.prior == "pooled",
+    }
+    return [name for name, holds in reasons.items() if holds]
 
 
 def _candidates(request: SelectionRequest, selection: Selection, chosen: Sequence[str]) -> list[Candidate]:

@@ -93,7 +93,8 @@ class LoggedLists:
         self.excluded.append(tuple(exclude))
         self.ids += [arm.id for arm in arms]
         self._propensities += [1.0 if arm.pinned else arm.propensity or 0.0 for arm in arms]
-        self._rewards += _rewards(row, arms, default)
+        counted, _ = counted_rewards(row)
+        self._rewards += [counted.get(arm.id, default) for arm in arms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def sort(rows: Sequence[Row], defaults: Mapping[int, float]) -> SortedRows:
 
     Cost: some microseconds for each row.
     """
-    found = dict[PoolName, LoggedLists]()
+    lists = dict[PoolName, LoggedLists]()
     unknown = unreadable = cut = 0
     for row in rows:
         arms = row.arms
@@ -130,14 +131,10 @@ def sort(rows: Sequence[Row], defaults: Mapping[int, float]) -> SortedRows:
             continue
         arm_filter = None if asked.filter is None else _encode(asked.filter)
         name = PoolName(arm_filter, pinned, len(arms) - len(pinned))
-        lists = found.get(name)
-        if lists is None:
-            lists = found[name] = LoggedLists(name, asked.filter)
-        if len(arms) > MAX_PLACES:
-            cut += 1
-            arms = arms[:MAX_PLACES]
-        lists.add(row, arms, asked.exclude, defaults[row.bandit_version])
-    return SortedRows(list(found.values()), unknown, unreadable, cut)
+        cut += len(arms) > MAX_PLACES
+        some = lists.setdefault(name, LoggedLists(name, asked.filter))
+        some.add(row, arms[:MAX_PLACES], asked.exclude, defaults[row.bandit_version])
+    return SortedRows(list(lists.values()), unknown, unreadable, cut)
 
 
 def asked_in(row: Row) -> LoggedRequest | None:
@@ -172,13 +169,3 @@ def _pinned_places(arms: Sequence[LoggedArm]) -> tuple[tuple[int, ...], bool]:
         elif arm.propensity is None:
             return (), False
     return tuple(pinned), bool(arms)
-
-
-def _rewards(row: Row, arms: Sequence[LoggedArm], default: float) -> Sequence[float]:
-    if not row.rewards:
-        return [default] * len(arms)
-    if len(row.rewards) == 1:
-        (reward,) = row.rewards
-        return [reward.value if arm.id == reward.arm else default for arm in arms]
-    counted, _ = counted_rewards(row)
-    return [counted.get(arm.id, default) for arm in arms]

@@ -21,6 +21,10 @@ class Terms:
     low: float | None = None
     high: float | None = None
 
+    def bounds(self, arms: int) -> tuple[float, float] | None:
+        """Of a decision with so many arms; None where there are none."""
+        return None if self.low is None or self.high is None else (arms * self.low, arms * self.high)
+
 
 def terms_of(rule: RewardRule) -> Terms:
     """The terms of a bandit. A sum has no bounds: an arm may get any number of rewards."""
@@ -32,8 +36,8 @@ def terms_of(rule: RewardRule) -> Terms:
 
 async def terms_then(bandits: Bandits, bandit: Bandit, version: int) -> Terms:
     """The terms of a version of a bandit; of one that is no longer kept, those of now."""
-    found = await bandits.find(bandit.uid, version)
-    return terms_of((found or bandit).record.reward)
+    then = await bandits.find(bandit.uid, version)
+    return terms_of((then or bandit).record.reward)
 
 
 def value_of(row: Row, terms: Terms) -> tuple[float, bool]:

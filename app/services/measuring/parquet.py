@@ -124,9 +124,9 @@ class _Sink(io.RawIOBase):
 
     def taken(self) -> bytes:
         """What was written since this was last called."""
-        found = b"".join(self._pieces)
+        result = b"".join(self._pieces)
         self._pieces.clear()
-        return found
+        return result
 
 
 def _columns(rows: Sequence[Row]) -> Any:
@@ -142,8 +142,8 @@ def _array(kind: Any, values: Sequence[Any]) -> Any:
 
 
 def _values(name: str, items: Sequence[Any]) -> list[Any]:
-    found = map(attrgetter(name), items)
-    return list(map(_text, found) if name == "filter" else found)
+    result = map(attrgetter(name), items)
+    return list(map(_text, result) if name == "filter" else result)
 
 
 def _lists(kind: Any, lists: Sequence[Sequence[Any]]) -> Any:

@@ -40,6 +40,7 @@ from app.services.decision_log.rows import LoggedReward, Row
 from app.services.formats.records import LearnerState, RewardPayload, RewardTerms, state_bytes
 from app.services.learning.fold import States, learned, merged, pooled_of
 from app.services.learning.pooled_prior import with_others
+from app.services.measuring.sources import HeldSource
 from app.storage.protocol import LearnerId, LogEntry
 from shortlist.evaluation import blocks as algorithm
 from shortlist.evaluation.blocks import Blocks
@@ -58,19 +59,6 @@ LARGE_DIM = 256  # as in ``learning.learners``
 Beginning = Literal["known", "log"]
 _Item = tuple[LogEntry, RewardPayload]
 _time = attrgetter("time")
-
-
-class Arms(Protocol):
-    """Where features come from."""
-
-    async def features(
-        self, bandit: Bandit, shown: Sequence[tuple[Row, str]]
-    ) -> tuple[Matrix, Sequence[bool]]:
-        """Those that arms of decisions had when they were shown, and whether they are known.
-
-        Shapes: -> (n, d), (n,). Raises Invalid.
-        """
-        ...
 
 
 class StandingLearners(Protocol):
@@ -120,12 +108,12 @@ class PastLearners:
     ``takes_back``  whether what was known may be found: then the survey needs the log up to now
     """
 
-    def __init__(self, bandit: Bandit, arms: Arms, standing: StandingLearners | None = None) -> None:
+    def __init__(self, bandit: Bandit, source: HeldSource, standing: StandingLearners | None = None) -> None:
         self.blocks: Blocks = algorithm.of(algorithm.start())
         self.beginning: Beginning = "log"
         self.why: str | None = None
         self._bandit = bandit
-        self._arms = arms
+        self._source = source
         self._standing = standing
         self.takes_back = self._takes_back()
         self._now: States = {}
@@ -158,7 +146,7 @@ class PastLearners:
             rewards, are_whole = await self._rewards(own)
             survey.is_whole &= is_whole and are_whole
             for row in own:
-                learner = self._learner(row.key)
+                learner = learner_of(self._bandit, row.key)
                 if learner not in survey.first:
                     survey.first[learner] = row.learner_version - survey.late_of(learner, row.time)
             came = [item for came_ms, item in rewards if came_ms < now_ms]
@@ -186,7 +174,7 @@ class PastLearners:
 
     async def posterior(self, key: str | None) -> Posterior:
         """What the learner of a key knows."""
-        record, learner = self._bandit.record, self._learner(key)
+        record, learner = self._bandit.record, learner_of(self._bandit, key)
         state, pooled = self._now.get(learner), self._now.get(pooled_of(learner))
         own = state or LearnerState(0, ridge_sums.empty(self._bandit.learner_dim))
         sums = with_others(own, pooled, strength=record.prior_strength)
@@ -204,7 +192,7 @@ class PastLearners:
 
     async def _take_back(self, standing: StandingLearners, survey: _Survey) -> None:
         """Begin with what is known today less what came since, if that is what was known then."""
-        found, more, known, complete = States(), 0, 0, survey.is_whole
+        result, more, known, complete = States(), 0, 0, survey.is_whole
         for learner, version in survey.first.items():
             today, gained = await standing.state(learner), survey.since.pop(learner, None)
             before = (0 if today is None else today.version) - (0 if gained is None else gained.version)
@@ -214,10 +202,10 @@ class PastLearners:
                 dust = ridge.rounding_floor(today.sums.lower_gram())
                 complete = complete and dust <= DUST * self._bandit.record.ridge
                 sums = today.sums if gained is None else minus(today.sums, gained.sums)
-                found[learner] = LearnerState(before, sums)
-                self._check_size(len(found) + len(survey.since))
+                result[learner] = LearnerState(before, sums)
+                self._check_size(len(result) + len(survey.since))
         if known and complete and more <= SLACK * known + survey.under_way:
-            self._now, self.beginning = found, "known"
+            self._now, self.beginning = result, "known"
         elif known:
             self.why = "what they knew before it cannot be told"
 
@@ -242,15 +230,12 @@ class PastLearners:
             message = f'{size}: ask for less time, or for "learners": "now"'
             raise TooLarge(message, path=("learners",))
 
-    def _learner(self, key: str | None) -> LearnerId:
-        return LearnerId(self._bandit.uid, GLOBAL_LEARNER if key is None else key)
-
     async def _rewards(self, rows: Sequence[Row]) -> tuple[Sequence[tuple[float, _Item]], bool]:
         """When each reward of some decisions came, as it is folded, and whether all of them can be."""
         counted = [(row, *each) for row in rows for each in _counted(row)]
         if not counted:
             return [], True
-        features, known = await self._arms.features(
+        features, known = await self._source.features(
             self._bandit, [(row, reward.arm) for row, reward, *_ in counted]
         )
         places = np.flatnonzero(known).tolist()
@@ -260,27 +245,40 @@ class PastLearners:
     def _items(
         self, counted: Sequence[tuple[Row, LoggedReward, bool, float | None]], features: Matrix
     ) -> Sequence[tuple[float, _Item]]:
-        record, found = self._bandit.record, list[tuple[float, _Item]]()
+        record, result = self._bandit.record, list[tuple[float, _Item]]()
         joint = np.ascontiguousarray(self._joint(features, [row for row, *_ in counted]), dtype="<f8")
         data, size = joint.tobytes(), 8 * joint.shape[1]
         pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
         for place, (row, reward, is_first, default) in enumerate(counted):
             terms = RewardTerms(default or 0.0, row.time, half_life_s, pooled, record.shift_rewards)
             payload = RewardPayload(data[place * size : (place + 1) * size], reward.value, terms)
-            entry = LogEntry("", self._learner(row.key), is_first, b"", replaces=default is not None)
-            found.append((float(max(reward.time, row.time)), (entry, payload)))
-        return found
+            entry = LogEntry(
+                "", learner_of(self._bandit, row.key), is_first, b"", replaces=default is not None
+            )
+            result.append((float(max(reward.time, row.time)), (entry, payload)))
+        return result
 
     def _joint(self, features: Matrix, rows: Sequence[Row]) -> Matrix:
         """What learners learn from, of arms in the contexts of their decisions. Shapes: (n, d) -> (n, D)."""
         context = self._bandit.context
         if context is None or not rows:
             return features
-        numbers = context.encoding.dim
-        if any(len(row.context or ()) != numbers for row in rows):
-            raise Invalid(f"the contexts of the log must be those of the bandit, {numbers} numbers")
+        check_contexts(self._bandit, {len(row.context or ()) for row in rows})
         encoded = np.array([row.context for row in rows], dtype=np.float32)
         return bilinear.phi(features, context.directions, encoded)
+
+
+def learner_of(bandit: Bandit, key: str | None) -> LearnerId:
+    """The learner of a logged decision."""
+    return LearnerId(bandit.uid, GLOBAL_LEARNER if key is None else key)
+
+
+def check_contexts(bandit: Bandit, lengths: set[int]) -> None:
+    """Raise Invalid where a context of the log is not one of this bandit."""
+    numbers = 0 if bandit.context is None else bandit.context.encoding.dim
+    if lengths - {numbers}:
+        expected = f"{numbers} numbers" if numbers else "none"
+        raise Invalid(f"the contexts of the log must be those of the bandit, {expected}")
 
 
 def _add(states: States, more: States) -> None:

@@ -44,7 +44,7 @@ WAITING = 8
 MAX_CENTER_READS = 2_000_000_000
 MAX_RANDOM_CENTER_READS = 200_000_000
 
-MethodName = Literal["ds_ucb", "ds_ts", "naive", "random"]
+CenterMethod = Literal["ds_ucb", "ds_ts", "naive", "random"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class CentersRequest:
     """
 
     k: int
-    method: MethodName = "ds_ucb"
+    method: CenterMethod = "ds_ucb"
     delta: float = 0.1
     ci: Literal["kl", "lil", "experiment"] = "kl"
     c_alpha: float = 0.1
@@ -74,7 +74,7 @@ class Centers:
 
     ids: Sequence[str]
     centers: CenterSet
-    method: MethodName
+    method: CenterMethod
     catalogue_version: int
     elapsed_ms: float
 
@@ -102,14 +102,19 @@ class CatalogueCenters:
         first = _check(view, request, method.most_reads)
         rows = view.eligible()
 
-        def work() -> CenterSet:
-            place = None if first is None else int(np.flatnonzero(rows == first)[0])
-            arms = _Arms(view, rows)
-            return method.find(_Job(catalogue.uid, version, arms, layouts, request, place))
-
-        found = await self._work.run(work)
-        ids = [view.id_of(row) for row in rows[found.centers].tolist()]
-        return Centers(ids, found, request.method, version, (time.perf_counter() - started) * 1e3)
+        position = None if first is None else int(np.flatnonzero(rows == first)[0])
+        job = _Job(
+            uid=catalogue.uid,
+            version=version,
+            view=view,
+            rows=rows,
+            layouts=layouts,
+            request=request,
+            first=position,
+        )
+        centers = await self._work.run(lambda: method.find(job))
+        ids = [view.id_of(row) for row in rows[centers.centers].tolist()]
+        return Centers(ids, centers, request.method, version, (time.perf_counter() - started) * 1e3)
 
     def close(self) -> None:
         self._work.close()
@@ -145,29 +150,33 @@ def _check(view: Snapshot, request: CentersRequest, most_reads: int) -> int | No
     """Return the row of the first centre, None if none is given. Raises NoArms, Invalid, TooLarge."""
     if view.size == 0:
         raise NoArms(NONE_ELIGIBLE if view.is_filtered else "the catalogue has no arms")
-    if request.k > view.size and view.is_filtered:
-        raise Invalid("k must not be more than the arms that the filter lets in", path=("k",))
     if request.k > view.size:
-        raise Invalid("k must not be more than the catalogue has arms", path=("k",))
+        most = "the arms that the filter lets in" if view.is_filtered else "the catalogue has arms"
+        raise Invalid(f"k must not be more than {most}", path=("k",))
     if view.size * view.view.dim * request.k > most_reads:
         raise TooLarge(f"arms x dimension x k must not be more than {most_reads:,}", path=("k",))
     if request.first is None:
         return None
-    found = view.rows_of([request.first])
-    if not len(found):
+    rows = view.rows_of([request.first])
+    if not len(rows):
         raise Invalid("first must be an arm of the catalogue", path=("first",))
-    return int(found[0])
+    return int(rows[0])
 
 
 @dataclass(frozen=True, slots=True)
-class _Arms:
-    """Some rows of a snapshot."""
+class _Job:
+    """One request over rows of one version of a catalogue. ``first``: where the first centre is in them."""
 
+    uid: str
+    version: int
     view: Snapshot
     rows: Rows
+    layouts: Layouts
+    request: CentersRequest
+    first: int | None
 
     def points(self) -> Points:
-        """Their features: in float32 where that changes none of them, without a copy where it can be."""
+        """The features: in float32 where that changes none of them, without a copy where it can be."""
         view, rows = self.view, self.rows
         single = np.empty((len(rows), view.view.dim), dtype=np.float32)
         for start in range(0, len(rows), CHUNK):
@@ -183,19 +192,7 @@ class _Arms:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    """One request over one version of a catalogue. ``first`` is the place of the first centre in ``arms``."""
-
-    uid: str
-    version: int
-    arms: _Arms
-    layouts: Layouts
-    request: CentersRequest
-    first: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
+class CenterSearch:
     """A row of ``METHODS``: how to find centres, and the largest n m k that is served.
 
     What is promised comes with the centres, as ``CenterSet.guarantee``.
@@ -207,7 +204,7 @@ class Method:
 
 def _naive(job: _Job) -> CenterSet:
     rng = np.random.default_rng(job.request.seed)
-    return naive_greedy(job.arms.points(), k=job.request.k, first=job.first, rng=rng)
+    return naive_greedy(job.points(), k=job.request.k, first=job.first, rng=rng)
 
 
 def _sampled(search: Callable[..., CenterSet], *options: str) -> Callable[[_Job], CenterSet]:
@@ -215,10 +212,10 @@ def _sampled(search: Callable[..., CenterSet], *options: str) -> Callable[[_Job]
 
     def find(job: _Job) -> CenterSet:
         request = job.request
-        if job.arms.view.view.dim < LEAST_SAMPLED_DIM:
+        if job.view.view.dim < LEAST_SAMPLED_DIM:
             return _naive(job)
         return search(
-            job.layouts.of(job.uid, job.version, job.arms.points),
+            job.layouts.of(job.uid, job.version, job.points),
             k=request.k,
             delta=request.delta,
             ci=request.ci,
@@ -233,9 +230,9 @@ def _sampled(search: Callable[..., CenterSet], *options: str) -> Callable[[_Job]
     return find
 
 
-METHODS: Mapping[MethodName, Method] = {
-    "ds_ucb": Method(_sampled(ds_ucb)),
-    "ds_ts": Method(_sampled(ds_ts, "mix")),
-    "naive": Method(_naive),
-    "random": Method(_sampled(random_sampling), most_reads=MAX_RANDOM_CENTER_READS),
+METHODS: Mapping[CenterMethod, CenterSearch] = {
+    "ds_ucb": CenterSearch(_sampled(ds_ucb)),
+    "ds_ts": CenterSearch(_sampled(ds_ts, "mix")),
+    "naive": CenterSearch(_naive),
+    "random": CenterSearch(_sampled(random_sampling), most_reads=MAX_RANDOM_CENTER_READS),
 }

@@ -29,7 +29,7 @@ WAITING = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MipsResult:
     """The answer, with the ids of its arms if they have some."""
 
     answer: Answer
@@ -52,7 +52,7 @@ class Mips:
 
     async def search(
         self, catalogue: Catalogue, request: MipsRequest, arm_filter: Filter | None = None
-    ) -> Found:
+    ) -> MipsResult:
         """Search the arms of a catalogue that ``arm_filter`` lets in. Raises NoArms, DimensionMismatch,
         Invalid, Unavailable.
         """
@@ -61,18 +61,27 @@ class Mips:
         version, snapshot = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         if not snapshot.size:
             raise NoArms("the catalogue has no arms" if arm_filter is None else NONE_ELIGIBLE)
+        search = METHODS[request.method]
         if arm_filter is not None:
-            answer = await self._work.run(lambda: METHODS[request.method].among(snapshot, query, request))
+            answer = await self._work.run(lambda: search.among(snapshot, query, request))
             ids = [snapshot.id_of(row) for row in answer.rows.tolist()]
-            return Found(answer, (time.perf_counter() - started) * 1e3, ids, version)
-        prepared = self.copies.prepare(catalogue)
-        graphs = partial(self._independent.of, catalogue, snapshot)
-        job = CatalogueJob(int(catalogue.uid, 16), snapshot, prepared, self.copies, query, request, graphs)
-        answer = await self._work.run(lambda: METHODS[request.method].in_catalogue(job))
-        ids = [prepared.view.ids[row] for row in answer.rows.tolist()]
-        return Found(answer, (time.perf_counter() - started) * 1e3, ids, prepared.version)
+        else:
+            prepared = self.copies.prepare(catalogue)
+            version = prepared.version
+            job = CatalogueJob(
+                uid=int(catalogue.uid, 16),
+                snapshot=snapshot,
+                prepared=prepared,
+                copies=self.copies,
+                query=query,
+                request=request,
+                independent=partial(self._independent.of, catalogue, snapshot),
+            )
+            answer = await self._work.run(lambda: search.in_catalogue(job))
+            ids = [prepared.view.ids[row] for row in answer.rows.tolist()]
+        return MipsResult(answer, _ms_since(started), ids, version)
 
-    async def search_vectors(self, vectors: Callable[[], Given], request: MipsRequest) -> Found:
+    async def search_vectors(self, vectors: Callable[[], Given], request: MipsRequest) -> MipsResult:
         """Search vectors, which are made (and checked) in the thread. Raises as ``search``, and TooLarge."""
         started = time.perf_counter()
 
@@ -82,10 +91,14 @@ class Mips:
             return METHODS[request.method].in_vectors(job)
 
         answer = await self._work.run(work)
-        return Found(answer, (time.perf_counter() - started) * 1e3)
+        return MipsResult(answer, _ms_since(started))
 
     def close(self) -> None:
         self._work.close()
+
+
+def _ms_since(started: float) -> float:
+    return (time.perf_counter() - started) * 1e3
 
 
 def _query(request: MipsRequest, dim: int) -> Vector:

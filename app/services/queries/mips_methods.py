@@ -12,7 +12,7 @@ a seed they are ``SEEDED``, so that the same seed gives the same answer on every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,16 +21,15 @@ from numpy.typing import NDArray
 
 from app.errors import Invalid, TooLarge
 from app.indexes.live import IndexOptions, LiveIndex, Snapshot
+from app.services.catalogues.adaptive_solver import ladder
 from app.services.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
-from app.services.queries.adaptive_search import FINER_THAN_NET, search_adaptively, search_vectors_adaptively
 from shortlist.guarantee import Guarantee, exactly
-from shortlist.mips import bounded_me, exact, racing
-from shortlist.mips import columns as column_values
+from shortlist.mips import adaptive, bounded_me, exact, racing
 from shortlist.mips.answer import Answer, Objective
 from shortlist.mips.read_costs import ReadCosts
-from shortlist.mips.rewards import Rewards, blocked_rewards
+from shortlist.mips.rewards import CoordinateRewards, blocked_rewards
 from shortlist.mips.row_major import RowMajorRewards
-from shortlist.types import Matrix, Vector
+from shortlist.types import Vector
 
 # A graph is built for one request over vectors, and thrown away.
 MOST_GRAPH_NUMBERS = 1_000_000
@@ -47,13 +46,17 @@ SEEDED = ReadCosts(
     large=2.0**24,
 )
 
-MethodName = Literal["bounded_me", "racing", "exact", "hnsw", "adaptive"]
+MipsMethod = Literal["bounded_me", "racing", "exact", "hnsw", "adaptive"]
 Given = NDArray[np.floating[Any]]
 
 UNKNOWN_RANGE = "value_range was not given, and finding it reads everything"
 NO_GRAPH = "no graph serves this catalogue"
 GRAPH_OF_VECTORS = "a graph was built and searched"
 GRAPH = "a graph was searched; GET the catalogue for its measured recall"
+FINER_THAN_NET = "epsilon is finer than any net of queries in float64"
+LADDER = "of the arms returned; arms of a mean product below epsilon / 8 may be left out"
+GRAPHS = "independent graphs were asked about the nearest point of a net; for graphs nothing is proved"
+LEAST_ETA = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,16 @@ class MipsRequest:
 
     query: Sequence[float] | Given
     k: int = 1
-    method: MethodName = "bounded_me"
+    method: MipsMethod = "bounded_me"
     epsilon: float = 0.1
     delta: float = 0.05
     objective: Objective = "inner_product"
     value_range: tuple[float, float] | None = None
     seed: int | None = None
+
+    @property
+    def promise(self) -> dict[str, Any]:
+        return {"k": self.k, "epsilon": self.epsilon, "delta": self.delta}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,7 @@ class VectorsJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class MipsSearch:
     """A row of ``METHODS``: how a method answers either kind of request, and one with a filter.
 
     ``among_arms`` None: the features of the arms that the filter lets in are vectors to search.
@@ -117,8 +124,8 @@ class Method:
         if self.among_arms is not None:
             return self.among_arms(snapshot, query, request)
         rows = snapshot.eligible()
-        found = self.in_vectors(VectorsJob(snapshot.features_of(rows), query, request))
-        return replace(found, rows=rows[found.rows])
+        result = self.in_vectors(VectorsJob(snapshot.features_of(rows), query, request))
+        return replace(result, rows=rows[result.rows])
 
 
 # Sampling -------------------------------------------------------------------------------------------
@@ -126,13 +133,13 @@ class Method:
 class _Sampler:
     """A search that reads a sample of the coordinates.
 
-    ``search`` finds the arms. ``few_coordinates`` tells that the arms have too few coordinates to sample.
-    ``saves_nothing`` tells why a sample would be no quicker than a scan, where that is known beforehand.
+    ``few_coordinates``: the arms have too few to sample. ``is_quicker``: than a scan, as far as is known
+    beforehand.
     """
 
-    search: Callable[[MipsRequest, Rewards], Answer]
-    few_coordinates: Callable[[Rewards], bool]
-    saves_nothing: Callable[[MipsRequest, Rewards], str | None]
+    search: Callable[..., Answer]
+    few_coordinates: Callable[[CoordinateRewards], bool]
+    is_quicker: Callable[..., bool]
 
     def in_catalogue(self, job: CatalogueJob) -> Answer:
         request, view = job.request, job.prepared.view
@@ -143,19 +150,20 @@ class _Sampler:
             "costs": _costs(job),
         }
         rng = np.random.default_rng((request.seed or 0, job.uid, job.prepared.version))
-        rewards: Rewards = RowMajorRewards(
+        rewards: CoordinateRewards = RowMajorRewards(
             view.features, job.query, rng=rng, rows=view.live_rows, columns=known, **options
         )
-        few = self.few_coordinates(rewards)
+        few, fits = self.few_coordinates(rewards), job.copies.fits(job.prepared)
         if not rewards.violated:
-            reason = racing.FEW_COORDINATES if few else self.saves_nothing(request, rewards)
-            if reason is None and request.seed is None and not job.copies.fits(job.prepared):
-                reason = NO_MEMORY
-            if reason is not None:
-                return _scan(job, reason)
-        if request.seed is None and not few and job.copies.fits(job.prepared):
+            if few or rewards.size <= request.k:
+                return _scan(job, racing.FEW_COORDINATES)
+            if not self.is_quicker(rewards, **request.promise):
+                return _scan(job, bounded_me.NOTHING_SAVED)
+            if request.seed is None and not fits:
+                return _scan(job, NO_MEMORY)
+        if request.seed is None and not few and fits:
             rewards = blocked_rewards(job.copies.arms(job.prepared), job.query, **options)
-        return self.search(request, rewards)
+        return self.search(rewards, **request.promise)
 
     def in_vectors(self, job: VectorsJob) -> Answer:
         request = job.request
@@ -169,26 +177,7 @@ class _Sampler:
             value_range=request.value_range,
             costs=SEEDED,
         )
-        return self.search(request, rewards)
-
-
-def _bounded_me(request: MipsRequest, rewards: Rewards) -> Answer:
-    return bounded_me.bounded_me(rewards, k=request.k, epsilon=request.epsilon, delta=request.delta)
-
-
-def _bounded_me_saves_nothing(request: MipsRequest, rewards: Rewards) -> str | None:
-    if rewards.size <= request.k:
-        return racing.FEW_COORDINATES
-    steps = bounded_me.rounds(rewards, k=request.k, epsilon=request.epsilon, delta=request.delta)
-    return None if bounded_me.saves(steps, rewards) else bounded_me.NOTHING_SAVED
-
-
-def _racing(request: MipsRequest, rewards: Rewards) -> Answer:
-    return racing.racing(rewards, k=request.k, epsilon=request.epsilon, delta=request.delta)
-
-
-def _racing_saves_nothing(request: MipsRequest, rewards: Rewards) -> str | None:
-    return racing.FEW_COORDINATES if rewards.size <= request.k else None
+        return self.search(rewards, **request.promise)
 
 
 def _costs(job: CatalogueJob) -> ReadCosts:
@@ -202,35 +191,25 @@ def _scan(job: CatalogueJob, reason: str | None = None) -> Answer:
     request, view = job.request, job.prepared.view
     if request.objective == "nearest":
         squares = view.norms**2
-        found = exact.nearest(view.working, view.features, squares, job.query, k=request.k, exclude=view.dead)
+        result = exact.nearest(
+            view.working, view.features, squares, job.query, k=request.k, exclude=view.dead
+        )
     else:
-        found = replace(job.snapshot, view=view, structure=None).search_exact(job.query, request.k)
+        result = replace(job.snapshot, view=view, structure=None).search_exact(job.query, request.k)
     reads = view.live * view.dim
-    return Answer(found.rows, found.scores, reads, reads, exactly(reason))
+    return Answer(result.rows, result.scores, reads, reads, exactly(reason))
 
 
 def _scan_vectors(job: VectorsJob, reason: str | None = None) -> Answer:
-    vectors, query, k = job.vectors, job.query, job.request.k
-    squares = np.concatenate([np.einsum("ij,ij->i", some, some) for some in _float64_chunks(vectors)])
-    if job.request.objective == "nearest":
-        found = exact.nearest(vectors, vectors, squares, query, k=k)
-    else:
-        scaled, norm = exact.unit_scale(query)
-        approximate = vectors @ scaled.astype(vectors.dtype, copy=False)
-        error = exact.error_bound(len(query), float(np.sqrt(squares.max())), norm, vectors.dtype)
-        found = exact.best(approximate, error, k, vectors, query)
-    return Answer(found.rows, found.scores, vectors.size, vectors.size, exactly(reason))
-
-
-def _float64_chunks(vectors: Given) -> Iterator[Matrix]:
-    return (some.astype(np.float64, copy=False) for some in column_values.chunks(vectors))
+    result = exact.exact_rows(job.vectors, job.query, k=job.request.k, objective=job.request.objective)
+    return Answer(result.rows, result.scores, job.vectors.size, job.vectors.size, exactly(reason))
 
 
 def _scan_among(snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answer:
     if request.objective == "nearest":
         rows = snapshot.eligible()
-        found = _scan_vectors(VectorsJob(snapshot.features_of(rows), query, request))
-        return replace(found, rows=rows[found.rows])
+        result = _scan_vectors(VectorsJob(snapshot.features_of(rows), query, request))
+        return replace(result, rows=rows[result.rows])
     best = snapshot.search_exact(query, request.k)
     reads = snapshot.size * snapshot.view.dim
     return Answer(best.rows, best.scores, reads, reads, exactly(None))
@@ -243,11 +222,11 @@ def _graph(job: CatalogueJob) -> Answer:
 
 def _graph_among(snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answer:
     _refuse_nearest(request)
-    found = snapshot.search(query, request.k)
+    result = snapshot.search(query, request.k)
     total = snapshot.size * snapshot.view.dim
-    if found.exact:
-        return Answer(found.rows, found.scores, total, total, exactly(NO_GRAPH))
-    return Answer(found.rows, found.scores, None, total, Guarantee("none", reason=GRAPH))
+    if result.exact:
+        return Answer(result.rows, result.scores, total, total, exactly(NO_GRAPH))
+    return Answer(result.rows, result.scores, None, total, Guarantee("none", reason=GRAPH))
 
 
 def _graph_of_vectors(job: VectorsJob) -> Answer:
@@ -261,23 +240,38 @@ def _graph_of_vectors(job: VectorsJob) -> Answer:
     while (work := index.begin_maintenance()) is not None:
         work.run()
         index.finish_maintenance(work)
-    found = index.snapshot().search(job.query, job.request.k)
-    guarantee = exactly(NO_GRAPH) if found.exact else Guarantee("none", reason=GRAPH_OF_VECTORS)
-    return Answer(found.rows, found.scores, None, vectors.size, guarantee)
+    result = index.snapshot().search(job.query, job.request.k)
+    guarantee = exactly(NO_GRAPH) if result.exact else Guarantee("none", reason=GRAPH_OF_VECTORS)
+    return Answer(result.rows, result.scores, None, vectors.size, guarantee)
 
 
 # The ladder -----------------------------------------------------------------------------------------
 def _adaptive(job: CatalogueJob) -> Answer:
     _refuse_nearest(job.request)
-    request = job.request
-    found = search_adaptively(job.snapshot, job.independent, job.query, k=request.k, epsilon=request.epsilon)
-    return found or _scan(job, FINER_THAN_NET)
+    snapshot, largest = job.snapshot, job.snapshot.view.largest_norm
+    eta = adaptive.eta_of(job.query, largest, job.request.epsilon)
+    if eta < LEAST_ETA:
+        return _scan(job, FINER_THAN_NET)
+    solvers, total = job.independent(), snapshot.size * snapshot.view.dim
+    rungs = ladder(solvers, snapshot.features_of, largest_norm=largest, eta=eta)
+    result = rungs.search(job.query, job.request.k)
+    if solvers[0].kind == "hnsw":
+        return Answer(result.rows, result.scores, None, total, Guarantee("none", reason=GRAPHS))
+    return Answer(result.rows, result.scores, total, total, _ladder_promise(job.request))
 
 
 def _adaptive_vectors(job: VectorsJob) -> Answer:
     _refuse_nearest(job.request)
-    found = search_vectors_adaptively(job.vectors, job.query, k=job.request.k, epsilon=job.request.epsilon)
-    return found or _scan_vectors(job, FINER_THAN_NET)
+    rows = job.vectors.astype(np.float64, copy=False)
+    eta = adaptive.eta_of(job.query, float(np.linalg.norm(rows, axis=1).max()), job.request.epsilon)
+    if eta < LEAST_ETA:
+        return _scan_vectors(job, FINER_THAN_NET)
+    result = adaptive.adaptive(rows, job.query, k=job.request.k, eta=eta)
+    return Answer(result.rows, result.scores, rows.size, rows.size, _ladder_promise(job.request))
+
+
+def _ladder_promise(request: MipsRequest) -> Guarantee:
+    return Guarantee("pac", request.epsilon, 0.0, reason=LADDER)
 
 
 def _refuse_nearest(request: MipsRequest) -> None:
@@ -285,13 +279,13 @@ def _refuse_nearest(request: MipsRequest) -> None:
         raise Invalid("graphs are of inner products; take another method", path=("objective",))
 
 
-_BOUNDED_ME = _Sampler(_bounded_me, bounded_me.few_coordinates, _bounded_me_saves_nothing)
-_RACING = _Sampler(_racing, racing.few_coordinates, _racing_saves_nothing)
+_BOUNDED_ME = _Sampler(bounded_me.bounded_me, bounded_me.few_coordinates, bounded_me.is_quicker)
+_RACING = _Sampler(racing.racing, racing.few_coordinates, lambda *_, **__: True)
 
-METHODS: Mapping[MethodName, Method] = {
-    "bounded_me": Method(_BOUNDED_ME.in_catalogue, _BOUNDED_ME.in_vectors),
-    "racing": Method(_RACING.in_catalogue, _RACING.in_vectors),
-    "exact": Method(_scan, _scan_vectors, _scan_among),
-    "hnsw": Method(_graph, _graph_of_vectors, _graph_among),
-    "adaptive": Method(_adaptive, _adaptive_vectors),
+METHODS: Mapping[MipsMethod, MipsSearch] = {
+    "bounded_me": MipsSearch(_BOUNDED_ME.in_catalogue, _BOUNDED_ME.in_vectors),
+    "racing": MipsSearch(_RACING.in_catalogue, _RACING.in_vectors),
+    "exact": MipsSearch(_scan, _scan_vectors, _scan_among),
+    "hnsw": MipsSearch(_graph, _graph_of_vectors, _graph_among),
+    "adaptive": MipsSearch(_adaptive, _adaptive_vectors),
 }

@@ -34,7 +34,7 @@ from app.services.queries.sampling_methods import (
     guarantee,
 )
 from shortlist.guarantee import Guarantee
-from shortlist.sampling.factors import Draws, Factors
+from shortlist.sampling.factors import Draws
 from shortlist.types import Matrix, Rows, Vector
 
 THREADS = 1
@@ -46,11 +46,11 @@ LogFactor = float | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Sample(Generic[T]):
+class SampleResult(Generic[T]):
     """Rows of the request, or ids of arms."""
 
     draws: list[T]
-    found: Draws
+    result: Draws
     guarantee: Guarantee
     elapsed_ms: float
     catalogue_version: int = 0
@@ -69,7 +69,7 @@ class Sampling:
         log_factors: Sequence[Sequence[LogFactor]] | Matrix,
         log_prior: Sequence[LogFactor] | Vector | None,
         request: SampleRequest,
-    ) -> Sample[int]:
+    ) -> SampleResult[int]:
         """Draw rows. Raises Invalid (a ragged matrix, no state of positive probability), Unavailable."""
         started = time.perf_counter()
 
@@ -78,20 +78,14 @@ class Sampling:
             possible = np.flatnonzero(np.isfinite(prior) & np.isfinite(matrix).all(axis=1))
             if not len(possible):
                 raise Invalid("every row has probability zero", path=("log_factors",))
-            some = matrix[possible]
-            job = FactorsJob(
-                factors=Factors.of(some),
-                ranges=some.max(axis=1) - some.min(axis=1),
-                log_prior=prior[possible],
-                rng=np.random.default_rng(request.seed),
-                request=request,
-            )
-            found = METHODS[request.method].of_factors(job)
-            return found, possible[found.rows].tolist()
+            rng = np.random.default_rng(request.seed)
+            job = FactorsJob.of(matrix[possible], prior[possible], rng, request)
+            draws = METHODS[request.method].of_factors(job)
+            return draws, possible[draws.rows].tolist()
 
-        found, rows = await self._work.run(work)
-        promise = guarantee(request, found, ALL_SUMMED)
-        return Sample(rows, found, promise, (time.perf_counter() - started) * 1e3)
+        result, rows = await self._work.run(work)
+        promise = guarantee(request, result, ALL_SUMMED)
+        return SampleResult(rows, result, promise, (time.perf_counter() - started) * 1e3)
 
     async def sample_arms(
         self,
@@ -100,7 +94,7 @@ class Sampling:
         temperature: float,
         request: SampleRequest,
         arm_filter: Filter | None = None,
-    ) -> Sample[str]:
+    ) -> SampleResult[str]:
         """Draw arms that ``arm_filter`` lets in. Raises NoArms, DimensionMismatch, Unavailable."""
         started = time.perf_counter()
         if len(query) != catalogue.dim:
@@ -113,16 +107,18 @@ class Sampling:
         if arm_filter is not None:
             weights = np.array(query) / temperature
             drawn_among = partial(_among, snapshot, weights, request, (int(catalogue.uid, 16), version))
-            found, rows = await self._work.run(drawn_among)
-            promise = guarantee(request, found, ALL_SUMMED)
+            result, rows = await self._work.run(drawn_among)
+            promise = guarantee(request, result, ALL_SUMMED)
             ids = [snapshot.id_of(row) for row in rows.tolist()]
-            return Sample(ids, found, promise, (time.perf_counter() - started) * 1e3, version)
+            return SampleResult(ids, result, promise, (time.perf_counter() - started) * 1e3, version)
         prepared = self._copies.prepare(catalogue)
         job = ArmsJob(catalogue.uid, prepared, self._copies, np.array(query) / temperature, request)
         drawn = await self._work.run(lambda: METHODS[request.method].of_arms(job))
         ids = [prepared.view.ids[row] for row in drawn.rows.tolist()]
-        promise = guarantee(request, drawn.found, drawn.reason)
-        return Sample(ids, drawn.found, promise, (time.perf_counter() - started) * 1e3, prepared.version)
+        promise = guarantee(request, drawn.result, drawn.reason)
+        return SampleResult(
+            ids, drawn.result, promise, (time.perf_counter() - started) * 1e3, prepared.version
+        )
 
     def close(self) -> None:
         self._work.close()
@@ -136,16 +132,10 @@ def _among(
     ``salt`` goes into the generator with the seed, so that no caller can foresee what a seed draws.
     """
     rows = snapshot.eligible()
-    factors = snapshot.features_of(rows) * weights
-    job = FactorsJob(
-        factors=Factors.of(factors),
-        ranges=factors.max(axis=1) - factors.min(axis=1),
-        log_prior=np.zeros(len(rows)),
-        rng=np.random.default_rng(None if request.seed is None else (request.seed, *salt)),
-        request=request,
-    )
-    found = METHODS[request.method].of_factors(job)
-    return found, rows[found.rows]
+    rng = np.random.default_rng(None if request.seed is None else (request.seed, *salt))
+    job = FactorsJob.of(snapshot.features_of(rows) * weights, np.zeros(len(rows)), rng, request)
+    draws = METHODS[request.method].of_factors(job)
+    return draws, rows[draws.rows]
 
 
 def _numbers(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,14 +42,14 @@ SEEDED = "with a seed all arms are scored: the order of a race is not the caller
 TOO_MANY_STATES = f"lil_ucb searches among at most {MOST_LIL_STATES} states"
 TOO_STEEP = "the query over the temperature is too large to race"
 
-MethodName = Literal["racing_normal", "racing_ebs", "lil_ucb", "exact"]
+SamplingMethod = Literal["racing_normal", "racing_ebs", "lil_ucb", "exact"]
 
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
     """How to draw; ``variance`` is used by the races, ``setting`` by lil_ucb."""
 
-    method: MethodName = "racing_normal"
+    method: SamplingMethod = "racing_normal"
     delta: float = 0.05
     draws: int = 1
     variance: Variance = "pairwise"
@@ -66,6 +66,25 @@ class FactorsJob:
     log_prior: Vector
     rng: np.random.Generator
     request: SampleRequest
+
+    @classmethod
+    def of(
+        cls, log_factors: Matrix, log_prior: Vector, rng: np.random.Generator, request: SampleRequest
+    ) -> FactorsJob:
+        """Shapes: log_factors (D, N), finite."""
+        ranges = log_factors.max(axis=1) - log_factors.min(axis=1)
+        return cls(Factors.of(log_factors), ranges, log_prior, rng, request)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What all searches take."""
+        request = self.request
+        return {
+            "delta": request.delta,
+            "draws": request.draws,
+            "log_prior": self.log_prior,
+            "rng": self.rng,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +108,13 @@ class ArmsJob:
 class ArmDraws:
     """``rows`` are those of the catalogue. ``reason``: why all scores were computed, if they were."""
 
-    found: Draws
+    result: Draws
     rows: Rows
     reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class SamplingDraw:
     """One row: how to draw states, how to draw arms, and what is promised of a draw that was raced.
 
     ``promise`` None: nothing is ever raced, every draw is from p itself.
@@ -106,7 +125,7 @@ class Method:
     promise: Callable[[SampleRequest], Guarantee] | None
 
 
-def guarantee(request: SampleRequest, found: Draws, reason: str | None) -> Guarantee:
+def guarantee(request: SampleRequest, result: Draws, reason: str | None) -> Guarantee:
     """What each draw promises: it is the exact one, but for a probability of delta.
 
     So its distribution is within delta of p in total variation. ``reason`` is why the draws are exact, if
@@ -115,7 +134,7 @@ def guarantee(request: SampleRequest, found: Draws, reason: str | None) -> Guara
     promise = METHODS[request.method].promise
     if promise is None:
         return exactly()
-    return promise(request) if found.raced else exactly(reason)
+    return promise(request) if result.raced else exactly(reason)
 
 
 # All sums -------------------------------------------------------------------------------------------
@@ -143,31 +162,14 @@ def _first(reasons: Iterator[tuple[bool, str]]) -> str | None:
 
 # Races ----------------------------------------------------------------------------------------------
 def _racing_normal(job: FactorsJob) -> Draws:
-    request = job.request
-    return racing_normal(
-        job.factors,
-        delta=request.delta,
-        variance=request.variance,
-        log_prior=job.log_prior,
-        draws=request.draws,
-        rng=job.rng,
-    )
+    return racing_normal(job.factors, variance=job.request.variance, **job.options)
 
 
 def _racing_ebs(job: FactorsJob) -> Draws:
-    request = job.request
-    return racing_ebs(
-        job.factors,
-        ranges=job.ranges,
-        delta=request.delta,
-        variance=request.variance,
-        log_prior=job.log_prior,
-        draws=request.draws,
-        rng=job.rng,
-    )
+    return racing_ebs(job.factors, ranges=job.ranges, variance=job.request.variance, **job.options)
 
 
-def _raced(method: coordinates.Method) -> Callable[[ArmsJob], ArmDraws]:
+def _raced(method: coordinates.RaceMethod) -> Callable[[ArmsJob], ArmDraws]:
     """A race over the coordinates of blocked arms, by the widths of ``method``."""
 
     def draw(job: ArmsJob) -> ArmDraws:
@@ -175,14 +177,14 @@ def _raced(method: coordinates.Method) -> Callable[[ArmsJob], ArmDraws]:
         if reason is not None:
             return _score_all(job, reason)
         arms, request = job.copies.arms(job.prepared), job.request
-        found = coordinates.race_coordinates(
+        result = coordinates.race_coordinates(
             blocked_rewards(arms, job.weights, costs=job.copies.costs()),
             method=method,
             delta=request.delta,
             rng=job.generator(),
             variance=request.variance,
         )
-        return ArmDraws(found, arms.rows[found.rows], None)
+        return ArmDraws(result, arms.rows[result.rows], None)
 
     return draw
 
@@ -196,46 +198,25 @@ def _not_raced(job: ArmsJob) -> Iterator[tuple[bool, str]]:
 
 # lil'UCB --------------------------------------------------------------------------------------------
 def _lil_ucb(job: FactorsJob) -> Draws:
-    request = job.request
     if job.factors.arms > MOST_LIL_STATES:
         return _sum_all(job)
-    return lil_ucb(
-        job.factors,
-        ranges=job.ranges,
-        delta=request.delta,
-        setting=request.setting,
-        log_prior=job.log_prior,
-        draws=request.draws,
-        rng=job.rng,
-    )
+    return lil_ucb(job.factors, ranges=job.ranges, setting=job.request.setting, **job.options)
 
 
 def _lil_ucb_of_arms(job: ArmsJob) -> ArmDraws:
     reason = _first(_not_searched(job))
     if reason is not None:
         return _score_all(job, reason)
-    factors, spread = _coordinates(job)
+    view, known = job.prepared.view, job.copies.columns(job.prepared)
+    factors, spread = coordinates.as_factors(view.features, view.live_rows, job.weights, known)
     ranges, prior = np.full(factors.arms, spread), np.zeros(factors.arms)
-    found = _lil_ucb(FactorsJob(factors, ranges, prior, job.generator(), job.request))
-    return ArmDraws(found, job.prepared.view.live_rows[found.rows], ALL_SUMMED)
+    result = _lil_ucb(FactorsJob(factors, ranges, prior, job.generator(), job.request))
+    return ArmDraws(result, view.live_rows[result.rows], ALL_SUMMED)
 
 
 def _not_searched(job: ArmsJob) -> Iterator[tuple[bool, str]]:
     yield from _nothing_saved(job)
     yield job.prepared.view.live > MOST_LIL_STATES, TOO_MANY_STATES
-
-
-def _coordinates(job: ArmsJob) -> tuple[Factors, float]:
-    """The coordinates of the scores as factors, each less the least of all arms, and the range of all."""
-    view, weights, known = job.prepared.view, job.weights, job.copies.columns(job.prepared)
-    rows, features = view.live_rows, view.features
-    least, top, _ = known.terms(weights, "inner_product")
-
-    def log_factors(arms: Rows, indices: Rows) -> Matrix:
-        terms: Matrix = features[rows[arms][:, None], indices] * weights[indices] - least[indices]
-        return terms
-
-    return Factors(len(rows), view.dim, log_factors), float((top - least).max())
 
 
 def _lil_promise(request: SampleRequest) -> Guarantee:
@@ -244,17 +225,17 @@ def _lil_promise(request: SampleRequest) -> Guarantee:
     return Guarantee("pac", delta=request.delta)
 
 
-METHODS: Mapping[MethodName, Method] = {
-    "racing_normal": Method(
+METHODS: Mapping[SamplingMethod, SamplingDraw] = {
+    "racing_normal": SamplingDraw(
         _racing_normal,
         _raced("racing_normal"),
         lambda request: Guarantee("pac", delta=request.delta, assumes="normal_means"),
     ),
-    "racing_ebs": Method(
+    "racing_ebs": SamplingDraw(
         _racing_ebs,
         _raced("racing_ebs"),
         lambda request: Guarantee("pac", delta=request.delta),
     ),
-    "lil_ucb": Method(_lil_ucb, _lil_ucb_of_arms, _lil_promise),
-    "exact": Method(_sum_all, _score_all, None),
+    "lil_ucb": SamplingDraw(_lil_ucb, _lil_ucb_of_arms, _lil_promise),
+    "exact": SamplingDraw(_sum_all, _score_all, None),
 }

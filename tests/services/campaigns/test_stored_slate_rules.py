@@ -11,7 +11,7 @@ from app.services.campaigns.records import pack_state, size_of, unpack_state
 from app.services.campaigns.slate_rules import AtMostRule, SlateRules, partition
 from app.services.campaigns.slates import SlateParameters, Slates
 from app.services.formats.records import pack, unpack
-from shortlist.slates.campaign_state import State
+from shortlist.slates.campaign_state import SlateState
 from shortlist.slates.matroids import PartitionMatroid
 
 ARMS = ["a", "b", "c", "d", "e", "f"]
@@ -39,7 +39,7 @@ def test_a_snapshot_goes_on_as_the_state_would_have(allocation: str):
     state = slates.start(SlateParameters(**{**given, "allocation": allocation}), 7)
     state, pulls = slates.ask(state, 30)
     state = slates.tell(state, [(pull.number, math.sin(pull.number)) for pull in pulls])
-    again = unpack_state(pack_state(state), State)
+    again = unpack_state(pack_state(state), SlateState)
     assert again is not None
     assert again.settings == state.settings
     assert pack_state(again) == pack_state(state)

@@ -25,8 +25,8 @@ from app.services.formats.records import CatalogueRecord, LearnerState
 from app.services.learning.fold import States, fold, learners_of, pooled_of
 from app.services.learning.pooled_prior import with_others
 from app.services.measuring import past_learners
-from app.services.measuring.held_source import HeldSource
 from app.services.measuring.past_learners import PastLearners
+from app.services.measuring.sources import HeldSource
 from app.storage.protocol import LearnerId, LogEntry
 from logged_rows import reward_of, row
 from shortlist.evaluation import blocks

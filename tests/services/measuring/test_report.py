@@ -15,7 +15,6 @@ from app.errors import Invalid, Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.settings import RewardRule
 from app.services.decision_log.rows import Row
-from app.services.measuring import by_key as by_key_module
 from app.services.measuring import report as reports
 from app.services.measuring.outcomes import Terms, terms_of, value_of
 from app.services.measuring.report import Report, ReportFold, Reports, Unit
@@ -23,6 +22,7 @@ from logged_rows import LogInMemory, reward_of, row
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import clustered_t_sequence as sequence
 from shortlist.evaluation import confidence_sequence as bounded
+from shortlist.evaluation import two_groups
 from shortlist.evaluation.asymptotic_confidence_sequence import Unbounded
 from shortlist.evaluation.clustered_t_sequence import Looks, Summary
 from world import World
@@ -243,7 +243,7 @@ def test_intervals_by_keys_stay_until_the_decisions_have_doubled():
 
 @pytest.mark.parametrize("cut", [1, 97, 5_000])
 def test_pages_do_not_matter_to_keys(cut: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(by_key_module, "_LEAST_NEW", 50)
+    monkeypatch.setattr(two_groups, "_LEAST_NEW", 50)
     rows = visits(np.random.default_rng(8), 400, 3_000)
     fold = ReportFold(unit="key")
     for start in range(0, len(rows), cut):

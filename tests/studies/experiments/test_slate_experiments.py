@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from shortlist.slates.matroids import PartitionMatroid
 from studies.bench import slates as bench
-from studies.experiments import line_chart, slate_bounds, slate_crowdsourcing, slate_figures, slate_instances
+from studies.experiments import slate_bounds, slate_crowdsourcing, slate_figures, slate_instances, slate_plot
 
 
 @pytest.mark.parametrize(("n", "k", "gap"), [(6, 2, 0.5), (5, 4, 0.1), (9, 3, 2.0)])
@@ -57,7 +56,7 @@ def test_the_bounds_and_allocations(monkeypatch):
     assert needed["Lemma 3", 1.0] < needed["Theorem 3", 1.0]
 
 
-def test_the_figures_and_their_chart(monkeypatch, tmp_path, capsys):
+def test_the_figures(monkeypatch, capsys):
     monkeypatch.setattr(slate_figures, "N", 6)
     monkeypatch.setattr(slate_figures, "K", 2)
     monkeypatch.setattr(slate_figures, "GAPS", (0.5, 1.0))
@@ -74,11 +73,21 @@ def test_the_figures_and_their_chart(monkeypatch, tmp_path, capsys):
     third = {(row["method"], row["bound"]): row for row in rows if row["figure"] == 3}
     assert third["sa_foa", "certified"]["gap 0.5"] <= third["icb", "certified"]["gap 0.5"]
     assert all(row["not within epsilon"] == 0 for row in third.values())
-    (tmp_path / "rows.json").write_text(json.dumps({"rows": rows}))
-    line_chart.main(str(tmp_path / "rows.json"), str(tmp_path / "chart.svg"))
-    chart = (tmp_path / "chart.svg").read_text()
-    assert chart.startswith("<svg")
-    assert "exhaustive paper" in chart
+
+
+def test_the_chart_has_the_methods_that_came_to_an_end_and_is_the_same_each_time(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
+    rows = [
+        {"figure": 1, "gap": 0.1},
+        {"figure": 3, "method": "icb", "bound": "certified", "gap 0.1": 900.0, "gap 1.0": 90.0},
+        {"figure": 3, "method": "icb", "bound": "paper", "gap 0.1": 90_000.0, "gap 1.0": 9_000.0},
+        {"figure": 3, "method": "saqm", "bound": "paper", "gap 0.1": None, "gap 1.0": 900_000.0},
+    ]
+    one, other = (slate_plot.draw(rows, tmp_path / name).read_text() for name in ("one.svg", "other.svg"))
+    assert one == other
+    assert ">icb<" in one
+    assert ">icb paper<" in one
+    assert "saqm" not in one
 
 
 def test_the_crowdsourcing_table_names_what_was_printed(monkeypatch, capsys):

@@ -1,0 +1,179 @@
+"""Intervals of the mean rewards of two groups and of their difference, of values that come one at a time.
+
+The unit, which is what was drawn into a group, is a decision or a key:
+
+    decision    ``ValueSequence``: a bounded confidence sequence while values have bounds, else the asymptotic
+                one of the same values
+    key         ``KeyIntervals``: a user who came a thousand times is one draw, not a thousand. So what counts
+                is by key: how many decisions it had, and the sum of their rewards
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
+from shortlist.evaluation import clustered_t_sequence as clustered
+from shortlist.evaluation import confidence_sequence as bounded
+from shortlist.evaluation.asymptotic_confidence_sequence import Missing, Unbounded
+from shortlist.evaluation.clustered_t_sequence import Looks, Summary
+from shortlist.evaluation.confidence_sequence import Bounded
+from shortlist.types import Rows, Vector
+
+GroupNumber = Literal[0, 1]
+IntervalKind = Literal["bounded", "asymptotic"]
+Interval = tuple[float, float]
+
+_LEAST_NEW = 10_000
+_ROUNDING = 1e-9  # by how much a value may miss its bounds, in parts of their distance
+
+
+class GroupIntervals(NamedTuple):
+    """Intervals of both groups and of their difference, the first less the other; None where there is none.
+
+    ``decisions``   they are of the first so many decisions of both groups
+    ``missing``     why a group has no interval
+    """
+
+    kind: IntervalKind
+    decisions: int
+    groups: Sequence[Interval | None]
+    difference: Interval | None
+    missing: Sequence[Missing | None]
+
+
+@dataclass(slots=True)
+class ValueSequence:
+    """Values of one group in their order. ``bounded``: None while empty, and once a value has no bounds.
+
+    The bounds are the widest of any value so far.
+    """
+
+    bounded: Bounded | None = None
+    unbounded: Unbounded = field(default_factory=Unbounded)
+    has_bounds: bool = True
+    _waiting: list[float] = field(default_factory=list)
+
+    def add(self, value: float, bounds: Interval | None) -> None:
+        """Count a value that lies within ``bounds``; None: it has none. ``settle`` makes what follows."""
+        self._waiting.append(self._within(value, bounds) if self.has_bounds else value)
+
+    def settle(self) -> None:
+        """Take up the values that were added. Cost: O(1) for each."""
+        values = np.array(self._waiting, dtype=np.float64)
+        self._waiting.clear()
+        self.unbounded = asymptotic.add(self.unbounded, values)
+        if self.bounded is not None:
+            self.bounded = bounded.add(self.bounded, values)
+
+    def _within(self, value: float, bounds: Interval | None) -> float:
+        """The value, which the bounds hold then; there are none from now on if it has none."""
+        low, high = bounds or (0.0, 0.0)
+        slack = _ROUNDING * (high - low)
+        if not low < high or not low - slack <= value <= high + slack:
+            self.has_bounds, self.bounded = False, None
+            return value
+        known = self.bounded
+        if known is None:
+            self.bounded = bounded.start(low, high)
+        elif low < known.low or high > known.high:
+            self.settle()
+            low, high = min(low, known.low), max(high, known.high)
+            self.bounded = bounded.widened(self.bounded or known, low, high)
+        return min(max(value, low), high)
+
+
+def intervals(one: ValueSequence, other: ValueSequence) -> GroupIntervals:
+    """Intervals that hold at all times together, of settled values. Cost: O(1)."""
+    decisions = one.unbounded.count + other.unbounded.count
+    if one.has_bounds and other.has_bounds:
+        groups = [_plain(each.bounded.interval()) if each.bounded else None for each in (one, other)]
+        apart = bounded.difference(one.bounded, other.bounded) if one.bounded and other.bounded else None
+        return GroupIntervals("bounded", decisions, groups, _plain(apart), (None, None))
+    return GroupIntervals(
+        kind="asymptotic",
+        decisions=decisions,
+        groups=[_plain(each.unbounded.interval()) for each in (one, other)],
+        difference=_plain(asymptotic.difference(one.unbounded, other.unbounded)),
+        missing=[each.unbounded.missing for each in (one, other)],
+    )
+
+
+def _plain(interval: Interval | None) -> Interval | None:
+    """Of Python's numbers."""
+    return None if interval is None else (float(interval[0]), float(interval[1]))
+
+
+class KeySums:
+    """By key of one group the number of its decisions and the sum of their rewards, in compact arrays.
+
+    Takes 24 bytes a key, and five times that for a moment. A key is known by a hash of 64 bits: that any two
+    of a million have the same has probability 3e-8, and they would count as one.
+    """
+
+    def __init__(self) -> None:
+        self._keys: Rows = np.empty(0, dtype=np.int64)
+        self._counts: Vector = np.empty(0)
+        self._sums: Vector = np.empty(0)
+        self._new_keys, self._new_values = array("q"), array("d")
+
+    def add(self, key: str | None, value: float) -> None:
+        """Count a decision of ``key``. Cost: O(log n), amortised, for n keys."""
+        self._new_keys.append(hash(key))
+        self._new_values.append(value)
+        if len(self._new_keys) >= max(_LEAST_NEW, len(self._keys) // 4):
+            self._sum_up()
+
+    def summary(self) -> Summary:
+        """What follows from all that was added. Cost: O(n log n)."""
+        self._sum_up()
+        return clustered.summary(self._counts, self._sums)
+
+    def _sum_up(self) -> None:
+        """Add what is new to what each key had."""
+        keys = np.concatenate([self._keys, np.asarray(self._new_keys)])
+        counts = np.concatenate([self._counts, np.ones(len(self._new_keys))])
+        sums = np.concatenate([self._sums, np.asarray(self._new_values)])
+        self._new_keys, self._new_values = array("q"), array("d")
+        self._keys, positions = np.unique(keys, return_inverse=True)
+        self._counts = np.bincount(positions, counts, len(self._keys)).astype(np.float64)
+        self._sums = np.bincount(positions, sums, len(self._keys)).astype(np.float64)
+
+
+class KeyIntervals:
+    """Intervals of two groups and of their difference, renewed when the number of decisions has doubled."""
+
+    def __init__(self) -> None:
+        self._sums = (KeySums(), KeySums())
+        self._decisions = self._looked_at = 0
+        self._summaries = (Summary(), Summary())
+        self._groups = (Looks(), Looks())
+        self._difference = Looks()
+
+    def add(self, group: GroupNumber, key: str | None, value: float) -> None:
+        """Count a decision of a group, and look if it is time."""
+        self._sums[group].add(key, value)
+        self._decisions += 1
+        if clustered.is_look(self._decisions):
+            self._look()
+
+    def intervals(self) -> GroupIntervals:
+        """What came of the looks so far."""
+        return GroupIntervals(
+            kind="asymptotic",
+            decisions=self._looked_at,
+            groups=[each.interval for each in self._groups],
+            difference=self._difference.interval,
+            missing=[each.missing for each in self._summaries],
+        )
+
+    def _look(self) -> None:
+        self._looked_at = self._decisions
+        one, other = self._summaries = (self._sums[0].summary(), self._sums[1].summary())
+        self._groups = clustered.look(self._groups[0], one), clustered.look(self._groups[1], other)
+        self._difference = clustered.look(self._difference, one, other)

@@ -1,0 +1,86 @@
+"""Where an evaluation finds what decisions were made from: in a running service, or in a file of arms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.errors import Invalid
+from app.filters.filter import Filter
+from app.services.bandits.bandits import Bandit, Bandits
+from app.services.catalogues.catalogues import Catalogues
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
+from app.services.choosing.covers import Covers
+from app.services.decision_log.rows import Row
+from app.services.measuring.logged_lists import revision_in
+from app.services.measuring.outcomes import terms_of, terms_then
+from shortlist.types import Matrix, Vector
+
+FILTER_BYTES = 256 << 20
+
+ShownArms = Sequence[tuple[Row, str]]
+
+
+@dataclass
+class HeldSource:
+    """Of one bandit, whose catalogue does not change and is in memory, without a store."""
+
+    covers: Covers = field(default_factory=Covers)
+    filtered: FilteredSnapshots = field(
+        default_factory=lambda: FilteredSnapshots(capacity_bytes=FILTER_BYTES)
+    )
+
+    async def view(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerSnapshot:
+        """The arms that a filter lets in."""
+        return bandit.seen(await self.filtered.of(bandit.catalogue, arm_filter))
+
+    async def features(self, bandit: Bandit, shown: ShownArms) -> tuple[Matrix, Sequence[bool]]:
+        """Those that arms of decisions had when they were shown, and whether they are known.
+
+        Shapes: -> (n, d), (n,). Raises Invalid.
+        """
+        index = bandit.catalogue.index.snapshot()
+        rows = index.view.row_of_each([arm for _, arm in shown])
+        if (rows < 0).any():
+            raise Invalid("an arm of a logged decision is not among the arms")
+        return index.features_of(rows), [True] * len(shown)
+
+    async def default(self, bandit: Bandit, version: int) -> float:  # noqa: ARG002 - the log has no terms
+        """What an arm without a reward counts as, in decisions of a version of the bandit."""
+        return terms_of(bandit.record.reward).default
+
+
+class ServedSource(HeldSource):
+    """Of a running service."""
+
+    def __init__(
+        self, bandits: Bandits, catalogues: Catalogues, filtered: FilteredSnapshots, covers: Covers
+    ) -> None:
+        super().__init__(covers, filtered)
+        self._bandits = bandits
+        self._catalogues = catalogues
+
+    async def features(self, bandit: Bandit, shown: ShownArms) -> tuple[Matrix, Sequence[bool]]:
+        """A catalogue that did not change since a decision has its features still."""
+        index, version = bandit.catalogue.index.snapshot(), bandit.catalogue.version
+        rows = index.view.row_of_each([arm for _, arm in shown])
+        features = index.features_of(np.maximum(rows, 0)) if index.view.rows else np.zeros((len(shown), 0))
+        known = rows >= 0
+        then = dict[tuple[str, int], Vector | None]()
+        for place, (row, arm) in enumerate(shown):
+            revision = revision_in(row, arm)
+            if (row.catalogue_version == version and known[place]) or revision is None:
+                continue
+            if (arm, revision) not in then:
+                then[arm, revision] = await self._catalogues.features_at(bandit.catalogue, arm, revision)
+            vector = then[arm, revision]
+            known[place] = vector is not None
+            if vector is not None:
+                features[place] = vector
+        return features, known.tolist()
+
+    async def default(self, bandit: Bandit, version: int) -> float:
+        return (await terms_then(self._bandits, bandit, version)).default
