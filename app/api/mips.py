@@ -45,7 +45,7 @@ from app.api.strict_json import StrictModel, invalid, json_router
 from app.errors import DimensionMismatch, FieldPath, TooLarge
 from app.services.catalogues.catalogues import Catalogues
 from app.services.queries.mips import Mips, MipsResult
-from app.services.queries.mips_methods import MipsMethod, MipsRequest, Objective
+from app.services.queries.mips_methods import MipsMethod, MipsRequest
 
 router = json_router(tags=["mips"])
 
@@ -78,7 +78,7 @@ class MipsBody(StrictModel):
     method: MipsMethod = "bounded_me"
     epsilon: Epsilon = 0.1
     delta: Delta = 0.05
-    objective: Objective = "inner_product"
+    objective: Literal["inner_product", "nearest"] = "inner_product"
     value_range: ValueRange | None = None
     seed: Seed | None = None
 
@@ -182,7 +182,7 @@ async def search_vectors(
     method: Annotated[MipsMethod, Query()] = "bounded_me",
     epsilon: Annotated[Annotated[float, REAL, Field(gt=0, le=MAX_TERM)], Query()] = 0.1,
     delta: Annotated[Annotated[Delta, REAL], Query()] = 0.05,
-    objective: Annotated[Objective, Query()] = "inner_product",
+    objective: Annotated[Literal["inner_product", "nearest"], Query()] = "inner_product",
     value_range: Annotated[Annotated[str, REALS] | None, Query()] = None,
     seed: Annotated[Annotated[int, WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,
     query: Annotated[Annotated[str, REALS] | None, Query()] = None,
