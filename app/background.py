@@ -1,4 +1,4 @@
-"""The end of tasks that run for as long as the service does, and of its process."""
+"""Tasks that run for as long as the service does: how they go on, how they end, and how its process ends."""
 
 from __future__ import annotations
 
@@ -6,10 +6,30 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NoReturn
 
+from app.errors import Unavailable
+
+log = logging.getLogger("shortlist.background")
+
 PATIENCE_S = 1.0
+
+
+async def repeat(work: Callable[[], Awaitable[object]], *, every_s: float, waits: str | None = None) -> None:
+    """Do ``work`` again and again until cancelled, with a rest of ``every_s``; a failure is logged.
+
+    ``waits``: what waits while the store does not answer, for the log. None: others say so.
+    """
+    while True:
+        try:
+            await work()
+        except Unavailable as error:
+            if waits is not None:
+                log.warning("the store is not available, %s: %s", waits, error.detail)
+        except Exception:
+            log.exception("work in the background failed, and is tried again")
+        await asyncio.sleep(every_s)
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -133,11 +133,11 @@ async def _drain(url: str, log: list[LogEntry]) -> tuple[float, float, float]:
         writes = [
             RewardWrite(e.learner, e.entry_id, None, 1, TTL_MS, e.payload) for e in log[first : first + BATCH]
         ]
-        await store.append_rewards(number % store.partitions, writes)
+        await store.rewards.append(number % store.partitions, writes)
     worker = RewardWorker(
         store,
         applied=lambda step: None,  # noqa: ARG005
-        resync=store.watermark,
+        resync=store.learners.watermark,
         poll_s=1.0,
         reward_log_s=600,
         capacity_bytes=64 << 20,

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 from app.errors import StartupError
 from app.services.access.api_keys import new_key
-from app.services.formats.records import UID_LENGTH
 from app.services.learning.replay import compare
 from app.settings import Settings
 from app.storage.copying import copy
 from app.storage.embedded_server import EmbeddedServer
+from app.storage.protocol import UID_LENGTH
 from app.storage.redis_store import RedisStore
 from app.storage.server_socket import answers
 from shortlist_client.files.progress import progress
@@ -49,11 +49,11 @@ def copy_to(settings: Settings, target: str) -> int:
 async def _dead_letters(settings: Settings, *, replay: bool) -> int:
     count = 0
     async with opened(settings) as store:
-        bandits = await store.registry()
+        bandits = await store.registry.read()
         names = {data[:UID_LENGTH].decode(): name for name, data in bandits.bandits.items()}
         for partition in range(store.partitions):
-            letters = await store.dead_letters(partition)
-            outcomes = await store.replay_dead(partition, letters) if replay else [""] * len(letters)
+            letters = await store.rewards.dead_letters(partition)
+            outcomes = await store.rewards.replay_dead(partition, letters) if replay else [""] * len(letters)
             count += len(letters)
             for letter, outcome in zip(letters, outcomes, strict=True):
                 entry = letter.entry

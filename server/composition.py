@@ -57,10 +57,9 @@ from app.storage.protocol import LearnerChanges
 from app.storage.redis_store import RedisStore
 from workers import index_maintenance
 from workers.housekeeping import Housekeeping
-from workers.leases import Leases
+from workers.leases import Leases, SharedWorker
 from workers.log_retention import LogRetention
 from workers.reward_ingestion import RewardWorker, Step
-from workers.sharing import SharedWorker
 
 POLL_S = 1.0
 

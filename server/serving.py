@@ -188,7 +188,7 @@ def _worker(settings: Settings, store: RedisStore, owns: Callable[[int], bool]) 
     return RewardWorker(
         store,
         applied=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition),
-        resync=store.watermark,
+        resync=store.learners.watermark,
         poll_s=WORKER_POLL_S,
         reward_log_s=settings.reward_log_s,
         capacity_bytes=settings.worker_cache_mb << 20,

@@ -21,7 +21,7 @@ SOURCES = sorted(
 # which composes them; or the library shortlist.
 ARROWS = {
     "errors": set(),
-    "background": set(),
+    "background": {"errors"},
     "settings": {"errors"},
     "observability": {"errors"},
     "shortlist": set(),
@@ -30,7 +30,7 @@ ARROWS = {
     "storage": {"errors"},
     "services/access": {"errors"},
     "services/bounded": {"errors"},
-    "services/formats": {"shortlist", "errors"},
+    "services/formats": {"shortlist", "storage", "errors"},
     "services/catalogues": {
         "filters",
         "services/bounded",
@@ -124,10 +124,10 @@ ARROWS = {
     "services/health": {
         "services/bandits",
         "services/catalogues",
-        "services/formats",
         "services/learning",
         "services/replicas",
         "storage",
+        "background",
         "observability",
         "errors",
     },

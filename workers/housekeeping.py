@@ -10,25 +10,19 @@ there is something to do.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
 
-from app.errors import Unavailable
+from app.background import repeat
+from app.services.bandits.versions import BanditVersion, StoredVersions
 from app.services.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
 from app.services.learning.forgetting import Forgetting
-from app.services.learning.idle_rules import IdleRules
-from app.storage.protocol import DueWork, LearnerId, LearnerSideData, RegistryStore
-
-log = logging.getLogger("shortlist.housekeeping")
+from app.storage.protocol import LearnerId, Store
 
 EVERY_S = 1.0
 BATCH = 200
-
-
-class HousekeepingStore(DueWork, LearnerSideData, RegistryStore, Protocol):
-    """What housekeeping need of the store."""
+LOOK_AGAIN_MS = 86_400_000
 
 
 class Housekeeping:
@@ -40,7 +34,7 @@ class Housekeeping:
 
     def __init__(
         self,
-        store: HousekeepingStore,
+        store: Store,
         forgetting: Forgetting,
         *,
         wake: Callable[[int], None],
@@ -48,42 +42,37 @@ class Housekeeping:
     ) -> None:
         self._store = store
         self._forgetting = forgetting
-        self._idle_rules = IdleRules(store)
+        self._versions = StoredVersions(store)
         self._wake = wake
         self._done = done
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
-        while True:
-            try:
-                await self.finish_deletions()
-                now_ms = time.time_ns() // 1_000_000
-                partitions = range(self._store.partitions)
-                await asyncio.gather(*(self.sweep(partition, now_ms) for partition in partitions))
-            except Unavailable as error:
-                log.warning("the store is not available, housekeeping wait: %s", error.detail)
-            except Exception:
-                log.exception("housekeeping failed, and are tried again")
-            await asyncio.sleep(EVERY_S)
+        await repeat(self._round, every_s=EVERY_S, waits="housekeeping waits")
+
+    async def _round(self) -> None:
+        await self.finish_deletions()
+        now_ms = time.time_ns() // 1_000_000
+        await asyncio.gather(*(self.sweep(partition, now_ms) for partition in range(self._store.partitions)))
 
     async def finish_deletions(self) -> None:
         """Remove the remains of deleted catalogues and bandits."""
-        for uid, kind in (await self._store.deletions()).items():
+        for uid, kind in (await self._store.registry.deletions()).items():
             if kind == "bandit":
                 await self._forgetting.erase_bandit(uid)
             else:
-                await self._store.erase_catalogue(uid)
+                await self._store.registry.erase_catalogue(uid)
             self._done("deletions_finished", 1)
 
     async def sweep(self, partition: int, now_ms: int) -> None:
         """Do everything that is due in a partition by ``now_ms``."""
         more = True
         while more:
-            found = await self._store.due(partition, now_ms, BATCH)
+            found = await self._store.waiting.due(partition, now_ms, BATCH)
             if found.decisions:
                 decisions = [decision for decision, _ in found.decisions]
                 writes = defaults_of(found.decisions)
-                if await self._store.append_defaults(partition, decisions, writes):
+                if await self._store.waiting.append_defaults(partition, decisions, writes):
                     self._wake(partition)
                 self._done("waited_for", len(decisions))
             for learner in found.idle:
@@ -91,13 +80,27 @@ class Housekeeping:
             for learner, entry_id in found.erase.items():
                 self._done("erased", await self._forgetting.erase(learner, entry_id))
             more = BATCH in (len(found.decisions), len(found.idle))
-        while await self._store.drop_expired(partition, margin_ms=DEDUPE_MARGIN_MS, count=BATCH) >= BATCH:
+        drop = partial(self._store.waiting.drop_expired, partition, margin_ms=DEDUPE_MARGIN_MS, count=BATCH)
+        while await drop() >= BATCH:
             pass
 
     async def _end_of_idle(self, learner: LearnerId, now_ms: int) -> None:
         """Forget a learner whose time has come, unless its bandit gives it more by now."""
-        until_ms = await self._idle_rules.lives_until(learner.bandit_uid, now_ms)
+        version = (await self._versions.all()).get(learner.bandit_uid)
+        until_ms = 0 if version is None else _lives_until(version, now_ms)
         if until_ms > now_ms:
-            await self._store.touch(learner, expires_ms=until_ms)
+            await self._store.side_data.touch(learner, expires_ms=until_ms)
         else:
             self._done("expired", await self._forgetting.expire(learner, now_ms))
+
+
+def _lives_until(version: BanditVersion, now_ms: int) -> int:
+    """Until when a learner lives whose time, by the ``idle_ttl_s`` of its last sign of life, has come.
+
+    Where that is unchanged or shorter now it is idle: 0. Where it is longer the change counts as a sign of
+    life. Without one the learner is looked at again after a day, as there may be one by then.
+    """
+    idle_ttl_s = version.record.idle_ttl_s
+    if idle_ttl_s is None:
+        return now_ms + LOOK_AGAIN_MS
+    return version.idle_since_ms + round(1_000 * idle_ttl_s) if version.idle_since_ms else 0

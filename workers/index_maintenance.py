@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Literal
 
 from app.services.catalogues.catalogues import Catalogue
@@ -16,7 +16,6 @@ log = logging.getLogger("shortlist.indexes")
 
 POLL_S = 0.2
 REST_S = 60.0
-
 
 Outcome = Literal["nothing", "done", "failed"]
 
@@ -35,13 +34,8 @@ async def maintain(catalogue: Catalogue) -> Outcome:
         job.cancel()
         catalogue.index.finish_maintenance(job)
     status = catalogue.index.status()
-    log.info(
-        "index of %s: %s over %d arms, recall@1 %s",
-        catalogue.name,
-        status.kind,
-        len(catalogue.index),
-        status.recall_at_1,
-    )
+    said = catalogue.name, status.kind, len(catalogue.index), status.recall_at_1
+    log.info("index of %s: %s over %d arms, recall@1 %s", *said)
     return "done"
 
 
@@ -62,25 +56,16 @@ async def run(catalogues: Iterable[Catalogue], report: Callable[[Outcome], None]
 
 async def _in_daemon_thread(work: Callable[[], None]) -> None:
     """As ``asyncio.to_thread``, but nobody waits for ``work`` when the service stops."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def finish(error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
+    done: Future[None] = Future()
+    done.set_running_or_notify_cancel()  # from here on it ends by ``work`` alone
 
     def run() -> None:
-        error: Exception | None = None
         try:
             work()
-        except Exception as caught:  # handed to whoever awaits
-            error = caught
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(finish, error)
+        except Exception as error:  # handed to whoever awaits
+            done.set_exception(error)
+        else:
+            done.set_result(None)
 
     threading.Thread(target=run, name="index-maintenance", daemon=True).start()
-    await done
+    await asyncio.wrap_future(done)

@@ -14,8 +14,11 @@ import asyncio
 import contextlib
 import logging
 
+from app.background import end, repeat
 from app.errors import Unavailable
-from app.storage.protocol import WorkerLeases
+from app.services.replicas.remote_workers import RemoteWorkers
+from app.storage.protocol import LearnerChanges, Store
+from workers.reward_ingestion import RewardWorker
 
 log = logging.getLogger("shortlist.worker")
 
@@ -25,7 +28,7 @@ RENEWALS = 4
 class Leases:
     """The lease of the worker ``name``, for ``lease_s`` seconds at a time."""
 
-    def __init__(self, store: WorkerLeases, name: str, *, lease_s: float) -> None:
+    def __init__(self, store: Store, name: str, *, lease_s: float) -> None:
         self._store = store
         self._name = name
         self._lease_s = lease_s
@@ -36,14 +39,11 @@ class Leases:
 
     async def run(self) -> None:
         """Hold the lease until cancelled. While the store does not answer, the partitions stay the same."""
-        while True:
-            with contextlib.suppress(Unavailable):
-                await self.renew()
-            await asyncio.sleep(self._lease_s / RENEWALS)
+        await repeat(self.renew, every_s=self._lease_s / RENEWALS)
 
     async def renew(self) -> None:
         """Begin the lease anew, and find out which partitions are this worker's. Raises Unavailable."""
-        names = sorted(await self._store.join_workers(self._name, round(1_000 * self._lease_s)))
+        names = sorted(await self._store.leases.join(self._name, round(1_000 * self._lease_s)))
         mine = names.index(self._name)
         owned = frozenset(range(mine, self._store.partitions, len(names)))
         if owned != self._owned:
@@ -54,4 +54,47 @@ class Leases:
         """Leave all partitions to the other workers, at once."""
         self._owned = frozenset()
         with contextlib.suppress(Unavailable):
-            await self._store.leave_workers(self._name)
+            await self._store.leases.leave(self._name)
+
+
+class SharedWorker:
+    """Implements ``app.services.learning.workers.Workers``. ``start`` before use, ``stop`` afterwards.
+
+    ``worker``   applies the partitions of this process
+    ``leases``   say which these are
+    ``remote``   waits for the partitions of other processes
+    """
+
+    def __init__(self, worker: RewardWorker, leases: Leases, remote: RemoteWorkers) -> None:
+        self._worker = worker
+        self._leases = leases
+        self._remote = remote
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        await self._leases.renew()
+        self._tasks = [asyncio.create_task(self._worker.run()), asyncio.create_task(self._leases.run())]
+
+    async def stop(self) -> None:
+        """Finish the batch at hand, and leave the rest to other workers."""
+        if self._tasks:
+            working, holding = self._tasks
+            self._worker.stop()
+            await working
+            await end([holding])
+            await self._leases.leave()
+
+    def wake(self, partition: int) -> None:
+        self._worker.wake(partition)
+
+    def changed(self, partition: int, changes: LearnerChanges) -> None:
+        """What a poll of the store has found in the partition."""
+        if changes.newest != changes.watermark:
+            self._worker.wake(partition)
+        self._worker.reached(partition, changes.watermark)
+
+    async def wait_applied(self, partition: int, entry_id: str) -> bool:
+        """True once the entry is applied; False when it is not in time."""
+        if self._leases.owns(partition):
+            return await self._worker.wait_applied(partition, entry_id)
+        return await self._remote.wait_applied(partition, entry_id)

@@ -1,6 +1,6 @@
 """Retention of the decision log: rows go when their time is over, and the oldest when there are too many.
 
-All logs share the room: the share of a bandit is the room divided by the bandits that log, and what others
+All logs share the space: the share of a bandit is the space divided by the bandits that log, and what others
 leave free. A bandit that takes more loses its oldest rows, rewarded or not, in all partitions up to one time:
 which rows are left never depends on what came of them, and no bandit pushes out the rows of another one.
 
@@ -9,30 +9,21 @@ Any number of processes may do it at the same time: every step is one script tha
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
 
-from app.errors import Unavailable
+from app.background import repeat
 from app.services.bandits.versions import StoredVersions
-from app.storage.protocol import DecisionRows, RegistryStore, Usage
-
-log = logging.getLogger("shortlist.decision_log")
+from app.storage.protocol import Store
 
 EVERY_S = 10.0
 STEP = 500
 PIECES = 100  # that the rows of a bandit in a partition are looked at in; a millisecond of the store
-SPARE = 64  # one of this many parts of the room is made free, so that it need not be done at every sweep
+SPARE = 64  # one of this many parts of the space is made free, so that it need not be done at every sweep
 
 Sizes = Sequence[tuple[int, float]]  # pieces of a log in the order of time: when, in ms, and how many bytes
-
-
-class RetentionStore(DecisionRows, Usage, RegistryStore, Protocol):
-    """What retention needs of the store."""
 
 
 class LogRetention:
@@ -44,7 +35,7 @@ class LogRetention:
 
     def __init__(
         self,
-        store: RetentionStore,
+        store: Store,
         *,
         most_bytes: int,
         done: Callable[[str, int], None] = lambda kind, count: None,  # noqa: ARG005
@@ -56,14 +47,9 @@ class LogRetention:
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
-        while True:
-            try:
-                await self.sweep(time.time_ns() // 1_000_000)
-            except Unavailable as error:
-                log.warning("the store is not available, rows stay for now: %s", error.detail)
-            except Exception:
-                log.exception("retention of the decision log failed, and is tried again")
-            await asyncio.sleep(EVERY_S)
+        await repeat(
+            lambda: self.sweep(time.time_ns() // 1_000_000), every_s=EVERY_S, waits="rows stay for now"
+        )
 
     async def sweep(self, now_ms: int) -> None:
         """Drop all rows whose time is over by ``now_ms``; then, while there are too many, the oldest of those
@@ -72,7 +58,7 @@ class LogRetention:
         logs = await self._logs()
         for (partition, uid), keep_ms in logs.items():
             await self._trim(partition, uid, now_ms - keep_ms, keep_ms)
-        while (held := (await self._store.usage())["log"]) > self._most_bytes:
+        while (held := (await self._store.usage.read())["log"]) > self._most_bytes:
             sizes = await self._sizes(logs)
             cuts = cuts_of(sizes, held, self._most_bytes - self._most_bytes // SPARE)
             if not cuts:
@@ -85,7 +71,7 @@ class LogRetention:
         """The pieces of each bandit that has rows, of all partitions."""
         found = defaultdict[str, list[tuple[int, float]]](list)
         for partition, uid in logs:
-            found[uid] += await self._store.row_sizes(partition, uid, pieces=PIECES)
+            found[uid] += await self._store.rows.sizes(partition, uid, pieces=PIECES)
         return {uid: sorted(sizes) for uid, sizes in found.items() if sizes}
 
     async def _logs(self) -> Mapping[tuple[int, str], int]:
@@ -93,7 +79,7 @@ class LogRetention:
         versions = await self._versions.all()
         found = {}
         for partition in range(self._store.partitions):
-            for uid, keep_ms in (await self._store.row_logs(partition)).items():
+            for uid, keep_ms in (await self._store.rows.logs(partition)).items():
                 version = versions.get(uid)
                 rule = None if version is None else version.record.log
                 found[partition, uid] = keep_ms if rule is None else rule.keep_ms
@@ -102,7 +88,7 @@ class LogRetention:
     async def _trim(self, partition: int, uid: str, before_ms: int, keep_ms: int | None = None) -> None:
         dropped = STEP
         while dropped == STEP:
-            dropped = await self._store.trim_rows(
+            dropped = await self._store.rows.trim(
                 partition, uid, before_ms=before_ms, count=STEP, keep_ms=keep_ms
             )
             self._done("rows_dropped", dropped)

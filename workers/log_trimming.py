@@ -9,11 +9,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from app.services.formats.records import POOLED, state_to_bytes
 from app.services.learning.checkpoints import restored
-from app.storage.protocol import LearnerId, LearnerStates, RewardLog, StoredLearner
+from app.storage.protocol import LearnerId, Store, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
 
@@ -21,14 +20,10 @@ AT_ONCE = 64  # learners that are read together, at most
 AT_ONCE_BYTES = 8 << 20  # and the bytes of their states: at least one, whatever its size
 
 
-class TrimmedStore(RewardLog, LearnerStates, Protocol):
-    """What trimming needs of the store."""
-
-
 class LogTrimmer:
     """Trims in small steps, between which the caller can do other work."""
 
-    def __init__(self, store: TrimmedStore, *, reward_log_s: int) -> None:
+    def __init__(self, store: Store, *, reward_log_s: int) -> None:
         self._store = store
         self._reward_log_s = reward_log_s
         self._before_ms = 0
@@ -59,7 +54,7 @@ class LogTrimmer:
 
     async def _trim(self, partition: int) -> bool:
         """False when nothing is left to do."""
-        trimmed = await self._store.trim_log(partition, self._before_ms, pooled=POOLED)
+        trimmed = await self._store.rewards.trim(partition, self._before_ms, pooled=POOLED)
         self._held, self._count, self._freed = sorted(trimmed.held), 1, False
         return bool(trimmed.held) or trimmed.more
 
@@ -68,10 +63,12 @@ class LogTrimmer:
         uid = self._held[0].bandit_uid
         some = [learner for learner in self._held[: self._count] if learner.bandit_uid == uid]
         self._held = self._held[len(some) :]
-        watermark = await self._store.watermark(partition)
-        stored = await self._store.stored(partition, some)
+        watermark = await self._store.learners.watermark(partition)
+        stored = await self._store.learners.stored(partition, some)
         found = await asyncio.to_thread(_checkpoints, some, stored)
-        if not await self._store.apply(partition, expected=watermark, watermark=watermark, states=found):
+        if not await self._store.learners.apply(
+            partition, expected=watermark, watermark=watermark, states=found
+        ):
             return False
         if found:  # they are all of one size
             self._freed = True

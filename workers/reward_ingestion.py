@@ -22,7 +22,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
 
 from app.errors import Unavailable
 from app.services.bounded.budget import Budget
@@ -30,7 +29,7 @@ from app.services.bounded.cache import BoundedCache
 from app.services.learning.checkpoints import state_memory_bytes
 from app.services.learning.fold import is_short, learners_of
 from app.services.learning.workers import WAIT_S
-from app.storage.protocol import LearnerId, LearnerStates, LogEntry, RewardLog, StoredLearner, entry_order
+from app.storage.protocol import LearnerId, LogEntry, Store, StoredLearner, entry_order
 from workers.batches import MOST_NUMBERS, Before, Folded, Kept, States, batches, fold_stored, numbers_of
 from workers.log_trimming import LogTrimmer
 from workers.waiters import Waiters
@@ -56,10 +55,6 @@ class Step:
     entries: int
 
 
-class WorkerStore(RewardLog, LearnerStates, Protocol):
-    """What the worker needs of the store."""
-
-
 class RewardWorker:
     """Applies rewards of every partition as soon as it is woken, and every ``poll_s`` without being woken.
 
@@ -73,7 +68,7 @@ class RewardWorker:
 
     def __init__(
         self,
-        store: WorkerStore,
+        store: Store,
         *,
         applied: Callable[[Step], None],
         resync: Callable[[int], Awaitable[object]],
@@ -195,7 +190,7 @@ class RewardWorker:
         before = await self._before(partition, learners_of(entries))
         done = await self._fold(before, entries)
         last = entries[-1].entry_id
-        applied = await self._store.apply(
+        applied = await self._store.learners.apply(
             partition,
             expected=watermark,
             watermark=last,
@@ -216,7 +211,7 @@ class RewardWorker:
             if kept is not None and cycle == self._cycles[partition]:
                 before[learner] = kept
         missing = [learner for learner in learners if learner not in before]
-        before.update(zip(missing, await self._store.stored(partition, missing), strict=True))
+        before.update(zip(missing, await self._store.learners.stored(partition, missing), strict=True))
         return before
 
     def _keep(self, partition: int, learners: Mapping[LearnerId, Kept]) -> None:
@@ -228,13 +223,13 @@ class RewardWorker:
         """The watermark, and the entries after it: read together, if this worker was the last to set it."""
         known = self._watermarks.get(partition, "0-0")
         watermark, entries = await asyncio.gather(
-            self._store.watermark(partition), self._store.read_log(partition, known, BATCH)
+            self._store.learners.watermark(partition), self._store.rewards.read(partition, known, BATCH)
         )
         if partition not in self._watermarks or watermark != known:
             self._cycles[partition] += 1
             await self._resync(partition)
         if watermark != known:
-            entries = await self._store.read_log(partition, watermark, BATCH)
+            entries = await self._store.rewards.read(partition, watermark, BATCH)
         return watermark, entries
 
     async def _fold(self, before: Before, entries: Sequence[LogEntry]) -> Folded:

@@ -56,12 +56,8 @@ class EmbeddedServer:
     ) -> None:
         self.data_dir = data_dir.absolute()
         self.log_file = self.data_dir / "server.log"
-        self._binary = binary
-        self._start_timeout_s, self._stop_timeout_s, self._lifeline = (
-            start_timeout_s,
-            stop_timeout_s,
-            lifeline,
-        )
+        self._binary, self._lifeline = binary, lifeline
+        self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
         self._lock: int | None = None
         self._socket_dir = self.data_dir
         self._process: subprocess.Popen[bytes] | None = None

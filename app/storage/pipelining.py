@@ -64,16 +64,16 @@ class Pipeliner:
 
     async def transaction(self, commands: Sequence[Arguments]) -> list[Any]:
         """Answers to commands that run as one, in an exchange of their own. Raises what the driver raises."""
-        return await self._ask_alone(partial(self._transact, commands))
-
-    async def everywhere(self, cluster: RedisCluster, *arguments: str | bytes | int) -> list[Any]:
-        """Answers of all primaries of the cluster to one command. Raises what the driver raises."""
-        return await self._ask_alone(partial(_ask, cluster, cluster.get_primaries(), arguments))
+        pipeline = self._redis.pipeline(transaction=True)
+        for arguments in commands:
+            pipeline.execute_command(*arguments)
+        answers: list[Any] = await self._ask_alone(pipeline.execute)
+        return answers
 
     async def node(self, cluster: RedisCluster, node: ClusterNode, *arguments: str | bytes | int) -> Any:
         """The answer of one node of the cluster. Raises what the driver raises."""
-        (answer,) = await self._ask_alone(partial(_ask, cluster, [node], arguments))
-        return answer
+        ask: Callable[..., Awaitable[Any]] = cluster.execute_command
+        return await self._ask_alone(partial(ask, *arguments, target_nodes=node))
 
     async def close(self) -> None:
         """Wait for everything that was asked."""
@@ -114,14 +114,14 @@ class Pipeliner:
         answers: list[Any] = await pipeline.execute(raise_on_error=False)
         return answers
 
-    async def _ask_alone(self, ask: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+    async def _ask_alone(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         self._refuse_while_silent()
         task = asyncio.create_task(self._noted(ask))
         self._alone.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
-    async def _noted(self, ask: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+    async def _noted(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """The answers; whether the server is silent is known from then on."""
         try:
             async with asyncio.timeout(self._patience_s):
@@ -135,22 +135,10 @@ class Pipeliner:
         self._silent = False
         return answers
 
-    async def _transact(self, commands: Sequence[Arguments]) -> list[Any]:
-        pipeline = self._redis.pipeline(transaction=True)
-        for arguments in commands:
-            pipeline.execute_command(*arguments)
-        answers: list[Any] = await pipeline.execute()
-        return answers
-
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._alone.discard(task)
         if not task.cancelled():
             task.exception()  # its caller may have been cancelled
-
-
-async def _ask(cluster: RedisCluster, nodes: Sequence[ClusterNode], arguments: Arguments) -> list[Any]:
-    ask: Callable[..., Awaitable[Any]] = cluster.execute_command
-    return await asyncio.gather(*(ask(*arguments, target_nodes=node) for node in nodes))
 
 
 def _settle(future: asyncio.Future[Any], answer: Any) -> None:

@@ -1,4 +1,4 @@
-"""How much room the bounds leave to each partition.
+"""How much space the bounds leave to each partition.
 
 A bound is for all partitions together, and a script sees one. So each process looks every second at what all
 partitions hold (``app.services.health.usage``), and tells a script what the others leave to its partition.
@@ -31,7 +31,7 @@ class Quota:
         self._total = {kind: sum(each) for kind, each in held.items()}
 
     def taken(self, kind: Kind, partition: int, held: int) -> None:
-        """What the partition holds after a write. Raises StoreFull when it says that there was no room."""
+        """What the partition holds after a write. Raises StoreFull when it says that there was no space."""
         if held <= 0:
             raise full(kind)
         if self._held:
@@ -56,6 +56,6 @@ def campaigns_full() -> QuotaReached:
 
 
 def full(kind: Kind) -> StoreFull:
-    """The refusal of what has no room. Nothing was changed, and what is held expires."""
+    """The refusal of what has no space. Nothing was changed, and what is held expires."""
     setting = f"SHORTLIST_MAX_{kind.upper()}_MB"
     return StoreFull(f"the store holds as many {KINDS[kind]} as it may ({setting}): some expire with time")

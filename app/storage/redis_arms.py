@@ -17,7 +17,7 @@ _SCAN_BATCH = 1_000
 class RedisArms(RedisPart):
     """Implements ``protocol.ArmStore``."""
 
-    async def upsert_arms(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:
+    async def upsert(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:
         check_positive("keep_ms", keep_ms)
         arguments: list[Argument] = [keep_ms, keys.CHANGES_KEPT]
         for arm in arms:
@@ -26,15 +26,15 @@ class RedisArms(RedisPart):
         version, changed, added, updated, revisions = _of_a_catalogue(done)
         return Upserted(version, added, updated, revisions, bool(changed))
 
-    async def delete_arms(self, uid: str, ids: Sequence[str], *, keep_ms: int) -> Deleted:
+    async def delete(self, uid: str, ids: Sequence[str], *, keep_ms: int) -> Deleted:
         check_positive("keep_ms", keep_ms)
         arguments: list[Argument] = [keep_ms, keys.CHANGES_KEPT, *ids]
         done = await self._redis.script("delete_arms", _written_keys(uid), arguments)
-        version, found = _of_a_catalogue(done)
-        there = list(zip(ids, found, strict=True))
+        version, result = _of_a_catalogue(done)
+        there = list(zip(ids, result, strict=True))
         return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
 
-    async def scan_arms(self, uid: str) -> AsyncIterator[Sequence[StoredArm]]:
+    async def scan(self, uid: str) -> AsyncIterator[Sequence[StoredArm]]:
         """One round trip per batch. Servers repeat some arms while a table shrinks: those are left out."""
         seen: set[bytes] = set()
         cursor: bytes | int = 0
@@ -47,7 +47,7 @@ class RedisArms(RedisPart):
             if not int(cursor):
                 return
 
-    async def catalogue_version(self, uid: str) -> int:
+    async def version(self, uid: str) -> int:
         return int(await self._redis.command("HGET", keys.counters(uid), "version") or 0)
 
     async def documents(self, uid: str, ids: Sequence[str]) -> Sequence[bytes]:
@@ -59,7 +59,7 @@ class RedisArms(RedisPart):
         kept: bytes | None = await self._redis.command("GET", keys.retired(uid, revision))
         return kept
 
-    async def changed_arms(self, uid: str, since: int) -> ArmChanges:
+    async def changed(self, uid: str, since: int) -> ArmChanges:
         names = [keys.counters(uid), keys.arm_changes(uid)]
         version, *listed = await self._redis.script("changed_arms", names, [since, keys.CHANGES_KEPT])
         if not listed:
@@ -67,7 +67,7 @@ class RedisArms(RedisPart):
         ids: Sequence[bytes] | None = listed[0]
         return ArmChanges(version, None if ids is None else [id_.decode() for id_ in ids])
 
-    async def arms(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
+    async def read(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
         if not ids:
             return []
         values = await self._redis.bulk("HMGET", keys.features(uid), *ids)

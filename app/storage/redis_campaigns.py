@@ -9,10 +9,10 @@ from typing import Literal
 
 from app.errors import QuotaReached
 from app.storage import redis_keys as keys
-from app.storage.protocol import StoredCampaign
+from app.storage.protocol import UID_LENGTH, StoredCampaign
 from app.storage.quota import campaigns_full
 from app.storage.redis_client import Argument
-from app.storage.redis_part import UID_LENGTH, RedisPart
+from app.storage.redis_part import RedisPart
 
 _LEAST = 1_024  # bytes that a campaign takes besides its record
 _CHUNK = 16_384  # bytes that are reserved at a time, so that few results need another round trip
@@ -21,12 +21,12 @@ _CHUNK = 16_384  # bytes that are reserved at a time, so that few results need a
 class RedisCampaigns(RedisPart):
     """Implements ``protocol.CampaignStore``."""
 
-    async def create_campaign(self, kind: str, name: str, record: bytes) -> bytes:
+    async def create(self, kind: str, name: str, record: bytes) -> bytes:
         """Four round trips. Bytes are reserved first; a crash afterwards leaves them reserved. The name is
         listed next, with the uid: a crash then leaves a listed name that ``campaigns`` passes over, for no
         record has its uid, and never a campaign that nobody finds.
         """
-        key = keys.campaign_record(kind, name)
+        key = keys.campaign(kind, name)[0]
         current: bytes | None = await self._redis.command("GET", key)
         if current:
             return current
@@ -38,38 +38,31 @@ class RedisCampaigns(RedisPart):
             await self._reserve(kind, name, record[:UID_LENGTH].decode(), 0)
         return bytes(standing)
 
-    async def campaigns(self, kind: str) -> Sequence[str]:
+    async def names(self, kind: str) -> Sequence[str]:
         """A round trip, and one for each name."""
         listed = [item.decode() for item in await self._redis.command("SMEMBERS", keys.campaigns(kind))]
         pairs = [(name, uid) for name, _, uid in (item.partition(" ") for item in listed)]
         uids = await asyncio.gather(
             *(
-                self._redis.command("GETRANGE", keys.campaign_record(kind, name), 0, UID_LENGTH - 1)
+                self._redis.command("GETRANGE", keys.campaign(kind, name)[0], 0, UID_LENGTH - 1)
                 for name, _ in pairs
             )
         )
         return sorted(name for (name, uid), stored in zip(pairs, uids, strict=True) if stored.decode() == uid)
 
-    async def read_campaign(
+    async def read(
         self, kind: str, name: str, *, uid: str, position: int, count: int
     ) -> StoredCampaign | None:
-        names = [
-            keys.campaign_record(kind, name),
-            keys.campaign_events(kind, name),
-            keys.campaign_snapshot(kind, name),
-        ]
-        found = await self._redis.script("read_campaign", names, [uid, position, count])
-        if found is None:
+        result = await self._redis.script("read_campaign", keys.campaign(kind, name), [uid, position, count])
+        if result is None:
             return None
-        record, position, state, events = found
+        record, position, state, events = result
         return StoredCampaign(record, position, state or None, events)
 
-    async def append_event(
+    async def append(
         self, kind: str, name: str, *, uid: str, position: int, event: bytes
     ) -> Literal["appended", "overtaken", "missing"]:
-        names = [keys.campaign_record(kind, name), keys.campaign_events(kind, name)]
-        names += [keys.campaign_snapshot(kind, name), keys.campaign_size(kind, name)]
-        arguments: list[Argument] = [uid, position, event]
+        names, arguments = keys.campaign(kind, name), (uid, position, event)
         answer = await self._redis.script("append_event", names, [*arguments, 0])
         while isinstance(answer, int):
             reserved = await self._reserve(kind, name, uid, answer)
@@ -78,24 +71,17 @@ class RedisCampaigns(RedisPart):
         return outcome
 
     async def save_snapshot(self, kind: str, name: str, *, uid: str, position: int, state: bytes) -> None:
-        """One round trip, or three when the campaign needs more room."""
-        names = [keys.campaign_record(kind, name), keys.campaign_snapshot(kind, name)]
-        names += [keys.campaign_events(kind, name), keys.campaign_size(kind, name)]
-        arguments: list[Argument] = [uid, position, state]
+        """One round trip, or three when the campaign needs more space."""
+        names, arguments = keys.campaign(kind, name), (uid, position, state)
         needed = await self._redis.script("save_snapshot", names, [*arguments, 0])
         if needed > 1:
             with contextlib.suppress(QuotaReached):
                 reserved = await self._reserve(kind, name, uid, needed)
                 await self._redis.script("save_snapshot", names, [*arguments, reserved])
 
-    async def delete_campaign(self, kind: str, name: str) -> bool:
+    async def delete(self, kind: str, name: str) -> bool:
         """Three round trips. A crash in between leaves a listed name that is passed over, as above."""
-        names = [
-            keys.campaign_record(kind, name),
-            keys.campaign_events(kind, name),
-            keys.campaign_snapshot(kind, name),
-            keys.campaign_size(kind, name),
-        ]
+        names = keys.campaign(kind, name)
         record, _ = await self._redis.transaction([("GET", names[0]), ("UNLINK", *names)])
         if record is None:
             return False

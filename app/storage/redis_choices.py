@@ -1,4 +1,4 @@
-"""What choosing remembers of learners on Redis: choices made for events, and turns of warm-ups."""
+"""What choosing remembers of learners on Redis: choices made for events, and slots of warm-ups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.storage.redis_part import RedisPart, check_positive
 
 
 class RedisChoices(RedisPart):
-    """Implements ``protocol.Events`` and ``protocol.WarmUpTurns``."""
+    """Implements ``protocol.Choices``."""
 
     async def put_event(self, learner: LearnerId, event: str, value: bytes, *, ttl_ms: int) -> bytes:
         check_positive("ttl_ms", ttl_ms)

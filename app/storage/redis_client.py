@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib.resources import files
@@ -53,58 +53,9 @@ _PASSING = (
     RuntimeError,
     AttributeError,
 )
+_WITH = "-- WITH   "
 _DURABLE = ("always", "everysec", "no")
 _PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")
-
-# Each script, and the files that make it up.
-SCRIPTS = {
-    "activate": ("dedupe", "ledger", "waiting", "rows", "activate"),
-    "all_stored": ("tails", "all_stored"),
-    "append_defaults": ("log_tail", "dedupe", "ledger", "dedupe_keys", "waiting", "rows", "append_defaults"),
-    "append_event": ("campaign_size", "append_event"),
-    "append_forget": ("log_tail", "forget", "append_forget"),
-    "append_rewards": ("log_tail", "dedupe", "ledger", "dedupe_keys", "rows", "append_rewards"),
-    "apply": ("changes", "tails", "apply"),
-    "backlog": ("backlog",),
-    "change_bandit": ("change_bandit",),
-    "changed_arms": ("changes", "changed_arms"),
-    "changed_learners": ("changes", "changed_learners"),
-    "count_dedupe_keys": ("count_dedupe_keys",),
-    "create_bandit": ("create_bandit",),
-    "create_catalogue": ("create_catalogue",),
-    "delete_arms": ("changes", "delete_arms"),
-    "delete_bandit": ("delete_bandit",),
-    "delete_catalogue": ("delete_catalogue",),
-    "drop_expired": ("log_tail", "ledger", "drop_expired"),
-    "drop_states": ("drop_states",),
-    "due": ("due",),
-    "erase_catalogue": ("erase_catalogue",),
-    "erase_decisions": ("ledger", "waiting", "erase_decisions"),
-    "erase_events": ("erase_events",),
-    "erase_log": ("erase_log",),
-    "erase_rows": ("ledger", "rows", "erase_rows"),
-    "erased": ("erased",),
-    "expire": ("log_tail", "forget", "expire"),
-    "usage": ("ledger", "waiting", "usage"),
-    "join_workers": ("join_workers",),
-    "lag": ("lag",),
-    "learner_names": ("tails", "learner_names"),
-    "log_decision": ("dedupe", "ledger", "waiting", "rows", "log_decision"),
-    "put_event": ("ledger", "put_event"),
-    "put_once": ("put_once",),
-    "read_campaign": ("read_campaign",),
-    "read_rows": ("read_rows",),
-    "replay_dead": ("log_tail", "replay_dead"),
-    "reserve_campaign": ("reserve_campaign",),
-    "row_sizes": ("ledger", "rows", "row_sizes"),
-    "save_snapshot": ("campaign_size", "save_snapshot"),
-    "stored": ("tails", "stored"),
-    "take_warm_up_slots": ("ledger", "take_warm_up_slots"),
-    "trim_log": ("tails", "trim_log"),
-    "trim_rows": ("ledger", "rows", "trim_rows"),
-    "upsert_arms": ("changes", "upsert_arms"),
-    "write_rows": ("dedupe", "ledger", "rows", "write_rows"),
-}
 
 
 @contextmanager
@@ -139,18 +90,12 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, driver.OutOfMemoryError) or "OOM command not allowed" in str(error)
 
 
-def source(name: str) -> str:
-    """Lua text of the script ``name``."""
-    folder = files("app.storage") / "lua"
-    return "\n".join((folder / f"{part}.lua").read_text("ascii") for part in SCRIPTS[name])
-
-
 def _scanned(answer: Any) -> tuple[int, list[bytes]]:
     """The next cursor, which the driver puts under the name of the node in a cluster, and what was found."""
-    cursor, found = answer
+    cursor, result = answer
     if isinstance(cursor, dict):
         (cursor,) = cursor.values()
-    return int(cursor), found
+    return int(cursor), result
 
 
 class Script(NamedTuple):
@@ -159,11 +104,20 @@ class Script(NamedTuple):
     text: str
     digest: str
 
-    @classmethod
-    @cache
-    def named(cls, name: str) -> Script:
-        text = source(name)
-        return cls(text, hashlib.sha1(text.encode("ascii"), usedforsecurity=False).hexdigest())
+
+@cache
+def scripts() -> Mapping[str, Script]:
+    """The scripts of ``lua/`` by name. The first line of one may name parts that stand before it (WITH)."""
+    folder = files("app.storage") / "lua"
+    texts = {file.name.removesuffix(".lua"): file.read_text("ascii") for file in folder.iterdir()}
+    result, parts = {}, set[str]()
+    for name, text in texts.items():
+        first = text.partition("\n")[0]
+        before = first.removeprefix(_WITH).split(", ") if first.startswith(_WITH) else []
+        parts.update(before)
+        whole = "\n".join(texts[part] for part in (*before, name))
+        result[name] = Script(whole, hashlib.sha1(whole.encode("ascii"), usedforsecurity=False).hexdigest())
+    return {name: script for name, script in result.items() if name not in parts}
 
 
 def _packing(kind: type[AbstractConnection]) -> type[AbstractConnection]:
@@ -218,7 +172,7 @@ class RedisClient:
         pool.connection_class = _packing(pool.connection_class)
         self._redis: Redis | RedisCluster = Redis.from_pool(pool)
         self._pipeliner, self._bulk = (Pipeliner(self._redis, patience_s=socket_timeout_s) for _ in range(2))
-        self._scripts = {name: Script.named(name) for name in SCRIPTS}
+        self._scripts = scripts()
 
     async def close(self) -> None:
         with translated():
@@ -245,8 +199,8 @@ class RedisClient:
         """
         cursor: bytes | int = 0
         while True:
-            cursor, found = await self.command(command, key, cursor, "MATCH", pattern, "COUNT", SCAN_STEP)
-            if members := [item[0] if isinstance(item, tuple) else item for item in found]:
+            cursor, result = await self.command(command, key, cursor, "MATCH", pattern, "COUNT", SCAN_STEP)
+            if members := [item[0] if isinstance(item, tuple) else item for item in result]:
                 yield members
             if not int(cursor):
                 return
@@ -261,9 +215,9 @@ class RedisClient:
             while True:
                 with translated():
                     answer = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_STEP)
-                cursor, found = _scanned(answer)
-                if found:
-                    yield found
+                cursor, result = _scanned(answer)
+                if result:
+                    yield result
                 if not cursor:
                     break
 
@@ -337,12 +291,10 @@ class RedisClient:
     def _each(self) -> Sequence[Callable[..., Awaitable[Any]]]:
         """What asks one server, for each primary."""
         if not isinstance(self._redis, RedisCluster):
-            return [self._pipeliner.command]
+            return [self.command]
         return [partial(self._pipeliner.node, self._redis, node) for node in self._redis.get_primaries()]
 
     async def _everywhere(self, *arguments: Argument) -> Sequence[Any]:
         """The answers of all primaries to one command."""
-        if not isinstance(self._redis, RedisCluster):
-            return [await self.command(*arguments)]
         with translated():
-            return await self._pipeliner.everywhere(self._redis, *arguments)
+            return await asyncio.gather(*(ask(*arguments) for ask in self._each()))

@@ -17,12 +17,11 @@ STEP = 500
 class RedisDecisionRows(RedisPart):
     """Implements ``protocol.DecisionRows``."""
 
-    async def write_rows(self, partition: int, rows: Sequence[RowWrite]) -> None:
+    async def write(self, partition: int, rows: Sequence[RowWrite]) -> None:
         by_learner: dict[LearnerId, list[RowWrite]] = {}
         for row in rows:
             by_learner.setdefault(row.decision.learner, []).append(row)
-        names = [keys.refused(partition), keys.deleted(partition)]
-        names += [keys.row_logs(partition), keys.ledger(partition)]
+        names = keys.of_partition(partition, keys.refused, keys.deleted, keys.row_logs, keys.ledger)
         arguments: list[Argument] = [len(by_learner)]
         for learner, theirs in by_learner.items():
             names += (keys.rows(partition, learner), keys.row_times(partition, learner.bandit_uid))
@@ -38,38 +37,38 @@ class RedisDecisionRows(RedisPart):
         value: bytes | None = await self._redis.command("HGET", key, field)
         return None if value is None else _stored(field, decision.learner, value)
 
-    async def read_rows(
+    async def read(
         self, partition: int, bandit_uid: str, *, after: str, before: str, count: int, most_bytes: int
     ) -> StoredRows:
         check_positive("count", count)
         names = [keys.row_times(partition, bandit_uid), keys.rows(partition, LearnerId(bandit_uid, ""))]
         # A member goes on after its position, with a slash: below "0", as all that ids are made of is not.
         least, most = f"({after}0" if after else "-", f"({before}" if before else "+"
-        found = await self._redis.script("read_rows", names, [least, most, count, most_bytes], bulk=True)
-        following, *pairs = found
+        result = await self._redis.script("read_rows", names, [least, most, count, most_bytes], bulk=True)
+        following, *pairs = result
         rows = []
         for member, value in zip(pairs[::2], pairs[1::2], strict=True):
             position, _, learner = member.decode().partition("/")
             rows.append(_stored(position, LearnerId(bandit_uid, learner), value))
         return StoredRows(rows, following.decode())
 
-    async def row_logs(self, partition: int) -> Mapping[str, int]:
-        found = await self._redis.command("HGETALL", keys.row_logs(partition))
-        pairs = ((name.decode(), int(value)) for name, value in found.items())
+    async def logs(self, partition: int) -> Mapping[str, int]:
+        result = await self._redis.command("HGETALL", keys.row_logs(partition))
+        pairs = ((name.decode(), int(value)) for name, value in result.items())
         return {name: value for name, value in pairs if not name.endswith(_FROM)}
 
     async def kept_from(self, partition: int, bandit_uid: str) -> int:
-        found = await self._redis.command("HGET", keys.row_logs(partition), bandit_uid + _FROM)
-        return 0 if found is None else int(found)
+        result = await self._redis.command("HGET", keys.row_logs(partition), bandit_uid + _FROM)
+        return 0 if result is None else int(result)
 
-    async def row_sizes(self, partition: int, bandit_uid: str, *, pieces: int) -> Sequence[tuple[int, float]]:
+    async def sizes(self, partition: int, bandit_uid: str, *, pieces: int) -> Sequence[tuple[int, float]]:
         check_positive("pieces", pieces)
         names = [keys.row_times(partition, bandit_uid), keys.rows(partition, LearnerId(bandit_uid, ""))]
-        rows, *found = await self._redis.script("row_sizes", names, [pieces])
-        times, sizes = found[::2], found[1::2]
+        rows, *result = await self._redis.script("row_sizes", names, [pieces])
+        times, sizes = result[::2], result[1::2]
         return [(ms, size * rows / len(times)) for ms, size in zip(times, sizes, strict=True)]
 
-    async def trim_rows(
+    async def trim(
         self, partition: int, bandit_uid: str, *, before_ms: int, count: int, keep_ms: int | None = None
     ) -> int:
         check_positive("count", count)
@@ -79,7 +78,7 @@ class RedisDecisionRows(RedisPart):
 
 def row_keys(partition: int, learner: LearnerId) -> list[str]:
     """What scripts need besides the ledger to make a row of a learner."""
-    names = [keys.deleted(partition), keys.row_logs(partition)]
+    names = keys.of_partition(partition, keys.deleted, keys.row_logs)
     return [*names, keys.rows(partition, learner), keys.row_times(partition, learner.bandit_uid)]
 
 

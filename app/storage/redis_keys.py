@@ -88,6 +88,7 @@ from the log once they are folded, so the entries that are left are in order, bu
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from app.storage.protocol.learner_id import DecisionId, LearnerId
 
@@ -104,6 +105,48 @@ REGISTRY_VERSION = REGISTRY + "version"
 DELETED = REGISTRY + "deleted"
 WORKERS = REGISTRY + "workers"
 CAMPAIGN_BYTES = REGISTRY + "campaign-bytes"
+
+
+def _catalogue(uid: str) -> str:
+    return f"{PREFIX}{{c:{uid}}}:"
+
+
+def _partition(partition: int) -> str:
+    return f"{PREFIX}{{p:{partition}}}:"
+
+
+def _in_catalogue(name: str) -> Callable[[str], str]:
+    return lambda uid: _catalogue(uid) + name
+
+
+def _in_partition(name: str) -> Callable[[int], str]:
+    return lambda partition: _partition(partition) + name
+
+
+def of_partition(partition: int, *names: Callable[[int], str]) -> list[str]:
+    """Several keys of one partition."""
+    return [name(partition) for name in names]
+
+
+features = _in_catalogue("features")
+documents = _in_catalogue("documents")
+counters = _in_catalogue("counters")
+arm_changes = _in_catalogue("changes")
+
+log = _in_partition("log")
+watermark = _in_partition("watermark")
+dead = _in_partition("dead")
+learner_changes = _in_partition("changes")
+deleted = _in_partition("deleted")
+seen_ends = _in_partition("seen-ends")
+refused = _in_partition("refused")
+forgotten_until = _in_partition("forgotten-until")
+decisions = _in_partition("decisions")
+due = _in_partition("due")
+idle = _in_partition("idle")
+erase = _in_partition("erase")
+ledger = _in_partition("ledger")
+row_logs = _in_partition("row-logs")
 
 
 def users(catalogue: str) -> str:
@@ -123,45 +166,9 @@ def catalogue(uid: str) -> list[str]:
     return [features(uid), documents(uid), counters(uid), arm_changes(uid)]
 
 
-def features(uid: str) -> str:
-    return f"{_catalogue(uid)}features"
-
-
-def documents(uid: str) -> str:
-    return f"{_catalogue(uid)}documents"
-
-
-def counters(uid: str) -> str:
-    return f"{_catalogue(uid)}counters"
-
-
-def arm_changes(uid: str) -> str:
-    return f"{_catalogue(uid)}changes"
-
-
 def retired(uid: str, revision: int | None = None) -> str:
     """Key of one revision, or without it the stem that scripts complete: they alone know the revisions."""
     return f"{_catalogue(uid)}retired:{'' if revision is None else revision}"
-
-
-def log(partition: int) -> str:
-    return f"{_partition(partition)}log"
-
-
-def watermark(partition: int) -> str:
-    return f"{_partition(partition)}watermark"
-
-
-def dead(partition: int) -> str:
-    return f"{_partition(partition)}dead"
-
-
-def learner_changes(partition: int) -> str:
-    return f"{_partition(partition)}changes"
-
-
-def deleted(partition: int) -> str:
-    return f"{_partition(partition)}deleted"
 
 
 def states(partition: int, bandit_uid: str) -> str:
@@ -199,22 +206,10 @@ def seen_ends_ms(expires_ms: int) -> int:
     return -(-expires_ms // SEEN_PERIOD_MS) * SEEN_PERIOD_MS
 
 
-def seen_ends(partition: int) -> str:
-    return f"{_partition(partition)}seen-ends"
-
-
-def refused(partition: int) -> str:
-    return f"{_partition(partition)}refused"
-
-
 def forgotten(partition: int, learner: LearnerId | None = None) -> str:
     """Key of one learner, or without it the stem that scripts complete."""
     name = "" if learner is None else f"{learner.bandit_uid}:{learner.name}"
     return f"{_partition(partition)}forgotten:{name}"
-
-
-def forgotten_until(partition: int) -> str:
-    return f"{_partition(partition)}forgotten-until"
 
 
 def warm_up_slots(partition: int, learner: LearnerId) -> str:
@@ -236,48 +231,17 @@ def seen_pattern(uid: str) -> str:
     return f"seen*:{uid}:*"
 
 
+def campaign(kind: str, name: str) -> list[str]:
+    """Everything of a campaign: record, events, snapshot, size."""
+    return [f"{PREFIX}{{k:{kind}:{name}}}:{part}" for part in ("record", "events", "snapshot", "size")]
+
+
 def campaigns(kind: str) -> str:
     return f"{REGISTRY}campaigns:{kind}"
 
 
-def campaign_record(kind: str, name: str) -> str:
-    return f"{_campaign(kind, name)}record"
-
-
-def campaign_events(kind: str, name: str) -> str:
-    return f"{_campaign(kind, name)}events"
-
-
-def campaign_size(kind: str, name: str) -> str:
-    return f"{_campaign(kind, name)}size"
-
-
-def campaign_snapshot(kind: str, name: str) -> str:
-    return f"{_campaign(kind, name)}snapshot"
-
-
-def _campaign(kind: str, name: str) -> str:
-    return f"{PREFIX}{{k:{kind}:{name}}}:"
-
-
-def decisions(partition: int) -> str:
-    return f"{_partition(partition)}decisions"
-
-
-def due(partition: int) -> str:
-    return f"{_partition(partition)}due"
-
-
 def active(partition: int, decision: DecisionId) -> str:
     return f"{_partition(partition)}active:{decision.member}"
-
-
-def idle(partition: int) -> str:
-    return f"{_partition(partition)}idle"
-
-
-def erase(partition: int) -> str:
-    return f"{_partition(partition)}erase"
 
 
 def event(partition: int, learner: LearnerId, name: str) -> str:
@@ -286,10 +250,6 @@ def event(partition: int, learner: LearnerId, name: str) -> str:
 
 def events(partition: int, learner: LearnerId) -> str:
     return f"{_partition(partition)}events:{learner.member}"
-
-
-def ledger(partition: int) -> str:
-    return f"{_partition(partition)}ledger"
 
 
 def rows(partition: int, learner: LearnerId) -> str:
@@ -305,18 +265,6 @@ def row_times(partition: int, bandit_uid: str) -> str:
     return f"{_partition(partition)}row-times:{bandit_uid}"
 
 
-def row_logs(partition: int) -> str:
-    return f"{_partition(partition)}row-logs"
-
-
 def _delimited(learner: LearnerId) -> str:
     """With the length of the name, so that no two pairs of a name and what follows it share a key."""
     return f"{learner.bandit_uid}:{len(learner.name)}.{learner.name}"
-
-
-def _catalogue(uid: str) -> str:
-    return f"{PREFIX}{{c:{uid}}}:"
-
-
-def _partition(partition: int) -> str:
-    return f"{PREFIX}{{p:{partition}}}:"

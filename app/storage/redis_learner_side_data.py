@@ -9,7 +9,6 @@ from collections.abc import Callable
 from app.storage import redis_keys as keys
 from app.storage.protocol import Knew, entry_order
 from app.storage.protocol.learner_id import LearnerId
-from app.storage.redis_client import Argument
 from app.storage.redis_decision_rows import erase_all_rows, erase_rows
 from app.storage.redis_part import RedisPart, check_positive
 from app.storage.redis_registry import drop_states
@@ -28,16 +27,10 @@ class RedisLearnerSideData(RedisPart):
         )
 
     async def append_forget(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
-        check_positive("ttl_ms", ttl_ms)
-        arguments: list[Argument] = [*learner, payload, now_ms, ttl_ms]
-        entry_id: bytes = await self._redis.script("append_forget", self._forget_keys(learner), arguments)
-        return entry_id.decode()
+        return await self._forget("append_forget", learner, payload, now_ms, ttl_ms) or ""
 
     async def expire(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str | None:
-        check_positive("ttl_ms", ttl_ms)
-        arguments: list[Argument] = [*learner, payload, now_ms, ttl_ms]
-        entry_id: bytes | None = await self._redis.script("expire", self._forget_keys(learner), arguments)
-        return entry_id.decode() if entry_id else None
+        return await self._forget("expire", learner, payload, now_ms, ttl_ms)
 
     async def erase(
         self, learner: LearnerId, entry_id: str, *, decision_knew: Knew, event_knew: Knew
@@ -68,17 +61,16 @@ class RedisLearnerSideData(RedisPart):
         await self._erase_keys(uid)
         await self._redis.command("HDEL", keys.DELETED, uid)
 
-    def _forget_keys(self, learner: LearnerId) -> list[str]:
+    async def _forget(
+        self, script: str, learner: LearnerId, payload: bytes, now_ms: int, ttl_ms: int
+    ) -> str | None:
+        check_positive("ttl_ms", ttl_ms)
         partition = self._partition(learner)
-        return [
-            keys.log(partition),
-            keys.watermark(partition),
-            keys.forgotten(partition, learner),
-            keys.erase(partition),
-            keys.idle(partition),
-            keys.warm_up_slots(partition, learner),
-            keys.forgotten_until(partition),
-        ]
+        names = [keys.log(partition), keys.watermark(partition), keys.forgotten(partition, learner)]
+        names += [keys.erase(partition), keys.idle(partition), keys.warm_up_slots(partition, learner)]
+        names.append(keys.forgotten_until(partition))
+        entry_id = await self._redis.script(script, names, [*learner, payload, now_ms, ttl_ms])
+        return entry_id.decode() if entry_id else None
 
     async def _erase_entries(self, partition: int, learner: LearnerId, last: str) -> bool:
         """Of the log, up to the entry ``last``; False, and nothing is done, while that one is not folded.
@@ -102,7 +94,7 @@ class RedisLearnerSideData(RedisPart):
 
     async def _erase_decisions(self, partition: int, pattern: str, goes: Goes | None = None) -> None:
         """Those that wait and whose members match: all, or those whose records ``goes`` names."""
-        names = [keys.decisions(partition), keys.due(partition), keys.ledger(partition)]
+        names = keys.of_partition(partition, keys.decisions, keys.due, keys.ledger)
         async for members in self._redis.scan_members("HSCAN", names[0], pattern):
             gone = members
             if goes is not None:
@@ -142,8 +134,8 @@ class RedisLearnerSideData(RedisPart):
     async def _erase_keys(self, uid: str) -> None:
         """Every key that is named after the bandit or one of its learners."""
         is_theirs = re.compile(keys.bandit_regex(uid))
-        async for found in self._redis.scan_keys(keys.bandit_pattern(uid)):
-            theirs = [key for key in found if is_theirs.fullmatch(key.decode())]
+        async for result in self._redis.scan_keys(keys.bandit_pattern(uid)):
+            theirs = [key for key in result if is_theirs.fullmatch(key.decode())]
             await asyncio.gather(*(self._redis.command("UNLINK", key) for key in theirs))
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from app.storage import redis_keys as keys
 from app.storage.protocol import DeadLetter, LearnerChanges, LogEntry, StoredLearner
-from app.storage.protocol.learner_id import LearnerId
+from app.storage.protocol.learner_id import UID_LENGTH, LearnerId
 from app.storage.redis_client import Argument
-from app.storage.redis_part import UID_LENGTH, RedisPart, log_entry
+from app.storage.redis_part import RedisPart, log_entry
 
 
 class RedisLearnerStates(RedisPart):
@@ -30,17 +30,17 @@ class RedisLearnerStates(RedisPart):
             arguments += (numbers[learner[0]], learner[1], (known or {}).get(learner, ""))
         names = [keys.log(partition), *_of_bandits(partition, numbers)]
         checkpoints, *tails = await self._redis.script("stored", names, arguments, bulk=len(learners) > 1)
-        found = list(map(StoredLearner, checkpoints))
+        result = list(map(StoredLearner, checkpoints))
         for place, continues, tail in tails:
-            found[place] = StoredLearner(checkpoints[place], _entries(tail), bool(continues))
-        return found
+            result[place] = StoredLearner(checkpoints[place], _entries(tail), bool(continues))
+        return result
 
     async def all_stored(
         self, partition: int, uids: Sequence[str]
     ) -> tuple[str, Mapping[LearnerId, StoredLearner]]:
         names = [keys.watermark(partition), keys.log(partition), *_of_bandits(partition, uids)]
         watermark, *bandits = await self._redis.script("all_stored", names, bulk=True)
-        found: dict[LearnerId, StoredLearner] = {}
+        result: dict[LearnerId, StoredLearner] = {}
         for uid, (checkpoints, owners, entries) in zip(uids, bandits, strict=True):
             tails: dict[bytes, list[LogEntry]] = {}
             for owner, entry in zip(owners, _entries(entries), strict=True):
@@ -48,8 +48,8 @@ class RedisLearnerStates(RedisPart):
             whole = dict(zip(checkpoints[::2], checkpoints[1::2], strict=True))
             for name in {**whole, **tails}:
                 stored = StoredLearner(whole.get(name), tuple(tails.get(name, ())))
-                found[LearnerId(uid, name.decode())] = stored
-        return watermark.decode(), found
+                result[LearnerId(uid, name.decode())] = stored
+        return watermark.decode(), result
 
     async def names(self, partition: int, uid: str) -> Sequence[str]:
         names = [keys.states(partition, uid), keys.tails(partition, uid)]
@@ -74,15 +74,16 @@ class RedisLearnerStates(RedisPart):
             arguments += (numbers[uid], name, "" if state is None else "1", state or b"")
         for (uid, name), ids in tails.items():
             arguments += (numbers[uid], name, "t", " ".join(ids))
-        names = [keys.watermark(partition), keys.log(partition)]
-        names += [keys.dead(partition), keys.learner_changes(partition), keys.deleted(partition)]
+        names = keys.of_partition(
+            partition, keys.watermark, keys.log, keys.dead, keys.learner_changes, keys.deleted
+        )
         names += _of_bandits(partition, numbers)
         return bool(await self._redis.script("apply", names, arguments, bulk=True))
 
-    async def changed_learners(self, partition: int, since: str) -> LearnerChanges:
-        names = [keys.log(partition), keys.watermark(partition), keys.learner_changes(partition)]
-        found = await self._redis.script("changed_learners", names, [since, keys.CHANGES_KEPT])
-        watermark, newest, *listed = found
+    async def changed(self, partition: int, since: str) -> LearnerChanges:
+        names = keys.of_partition(partition, keys.log, keys.watermark, keys.learner_changes)
+        result = await self._redis.script("changed_learners", names, [since, keys.CHANGES_KEPT])
+        watermark, newest, *listed = result
         if not listed:
             return LearnerChanges(watermark.decode(), newest.decode())
         members: Sequence[bytes] | None = listed[0]
@@ -107,10 +108,10 @@ def _of_bandits(partition: int, uids: Iterable[str]) -> list[str]:
     return [key for uid in uids for key in (keys.states(partition, uid), keys.tails(partition, uid))]
 
 
-def _entries(found: Sequence[tuple[bytes, Sequence[bytes]]]) -> tuple[LogEntry, ...]:
+def _entries(result: Sequence[tuple[bytes, Sequence[bytes]]]) -> tuple[LogEntry, ...]:
     """Entries as scripts return them: their fields are a list."""
     entries = []
-    for entry_id, flat in found:
+    for entry_id, flat in result:
         fields: Mapping[bytes, Any] = dict(zip(flat[::2], flat[1::2], strict=True))
         entries.append(log_entry(entry_id, fields))
     return tuple(entries)

@@ -10,8 +10,6 @@ from app.storage.protocol.learner_id import LearnerId
 from app.storage.quota import Quota
 from app.storage.redis_client import RedisClient
 
-UID_LENGTH = 16
-
 
 class RedisPart:
     """Base of every part. A part implements one protocol and calls no other part.

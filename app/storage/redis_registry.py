@@ -1,4 +1,4 @@
-"""The registry of catalogues and bandits on Redis."""
+"""The registry of catalogues and bandits on Redis, leases of workers, and values that are written once."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Literal
 
 from app.storage import redis_keys as keys
 from app.storage.protocol import BanditChange, Registry
-from app.storage.redis_client import RedisClient
-from app.storage.redis_part import RedisPart
+from app.storage.redis_client import Argument, RedisClient
+from app.storage.redis_part import RedisPart, check_positive
 
 
 class RedisRegistry(RedisPart):
     """Implements ``protocol.RegistryStore``."""
 
-    async def registry(self) -> Registry:
+    async def read(self) -> Registry:
         version, catalogues, bandits = await self._redis.transaction(
             [("GET", keys.REGISTRY_VERSION), ("HGETALL", keys.CATALOGUES), ("HGETALL", keys.BANDITS)]
         )
         return Registry(_named(catalogues), _named(bandits), int(version or 0))
 
-    async def registry_version(self) -> int:
+    async def version(self) -> int:
         return int(await self._redis.command("GET", keys.REGISTRY_VERSION) or 0)
 
     async def create_catalogue(self, name: str, record: bytes) -> bytes:
@@ -54,8 +54,8 @@ class RedisRegistry(RedisPart):
     async def bandit_versions(self, uid: str, versions: Sequence[int]) -> Sequence[bytes | None]:
         if not versions:
             return []
-        found: Sequence[bytes | None] = await self._redis.command("HMGET", keys.versions(uid), *versions)
-        return found
+        result: Sequence[bytes | None] = await self._redis.command("HMGET", keys.versions(uid), *versions)
+        return result
 
     async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
         """One round trip, and one per partition. The states go even if the name is gone, as above."""
@@ -76,6 +76,32 @@ class RedisRegistry(RedisPart):
         """Two round trips."""
         await self._redis.script("erase_catalogue", keys.catalogue(uid), [keys.DELETED_KEPT_MS])
         await self._redis.command("HDEL", keys.DELETED, uid)
+
+
+class RedisWriteOnce(RedisPart):
+    """Implements ``protocol.WriteOnce``."""
+
+    async def put(self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None) -> bytes:
+        if ttl_ms is not None:
+            check_positive("ttl_ms", ttl_ms)
+        args: list[Argument] = [value, "" if ttl_ms is None else ttl_ms]
+        current: bytes = await self._redis.script("put_once", [keys.once(partition, name)], args)
+        return current
+
+    async def get(self, partition: int | None, name: str) -> bytes | None:
+        current: bytes | None = await self._redis.command("GET", keys.once(partition, name))
+        return current
+
+
+class RedisLeases(RedisPart):
+    """Implements ``protocol.WorkerLeases``."""
+
+    async def join(self, name: str, lease_ms: int) -> Sequence[str]:
+        names = await self._redis.script("join_workers", [keys.WORKERS], [name, lease_ms])
+        return [name.decode() for name in names]
+
+    async def leave(self, name: str) -> None:
+        await self._redis.command("ZREM", keys.WORKERS, name)
 
 
 async def drop_states(redis: RedisClient, partition: int, uid: str) -> None:

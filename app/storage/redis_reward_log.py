@@ -7,10 +7,19 @@ from functools import cache
 
 from app.errors import Invalid
 from app.storage import redis_keys as keys
-from app.storage.protocol import Appended, DeadLetter, Lag, LearnerId, LogEntry, RewardWrite, Trimmed
+from app.storage.protocol import (
+    UID_LENGTH,
+    Appended,
+    DeadLetter,
+    Lag,
+    LearnerId,
+    LogEntry,
+    RewardWrite,
+    Trimmed,
+)
 from app.storage.redis_client import Argument
 from app.storage.redis_decision_rows import field_of, row_keys
-from app.storage.redis_part import UID_LENGTH, RedisPart, check_positive, log_entry, optional
+from app.storage.redis_part import RedisPart, check_positive, log_entry, optional
 
 _TRIM_STEP = 256
 
@@ -18,7 +27,7 @@ _TRIM_STEP = 256
 class RedisRewardLog(RedisPart):
     """Implements ``protocol.RewardLog``."""
 
-    async def append_rewards(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
+    async def append(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
         if not rewards:
             return []
         names = [*_partition_keys(partition)]
@@ -43,7 +52,7 @@ class RedisRewardLog(RedisPart):
             self._quota.taken("dedupe", partition, held)
         return [_appended(answer) for answer in answers]
 
-    async def read_log(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
+    async def read(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
         check_positive("count", count)
         entries = await self._redis.command("XRANGE", keys.log(partition), f"({after}", "+", "COUNT", count)
         return [log_entry(entry_id, fields) for entry_id, fields in entries]
@@ -52,14 +61,14 @@ class RedisRewardLog(RedisPart):
         return int(await self._redis.script("backlog", [keys.log(partition), keys.watermark(partition)]))
 
     async def lag(self, partition: int) -> Lag:
-        names = [keys.log(partition), keys.watermark(partition), keys.dead(partition)]
+        names = keys.of_partition(partition, keys.log, keys.watermark, keys.dead)
         age_ms, dead = await self._redis.script("lag", names)
         return Lag(age_ms / 1_000, dead)
 
-    async def trim_log(self, partition: int, before_ms: int, *, pooled: str) -> Trimmed:
-        names = [keys.log(partition), keys.watermark(partition), keys.tails(partition)]
-        found = await self._redis.script("trim_log", names, [before_ms, _TRIM_STEP, pooled])
-        more, *members = found
+    async def trim(self, partition: int, before_ms: int, *, pooled: str) -> Trimmed:
+        names = keys.of_partition(partition, keys.log, keys.watermark, keys.tails)
+        result = await self._redis.script("trim_log", names, [before_ms, _TRIM_STEP, pooled])
+        more, *members = result
         held = [LearnerId(member[:UID_LENGTH].decode(), member[UID_LENGTH:].decode()) for member in members]
         return Trimmed(bool(more), held)
 
@@ -71,7 +80,7 @@ class RedisRewardLog(RedisPart):
         """New ids come in the order of the letters."""
         if not letters:
             return []
-        names = [keys.log(partition), keys.watermark(partition), keys.dead(partition)]
+        names = keys.of_partition(partition, keys.log, keys.watermark, keys.dead)
         entries = [letter.entry for letter in letters]
         names += [keys.forgotten(partition, entry.learner) for entry in entries]
         ids = [entry.entry_id for entry in entries]
@@ -102,8 +111,7 @@ def _dedupe_keys(partition: int, reward: RewardWrite) -> tuple[str, tuple[Argume
 
 def _appended(answer: bytes) -> Appended:
     status, _, newest = answer.decode().partition(" ")
-    if status == "duplicate":
-        return Appended("duplicate", newest)
-    if status in {"forgotten", "expired"}:
-        return Appended("forgotten" if status == "forgotten" else "expired")
+    match status:
+        case "duplicate" | "forgotten" | "expired":
+            return Appended(status, newest)
     return Appended("accepted", status)

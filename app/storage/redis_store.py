@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from app.errors import StartupError
 from app.storage import redis_keys as keys
-from app.storage.protocol import Kind
+from app.storage.protocol import Kind, Store
 from app.storage.quota import Quota
 from app.storage.redis_arms import RedisArms
 from app.storage.redis_campaigns import RedisCampaigns
@@ -19,28 +19,13 @@ from app.storage.redis_client import RedisClient
 from app.storage.redis_decision_rows import RedisDecisionRows
 from app.storage.redis_learner_side_data import RedisLearnerSideData
 from app.storage.redis_learner_states import RedisLearnerStates
-from app.storage.redis_leases import RedisLeases
-from app.storage.redis_registry import RedisRegistry
+from app.storage.redis_registry import RedisLeases, RedisRegistry, RedisWriteOnce
 from app.storage.redis_reward_log import RedisRewardLog
 from app.storage.redis_usage import RedisUsage
 from app.storage.redis_waiting_decisions import RedisWaitingDecisions
-from app.storage.redis_write_once import RedisWriteOnce
 
 
-class RedisStore(
-    RedisArms,
-    RedisRegistry,
-    RedisRewardLog,
-    RedisLearnerStates,
-    RedisLearnerSideData,
-    RedisWaitingDecisions,
-    RedisDecisionRows,
-    RedisChoices,
-    RedisCampaigns,
-    RedisWriteOnce,
-    RedisLeases,
-    RedisUsage,
-):
+class RedisStore(Store):
     """Implements ``protocol.Store`` on one Redis server or cluster: redis://, rediss:// or unix://.
 
     ``url``                of the server, or of any node of the cluster
@@ -67,7 +52,21 @@ class RedisStore(
             pool_timeout_s=pool_timeout_s,
             socket_timeout_s=socket_timeout_s,
         )
-        super().__init__(client, partitions, Quota(bounds or {}))
+        self._redis = client
+        self.partitions = partitions
+        shared = client, partitions, Quota(bounds or {})
+        self.arms = RedisArms(*shared)
+        self.registry = RedisRegistry(*shared)
+        self.rewards = RedisRewardLog(*shared)
+        self.learners = RedisLearnerStates(*shared)
+        self.side_data = RedisLearnerSideData(*shared)
+        self.waiting = RedisWaitingDecisions(*shared)
+        self.rows = RedisDecisionRows(*shared)
+        self.choices = RedisChoices(*shared)
+        self.campaigns = RedisCampaigns(*shared)
+        self.write_once = RedisWriteOnce(*shared)
+        self.leases = RedisLeases(*shared)
+        self.usage = RedisUsage(*shared)
 
     def __repr__(self) -> str:
         return f"RedisStore({self._redis.address!r}, partitions={self.partitions})"
@@ -81,7 +80,7 @@ class RedisStore(
                 f"the store at {self._redis.address} has {int(fixed)} partitions for good: "
                 f"it cannot be opened with {self.partitions}"
             )
-        await self.usage()
+        await self.usage.read()
 
     async def durability(self) -> str:
         return await self._redis.durability()

@@ -19,17 +19,17 @@ class RedisUsage(RedisPart):
     def bounds(self) -> Mapping[Kind, int]:
         return self._quota.bounds
 
-    async def usage(self) -> Mapping[Kind, int]:
+    async def read(self) -> Mapping[Kind, int]:
         """One round trip for each partition and one for campaigns, side by side."""
-        campaigns, *found = await asyncio.gather(
+        campaigns, *result = await asyncio.gather(
             self._redis.command("HGET", keys.CAMPAIGN_BYTES, "all"),
             *map(self._held_by, range(self.partitions)),
         )
-        columns = zip(*found, strict=True)
+        columns = zip(*result, strict=True)
         self._quota.seen(dict(zip(("waiting", *_EXPIRING), map(list, columns), strict=True)))
         return {**self._quota.total, "campaigns": int(campaigns or 0)}
 
     async def _held_by(self, partition: int) -> Sequence[int]:
-        names = [keys.ledger(partition), keys.decisions(partition)]
+        names = keys.of_partition(partition, keys.ledger, keys.decisions)
         held: Sequence[int] = await self._redis.script("usage", names, list(_EXPIRING))
         return held

@@ -16,9 +16,9 @@ _ACTIVATION: Sequence[Kind] = ("activations", "waiting")  # what an activation m
 
 
 class RedisWaitingDecisions(RedisPart):
-    """Implements ``protocol.WaitingDecisions`` and ``protocol.DueWork``."""
+    """Implements ``protocol.WaitingDecisions``."""
 
-    async def log_decision(
+    async def log(
         self,
         decision: DecisionId,
         record: bytes,
@@ -29,8 +29,7 @@ class RedisWaitingDecisions(RedisPart):
         row: RowWrite | None = None,
     ) -> None:
         partition = self._partition(decision.learner)
-        names = [keys.decisions(partition), keys.due(partition)]
-        names += [keys.refused(partition), keys.ledger(partition)]
+        names = keys.of_partition(partition, keys.decisions, keys.due, keys.refused, keys.ledger)
         arguments: list[Argument] = [decision.member, record, due_ms, expires_ms, optional(known_entry)]
         arguments.append(self._quota.of("waiting", partition))
         if row is not None:
@@ -80,7 +79,7 @@ class RedisWaitingDecisions(RedisPart):
         return bool(await self._redis.command("EXISTS", key))
 
     async def due(self, partition: int, now_ms: int, count: int) -> Due:
-        names = [keys.decisions(partition), keys.due(partition), keys.idle(partition), keys.erase(partition)]
+        names = keys.of_partition(partition, keys.decisions, keys.due, keys.idle, keys.erase)
         members, records, idle, erase = await self._redis.script("due", names, [now_ms, count])
         decisions = [DecisionId.of_member(member.decode()) for member in members]
         return Due(
@@ -94,14 +93,9 @@ class RedisWaitingDecisions(RedisPart):
     ) -> str | None:
         if not decisions:
             return None
-        names = [
-            keys.log(partition),
-            keys.watermark(partition),
-            keys.decisions(partition),
-            keys.due(partition),
-            keys.ledger(partition),
-            keys.seen_ends(partition),
-        ]
+        names = keys.of_partition(
+            partition, keys.log, keys.watermark, keys.decisions, keys.due, keys.ledger, keys.seen_ends
+        )
         arguments: list[Argument] = [len(decisions), *(decision.member for decision in decisions)]
         for write in writes:
             learner = write.decision.learner
@@ -117,14 +111,13 @@ class RedisWaitingDecisions(RedisPart):
         return last.decode() if last else None
 
     async def drop_expired(self, partition: int, *, margin_ms: int, count: int) -> int:
-        names = [keys.log(partition), keys.watermark(partition)]
-        names += [keys.refused(partition), keys.seen_ends(partition), keys.due(partition)]
+        names = keys.of_partition(partition, keys.log, keys.watermark, keys.refused, keys.seen_ends, keys.due)
         names += [keys.forgotten_until(partition), keys.seen_until(partition), keys.forgotten(partition)]
         names.append(keys.ledger(partition))
         return int(await self._redis.script("drop_expired", names, [margin_ms, count]))
 
     async def count_dedupe_keys(self, partition: int) -> int:
-        names = [keys.seen_ends(partition), keys.seen_until(partition)]
+        names = keys.of_partition(partition, keys.seen_ends, keys.seen_until)
         return int(await self._redis.script("count_dedupe_keys", names, []))
 
 

@@ -20,10 +20,13 @@ ARMS = {f"a{i}": [1.0, float(i), 0.5 * i * i] for i in range(4)}
 WAIT = {"wait_s": 0.05, "default": -1.0}
 
 
-@pytest.fixture
-async def world(api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
-    """Housekeeping are done at once."""
+@pytest.fixture(autouse=True)
+def housekeeping_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
+
+
+@pytest.fixture
+async def world(api: Api) -> Api:
     await api.catalogue("c", ARMS)
     return api
 
@@ -322,10 +325,7 @@ async def test_what_is_logged_is_what_the_token_says(world: Api):
     )
 
 
-async def test_defaults_are_owed_across_restarts(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
+async def test_defaults_are_owed_across_restarts(store_url: str, tmp_path: Path):
     async with running(store_url, tmp_path) as api:
         await api.catalogue("c", ARMS)
         await api.bandit("b", "c", reward={"wait_s": 3_600, "default": 1.0})

@@ -22,7 +22,7 @@ from app.services.choosing.limits import AllowedRows
 from app.services.choosing.selection import SelectionRequest
 from app.services.learning import fold, rewards
 from app.services.learning.reward_entries import RewardEntries
-from app.storage.redis_store import RedisStore
+from app.storage.redis_choices import RedisChoices
 from shortlist.types import NO_ROWS
 
 
@@ -77,7 +77,7 @@ async def by_the_terms_of_now(self: Bandits, uid: str, version: int) -> Any:
     return self._by_uid.get(uid)
 
 
-async def events_of_all(self: RedisStore, learner: Any, event: str) -> Any:
+async def events_of_all(self: RedisChoices, learner: Any, event: str) -> Any:
     SHARED.setdefault((learner.bandit_uid, event), learner)
     return await get_event(self, SHARED[learner.bandit_uid, event], event)
 
@@ -88,7 +88,7 @@ async def nothing_is_hidden(store: Any, deferred: Any) -> set[int]:
 
 SHARED: dict[tuple[str, str], Any] = {}
 fold_rows, joint = fold._rows, Bandit.joint_features
-get_event = RedisStore.get_event
+get_event = RedisChoices.get_event
 # One mistake each: where it is, and what stands there instead.
 BROKEN: dict[str, tuple[Any, str, Any]] = {
     "a duplicate counts": (RewardEntries, "of_reward", awaited(RewardEntries.of_reward, unlike_any_other)),
@@ -103,7 +103,7 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
         "joint",
         lambda self, features, context: joint(self, features, None),
     ),
-    "keys share their events": (RedisStore, "get_event", events_of_all),
+    "keys share their events": (RedisChoices, "get_event", events_of_all),
     "limits do not hold": (AllowedRows, "_pairs", staticmethod(changed(AllowedRows._pairs, room_for_all))),
     "nothing is excluded": (SelectionRequest, "excluded", lambda self, view: NO_ROWS),
     "nothing needs to be activated": (rewards, "hidden_of", nothing_is_hidden),

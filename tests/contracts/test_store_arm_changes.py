@@ -17,12 +17,12 @@ TTL_MS = 60_000
 
 
 async def upsert(store, *ids, tag=b"1"):
-    done = await store.upsert_arms(UID, [ArmWrite(id_, tag) for id_ in ids], keep_ms=TTL_MS)
+    done = await store.arms.upsert(UID, [ArmWrite(id_, tag) for id_ in ids], keep_ms=TTL_MS)
     return done.version
 
 
 async def changed(store, since):
-    found = await store.changed_arms(UID, since)
+    found = await store.arms.changed(UID, since)
     return found.version, None if found.ids is None else set(found.ids)
 
 
@@ -33,17 +33,17 @@ async def test_changed_arms_are_those_written_since(store: Store):
     assert await changed(store, two) == (two, set())
     assert await changed(store, one) == (two, {"b", "c"})
     assert await changed(store, 0) == (two, {"a", "b", "c"})
-    three = (await store.delete_arms(UID, ["a", "no"], keep_ms=TTL_MS)).version
+    three = (await store.arms.delete(UID, ["a", "no"], keep_ms=TTL_MS)).version
     assert await changed(store, two) == (three, {"a"}), "a deletion is a change"
-    assert [arm and arm.features for arm in await store.arms(UID, ["c", "a", "b"])] == [b"2", None, b"2"]
-    assert await store.arms(UID, []) == []
+    assert [arm and arm.features for arm in await store.arms.read(UID, ["c", "a", "b"])] == [b"2", None, b"2"]
+    assert await store.arms.read(UID, []) == []
 
 
 async def test_what_changed_nothing_is_no_change_and_says_so(store: Store):
-    first = await store.upsert_arms(UID, [ArmWrite("a", b"1")], keep_ms=TTL_MS)
-    again = await store.upsert_arms(UID, [ArmWrite("a", b"1")], keep_ms=TTL_MS)
+    first = await store.arms.upsert(UID, [ArmWrite("a", b"1")], keep_ms=TTL_MS)
+    again = await store.arms.upsert(UID, [ArmWrite("a", b"1")], keep_ms=TTL_MS)
     assert (first.changed, again.changed, again.version) == (True, False, first.version)
-    document = await store.upsert_arms(UID, [ArmWrite("a", b"1", b"new")], keep_ms=TTL_MS)
+    document = await store.arms.upsert(UID, [ArmWrite("a", b"1", b"new")], keep_ms=TTL_MS)
     assert document.changed
     assert await changed(store, first.version) == (document.version, {"a"}), "filters read documents"
 
@@ -79,22 +79,22 @@ async def test_a_follower_has_what_the_store_has(store: Store, monkeypatch, step
     mine, version = {}, 0
     for number, (delete, ids) in enumerate(steps):
         if delete:
-            await store.delete_arms(uid, ids, keep_ms=TTL_MS)
+            await store.arms.delete(uid, ids, keep_ms=TTL_MS)
         else:
-            await store.upsert_arms(uid, [ArmWrite(i, b"%d" % number) for i in ids], keep_ms=TTL_MS)
+            await store.arms.upsert(uid, [ArmWrite(i, b"%d" % number) for i in ids], keep_ms=TTL_MS)
         if number in looks or number == len(steps) - 1:
-            found = await store.changed_arms(uid, version)
+            found = await store.arms.changed(uid, version)
             if found.ids is None:
-                mine = {arm.id: arm.revision async for batch in store.scan_arms(uid) for arm in batch}
+                mine = {arm.id: arm.revision async for batch in store.arms.scan(uid) for arm in batch}
             else:
-                for id_, arm in zip(found.ids, await store.arms(uid, found.ids), strict=True):
+                for id_, arm in zip(found.ids, await store.arms.read(uid, found.ids), strict=True):
                     mine.pop(id_, None)
                     if arm is not None:
                         mine[id_] = arm.revision
             version = found.version
-            stored = {arm.id: arm.revision async for batch in store.scan_arms(uid) for arm in batch}
-            assert (mine, version) == (stored, await store.catalogue_version(uid))
-    await store.delete_arms(uid, list("abcdefghij"), keep_ms=TTL_MS)
+            stored = {arm.id: arm.revision async for batch in store.arms.scan(uid) for arm in batch}
+            assert (mine, version) == (stored, await store.arms.version(uid))
+    await store.arms.delete(uid, list("abcdefghij"), keep_ms=TTL_MS)
 
 
 async def test_many_arms_changed_at_once_by_many_writers(store: Store):

@@ -21,7 +21,7 @@ def vector(*values):
 
 async def arms_of(store, uid=UID):
     """Every arm by id, after checking that each came once."""
-    batches = [batch async for batch in store.scan_arms(uid)]
+    batches = [batch async for batch in store.arms.scan(uid)]
     found = [arm for batch in batches for arm in batch]
     by_id = {arm.id: arm for arm in found}
     assert len(by_id) == len(found), "an arm came twice"
@@ -29,9 +29,9 @@ async def arms_of(store, uid=UID):
 
 
 async def test_a_new_arm_gets_the_next_revision(store: Store):
-    done = await store.upsert_arms(UID, [ArmWrite("a", vector(1)), ArmWrite("b", vector(2))], keep_ms=KEEP_MS)
+    done = await store.arms.upsert(UID, [ArmWrite("a", vector(1)), ArmWrite("b", vector(2))], keep_ms=KEEP_MS)
     assert (done.version, done.added, done.updated, list(done.revisions)) == (1, 2, 0, [1, 2])
-    done = await store.upsert_arms(UID, [ArmWrite("c", vector(3))], keep_ms=KEEP_MS)
+    done = await store.arms.upsert(UID, [ArmWrite("c", vector(3))], keep_ms=KEEP_MS)
     assert (done.version, done.added, done.updated, list(done.revisions)) == (2, 1, 0, [3])
     arms = await arms_of(store)
     assert {i: (a.revision, a.features) for i, a in arms.items()} == {
@@ -39,126 +39,126 @@ async def test_a_new_arm_gets_the_next_revision(store: Store):
         "b": (2, vector(2)),
         "c": (3, vector(3)),
     }
-    assert await store.catalogue_version(UID) == 2
+    assert await store.arms.version(UID) == 2
 
 
 async def test_the_same_call_again_changes_nothing(store: Store):
     arms = [ArmWrite("a", vector(1), b"doc"), ArmWrite("b", vector(2))]
-    first = await store.upsert_arms(UID, arms, keep_ms=KEEP_MS)
-    again = await store.upsert_arms(UID, arms, keep_ms=KEEP_MS)
+    first = await store.arms.upsert(UID, arms, keep_ms=KEEP_MS)
+    again = await store.arms.upsert(UID, arms, keep_ms=KEEP_MS)
     assert (again.version, again.added, again.updated) == (first.version, 0, 2)
     assert list(again.revisions) == list(first.revisions)
-    assert await store.retired_features(UID, 1) is None
+    assert await store.arms.retired_features(UID, 1) is None
 
 
 async def test_replaced_features_get_a_new_revision_and_the_old_stay_readable(store: Store):
-    await store.upsert_arms(UID, [ArmWrite("a", vector(1)), ArmWrite("b", vector(2))], keep_ms=KEEP_MS)
-    done = await store.upsert_arms(UID, [ArmWrite("a", vector(9)), ArmWrite("b", vector(2))], keep_ms=KEEP_MS)
+    await store.arms.upsert(UID, [ArmWrite("a", vector(1)), ArmWrite("b", vector(2))], keep_ms=KEEP_MS)
+    done = await store.arms.upsert(UID, [ArmWrite("a", vector(9)), ArmWrite("b", vector(2))], keep_ms=KEEP_MS)
     assert (done.version, done.added, done.updated, list(done.revisions)) == (2, 0, 2, [3, 2])
-    assert await store.retired_features(UID, 1) == vector(1)
-    assert await store.retired_features(UID, 2) is None, "a revision that stands is not retired"
+    assert await store.arms.retired_features(UID, 1) == vector(1)
+    assert await store.arms.retired_features(UID, 2) is None, "a revision that stands is not retired"
     assert (await arms_of(store))["a"].features == vector(9)
 
 
 async def test_features_that_come_back_get_a_revision_of_their_own(store: Store):
     for value in (1, 2, 1):
-        await store.upsert_arms(UID, [ArmWrite("a", vector(value))], keep_ms=KEEP_MS)
+        await store.arms.upsert(UID, [ArmWrite("a", vector(value))], keep_ms=KEEP_MS)
     assert (await arms_of(store))["a"].revision == 3
-    assert [await store.retired_features(UID, r) for r in (1, 2, 3)] == [vector(1), vector(2), None]
+    assert [await store.arms.retired_features(UID, r) for r in (1, 2, 3)] == [vector(1), vector(2), None]
 
 
 @pytest.mark.parametrize(("first", "second"), [(0.0, -0.0), (float("nan"), -float("nan")), (1.0, 1 + 2**-52)])
 async def test_features_are_compared_byte_for_byte(store: Store, first, second):
-    await store.upsert_arms(UID, [ArmWrite("a", vector(first))], keep_ms=KEEP_MS)
+    await store.arms.upsert(UID, [ArmWrite("a", vector(first))], keep_ms=KEEP_MS)
     assert list(
-        (await store.upsert_arms(UID, [ArmWrite("a", vector(second))], keep_ms=KEEP_MS)).revisions
+        (await store.arms.upsert(UID, [ArmWrite("a", vector(second))], keep_ms=KEEP_MS)).revisions
     ) == [2]
     assert (await arms_of(store))["a"].features == vector(second)
 
 
 async def test_a_document_changes_without_its_features(store: Store):
-    await store.upsert_arms(
+    await store.arms.upsert(
         UID, [ArmWrite("a", vector(1), b"one"), ArmWrite("b", vector(2))], keep_ms=KEEP_MS
     )
-    done = await store.upsert_arms(
+    done = await store.arms.upsert(
         UID, [ArmWrite("a", vector(1), bytes(range(256))), ArmWrite("b", vector(2), b"\x00")], keep_ms=KEEP_MS
     )
     assert (done.version, list(done.revisions)) == (2, [1, 2])
-    assert await store.documents(UID, ["b", "nobody", "a"]) == [b"\x00", b"", bytes(range(256))]
-    done = await store.upsert_arms(UID, [ArmWrite("a", vector(1), b"")], keep_ms=KEEP_MS)
+    assert await store.arms.documents(UID, ["b", "nobody", "a"]) == [b"\x00", b"", bytes(range(256))]
+    done = await store.arms.upsert(UID, [ArmWrite("a", vector(1), b"")], keep_ms=KEEP_MS)
     assert done.version == 3
-    assert await store.documents(UID, ["a", "b"]) == [b"", b"\x00"]
-    assert await store.documents(UID, []) == []
+    assert await store.arms.documents(UID, ["a", "b"]) == [b"", b"\x00"]
+    assert await store.arms.documents(UID, []) == []
 
 
 async def test_of_several_arms_with_one_id_the_last_stands(store: Store):
     twice = [ArmWrite("a", vector(1)), ArmWrite("a", vector(2))]
-    done = await store.upsert_arms(UID, twice, keep_ms=KEEP_MS)
+    done = await store.arms.upsert(UID, twice, keep_ms=KEEP_MS)
     assert (done.version, done.added, done.updated, list(done.revisions)) == (1, 1, 1, [1, 2])
     assert (await arms_of(store))["a"].features == vector(2)
 
 
 async def test_deleted_arms_are_named_and_their_features_stay_readable(store: Store):
-    await store.upsert_arms(
+    await store.arms.upsert(
         UID, [ArmWrite("a", vector(1), b"doc"), ArmWrite("b", vector(2))], keep_ms=KEEP_MS
     )
-    done = await store.delete_arms(UID, ["a", "nobody", "a"], keep_ms=KEEP_MS)
+    done = await store.arms.delete(UID, ["a", "nobody", "a"], keep_ms=KEEP_MS)
     assert (done.version, list(done.deleted), list(done.missing)) == (2, ["a"], ["nobody", "a"])
     assert set(await arms_of(store)) == {"b"}
-    assert await store.documents(UID, ["a"]) == [b""]
-    assert await store.retired_features(UID, 1) == vector(1)
-    again = await store.delete_arms(UID, ["a", "nobody"], keep_ms=KEEP_MS)
+    assert await store.arms.documents(UID, ["a"]) == [b""]
+    assert await store.arms.retired_features(UID, 1) == vector(1)
+    again = await store.arms.delete(UID, ["a", "nobody"], keep_ms=KEEP_MS)
     assert (again.version, list(again.deleted), list(again.missing)) == (2, [], ["a", "nobody"])
-    back = await store.upsert_arms(UID, [ArmWrite("a", vector(1))], keep_ms=KEEP_MS)
+    back = await store.arms.upsert(UID, [ArmWrite("a", vector(1))], keep_ms=KEEP_MS)
     assert list(back.revisions) == [3], "a revision is never used twice"
 
 
 async def test_empty_calls_change_nothing(store: Store):
-    assert (await store.upsert_arms(UID, [], keep_ms=KEEP_MS)).version == 0
-    assert (await store.delete_arms(UID, [], keep_ms=KEEP_MS)).version == 0
-    assert await store.catalogue_version(UID) == 0
+    assert (await store.arms.upsert(UID, [], keep_ms=KEEP_MS)).version == 0
+    assert (await store.arms.delete(UID, [], keep_ms=KEEP_MS)).version == 0
+    assert await store.arms.version(UID) == 0
 
 
 @pytest.mark.parametrize("how", ["replace", "delete"])
 async def test_retired_features_live_for_their_time(store: Store, how):
     async def retire(id_, keep_ms):
         if how == "replace":
-            await store.upsert_arms(UID, [ArmWrite(id_, vector(9))], keep_ms=keep_ms)
+            await store.arms.upsert(UID, [ArmWrite(id_, vector(9))], keep_ms=keep_ms)
         else:
-            await store.delete_arms(UID, [id_], keep_ms=keep_ms)
+            await store.arms.delete(UID, [id_], keep_ms=keep_ms)
 
-    await store.upsert_arms(
+    await store.arms.upsert(
         UID, [ArmWrite("a", vector(1)), ArmWrite("b", vector(2)), ArmWrite("c", vector(3))], keep_ms=1
     )
     await retire("a", KEEP_MS)
     await retire("b", 2_000)
     await retire("c", 40)
-    assert await store.retired_features(UID, 2) == vector(2)
+    assert await store.arms.retired_features(UID, 2) == vector(2)
 
     async def gone():
         await retire("c", KEEP_MS)  # repeating the call does not make it live longer
-        return await store.retired_features(UID, 3) is None
+        return await store.arms.retired_features(UID, 3) is None
 
     await until(gone, what="the short-lived features expire")
-    assert await store.retired_features(UID, 1) == vector(1)
+    assert await store.arms.retired_features(UID, 1) == vector(1)
 
 
 async def test_a_time_to_keep_below_one_is_refused_and_nothing_changes(store: Store):
-    await store.upsert_arms(UID, [ArmWrite("a", vector(1))], keep_ms=KEEP_MS)
+    await store.arms.upsert(UID, [ArmWrite("a", vector(1))], keep_ms=KEEP_MS)
     with pytest.raises(Invalid, match="keep_ms"):
-        await store.upsert_arms(UID, [ArmWrite("b", vector(1)), ArmWrite("a", vector(2))], keep_ms=0)
+        await store.arms.upsert(UID, [ArmWrite("b", vector(1)), ArmWrite("a", vector(2))], keep_ms=0)
     with pytest.raises(Invalid, match="keep_ms"):
-        await store.delete_arms(UID, ["a"], keep_ms=0)
+        await store.arms.delete(UID, ["a"], keep_ms=0)
     assert {i: a.features for i, a in (await arms_of(store)).items()} == {"a": vector(1)}
 
 
 async def test_catalogues_do_not_share_arms(store: Store):
-    await store.upsert_arms(UID, [ArmWrite("a", vector(1), b"one")], keep_ms=KEEP_MS)
-    await store.upsert_arms(OTHER_UID, [ArmWrite("a", vector(2), b"two")], keep_ms=KEEP_MS)
-    await store.delete_arms(UID, ["a"], keep_ms=KEEP_MS)
+    await store.arms.upsert(UID, [ArmWrite("a", vector(1), b"one")], keep_ms=KEEP_MS)
+    await store.arms.upsert(OTHER_UID, [ArmWrite("a", vector(2), b"two")], keep_ms=KEEP_MS)
+    await store.arms.delete(UID, ["a"], keep_ms=KEEP_MS)
     assert (await arms_of(store, OTHER_UID))["a"].features == vector(2)
-    assert await store.documents(OTHER_UID, ["a"]) == [b"two"]
-    assert await store.retired_features(OTHER_UID, 1) is None
+    assert await store.arms.documents(OTHER_UID, ["a"]) == [b"two"]
+    assert await store.arms.retired_features(OTHER_UID, 1) is None
 
 
 async def test_ten_thousand_arms_in_one_call(store: Store):
@@ -168,16 +168,16 @@ async def test_ten_thousand_arms_in_one_call(store: Store):
     writes = [
         ArmWrite(i, f, b"{}" if n % 3 else b"") for n, (i, f) in enumerate(zip(ids, features, strict=True))
     ]
-    done = await store.upsert_arms(UID, writes, keep_ms=KEEP_MS)
+    done = await store.arms.upsert(UID, writes, keep_ms=KEEP_MS)
     assert (done.version, done.added, done.updated) == (1, 10_000, 0)
     arms = await arms_of(store)
     assert [arms[i].features for i in ids] == features
     assert [arms[i].revision for i in ids] == list(done.revisions) == list(range(1, 10_001))
-    gone = await store.delete_arms(UID, ids[:9_900], keep_ms=KEEP_MS)
+    gone = await store.arms.delete(UID, ids[:9_900], keep_ms=KEEP_MS)
     assert (gone.version, list(gone.deleted), list(gone.missing)) == (2, ids[:9_900], [])
     assert set(await arms_of(store)) == set(ids[9_900:])
-    assert await store.retired_features(UID, 9_900) == features[9_899]
-    assert [bool(d) for d in await store.documents(UID, ids)] == [
+    assert await store.arms.retired_features(UID, 9_900) == features[9_899]
+    assert [bool(d) for d in await store.arms.documents(UID, ids)] == [
         n >= 9_900 and n % 3 > 0 for n in range(10_000)
     ]
 
@@ -185,25 +185,25 @@ async def test_ten_thousand_arms_in_one_call(store: Store):
 async def test_a_scan_is_exact_while_the_table_shrinks(store: Store):
     """Each arm exactly once, at every size on the way down: servers rehash in steps, over many commands."""
     ids = [f"{i}" for i in range(6_000)]
-    await store.upsert_arms(UID, [ArmWrite(i, vector(int(i))) for i in ids], keep_ms=KEEP_MS)
+    await store.arms.upsert(UID, [ArmWrite(i, vector(int(i))) for i in ids], keep_ms=KEEP_MS)
     for left in (3_000, 1_400, 700, 300, 150, 80, 30, 1):
-        await store.delete_arms(UID, ids[left:], keep_ms=KEEP_MS)
+        await store.arms.delete(UID, ids[left:], keep_ms=KEEP_MS)
         assert set(await arms_of(store)) == set(ids[:left])
 
 
 async def test_large_features_and_documents_come_back_bit_for_bit(store: Store):
     rng = np.random.default_rng(11)
     features, document = rng.bytes(8 << 20), rng.bytes(3 << 20)
-    await store.upsert_arms(UID, [ArmWrite("a", features, document)], keep_ms=KEEP_MS)
+    await store.arms.upsert(UID, [ArmWrite("a", features, document)], keep_ms=KEEP_MS)
     assert (await arms_of(store))["a"].features == features
-    assert await store.documents(UID, ["a"]) == [document]
-    await store.delete_arms(UID, ["a"], keep_ms=KEEP_MS)
-    assert await store.retired_features(UID, 1) == features
+    assert await store.arms.documents(UID, ["a"]) == [document]
+    await store.arms.delete(UID, ["a"], keep_ms=KEEP_MS)
+    assert await store.arms.retired_features(UID, 1) == features
 
 
 async def test_calls_at_once_get_versions_and_revisions_of_their_own(store: Store):
     calls = [[ArmWrite(f"{n}-{i}", vector(n, i)) for i in range(5)] for n in range(60)]
-    done = await asyncio.gather(*(store.upsert_arms(UID, arms, keep_ms=KEEP_MS) for arms in calls))
+    done = await asyncio.gather(*(store.arms.upsert(UID, arms, keep_ms=KEEP_MS) for arms in calls))
     assert sorted(d.version for d in done) == list(range(1, 61))
     assert sorted(r for d in done for r in d.revisions) == list(range(1, 301))
     arms = await arms_of(store)
@@ -213,10 +213,10 @@ async def test_calls_at_once_get_versions_and_revisions_of_their_own(store: Stor
 
 async def test_of_calls_at_once_on_one_arm_the_last_version_stands(store: Store):
     calls = [ArmWrite("a", vector(n)) for n in range(60)]
-    done = await asyncio.gather(*(store.upsert_arms(UID, [arm], keep_ms=KEEP_MS) for arm in calls))
+    done = await asyncio.gather(*(store.arms.upsert(UID, [arm], keep_ms=KEEP_MS) for arm in calls))
     assert sum(d.added for d in done) == 1
     last = max(range(60), key=lambda n: done[n].version)
     assert (await arms_of(store))["a"].features == calls[last].features
     for n, outcome in enumerate(done):
-        kept = await store.retired_features(UID, outcome.revisions[0])
+        kept = await store.arms.retired_features(UID, outcome.revisions[0])
         assert kept == (None if n == last else calls[n].features)

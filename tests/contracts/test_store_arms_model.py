@@ -68,16 +68,16 @@ async def test_a_catalogue_is_a_dictionary(store: Store, steps):
         for again in range(1 + twice):
             before = model.version
             if step == "upsert":
-                done = await store.upsert_arms(uid, [ArmWrite(*arm) for arm in words], keep_ms=KEEP_MS)
+                done = await store.arms.upsert(uid, [ArmWrite(*arm) for arm in words], keep_ms=KEEP_MS)
                 assert (done.version, done.added, done.updated, list(done.revisions)) == model.upsert(words)
             else:
-                gone = await store.delete_arms(uid, words, keep_ms=KEEP_MS)
+                gone = await store.arms.delete(uid, words, keep_ms=KEEP_MS)
                 assert (gone.version, list(gone.deleted), list(gone.missing)) == model.delete(words)
             assert not again or model.version == before
         arms = await arms_of(store, uid)
         assert {i: (a.revision, a.features) for i, a in arms.items()} == model.arms
-        assert await store.catalogue_version(uid) == model.version
+        assert await store.arms.version(uid) == model.version
         ids = ["a", "b", "c", "d", "a:b", "z_9"]
-        assert await store.documents(uid, ids) == [model.documents.get(i, b"") for i in ids]
+        assert await store.arms.documents(uid, ids) == [model.documents.get(i, b"") for i in ids]
         for revision in range(1, model.revision + 1):
-            assert await store.retired_features(uid, revision) == model.retired.get(revision)
+            assert await store.arms.retired_features(uid, revision) == model.retired.get(revision)

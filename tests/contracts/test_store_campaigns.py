@@ -13,34 +13,34 @@ RECORD, OTHER = UID.encode() + b"\x00r", OTHER_UID.encode() + b"o"
 
 
 async def append(store: Store, position: int, event: bytes, uid: str = UID) -> str:
-    return await store.append_event("slates", "home", uid=uid, position=position, event=event)
+    return await store.campaigns.append("slates", "home", uid=uid, position=position, event=event)
 
 
 async def read(store: Store, uid: str = "", position: int = 0, count: int = 100) -> StoredCampaign | None:
-    return await store.read_campaign("slates", "home", uid=uid, position=position, count=count)
+    return await store.campaigns.read("slates", "home", uid=uid, position=position, count=count)
 
 
 async def save(store: Store, position: int, state: bytes, uid: str = UID) -> None:
-    await store.save_snapshot("slates", "home", uid=uid, position=position, state=state)
+    await store.campaigns.save_snapshot("slates", "home", uid=uid, position=position, state=state)
 
 
 async def test_a_name_belongs_to_the_campaign_that_came_first(store: Store):
-    assert await store.create_campaign("slates", "home", RECORD) == RECORD
-    assert await store.create_campaign("slates", "home", OTHER) == RECORD
-    assert await store.create_campaign("centers", "home", OTHER) == OTHER
+    assert await store.campaigns.create("slates", "home", RECORD) == RECORD
+    assert await store.campaigns.create("slates", "home", OTHER) == RECORD
+    assert await store.campaigns.create("centers", "home", OTHER) == OTHER
     assert await read(store) == StoredCampaign(RECORD, 0, None, [])
 
 
 async def test_of_a_hundred_creators_exactly_one_wins_and_the_name_is_listed_once(store: Store):
     records = [f"{i:016x}".encode() for i in range(100)]
-    standing = await asyncio.gather(*(store.create_campaign("slates", "home", r) for r in records))
+    standing = await asyncio.gather(*(store.campaigns.create("slates", "home", r) for r in records))
     assert len(set(standing)) == 1
-    assert await store.campaigns("slates") == ["home"]
+    assert await store.campaigns.names("slates") == ["home"]
 
 
 async def test_an_event_is_appended_at_its_position_or_not_at_all(store: Store):
     assert await append(store, 0, b"e") == "missing"
-    await store.create_campaign("slates", "home", RECORD)
+    await store.campaigns.create("slates", "home", RECORD)
     assert await append(store, 0, bytes(range(256))) == "appended"
     assert await append(store, 0, b"x") == "overtaken"
     assert await append(store, 2, b"x") == "overtaken"
@@ -50,7 +50,7 @@ async def test_an_event_is_appended_at_its_position_or_not_at_all(store: Store):
 
 
 async def test_of_a_hundred_appends_at_one_position_exactly_one_is_made(store: Store):
-    await store.create_campaign("slates", "home", RECORD)
+    await store.campaigns.create("slates", "home", RECORD)
     outcomes = await asyncio.gather(*(append(store, 0, b"%d" % i) for i in range(100)))
     assert sorted(set(outcomes)) == ["appended", "overtaken"]
     found = await read(store)
@@ -59,7 +59,7 @@ async def test_of_a_hundred_appends_at_one_position_exactly_one_is_made(store: S
 
 
 async def test_a_read_begins_where_it_is_told_or_at_the_snapshot(store: Store):
-    await store.create_campaign("slates", "home", RECORD)
+    await store.campaigns.create("slates", "home", RECORD)
     for position in range(5):
         assert await append(store, position, b"%d" % position) == "appended"
     assert await read(store, UID, 3) == StoredCampaign(RECORD, 3, None, [b"3", b"4"])
@@ -74,7 +74,7 @@ async def test_a_read_begins_where_it_is_told_or_at_the_snapshot(store: Store):
 async def test_a_snapshot_gives_way_to_a_newer_one_only(store: Store):
     await save(store, 1, b"one")
     assert await read(store) is None
-    await store.create_campaign("slates", "home", RECORD)
+    await store.campaigns.create("slates", "home", RECORD)
     for position, state in ((3, b"three"), (2, b"two"), (3, b"again"), (2**40, b"later")):
         await save(store, position, state)
         found = await read(store)
@@ -87,22 +87,22 @@ async def test_a_snapshot_gives_way_to_a_newer_one_only(store: Store):
 
 
 async def test_a_deleted_campaign_leaves_nothing_and_its_name_is_free(store: Store):
-    assert not await store.delete_campaign("slates", "home")
-    await store.create_campaign("slates", "home", RECORD)
+    assert not await store.campaigns.delete("slates", "home")
+    await store.campaigns.create("slates", "home", RECORD)
     await append(store, 0, b"e")
     await save(store, 1, b"s")
-    assert await store.delete_campaign("slates", "home")
-    assert not await store.delete_campaign("slates", "home")
+    assert await store.campaigns.delete("slates", "home")
+    assert not await store.campaigns.delete("slates", "home")
     assert await read(store) is None
-    assert await store.campaigns("slates") == []
+    assert await store.campaigns.names("slates") == []
     assert await append(store, 0, b"e") == "missing"
-    assert await store.create_campaign("slates", "home", OTHER) == OTHER
+    assert await store.campaigns.create("slates", "home", OTHER) == OTHER
     assert await read(store, UID, 1) == StoredCampaign(OTHER, 0, None, [])
     assert await append(store, 0, b"late", uid=UID) == "missing"
 
 
 async def test_campaigns_are_listed_by_name(store: Store):
     for number, name in enumerate(("b", "a-b", "a", "a.b", "Z")):
-        await store.create_campaign("slates", name, f"{number:016x}".encode())
-    assert await store.campaigns("slates") == ["Z", "a", "a-b", "a.b", "b"]
-    assert await store.campaigns("centers") == []
+        await store.campaigns.create("slates", name, f"{number:016x}".encode())
+    assert await store.campaigns.names("slates") == ["Z", "a", "a-b", "a.b", "b"]
+    assert await store.campaigns.names("centers") == []

@@ -1,4 +1,4 @@
-"""Contract of a store: choices made for events, and turns of warm-ups."""
+"""Contract of a store: choices made for events, and slots of warm-ups."""
 
 import asyncio
 
@@ -16,36 +16,38 @@ KEEP_MS = 60_000
 
 async def test_an_event_has_the_first_value_that_it_was_given(store: Store):
     ann, bob = LearnerId(UID, "ann"), LearnerId(UID, "bob")
-    assert await store.get_event(ann, "e") is None
-    assert await store.put_event(ann, "e", b"\x00\xff", ttl_ms=KEEP_MS) == b"\x00\xff"
-    assert await store.put_event(ann, "e", b"another", ttl_ms=KEEP_MS) == b"\x00\xff"
-    assert await store.put_event(bob, "e", b"his", ttl_ms=KEEP_MS) == b"his"
-    assert [await store.get_event(learner, "e") for learner in (ann, bob)] == [b"\x00\xff", b"his"]
-    assert await store.get_event(ann, "f") is None
+    assert await store.choices.get_event(ann, "e") is None
+    assert await store.choices.put_event(ann, "e", b"\x00\xff", ttl_ms=KEEP_MS) == b"\x00\xff"
+    assert await store.choices.put_event(ann, "e", b"another", ttl_ms=KEEP_MS) == b"\x00\xff"
+    assert await store.choices.put_event(bob, "e", b"his", ttl_ms=KEEP_MS) == b"his"
+    assert [await store.choices.get_event(learner, "e") for learner in (ann, bob)] == [b"\x00\xff", b"his"]
+    assert await store.choices.get_event(ann, "f") is None
 
 
 async def test_of_a_hundred_choices_for_one_event_all_get_the_same(store: Store):
     ann = LearnerId(UID, "ann")
-    values = await asyncio.gather(*(store.put_event(ann, "e", b"%d" % n, ttl_ms=KEEP_MS) for n in range(100)))
+    values = await asyncio.gather(
+        *(store.choices.put_event(ann, "e", b"%d" % n, ttl_ms=KEEP_MS) for n in range(100))
+    )
     assert len(set(values)) == 1
-    assert await store.get_event(ann, "e") == values[0]
+    assert await store.choices.get_event(ann, "e") == values[0]
 
 
 async def test_an_event_is_forgotten_after_its_time(store: Store):
     ann = LearnerId(UID, "ann")
     with pytest.raises(Invalid, match="ttl_ms"):
-        await store.put_event(ann, "e", b"1", ttl_ms=0)
-    await store.put_event(ann, "e", b"1", ttl_ms=30)
+        await store.choices.put_event(ann, "e", b"1", ttl_ms=0)
+    await store.choices.put_event(ann, "e", b"1", ttl_ms=30)
 
     async def forgotten() -> bool:
-        return await store.get_event(ann, "e") is None
+        return await store.choices.get_event(ann, "e") is None
 
     await until(forgotten, what="the event is forgotten")
 
 
 async def test_turns_are_taken_in_order_and_once_for_a_claim(store: Store):
     async def take(count: int = 1, claim: str = "", learner: str = "ann") -> int:
-        return await store.take_warm_up_slots(
+        return await store.choices.take_warm_up_slots(
             LearnerId(UID, learner), count=count, most=5, claim=claim, ttl_ms=KEEP_MS
         )
 
@@ -54,14 +56,16 @@ async def test_turns_are_taken_in_order_and_once_for_a_claim(store: Store):
     assert await take(9, claim="f") == 4
     assert await take(claim="g") >= 5
     assert [await take(claim="e"), await take(claim="f")] == [3, 4]
-    await store.append_forget(LearnerId(UID, "ann"), payload=b"F", now_ms=1, ttl_ms=KEEP_MS)
+    await store.side_data.append_forget(LearnerId(UID, "ann"), payload=b"F", now_ms=1, ttl_ms=KEEP_MS)
     assert [await take(claim="e"), await take(learner="bob")] == [0, 1]
 
 
 async def test_turns_taken_at_once_are_different(store: Store):
     found = await asyncio.gather(
         *(
-            store.take_warm_up_slots(LearnerId(UID, "ann"), count=2, most=100, claim="", ttl_ms=KEEP_MS)
+            store.choices.take_warm_up_slots(
+                LearnerId(UID, "ann"), count=2, most=100, claim="", ttl_ms=KEEP_MS
+            )
             for _ in range(30)
         )
     )
@@ -69,11 +73,17 @@ async def test_turns_taken_at_once_are_different(store: Store):
 
 
 async def test_turns_are_forgotten_after_a_while(store: Store):
-    assert await store.take_warm_up_slots(LearnerId(UID, "ann"), count=1, most=5, claim="", ttl_ms=30) == 0
+    assert (
+        await store.choices.take_warm_up_slots(LearnerId(UID, "ann"), count=1, most=5, claim="", ttl_ms=30)
+        == 0
+    )
 
     async def forgotten() -> bool:
         return (
-            await store.take_warm_up_slots(LearnerId(UID, "ann"), count=1, most=1, claim="", ttl_ms=30) == 0
+            await store.choices.take_warm_up_slots(
+                LearnerId(UID, "ann"), count=1, most=1, claim="", ttl_ms=30
+            )
+            == 0
         )
 
     await until(forgotten, what="the turns are forgotten")

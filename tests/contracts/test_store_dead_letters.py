@@ -11,9 +11,9 @@ pytestmark = pytest.mark.anyio
 
 
 async def leave_out(store, entries):
-    before = await store.watermark(0)
+    before = await store.learners.watermark(0)
     letters = [DeadLetter(entry, "too strange") for entry in entries]
-    return await store.apply(
+    return await store.learners.apply(
         0, expected=before, watermark=entries[-1].entry_id, states={}, dead=letters
     ), letters
 
@@ -23,30 +23,30 @@ async def test_dead_letters_are_kept_with_their_reason_and_replayed_once(store: 
     entries = await log_of(store)
     applied, letters = await leave_out(store, entries[1:])
     assert applied
-    assert await store.dead_letters(0) == letters
-    assert (await store.lag(0)).dead == 2
-    new = await store.replay_dead(0, letters)
-    assert await store.dead_letters(0) == []
-    assert await store.backlog(0) == 2
+    assert await store.rewards.dead_letters(0) == letters
+    assert (await store.rewards.lag(0)).dead == 2
+    new = await store.rewards.replay_dead(0, letters)
+    assert await store.rewards.dead_letters(0) == []
+    assert await store.rewards.backlog(0) == 2
     again = (await log_of(store))[3:]
     assert [(e.entry_id, e.origin, e.payload, e.first) for e in again] == [
         (id_, old.entry_id, old.payload, old.first) for id_, old in zip(new, entries[1:], strict=True)
     ]
-    assert await store.replay_dead(0, letters) == ["missing", "missing"]
-    assert await store.backlog(0) == 2, "a repetition puts nothing back"
-    await store.trim_log(0, 2**45, pooled="_pool")
-    assert len(await store.read_log(0, "0-0", 10)) == 2
+    assert await store.rewards.replay_dead(0, letters) == ["missing", "missing"]
+    assert await store.rewards.backlog(0) == 2, "a repetition puts nothing back"
+    await store.rewards.trim(0, 2**45, pooled="_pool")
+    assert len(await store.rewards.read(0, "0-0", 10)) == 2
 
 
 async def test_a_replayed_entry_may_die_again(store: Store):
     await append(store, reward("1"))
     _, letters = await leave_out(store, await log_of(store))
-    await store.replay_dead(0, letters)
-    (entry,) = await store.read_log(0, letters[0].entry.entry_id, 1)
+    await store.rewards.replay_dead(0, letters)
+    (entry,) = await store.rewards.read(0, letters[0].entry.entry_id, 1)
     await leave_out(store, [entry])
-    (letter,) = await store.dead_letters(0)
+    (letter,) = await store.rewards.dead_letters(0)
     assert (letter.entry.payload, letter.reason) == (entry.payload, "too strange")
-    await store.replay_dead(0, [letter])
+    await store.rewards.replay_dead(0, [letter])
     assert (await log_of(store))[-1].origin == entry.entry_id
 
 
@@ -55,28 +55,28 @@ async def test_a_dead_letter_of_a_forgotten_learner_is_not_replayed(store: Store
     entries = await log_of(store)
     _, letters = await leave_out(store, entries)
     await forget(store, 5_000)
-    outcome = await store.replay_dead(0, letters)
+    outcome = await store.rewards.replay_dead(0, letters)
     assert outcome[0] == "forgotten"
-    assert [e.learner.name for e in await store.read_log(0, entries[-1].entry_id, 9)][-1] == "bob"
+    assert [e.learner.name for e in await store.rewards.read(0, entries[-1].entry_id, 9)][-1] == "bob"
 
 
 async def test_a_worker_that_was_slower_leaves_no_dead_letter(store: Store):
     ids = await fill(store, 2)
     entries = await log_of(store)
-    await store.apply(0, expected="0-0", watermark=ids[0], states={})
+    await store.learners.apply(0, expected="0-0", watermark=ids[0], states={})
     letter = DeadLetter(entries[0], "why")
-    assert not await store.apply(0, expected="0-0", watermark=ids[0], states={}, dead=[letter])
-    assert await store.dead_letters(0) == []
+    assert not await store.learners.apply(0, expected="0-0", watermark=ids[0], states={}, dead=[letter])
+    assert await store.rewards.dead_letters(0) == []
 
 
 async def test_lag_is_the_age_of_the_oldest_entry_that_waits(store: Store):
-    assert await store.lag(0) == await store.lag(1)
-    assert (await store.lag(0)).age_s == 0.0
+    assert await store.rewards.lag(0) == await store.rewards.lag(1)
+    assert (await store.rewards.lag(0)).age_s == 0.0
     ids = await fill(store, 2)
 
     async def aged():
-        return (await store.lag(0)).age_s > 0
+        return (await store.rewards.lag(0)).age_s > 0
 
     await until(aged, what="the entry grows old")
-    await store.apply(0, expected="0-0", watermark=ids[1], states={})
-    assert (await store.lag(0)).age_s == 0.0
+    await store.learners.apply(0, expected="0-0", watermark=ids[1], states={})
+    assert (await store.rewards.lag(0)).age_s == 0.0

@@ -50,7 +50,7 @@ def reward(of: RowWrite, text: bytes, *, arm: str = "a", wait: bool = False) -> 
 async def kept(store: Store, *, after: str = "", before: str = "", count: int = 100) -> list[StoredRow]:
     found: list[StoredRow] = []
     while True:
-        page = await store.read_rows(0, UID, after=after, before=before, count=count, most_bytes=2**20)
+        page = await store.rows.read(0, UID, after=after, before=before, count=count, most_bytes=2**20)
         assert len(page.rows) <= count
         found += page.rows
         if not page.following:
@@ -68,41 +68,41 @@ def position(of: RowWrite) -> str:
 
 async def test_rows_are_read_in_their_order_a_page_at_a_time(store: Store):
     rows = [row(n, (ANN, BOB)[n % 2], record=b"%d" % n) for n in range(7)]
-    await store.write_rows(0, rows[::-1])
+    await store.rows.write(0, rows[::-1])
     expected = [StoredRow(position(each), each.decision.learner, each.record, b"") for each in rows]
     for count in (1, 3, 7, 100):
         assert await kept(store, count=count) == expected
     assert await kept(store, after=position(rows[2])) == expected[3:]
     assert await kept(store, after="0000000001001-~", before="0000000001005") == expected[2:5]
-    small = await store.read_rows(0, UID, after="", before="", count=100, most_bytes=1)
+    small = await store.rows.read(0, UID, after="", before="", count=100, most_bytes=1)
     assert (len(small.rows), small.following) == (1, position(rows[0]))
-    assert await store.read_row(rows[3].decision, rows[3].issued_ms) == expected[3]
-    assert await store.read_row(rows[3].decision, 1) is None
+    assert await store.rows.read_row(rows[3].decision, rows[3].issued_ms) == expected[3]
+    assert await store.rows.read_row(rows[3].decision, 1) is None
     assert await kept(store, before="0000000000001") == []
-    assert (await store.read_rows(1, UID, after="", before="", count=9, most_bytes=9)).rows == []
+    assert (await store.rows.read(1, UID, after="", before="", count=9, most_bytes=9)).rows == []
 
 
 async def test_a_row_is_written_once_whoever_writes_it(store: Store):
     one = row(1)
     for _ in range(2):
-        await asyncio.gather(*(store.write_rows(0, [one, row(2)]) for _ in range(4)))
-    await store.log_decision(one.decision, b"waits", due_ms=1, expires_ms=FAR_MS, row=one)
-    held = (await store.usage())["log"]
-    await store.append_rewards(0, [reward(one, b"+1")])
-    await store.write_rows(0, [one])
+        await asyncio.gather(*(store.rows.write(0, [one, row(2)]) for _ in range(4)))
+    await store.waiting.log(one.decision, b"waits", due_ms=1, expires_ms=FAR_MS, row=one)
+    held = (await store.usage.read())["log"]
+    await store.rewards.append(0, [reward(one, b"+1")])
+    await store.rows.write(0, [one])
     assert await contents(store) == {position(one): (b"record", b"+1"), position(row(2)): (b"record", b"")}
-    assert held <= (await store.usage())["log"] <= held + 8
+    assert held <= (await store.usage.read())["log"] <= held + 8
 
 
 async def test_an_accepted_reward_stands_at_the_end_of_its_row_which_is_made_if_it_is_missing(store: Store):
     rows = [row(n) for n in range(3)]
-    await store.write_rows(0, rows[:1])
+    await store.rows.write(0, rows[:1])
     writes = [reward(each, b"+%d" % n) for n, each in enumerate(rows[:2])]
     other = replace(reward(rows[2], b""), logged=None)
     for expected in (["accepted"] * 3, ["duplicate"] * 3):
-        outcomes = await store.append_rewards(0, [writes[0], other, writes[1]])
+        outcomes = await store.rewards.append(0, [writes[0], other, writes[1]])
         assert [outcome.status for outcome in outcomes] == expected
-    await store.append_rewards(0, [reward(rows[0], b"+b", arm="b")])
+    await store.rewards.append(0, [reward(rows[0], b"+b", arm="b")])
     assert await contents(store) == {
         position(rows[0]): (b"record", b"+0+b"),
         position(rows[1]): (b"record", b"+1"),
@@ -111,15 +111,15 @@ async def test_an_accepted_reward_stands_at_the_end_of_its_row_which_is_made_if_
 
 async def test_a_default_and_the_late_reward_stand_in_the_row(store: Store):
     one = row(1)
-    await store.log_decision(one.decision, b"waits", due_ms=1, expires_ms=FAR_MS, known_entry=KNOWN, row=one)
+    await store.waiting.log(one.decision, b"waits", due_ms=1, expires_ms=FAR_MS, known_entry=KNOWN, row=one)
     write = DefaultWrite(
         one.decision, f"{one.decision.id}/a", one.issued_ms, FAR_MS, b"default", KNOWN, logged=b"-d"
     )
     for _ in range(2):
-        await store.append_defaults(0, [one.decision], [write])
+        await store.waiting.append_defaults(0, [one.decision], [write])
     assert await contents(store) == {position(one): (b"record", b"-d")}
     for _ in range(2):
-        await store.append_rewards(0, [reward(one, b"+r", wait=True)])
+        await store.rewards.append(0, [reward(one, b"+r", wait=True)])
     assert await contents(store) == {position(one): (b"record", b"-d+r")}
 
 
@@ -127,96 +127,98 @@ async def test_a_decision_has_its_row_once_it_is_activated(store: Store):
     one = row(1)
     times = {"issued_ms": 1_001, "expires_ms": FAR_MS, "ttl_ms": DAY_MS, "due_ms": 1, "known_entry": KNOWN}
     for outcome in ("activated", "duplicate"):
-        assert await store.activate(one.decision, record=None, row=one, **times) == outcome
+        assert await store.waiting.activate(one.decision, record=None, row=one, **times) == outcome
     assert await contents(store) == {position(one): (b"record", b"")}
 
 
 async def test_no_row_is_kept_of_a_learner_that_was_forgotten_and_later_ones_stay(store: Store):
     """Whether the row came before or after the erasing; what was decided knowing of it stays."""
-    await store.write_rows(0, [row(n, learner, known=0) for n, learner in enumerate((ANN, BOB, ANN))])
-    entry = await store.append_forget(ANN, payload=b"F", now_ms=5_000, ttl_ms=DAY_MS)
+    await store.rows.write(0, [row(n, learner, known=0) for n, learner in enumerate((ANN, BOB, ANN))])
+    entry = await store.side_data.append_forget(ANN, payload=b"F", now_ms=5_000, ttl_ms=DAY_MS)
     number = int(entry.partition("-")[2])
     later = row(7, known=number)
-    await store.write_rows(0, [later, row(8, known=number - 1)])
-    await store.append_rewards(0, [reward(row(9, known=number - 1), b"+")])
+    await store.rows.write(0, [later, row(8, known=number - 1)])
+    await store.rewards.append(0, [reward(row(9, known=number - 1), b"+")])
     waiting = row(10, known=number - 1)
-    await store.log_decision(
+    await store.waiting.log(
         waiting.decision, b"w", due_ms=1, expires_ms=FAR_MS, known_entry=number - 1, row=waiting
     )
-    assert await store.apply(0, expected=await store.watermark(0), watermark=entry, states={})
-    assert await store.erase(ANN, entry, decision_knew=unsaid, event_knew=unsaid)
-    await store.write_rows(0, [row(3, known=0)])
+    assert await store.learners.apply(
+        0, expected=await store.learners.watermark(0), watermark=entry, states={}
+    )
+    assert await store.side_data.erase(ANN, entry, decision_knew=unsaid, event_knew=unsaid)
+    await store.rows.write(0, [row(3, known=0)])
     assert (await contents(store)).keys() == {position(row(1)), position(later)}
-    await store.trim_rows(0, UID, before_ms=FAR_MS, count=10)
-    assert (await store.usage())["log"] == 0
+    await store.rows.trim(0, UID, before_ms=FAR_MS, count=10)
+    assert (await store.usage.read())["log"] == 0
 
 
 async def test_a_late_row_is_not_kept_when_nothing_is_known_of_the_forgotten_any_more(store: Store):
     """The bound that is left refuses every decision from before, of any learner."""
-    entry = await store.append_forget(ANN, payload=b"F", now_ms=5_000, ttl_ms=1)
+    entry = await store.side_data.append_forget(ANN, payload=b"F", now_ms=5_000, ttl_ms=1)
     number = int(entry.partition("-")[2])
-    assert await store.drop_expired(0, margin_ms=0, count=10) == 1, "the mark of the learner is gone"
+    assert await store.waiting.drop_expired(0, margin_ms=0, count=10) == 1, "the mark of the learner is gone"
     older, later = row(1, known=number - 1), row(2, known=number)
-    await store.write_rows(0, [older, row(3, BOB, known=number - 1), later])
+    await store.rows.write(0, [older, row(3, BOB, known=number - 1), later])
     assert (await contents(store)).keys() == {position(later)}
 
 
 async def test_nothing_is_kept_of_a_deleted_bandit(store: Store):
-    await store.create_catalogue("films", b"f" * 16)
-    await store.create_bandit("b", UID.encode(), catalogue="films")
-    await store.write_rows(0, [row(n, (ANN, BOB)[n % 2]) for n in range(1_300)])
-    await store.delete_bandit("b", UID, catalogue="films")
-    await store.erase_bandit(UID)
-    await store.write_rows(0, [row(1)])
-    await store.append_rewards(0, [reward(row(2), b"+")])
+    await store.registry.create_catalogue("films", b"f" * 16)
+    await store.registry.create_bandit("b", UID.encode(), catalogue="films")
+    await store.rows.write(0, [row(n, (ANN, BOB)[n % 2]) for n in range(1_300)])
+    await store.registry.delete_bandit("b", UID, catalogue="films")
+    await store.side_data.erase_bandit(UID)
+    await store.rows.write(0, [row(1)])
+    await store.rewards.append(0, [reward(row(2), b"+")])
     assert await contents(store) == {}
-    assert await store.row_logs(0) == {}
-    assert (await store.usage())["log"] == 0
+    assert await store.rows.logs(0) == {}
+    assert (await store.usage.read())["log"] == 0
 
 
 async def test_what_was_dropped_does_not_come_back(store: Store):
     rows = [row(n) for n in range(6)]
-    await store.write_rows(0, rows)
-    assert await store.row_logs(0) == {UID: DAY_MS}
-    assert await store.kept_from(0, UID) == 0
-    assert await store.trim_rows(0, UID, before_ms=1_004, count=3, keep_ms=7) == 3
-    assert await store.trim_rows(0, UID, before_ms=1_004, count=3) == 1
-    assert await store.trim_rows(0, UID, before_ms=1_002, count=3) == 0
-    assert await store.row_logs(0) == {UID: 7}
-    assert [await store.kept_from(partition, UID) for partition in (0, 1)] == [1_004, 0]
-    await store.write_rows(0, rows)
-    await store.append_rewards(0, [reward(rows[3], b"+"), reward(rows[4], b"+")])
+    await store.rows.write(0, rows)
+    assert await store.rows.logs(0) == {UID: DAY_MS}
+    assert await store.rows.kept_from(0, UID) == 0
+    assert await store.rows.trim(0, UID, before_ms=1_004, count=3, keep_ms=7) == 3
+    assert await store.rows.trim(0, UID, before_ms=1_004, count=3) == 1
+    assert await store.rows.trim(0, UID, before_ms=1_002, count=3) == 0
+    assert await store.rows.logs(0) == {UID: 7}
+    assert [await store.rows.kept_from(partition, UID) for partition in (0, 1)] == [1_004, 0]
+    await store.rows.write(0, rows)
+    await store.rewards.append(0, [reward(rows[3], b"+"), reward(rows[4], b"+")])
     assert await contents(store) == {
         position(rows[4]): (b"record", b"+"),
         position(rows[5]): (b"record", b""),
     }
-    await store.trim_rows(0, UID, before_ms=FAR_MS, count=9)
-    assert await store.kept_from(0, UID) == FAR_MS
-    assert (await store.usage())["log"] == 0
+    await store.rows.trim(0, UID, before_ms=FAR_MS, count=9)
+    assert await store.rows.kept_from(0, UID) == FAR_MS
+    assert (await store.usage.read())["log"] == 0
 
 
 async def test_the_pieces_of_a_log_are_what_its_rows_take(store: Store):
     """With a piece for each row to the byte; with fewer they stand for all, in the order of time."""
-    assert await store.row_sizes(0, UID, pieces=5) == []
+    assert await store.rows.sizes(0, UID, pieces=5) == []
     rows = [row(n, (ANN, BOB)[n % 2], record=b"x" * (1 + 100 * (n % 3))) for n in range(30)]
-    await store.write_rows(0, rows)
-    await store.append_rewards(0, [reward(rows[4], b"+" * 50)])
-    pieces = await store.row_sizes(0, UID, pieces=30)
+    await store.rows.write(0, rows)
+    await store.rewards.append(0, [reward(rows[4], b"+" * 50)])
+    pieces = await store.rows.sizes(0, UID, pieces=30)
     assert [ms for ms, _ in pieces] == [1_000 + n for n in range(30)]
-    held = (await store.usage())["log"]
+    held = (await store.usage.read())["log"]
     assert held - 30 < sum(size for _, size in pieces) <= held
-    few = await store.row_sizes(0, UID, pieces=6)
+    few = await store.rows.sizes(0, UID, pieces=6)
     assert [(ms - 1_000) // 5 for ms, _ in few] == list(range(6)), "one of every five rows"
     assert {round(size) for _, size in few} <= {round(5 * size) for _, size in pieces}
-    await store.trim_rows(0, UID, before_ms=1_020, count=100)
-    assert len(await store.row_sizes(0, UID, pieces=30)) == 10
-    assert await store.row_sizes(1, UID, pieces=30) == []
+    await store.rows.trim(0, UID, before_ms=1_020, count=100)
+    assert len(await store.rows.sizes(0, UID, pieces=30)) == 10
+    assert await store.rows.sizes(1, UID, pieces=30) == []
 
 
 async def test_a_row_takes_rewards_up_to_a_bound(store: Store):
     one = row(1)
     for n in range(70):
-        [outcome] = await store.append_rewards(0, [reward(one, b"x" * 1_000, arm=f"a{n}")])
+        [outcome] = await store.rewards.append(0, [reward(one, b"x" * 1_000, arm=f"a{n}")])
         assert outcome.status == "accepted"
     [(_, rewards)] = (await contents(store)).values()
     assert len(rewards) == 65_000
@@ -226,8 +228,8 @@ async def test_many_at_once_write_every_row_and_every_reward_once(store: Store):
     rows = [row(n, (ANN, BOB)[n % 2]) for n in range(30)]
 
     async def write(n: int) -> Any:
-        await store.write_rows(0, rows[n % 3 :: 2])
-        return await store.append_rewards(0, [reward(each, b"+%d" % n) for each in rows[n % 5 :: 3]])
+        await store.rows.write(0, rows[n % 3 :: 2])
+        return await store.rewards.append(0, [reward(each, b"+%d" % n) for each in rows[n % 5 :: 3]])
 
     await asyncio.gather(*(write(n) for n in range(12)))
     found = await contents(store)

@@ -30,16 +30,16 @@ def reward(name: str, expires_ms: int, *, learner: LearnerId = ANN, known: int |
 
 
 async def append(store: Store, *rewards: RewardWrite) -> list[str]:
-    return [outcome.status for outcome in await store.append_rewards(0, rewards)]
+    return [outcome.status for outcome in await store.rewards.append(0, rewards)]
 
 
 async def drop(store: Store, *, ahead_ms: int = 0) -> int:
-    return await store.drop_expired(0, margin_ms=-ahead_ms, count=1_000)
+    return await store.waiting.drop_expired(0, margin_ms=-ahead_ms, count=1_000)
 
 
 async def forget(store: Store, learner: LearnerId = ANN, *, ttl_ms: int = HOUR_MS, later_ms: int = 0) -> int:
     """The number of the entry."""
-    entry = await store.append_forget(learner, payload=b"F", now_ms=now() + later_ms, ttl_ms=ttl_ms)
+    entry = await store.side_data.append_forget(learner, payload=b"F", now_ms=now() + later_ms, ttl_ms=ttl_ms)
     return int(entry.partition("-")[2])
 
 
@@ -52,7 +52,7 @@ async def test_a_decision_is_a_duplicate_until_it_is_refused(store: Store):
     assert await append(store, reward("a", soon), reward("b", soon)) == ["expired", "expired"]
     later = soon + HOUR_MS
     assert await append(store, reward("c", later), reward("c", later)) == ["accepted", "duplicate"]
-    assert [entry.payload for entry in await store.read_log(0, "0-0", 10)] == [b"a", b"c"]
+    assert [entry.payload for entry in await store.rewards.read(0, "0-0", 10)] == [b"a", b"c"]
 
 
 async def test_what_is_dropped_is_what_expired(store: Store, store_server: str):
@@ -89,10 +89,10 @@ async def test_a_decision_that_knows_more_than_the_store_counts_once_too(store: 
 async def test_dedupe_keys_are_counted(store: Store):
     soon = now() + HOUR_MS
     await append(store, reward("a", soon), reward("a", soon), reward("b", soon + HOUR_MS, learner=BOB))
-    assert await store.count_dedupe_keys(0) == 4, "of a reward its own, and that of its decision"
-    assert await store.count_dedupe_keys(1) == 0
+    assert await store.waiting.count_dedupe_keys(0) == 4, "of a reward its own, and that of its decision"
+    assert await store.waiting.count_dedupe_keys(1) == 0
     await drop(store, ahead_ms=HOUR_MS + HOUR_MS // 2)
-    assert await store.count_dedupe_keys(0) == 2
+    assert await store.waiting.count_dedupe_keys(0) == 2
 
 
 async def run_at_random(store: Store, seed: int, *, known: bool, forgetful: bool = False) -> int:
@@ -160,12 +160,12 @@ async def test_keys_are_kept_for_a_default_that_is_owed(store: Store):
     expires_ms = now() - HOUR_MS  # the worker was away
     rewarded, other = DecisionId(ANN, "one"), DecisionId(ANN, "two")
     for decision in (rewarded, other):
-        await store.log_decision(decision, b"r", due_ms=expires_ms, expires_ms=expires_ms)
+        await store.waiting.log(decision, b"r", due_ms=expires_ms, expires_ms=expires_ms)
     assert await append(store, reward("one/a", expires_ms)) == ["accepted"]
     assert await drop(store) == 0
     writes = [DefaultWrite(each, f"{each.id}/a", 1, expires_ms, b"default") for each in (rewarded, other)]
-    await store.append_defaults(0, [rewarded, other], writes)
-    assert [entry.payload for entry in await store.read_log(0, "0-0", 10)] == [b"one/a", b"default"]
+    await store.waiting.append_defaults(0, [rewarded, other], writes)
+    assert [entry.payload for entry in await store.rewards.read(0, "0-0", 10)] == [b"one/a", b"default"]
     assert await drop(store) == 1
 
 
@@ -174,11 +174,11 @@ async def test_what_is_refused_is_neither_logged_nor_activated(store: Store):
     await append(store, reward("a", expires_ms))
     assert await drop(store) == 1
     decision = DecisionId(ANN, "one")
-    await store.log_decision(decision, b"r", due_ms=1, expires_ms=expires_ms)
-    assert not (await store.due(0, 2**45, 10)).decisions
+    await store.waiting.log(decision, b"r", due_ms=1, expires_ms=expires_ms)
+    assert not (await store.waiting.due(0, 2**45, 10)).decisions
     terms = {"issued_ms": 1, "ttl_ms": 1_000, "record": b"r", "due_ms": 1}
-    assert await store.activate(decision, expires_ms=expires_ms, **terms) == "expired"  # type: ignore[arg-type]
-    assert await store.activate(decision, expires_ms=now(), **terms) == "activated"  # type: ignore[arg-type]
+    assert await store.waiting.activate(decision, expires_ms=expires_ms, **terms) == "expired"  # type: ignore[arg-type]
+    assert await store.waiting.activate(decision, expires_ms=now(), **terms) == "activated"  # type: ignore[arg-type]
 
 
 async def test_keys_of_version_0_1_0_still_count(store: Store, store_server: str):
@@ -190,11 +190,11 @@ async def test_keys_of_version_0_1_0_still_count(store: Store, store_server: str
         await client.set(keys.forgotten(0, BOB), b"1000 5-3", px=HOUR_MS)
     assert await append(store, reward("old", late)) == ["duplicate"]
     assert await append(store, reward("rewarded", late), reward("default", late)) == ["accepted"] * 2
-    entries = await store.read_log(0, "0-0", 10)
+    entries = await store.rewards.read(0, "0-0", 10)
     assert [(entry.first, entry.replaces) for entry in entries] == [(False, False), (False, True)]
     again = RewardWrite(ANN, "r/again", "default", 1, None, b"", late)
     await append(store, again)
-    assert not (await store.read_log(0, "0-0", 10))[-1].replaces, "once"
+    assert not (await store.rewards.read(0, "0-0", 10))[-1].replaces, "once"
     old, new = (RewardWrite(BOB, f"{ms}", None, ms, None, b"", late) for ms in (1_000, 1_001))
     assert await append(store, old, new) == ["forgotten", "accepted"], "by the clock"
 
@@ -207,7 +207,7 @@ async def test_a_decision_key_needs_a_time_to_expire(store: Store):
     ):
         with pytest.raises(Invalid):
             await append(store, write)
-    assert not await store.read_log(0, "0-0", 10)
+    assert not await store.rewards.read(0, "0-0", 10)
 
 
 async def test_of_a_deleted_bandit_no_dedupe_key_is_left(store: Store, store_server: str):
@@ -215,7 +215,7 @@ async def test_of_a_deleted_bandit_no_dedupe_key_is_left(store: Store, store_ser
     other = LearnerId("f" * 16, ANN.name)
     await append(store, reward("a", late), reward("b", late + HOUR_MS), reward("a", late, learner=other))
     await forget(store)
-    await store.erase_bandit(UID)
+    await store.side_data.erase_bandit(UID)
     async with connect(store_server) as client:
         hashes = [key async for key in client.scan_iter("*seen-until*")]
         fields = [field for key in hashes for field in await client.hkeys(key)]

@@ -23,21 +23,21 @@ LOST = "8" * 13 + "-99"
 
 async def checkpoints(store, partition, learners):
     """Of learners without a tail."""
-    found = await store.stored(partition, learners)
+    found = await store.learners.stored(partition, learners)
     assert not any(each.tail or each.continues for each in found)
     return [each.checkpoint for each in found]
 
 
 async def fill(store, count, *, partition=0, tag=""):
-    outcomes = await store.append_rewards(partition, [reward(f"{tag}{i}") for i in range(count)])
+    outcomes = await store.rewards.append(partition, [reward(f"{tag}{i}") for i in range(count)])
     return [outcome.entry_id for outcome in outcomes]
 
 
 async def test_states_and_watermark_change_together(store: Store):
     ids = await fill(store, 3)
     states = {(UID, "ann"): bytes(range(256)), (OTHER_UID, "ann"): b"", (UID, "b:c"): b"2"}
-    assert await store.apply(0, expected="0-0", watermark=ids[1], states=states) is True
-    assert await store.watermark(0) == ids[1]
+    assert await store.learners.apply(0, expected="0-0", watermark=ids[1], states=states) is True
+    assert await store.learners.watermark(0) == ids[1]
     assert await checkpoints(store, 0, [*states, (UID, "nobody")]) == [bytes(range(256)), b"", b"2", None]
     assert await checkpoints(store, 0, [(UID, "ann"), (OTHER_UID, "ann"), (UID, "ann")]) == [
         bytes(range(256)),
@@ -51,53 +51,61 @@ async def test_learners_are_named_once_whether_they_are_a_checkpoint_a_tail_or_b
     ids = await fill(store, 3)
     names = ["ann", "b:c", "zoe", "zoe2"]
     states = dict.fromkeys([(UID, "ann"), (UID, "b:c"), (OTHER_UID, "other")], b"1")
-    await store.apply(0, expected="0-0", watermark=ids[0], states=states)
+    await store.learners.apply(0, expected="0-0", watermark=ids[0], states=states)
     tails = {(UID, "zoe"): ids[1:3], (UID, "zoe2"): ids[1:2], (UID, "ann"): ids[1:3]}
-    await store.apply(0, expected=ids[0], watermark=ids[2], states={}, tails=tails)
-    assert await store.names(0, UID) == names
-    assert await store.names(0, OTHER_UID) == ["other"]
-    assert await store.names(1, UID) == []
+    await store.learners.apply(0, expected=ids[0], watermark=ids[2], states={}, tails=tails)
+    assert await store.learners.names(0, UID) == names
+    assert await store.learners.names(0, OTHER_UID) == ["other"]
+    assert await store.learners.names(1, UID) == []
 
 
 async def test_another_watermark_changes_nothing(store: Store):
     ids = await fill(store, 3)
-    await store.apply(0, expected="0-0", watermark=ids[0], states={(UID, "ann"): b"1", (UID, "bob"): b"1"})
+    await store.learners.apply(
+        0, expected="0-0", watermark=ids[0], states={(UID, "ann"): b"1", (UID, "bob"): b"1"}
+    )
     for wrong in ("0-0", ids[1]):
-        outcome = await store.apply(
+        outcome = await store.learners.apply(
             0, expected=wrong, watermark=ids[2], states={(UID, "ann"): b"2", (UID, "bob"): None}
         )
         assert outcome is False
-    assert await store.watermark(0) == ids[0]
+    assert await store.learners.watermark(0) == ids[0]
     assert await checkpoints(store, 0, [(UID, "ann"), (UID, "bob")]) == [b"1", b"1"]
 
 
 async def test_a_call_that_was_applied_is_not_applied_again(store: Store):
     ids = await fill(store, 2)
     call = {"expected": "0-0", "watermark": ids[0], "states": {(UID, "ann"): b"1"}}
-    assert await store.apply(0, **call) is True
-    assert await store.apply(0, **call) is False
-    assert await store.watermark(0) == ids[0], "which tells the caller that its first call was applied"
+    assert await store.learners.apply(0, **call) is True
+    assert await store.learners.apply(0, **call) is False
+    assert await store.learners.watermark(0) == ids[0], (
+        "which tells the caller that its first call was applied"
+    )
 
 
 async def test_none_removes_a_state(store: Store):
     ids = await fill(store, 2)
     both = [(UID, "ann"), (UID, "bob")]
-    await store.apply(0, expected="0-0", watermark=ids[0], states=dict.fromkeys(both, b"1"))
-    await store.apply(0, expected=ids[0], watermark=ids[1], states={(UID, "ann"): None, (UID, "eve"): None})
+    await store.learners.apply(0, expected="0-0", watermark=ids[0], states=dict.fromkeys(both, b"1"))
+    await store.learners.apply(
+        0, expected=ids[0], watermark=ids[1], states={(UID, "ann"): None, (UID, "eve"): None}
+    )
     assert await checkpoints(store, 0, both) == [None, b"1"]
 
 
 async def test_a_watermark_moves_without_states(store: Store):
     ids = await fill(store, 1)
-    assert await store.apply(0, expected="0-0", watermark=ids[0], states={})
-    assert await store.watermark(0) == ids[0]
+    assert await store.learners.apply(0, expected="0-0", watermark=ids[0], states={})
+    assert await store.learners.watermark(0) == ids[0]
 
 
 async def test_partitions_have_states_and_watermarks_of_their_own(store: Store):
     for partition in range(store.partitions):
         [entry_id] = await fill(store, 1, partition=partition)
         state = b"%d" % partition
-        assert await store.apply(partition, expected="0-0", watermark=entry_id, states={(UID, "ann"): state})
+        assert await store.learners.apply(
+            partition, expected="0-0", watermark=entry_id, states={(UID, "ann"): state}
+        )
     for partition in range(store.partitions):
         assert await checkpoints(store, partition, [(UID, "ann")]) == [b"%d" % partition]
 
@@ -106,7 +114,7 @@ async def test_large_states_and_many_learners(store: Store):
     [entry_id] = await fill(store, 1)
     states = {(f"{n % 3:016x}", f"learner-{n}"): b"%d" % n * 100 for n in range(3_000)}
     states[(UID, "large")] = b"\x00\xff" * (4 << 20)
-    assert await store.apply(0, expected="0-0", watermark=entry_id, states=states)
+    assert await store.learners.apply(0, expected="0-0", watermark=entry_id, states=states)
     assert await checkpoints(store, 0, list(states)) == list(states.values())
 
 
@@ -118,7 +126,10 @@ async def test_of_racing_appliers_exactly_one_wins_and_its_states_stand(store: S
             {(UID, learner): b"%d/%d" % (cycle, racer) for learner in ("ann", "bob")} for racer in range(25)
         ]
         outcomes = await asyncio.gather(
-            *(store.apply(0, expected=watermark, watermark=entry_id, states=states) for states in calls)
+            *(
+                store.learners.apply(0, expected=watermark, watermark=entry_id, states=states)
+                for states in calls
+            )
         )
         assert outcomes.count(True) == 1
         winner = calls[outcomes.index(True)]
@@ -128,24 +139,26 @@ async def test_of_racing_appliers_exactly_one_wins_and_its_states_stand(store: S
 
 async def test_the_backlog_is_what_lies_above_the_watermark(store: Store):
     ids = await fill(store, 10)
-    assert await store.backlog(0) == 10
+    assert await store.rewards.backlog(0) == 10
     await append(store, reward("0"), reward("9"))  # duplicates are not entries
-    assert await store.backlog(0) == 10
+    assert await store.rewards.backlog(0) == 10
     for position in (0, 3, 9):
-        await store.apply(0, expected=await store.watermark(0), watermark=ids[position], states={})
-        assert await store.backlog(0) == 9 - position
+        await store.learners.apply(
+            0, expected=await store.learners.watermark(0), watermark=ids[position], states={}
+        )
+        assert await store.rewards.backlog(0) == 9 - position
     await forget(store, 5_000)
-    assert await store.backlog(0) == 1
+    assert await store.rewards.backlog(0) == 1
 
 
 async def test_nothing_above_the_watermark_is_trimmed(store: Store):
     ids = await fill(store, 10)
-    await store.trim_log(0, FUTURE_MS, pooled="_pool")
+    await store.rewards.trim(0, FUTURE_MS, pooled="_pool")
     assert len(await log_of(store)) == 10
-    await store.apply(0, expected="0-0", watermark=ids[6], states={})
-    await store.trim_log(0, FUTURE_MS, pooled="_pool")
+    await store.learners.apply(0, expected="0-0", watermark=ids[6], states={})
+    await store.rewards.trim(0, FUTURE_MS, pooled="_pool")
     assert [e.entry_id for e in await log_of(store)] == ids[7:]
-    assert await store.backlog(0) == 3
+    assert await store.rewards.backlog(0) == 3
 
 
 async def test_nothing_young_is_trimmed(store: Store):
@@ -156,23 +169,23 @@ async def test_nothing_young_is_trimmed(store: Store):
         return ids if order(ids[0])[0] > order(old[-1])[0] else None
 
     [young] = await until(a_later_millisecond, what="the server's clock moves on")
-    await store.apply(0, expected="0-0", watermark=young, states={})
-    await store.trim_log(0, order(old[0])[0], pooled="_pool")
+    await store.learners.apply(0, expected="0-0", watermark=young, states={})
+    await store.rewards.trim(0, order(old[0])[0], pooled="_pool")
     assert (await log_of(store))[0].entry_id == old[0]
-    await store.trim_log(0, order(young)[0], pooled="_pool")
+    await store.rewards.trim(0, order(young)[0], pooled="_pool")
     assert [e.entry_id for e in await log_of(store)] == [young]
-    assert (await store.watermark(0), await store.backlog(0)) == (young, 0)
+    assert (await store.learners.watermark(0), await store.rewards.backlog(0)) == (young, 0)
 
 
 async def test_a_log_that_was_trimmed_empty_goes_on_where_it_was(store: Store):
     ids = await fill(store, 5)
-    await store.apply(0, expected="0-0", watermark=ids[-1], states={})
-    await store.trim_log(0, FUTURE_MS, pooled="_pool")
-    assert (await log_of(store), await store.backlog(0)) == ([], 0)
+    await store.learners.apply(0, expected="0-0", watermark=ids[-1], states={})
+    await store.rewards.trim(0, FUTURE_MS, pooled="_pool")
+    assert (await log_of(store), await store.rewards.backlog(0)) == ([], 0)
     more = await fill(store, 2, tag="more")
     assert order(ids[-1]) < order(more[0]) < order(more[1])
-    assert await store.backlog(0) == 2
-    assert [e.entry_id for e in await store.read_log(0, ids[-1], 10)] == more
+    assert await store.rewards.backlog(0) == 2
+    assert [e.entry_id for e in await store.rewards.read(0, ids[-1], 10)] == more
 
 
 def written(entries):
@@ -185,7 +198,7 @@ def state_of(stored):
 
 
 async def states(store, partition, learners):
-    return [state_of(each) for each in await store.stored(partition, learners)]
+    return [state_of(each) for each in await store.learners.stored(partition, learners)]
 
 
 async def fold(store, partition=0, count=3):
@@ -193,12 +206,12 @@ async def fold(store, partition=0, count=3):
 
     Whether a learner gets a checkpoint or a longer tail depends on how many entries there are.
     """
-    watermark = await store.watermark(partition)
-    entries = await store.read_log(partition, watermark, count)
+    watermark = await store.learners.watermark(partition)
+    entries = await store.rewards.read(partition, watermark, count)
     if not entries:
         return False
     learners = list(dict.fromkeys(e.learner for e in entries))
-    found = dict(zip(learners, await store.stored(partition, learners), strict=True))
+    found = dict(zip(learners, await store.learners.stored(partition, learners), strict=True))
     whole, tails = {}, {}
     for learner in learners:
         own = [entry for entry in entries if entry.learner == learner]
@@ -210,19 +223,23 @@ async def fold(store, partition=0, count=3):
         else:
             tails[learner] = [entry.entry_id for entry in own]
     last = entries[-1].entry_id
-    return await store.apply(partition, expected=watermark, watermark=last, states=whole, tails=tails)
+    return await store.learners.apply(
+        partition, expected=watermark, watermark=last, states=whole, tails=tails
+    )
 
 
 async def trim(store, partition=0, before_ms=FUTURE_MS):
     """Drop what is old: learners that need some of it get a checkpoint, and then need none."""
     freed = set()
     while True:
-        trimmed = await store.trim_log(partition, before_ms, pooled="_pool")
+        trimmed = await store.rewards.trim(partition, before_ms, pooled="_pool")
         assert not freed & set(trimmed.held), "a checkpoint has left the old tail"
-        watermark = await store.watermark(partition)
+        watermark = await store.learners.watermark(partition)
         if trimmed.held:
             whole = dict(zip(trimmed.held, await states(store, partition, trimmed.held), strict=True))
-            assert await store.apply(partition, expected=watermark, watermark=watermark, states=whole)
+            assert await store.learners.apply(
+                partition, expected=watermark, watermark=watermark, states=whole
+            )
             freed |= set(trimmed.held)
         elif not trimmed.more:
             return
@@ -258,20 +275,20 @@ async def test_every_entry_is_folded_exactly_once(store: Store, steps):
         for _ in range(times):
             if step == "append":
                 rewards = [RewardWrite(ids[w], f"{n}", None, now_ms, TTL_MS, b"%d" % n) for w, n in words]
-                await store.append_rewards(0, rewards)
+                await store.rewards.append(0, rewards)
             elif step == "forget":
-                await store.append_forget(ids[words], payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
+                await store.side_data.append_forget(ids[words], payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
             elif step == "fold":
                 await asyncio.gather(fold(store, count=words), fold(store, count=words))
             else:
                 await trim(store)
-        unfolded = await store.read_log(0, await store.watermark(0), 10_000)
-        assert await store.backlog(0) == len(unfolded)
+        unfolded = await store.rewards.read(0, await store.learners.watermark(0), 10_000)
+        assert await store.rewards.backlog(0) == len(unfolded)
     while await fold(store):
         pass
     found = await states(store, 0, list(ids.values()))
     assert [state.split() for state in found] == list(expected.values())
-    _, everything = await store.all_stored(0, [uid])
+    _, everything = await store.learners.all_stored(0, [uid])
     assert [state_of(everything.get(learner, StoredLearner())) for learner in ids.values()] == found
 
 
@@ -281,45 +298,47 @@ async def test_appenders_and_appliers_at_once_lose_and_double_nothing(store: Sto
     async def appender(own):
         for start in range(0, len(own), 8):
             batch = [reward(w, learner=w[-1], payload=w.encode()) for w in own[start : start + 8]]
-            await store.append_rewards(1, batch)
-            await store.append_rewards(1, batch[:3])
+            await store.rewards.append(1, batch)
+            await store.rewards.append(1, batch[:3])
 
     appending = asyncio.gather(*(appender(words[n : n + 200]) for n in (0, 100, 200)))
 
     async def applier():
-        while not appending.done() or await store.backlog(1):
+        while not appending.done() or await store.rewards.backlog(1):
             await fold(store, partition=1, count=16)
 
     await asyncio.gather(appending, *(applier() for _ in range(4)))
     learners = [(UID, f"{digit}") for digit in range(10)]
     found = await states(store, 1, learners)
     assert sorted(b"".join(found).decode().split()) == sorted(words)
-    assert await store.backlog(1) == 0
+    assert await store.rewards.backlog(1) == 0
 
 
 async def test_a_tail_is_the_entries_since_the_checkpoint(store: Store):
     """Also of learners whose names begin alike, and with ids whose numbers have different lengths."""
     names = ["a", "a:", "a:1", "1.a", "b;", "\u00e9", "_pool"]
     writes = [reward(f"{n}", learner=names[n % 7]) for n in range(14)]
-    ids = [outcome.entry_id for outcome in await store.append_rewards(0, writes)]
+    ids = [outcome.entry_id for outcome in await store.rewards.append(0, writes)]
     owners = {(UID, name): [ids[n], ids[n + 7]] for n, name in enumerate(names)}
     for learner, (one, _) in owners.items():
-        before = await store.watermark(0)
-        assert await store.apply(0, expected=before, watermark=one, states={}, tails={learner: [one]})
-        [found] = await store.stored(0, [learner])
+        before = await store.learners.watermark(0)
+        assert await store.learners.apply(
+            0, expected=before, watermark=one, states={}, tails={learner: [one]}
+        )
+        [found] = await store.learners.stored(0, [learner])
         assert (found.checkpoint, [e.entry_id for e in found.tail]) == (None, [one])
-    before = await store.watermark(0)
+    before = await store.learners.watermark(0)
     tails = {learner: [two] for learner, (_, two) in owners.items()}
-    assert await store.apply(0, expected=before, watermark=ids[-1], states={}, tails=tails)
-    for learner, found in zip(owners, await store.stored(0, list(owners)), strict=True):
+    assert await store.learners.apply(0, expected=before, watermark=ids[-1], states={}, tails=tails)
+    for learner, found in zip(owners, await store.learners.stored(0, list(owners)), strict=True):
         one, two = owners[learner]
         assert [(e.entry_id, e.learner) for e in found.tail] == [(one, learner), (two, learner)]
-    _, everything = await store.all_stored(0, [UID])
-    assert dict(zip(owners, await store.stored(0, list(owners)), strict=True)) == everything
+    _, everything = await store.learners.all_stored(0, [UID])
+    assert dict(zip(owners, await store.learners.stored(0, list(owners)), strict=True)) == everything
     [later, *_] = await fill(store, 1, tag="later")
     whole = {(UID, "a"): b"whole", (UID, "a:"): None}
-    assert await store.apply(0, expected=ids[-1], watermark=later, states=whole)
-    found = await store.stored(0, list(owners))
+    assert await store.learners.apply(0, expected=ids[-1], watermark=later, states=whole)
+    found = await store.learners.stored(0, list(owners))
     assert [(each.checkpoint, len(each.tail)) for each in found] == [(b"whole", 0), (None, 0)] + [
         (None, 2)
     ] * 5
@@ -327,59 +346,65 @@ async def test_a_tail_is_the_entries_since_the_checkpoint(store: Store):
 
 async def test_what_follows_a_known_entry_of_a_tail_is_read_alone(store: Store):
     ids, ann, bob = await fill(store, 5), (UID, "ann"), (UID, "bob")
-    await store.apply(0, expected="0-0", watermark=ids[0], states={ann: b"1"})
-    await store.apply(0, expected=ids[0], watermark=ids[3], states={}, tails={ann: ids[1:4]})
+    await store.learners.apply(0, expected="0-0", watermark=ids[0], states={ann: b"1"})
+    await store.learners.apply(0, expected=ids[0], watermark=ids[3], states={}, tails={ann: ids[1:4]})
 
     async def read(known):
-        [found] = await store.stored(0, [ann], {ann: known, bob: ids[2]})
+        [found] = await store.learners.stored(0, [ann], {ann: known, bob: ids[2]})
         return found.continues, found.checkpoint, [entry.entry_id for entry in found.tail]
 
     assert await read(ids[2]) == (True, None, ids[3:4])
     assert await read(ids[3]) == (True, None, [])
     for unknown in (ids[0], ids[4], LOST):
         assert await read(unknown) == (False, b"1", ids[1:4])
-    await store.apply(0, expected=ids[3], watermark=ids[4], states={ann: b"2"})
+    await store.learners.apply(0, expected=ids[3], watermark=ids[4], states={ann: b"2"})
     assert await read(ids[3]) == (False, b"2", []), "the checkpoint took the place of the tail"
 
 
 async def test_another_watermark_changes_no_tail(store: Store):
     ids, ann = await fill(store, 3), (UID, "ann")
     call = {"expected": "0-0", "watermark": ids[0], "states": {}, "tails": {ann: [ids[0]]}}
-    assert [await store.apply(0, **call), await store.apply(0, **call)] == [True, False]
-    assert not await store.apply(0, expected=ids[1], watermark=ids[2], states={}, tails={ann: ids[1:]})
-    [found] = await store.stored(0, [ann])
+    assert [await store.learners.apply(0, **call), await store.learners.apply(0, **call)] == [True, False]
+    assert not await store.learners.apply(
+        0, expected=ids[1], watermark=ids[2], states={}, tails={ann: ids[1:]}
+    )
+    [found] = await store.learners.stored(0, [ann])
     assert [entry.entry_id for entry in found.tail] == ids[:1]
 
 
 async def test_a_checkpoint_alone_is_no_change_of_a_learner(store: Store):
     ids, ann = await fill(store, 2), (UID, "ann")
-    await store.apply(0, expected="0-0", watermark=ids[1], states={}, tails={ann: ids})
-    assert await store.apply(0, expected=ids[1], watermark=ids[1], states={ann: b"whole"})
-    assert await store.stored(0, [ann]) == [StoredLearner(b"whole")]
-    assert not (await store.changed_learners(0, ids[0])).removed
+    await store.learners.apply(0, expected="0-0", watermark=ids[1], states={}, tails={ann: ids})
+    assert await store.learners.apply(0, expected=ids[1], watermark=ids[1], states={ann: b"whole"})
+    assert await store.learners.stored(0, [ann]) == [StoredLearner(b"whole")]
+    assert not (await store.learners.changed(0, ids[0])).removed
     assert await learners(store, ids[1]) == (ids[1], set())
-    assert not await store.apply(0, expected=ids[0], watermark=ids[0], states={ann: b"older"})
+    assert not await store.learners.apply(0, expected=ids[0], watermark=ids[0], states={ann: b"older"})
 
 
 async def test_no_entry_that_is_in_a_tail_is_trimmed(store: Store):
     ids = await fill(store, 6)
     ann, pool = (UID, ANN), (UID, "_pool")
-    await store.apply(0, expected="0-0", watermark=ids[4], states={}, tails={ann: ids[2:3], pool: ids[3:5]})
-    trimmed = await store.trim_log(0, FUTURE_MS, pooled="_pool")
+    await store.learners.apply(
+        0, expected="0-0", watermark=ids[4], states={}, tails={ann: ids[2:3], pool: ids[3:5]}
+    )
+    trimmed = await store.rewards.trim(0, FUTURE_MS, pooled="_pool")
     assert ([e.entry_id for e in await log_of(store)], set(trimmed.held)) == (ids[2:], {ann, pool})
-    await store.apply(0, expected=ids[4], watermark=ids[4], states={ann: b"1"})
-    trimmed = await store.trim_log(0, FUTURE_MS, pooled="_pool")
+    await store.learners.apply(0, expected=ids[4], watermark=ids[4], states={ann: b"1"})
+    trimmed = await store.rewards.trim(0, FUTURE_MS, pooled="_pool")
     assert ([e.entry_id for e in await log_of(store)], set(trimmed.held)) == (ids[3:], {pool})
-    assert [e.entry_id for e in (await store.stored(0, [pool]))[0].tail] == ids[3:5]
-    await store.apply(0, expected=ids[4], watermark=ids[4], states={pool: b"2"})
-    assert not (await store.trim_log(0, FUTURE_MS, pooled="_pool")).held
+    assert [e.entry_id for e in (await store.learners.stored(0, [pool]))[0].tail] == ids[3:5]
+    await store.learners.apply(0, expected=ids[4], watermark=ids[4], states={pool: b"2"})
+    assert not (await store.rewards.trim(0, FUTURE_MS, pooled="_pool")).held
     assert [e.entry_id for e in await log_of(store)] == ids[5:]
 
 
 async def test_a_long_log_is_trimmed_in_steps(store: Store):
     ids = await fill(store, 700)
-    await store.apply(0, expected="0-0", watermark=ids[-1], states={}, tails={(UID, ANN): [ids[600]]})
-    steps = [await store.trim_log(0, FUTURE_MS, pooled="_pool") for _ in range(4)]
+    await store.learners.apply(
+        0, expected="0-0", watermark=ids[-1], states={}, tails={(UID, ANN): [ids[600]]}
+    )
+    steps = [await store.rewards.trim(0, FUTURE_MS, pooled="_pool") for _ in range(4)]
     assert [step.more for step in steps] == [True, True, False, False]
     assert [len(step.held) for step in steps] == [0, 0, 1, 1]  # what is before it goes in the third
     assert (await log_of(store))[0].entry_id == ids[600]
@@ -387,26 +412,26 @@ async def test_a_long_log_is_trimmed_in_steps(store: Store):
 
 async def test_tails_of_a_deleted_bandit_are_gone_for_good(store: Store):
     ids, ann = await fill(store, 3), (UID, "ann")
-    await store.apply(0, expected="0-0", watermark=ids[0], states={}, tails={ann: ids[:1]})
-    await store.delete_bandit("gone", UID, catalogue="any")
-    assert await store.stored(0, [ann]) == [StoredLearner()]
-    await store.apply(0, expected=ids[0], watermark=ids[1], states={}, tails={ann: ids[1:2]})
-    assert await store.stored(0, [ann]) == [StoredLearner()]
-    assert not (await store.trim_log(0, FUTURE_MS, pooled="_pool")).held
+    await store.learners.apply(0, expected="0-0", watermark=ids[0], states={}, tails={ann: ids[:1]})
+    await store.registry.delete_bandit("gone", UID, catalogue="any")
+    assert await store.learners.stored(0, [ann]) == [StoredLearner()]
+    await store.learners.apply(0, expected=ids[0], watermark=ids[1], states={}, tails={ann: ids[1:2]})
+    assert await store.learners.stored(0, [ann]) == [StoredLearner()]
+    assert not (await store.rewards.trim(0, FUTURE_MS, pooled="_pool")).held
 
 
 async def test_an_entry_that_the_log_has_lost_is_noticed(store: Store, store_server):
     ids, ann = await fill(store, 2), (UID, "ann")
-    await store.apply(0, expected="0-0", watermark=ids[1], states={}, tails={ann: ids})
+    await store.learners.apply(0, expected="0-0", watermark=ids[1], states={}, tails={ann: ids})
     async with connect(store_server) as client:
         await client.xdel(redis_keys.log(0), ids[0])
-    [found] = await store.stored(0, [ann])
+    [found] = await store.learners.stored(0, [ann])
     assert [(e.entry_id, e.payload) for e in found.tail] == [(ids[0], b""), (ids[1], found.tail[1].payload)]
     assert found.tail[1].payload
 
 
 async def learners(store, since):
-    found = await store.changed_learners(0, since)
+    found = await store.learners.changed(0, since)
     return found.watermark, None if found.learners is None else set(found.learners)
 
 
@@ -415,20 +440,22 @@ async def test_changed_learners_are_those_applied_since(store: Store, monkeypatc
     ann, bob = (UID, "ann"), (UID, "b:ob")
     assert await learners(store, "") == ("0-0", None)
     assert await learners(store, "0-0") == ("0-0", set())
-    await store.apply(0, expected="0-0", watermark=ids[1], states={ann: b"1"})
-    await store.apply(0, expected=ids[1], watermark=ids[2], states={bob: b"1"})
-    await store.apply(0, expected=ids[2], watermark=ids[3], states={ann: None})
+    await store.learners.apply(0, expected="0-0", watermark=ids[1], states={ann: b"1"})
+    await store.learners.apply(0, expected=ids[1], watermark=ids[2], states={bob: b"1"})
+    await store.learners.apply(0, expected=ids[2], watermark=ids[3], states={ann: None})
     assert await learners(store, "0-0") == (ids[3], {ann, bob})
     assert await learners(store, ids[1]) == (ids[3], {ann, bob})
     assert await learners(store, ids[2]) == (ids[3], {ann}), "a removal is a change"
     assert await learners(store, ids[3]) == (ids[3], set())
     assert await learners(store, LOST) == (ids[3], None)
-    assert (await store.changed_learners(0, ids[2])).removed == [ann]
-    assert (await store.changed_learners(0, ids[3])).newest == ids[5]
-    assert await store.apply(0, expected="0-0", watermark=ids[4], states={bob: b"2"}) is False
+    assert (await store.learners.changed(0, ids[2])).removed == [ann]
+    assert (await store.learners.changed(0, ids[3])).newest == ids[5]
+    assert await store.learners.apply(0, expected="0-0", watermark=ids[4], states={bob: b"2"}) is False
     assert await learners(store, ids[3]) == (ids[3], set())
     monkeypatch.setattr(redis_keys, "CHANGES_KEPT", 2)
-    await store.apply(0, expected=ids[3], watermark=ids[4], states={(UID, f"{n}"): b"1" for n in range(5)})
+    await store.learners.apply(
+        0, expected=ids[3], watermark=ids[4], states={(UID, f"{n}"): b"1" for n in range(5)}
+    )
     assert await learners(store, ids[2]) == (ids[4], None)
 
 
@@ -436,7 +463,7 @@ async def test_all_states_come_with_their_watermark(store: Store):
     ids = await fill(store, 2)
     other = "fedcba9876543210"
     states = {(UID, "ann"): b"1", (other, "ann"): b"2", ("0" * 16, "x"): b"3"}
-    await store.apply(0, expected="0-0", watermark=ids[1], states=states)
-    watermark, found = await store.all_stored(0, [UID, other])
+    await store.learners.apply(0, expected="0-0", watermark=ids[1], states=states)
+    watermark, found = await store.learners.all_stored(0, [UID, other])
     assert (watermark, found) == (ids[1], {key: StoredLearner(states[key]) for key in list(states)[:2]})
-    assert await store.all_stored(1, []) == ("0-0", {})
+    assert await store.learners.all_stored(1, []) == ("0-0", {})

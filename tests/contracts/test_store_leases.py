@@ -11,14 +11,14 @@ TTL_MS = 60_000
 
 
 async def test_workers_know_each_other_until_their_lease_runs_out(store: Store):
-    assert await store.join_workers("a", TTL_MS) == ["a"]
-    assert set(await store.join_workers("b", TTL_MS)) == {"a", "b"}
-    await store.leave_workers("a")
-    assert await store.join_workers("b", TTL_MS) == ["b"]
-    await store.leave_workers("b")
-    await store.join_workers("dies", TTL_MS)
+    assert await store.leases.join("a", TTL_MS) == ["a"]
+    assert set(await store.leases.join("b", TTL_MS)) == {"a", "b"}
+    await store.leases.leave("a")
+    assert await store.leases.join("b", TTL_MS) == ["b"]
+    await store.leases.leave("b")
+    await store.leases.join("dies", TTL_MS)
 
     async def alone():
-        return await store.join_workers("lives", 1) == ["lives"]
+        return await store.leases.join("lives", 1) == ["lives"]
 
     await until(alone, what="the lease of the dead worker runs out")

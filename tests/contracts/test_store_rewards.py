@@ -30,23 +30,25 @@ def order(entry_id):
 
 
 async def append(store, *rewards, partition=0):
-    return [outcome.status for outcome in await store.append_rewards(partition, rewards)]
+    return [outcome.status for outcome in await store.rewards.append(partition, rewards)]
 
 
 async def forget(store, now_ms, *, ttl_ms=TTL_MS):
-    return await store.append_forget(LearnerId(UID, ANN), payload=b"F", now_ms=now_ms, ttl_ms=ttl_ms)
+    return await store.side_data.append_forget(
+        LearnerId(UID, ANN), payload=b"F", now_ms=now_ms, ttl_ms=ttl_ms
+    )
 
 
 async def log_of(store, partition=0):
-    return list(await store.read_log(partition, "0-0", 100_000))
+    return list(await store.rewards.read(partition, "0-0", 100_000))
 
 
 async def test_an_empty_log(store: Store):
     assert await log_of(store) == []
-    assert await store.watermark(0) == "0-0"
-    assert await store.backlog(0) == 0
-    assert list(await store.append_rewards(0, [])) == []
-    await store.trim_log(0, 2**45, pooled="_pool")
+    assert await store.learners.watermark(0) == "0-0"
+    assert await store.rewards.backlog(0) == 0
+    assert list(await store.rewards.append(0, [])) == []
+    await store.rewards.trim(0, 2**45, pooled="_pool")
 
 
 async def test_entries_come_back_in_order_and_bit_for_bit(store: Store):
@@ -56,7 +58,7 @@ async def test_entries_come_back_in_order_and_bit_for_bit(store: Store):
         reward(f"o{i}", uid=(UID, OTHER_UID)[i % 2], learner=f"l:{i}", payload=payload)
         for i, payload in enumerate(payloads)
     ]
-    outcomes = await store.append_rewards(0, writes)
+    outcomes = await store.rewards.append(0, writes)
     entries = await log_of(store)
     assert [e.entry_id for e in entries] == [o.entry_id for o in outcomes]
     assert [(e.learner, e.payload) for e in entries] == [(w.learner, w.payload) for w in writes]
@@ -65,10 +67,10 @@ async def test_entries_come_back_in_order_and_bit_for_bit(store: Store):
 
 async def test_a_thousand_entries_in_one_call(store: Store):
     writes = [reward(f"{i}", learner=f"{i % 37}", first=f"{i % 100}") for i in range(1_000)]
-    outcomes = await store.append_rewards(2, writes)
+    outcomes = await store.rewards.append(2, writes)
     assert {o.status for o in outcomes} == {"accepted"}
     assert [o.entry_id for o in outcomes] == [e.entry_id for e in await log_of(store, 2)]
-    assert await store.backlog(2) == 1_000
+    assert await store.rewards.backlog(2) == 1_000
 
 
 async def test_a_dedupe_key_seen_before_is_a_duplicate(store: Store):
@@ -78,13 +80,13 @@ async def test_a_dedupe_key_seen_before_is_a_duplicate(store: Store):
 
 
 async def test_whoever_waits_for_the_entry_of_a_duplicate_waits_for_its_first_copy(store: Store):
-    one, two, again = await store.append_rewards(0, [reward("x"), reward("y"), reward("x")])
+    one, two, again = await store.rewards.append(0, [reward("x"), reward("y"), reward("x")])
     assert (again.status, again.entry_id) == ("duplicate", two.entry_id)
-    [later] = await store.append_rewards(0, [reward("x")])
+    [later] = await store.rewards.append(0, [reward("x")])
     assert order(one.entry_id) <= order(later.entry_id) == order(two.entry_id)
-    await store.apply(0, expected="0-0", watermark=two.entry_id, states={})
-    await store.trim_log(0, 2**45, pooled="_pool")
-    [after_trimming] = await store.append_rewards(0, [reward("x")])
+    await store.learners.apply(0, expected="0-0", watermark=two.entry_id, states={})
+    await store.rewards.trim(0, 2**45, pooled="_pool")
+    [after_trimming] = await store.rewards.append(0, [reward("x")])
     assert after_trimming.entry_id == two.entry_id, "which the watermark has reached"
 
 
@@ -147,9 +149,9 @@ async def test_of_a_hundred_rewards_with_one_decision_key_exactly_one_is_the_fir
 
 async def test_pages_of_the_log_cover_it_once_in_order(store: Store):
     calls = [[reward(f"{n}-{i}") for i in range(n % 7)] for n in range(80)]
-    outcomes = await asyncio.gather(*(store.append_rewards(0, writes) for writes in calls))
+    outcomes = await asyncio.gather(*(store.rewards.append(0, writes) for writes in calls))
     after, pages = "0-0", []
-    while page := await store.read_log(0, after, 7):
+    while page := await store.rewards.read(0, after, 7):
         pages.append(page)
         after = page[-1].entry_id
     ids = [entry.entry_id for page in pages for entry in page]
@@ -163,7 +165,7 @@ async def test_pages_of_the_log_cover_it_once_in_order(store: Store):
 
 async def test_a_page_has_at_least_one_entry(store: Store):
     with pytest.raises(Invalid, match="count"):
-        await store.read_log(0, "0-0", 0)
+        await store.rewards.read(0, "0-0", 0)
 
 
 async def test_rewards_of_decisions_before_forgetting_are_refused(store: Store):
@@ -179,7 +181,7 @@ async def test_rewards_of_decisions_before_forgetting_are_refused(store: Store):
 async def test_a_refused_reward_does_not_take_its_dedupe_key(store: Store):
     await forget(store, 1_000, ttl_ms=60)
     assert await append(store, reward("x", issued_ms=1, first="d")) == ["forgotten"]
-    assert await store.drop_expired(0, margin_ms=0, count=10) == 1
+    assert await store.waiting.drop_expired(0, margin_ms=0, count=10) == 1
     assert await append(store, reward("x", issued_ms=1, first="d")) == ["accepted"]
     assert (await log_of(store))[-1].first
 
@@ -207,6 +209,8 @@ async def test_refusing_ends_but_a_shorter_call_does_not_shorten_it(store: Store
     await forget(store, 1_000)
     await forget(store, 1_001, ttl_ms=40)
     since_ms = time.time_ns() // 1_000_000
-    assert await store.drop_expired(0, margin_ms=since_ms - 50_000, count=10) == 0, "the shorter time is over"
+    assert await store.waiting.drop_expired(0, margin_ms=since_ms - 50_000, count=10) == 0, (
+        "the shorter time is over"
+    )
     assert await append(store, reward("x", issued_ms=1_000)) == ["forgotten"]
-    assert await store.drop_expired(0, margin_ms=since_ms - 70_000, count=10) == 1
+    assert await store.waiting.drop_expired(0, margin_ms=since_ms - 70_000, count=10) == 1

@@ -6,7 +6,7 @@ import pytest
 
 from app.errors import Unavailable
 from app.storage.protocol import DeadLetter, DecisionId, LearnerId, RewardWrite, Store
-from app.storage.redis_store import RedisStore
+from app.storage.redis_learner_side_data import RedisLearnerSideData
 from learner_names import UID, learner_in
 from store_clients import connect, traces
 
@@ -20,11 +20,11 @@ FUTURE_MS = 2**45
 
 
 async def forget(store: Store, learner: LearnerId = ANN, now_ms: int = 1_000) -> str:
-    return await store.append_forget(learner, payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
+    return await store.side_data.append_forget(learner, payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
 
 
 async def expire(store: Store, now_ms: int, learner: LearnerId = ANN) -> str | None:
-    return await store.expire(learner, payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
+    return await store.side_data.expire(learner, payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
 
 
 def told(kept: bytes) -> int | None:
@@ -34,35 +34,35 @@ def told(kept: bytes) -> int | None:
 
 
 async def erase(store: Store, entry_id: str) -> bool:
-    return await store.erase(ANN, entry_id, decision_knew=told, event_knew=told)
+    return await store.side_data.erase(ANN, entry_id, decision_knew=told, event_knew=told)
 
 
 async def take(store: Store, learner: LearnerId = ANN) -> int:
-    return await store.take_warm_up_slots(learner, count=1, most=10, claim="", ttl_ms=TTL_MS)
+    return await store.choices.take_warm_up_slots(learner, count=1, most=10, claim="", ttl_ms=TTL_MS)
 
 
 async def fold(store: Store, dead: int = 0) -> None:
     """All states of the log are b"state"; the first ``dead`` entries become dead letters."""
-    watermark = await store.watermark(0)
-    entries = await store.read_log(0, watermark, 1_000)
+    watermark = await store.learners.watermark(0)
+    entries = await store.rewards.read(0, watermark, 1_000)
     states = {entry.learner: b"state" for entry in entries}
     letters = [DeadLetter(entry, "why") for entry in entries[:dead]]
     last = entries[-1].entry_id
-    assert await store.apply(0, expected=watermark, watermark=last, states=states, dead=letters)
+    assert await store.learners.apply(0, expected=watermark, watermark=last, states=states, dead=letters)
 
 
 async def live(store: Store, learner: LearnerId) -> None:
     """Leave every trace that a learner can leave."""
     writes = [RewardWrite(learner, f"r{n}", f"d{n}", 10**13, None, b"p", FUTURE_MS) for n in range(2)]
     for write in [*writes, RewardWrite(learner, "o", None, 10**13, TTL_MS, b"p")]:
-        assert (await store.append_rewards(0, [write]))[0].status == "accepted"
-    await store.touch(learner, expires_ms=FUTURE_MS)
+        assert (await store.rewards.append(0, [write]))[0].status == "accepted"
+    await store.side_data.touch(learner, expires_ms=FUTURE_MS)
     future = {"due_ms": FUTURE_MS, "expires_ms": FUTURE_MS}
-    await store.log_decision(DecisionId(learner, "one"), b"record", **future)
+    await store.waiting.log(DecisionId(learner, "one"), b"record", **future)
     two = DecisionId(learner, "two")
-    await store.activate(two, issued_ms=10**13, ttl_ms=TTL_MS, record=b"r", **future)
+    await store.waiting.activate(two, issued_ms=10**13, ttl_ms=TTL_MS, record=b"r", **future)
     for event in ("e1", "e2"):
-        await store.put_event(learner, event, b"choice", ttl_ms=TTL_MS)
+        await store.choices.put_event(learner, event, b"choice", ttl_ms=TTL_MS)
     await take(store, learner)
 
 
@@ -92,32 +92,32 @@ async def test_forgetting_frees_the_turns_of_a_warm_up(store: Store):
 
 async def test_a_learner_that_is_idle_expires_once_with_its_turns(store: Store):
     await take(store)
-    await store.touch(ANN, expires_ms=500)
-    await store.touch(ANN, expires_ms=400)
-    assert list((await store.due(0, 499, 10)).idle) == []
+    await store.side_data.touch(ANN, expires_ms=500)
+    await store.side_data.touch(ANN, expires_ms=400)
+    assert list((await store.waiting.due(0, 499, 10)).idle) == []
     assert await expire(store, 499) is None
     assert await take(store) == 1, "who has not expired keeps its turns"
-    assert (await store.due(0, 500, 10)).idle == [ANN]
+    assert (await store.waiting.due(0, 500, 10)).idle == [ANN]
     entry_id = await expire(store, 500)
-    assert [entry.entry_id for entry in await store.read_log(0, "0-0", 10)] == [entry_id]
+    assert [entry.entry_id for entry in await store.rewards.read(0, "0-0", 10)] == [entry_id]
     assert await take(store) == 0
     assert await expire(store, 501) is None
-    assert list((await store.due(0, FUTURE_MS, 10)).idle) == []
-    assert (await store.due(0, 0, 10)).erase == {ANN: entry_id}
+    assert list((await store.waiting.due(0, FUTURE_MS, 10)).idle) == []
+    assert (await store.waiting.due(0, 0, 10)).erase == {ANN: entry_id}
 
 
 async def test_a_repeated_call_to_forget_leaves_a_learner_that_came_back_its_time_to_live(store: Store):
     await forget(store)
-    await store.touch(ANN, expires_ms=5_000)
+    await store.side_data.touch(ANN, expires_ms=5_000)
     await forget(store)
-    assert (await store.due(0, 5_000, 10)).idle == [ANN]
+    assert (await store.waiting.due(0, 5_000, 10)).idle == [ANN]
 
 
 async def test_whoever_is_touched_before_it_expires_lives_on(store: Store):
-    await store.touch(ANN, expires_ms=500)
-    await store.touch(ANN, expires_ms=900)
+    await store.side_data.touch(ANN, expires_ms=500)
+    await store.side_data.touch(ANN, expires_ms=900)
     assert await expire(store, 500) is None
-    assert list(await store.read_log(0, "0-0", 10)) == []
+    assert list(await store.rewards.read(0, "0-0", 10)) == []
 
 
 async def test_erasing_waits_until_forgetting_is_folded(store: Store, store_server: str):
@@ -133,31 +133,35 @@ async def test_erasing_waits_until_forgetting_is_folded(store: Store, store_serv
 async def test_what_was_decided_since_a_learner_was_forgotten_is_kept(store: Store):
     """Another process may erase late, or for the second time; by then the learner may have come back."""
     future = {"due_ms": FUTURE_MS, "expires_ms": FUTURE_MS}
-    await store.put_event(ANN, "e1", b"old:0", ttl_ms=TTL_MS)
-    await store.put_event(ANN, "e2", b"old:0", ttl_ms=TTL_MS)
-    await store.log_decision(DecisionId(ANN, "old"), b"record:0", **future)
+    await store.choices.put_event(ANN, "e1", b"old:0", ttl_ms=TTL_MS)
+    await store.choices.put_event(ANN, "e2", b"old:0", ttl_ms=TTL_MS)
+    await store.waiting.log(DecisionId(ANN, "old"), b"record:0", **future)
     entry_id = await forget(store)
     number = int(entry_id.partition("-")[2])
-    await store.log_decision(DecisionId(ANN, "new"), b"record:%d" % number, **future)
-    await store.put_event(ANN, "e3", b"new:%d" % number, ttl_ms=TTL_MS)
+    await store.waiting.log(DecisionId(ANN, "new"), b"record:%d" % number, **future)
+    await store.choices.put_event(ANN, "e3", b"new:%d" % number, ttl_ms=TTL_MS)
     await fold(store)
     assert await erase(store, entry_id)
-    assert [await store.get_event(ANN, event) for event in ("e1", "e2")] == [None, None]
-    await store.put_event(ANN, "e1", b"new:%d" % number, ttl_ms=TTL_MS)
+    assert [await store.choices.get_event(ANN, event) for event in ("e1", "e2")] == [None, None]
+    await store.choices.put_event(ANN, "e1", b"new:%d" % number, ttl_ms=TTL_MS)
     for _ in range(2):
-        assert [await store.get_event(ANN, event) for event in ("e1", "e3")] == [b"new:%d" % number] * 2
-        assert [decision.id for decision, _ in (await store.due(0, FUTURE_MS, 10)).decisions] == ["new"]
+        assert [await store.choices.get_event(ANN, event) for event in ("e1", "e3")] == [
+            b"new:%d" % number
+        ] * 2
+        assert [decision.id for decision, _ in (await store.waiting.due(0, FUTURE_MS, 10)).decisions] == [
+            "new"
+        ]
         assert await erase(store, entry_id)
     entry_id = await forget(store, now_ms=2_000)
     await fold(store)
     assert await erase(store, entry_id)
-    assert [await store.get_event(ANN, event) for event in ("e1", "e3")] == [None, None]
-    assert not (await store.due(0, FUTURE_MS, 10)).decisions
+    assert [await store.choices.get_event(ANN, event) for event in ("e1", "e3")] == [None, None]
+    assert not (await store.waiting.due(0, FUTURE_MS, 10)).decisions
 
 
 async def test_a_choice_that_took_the_place_of_one_that_is_erased_is_kept(store: Store):
     """It came while another process, which had read the old one, was about to erase it."""
-    await store.put_event(ANN, "e", b"old:0", ttl_ms=TTL_MS)
+    await store.choices.put_event(ANN, "e", b"old:0", ttl_ms=TTL_MS)
     entry_id = await forget(store)
     await fold(store)
 
@@ -168,7 +172,7 @@ async def test_a_choice_that_took_the_place_of_one_that_is_erased_is_kept(store:
 
     async def replace_it() -> None:
         assert await erase(store, entry_id)
-        await store.put_event(ANN, "e", b"new:9", ttl_ms=TTL_MS)
+        await store.choices.put_event(ANN, "e", b"new:9", ttl_ms=TTL_MS)
 
     replaced: list[asyncio.Future[None]] = []
     script = store._redis.script  # type: ignore[attr-defined]
@@ -180,28 +184,28 @@ async def test_a_choice_that_took_the_place_of_one_that_is_erased_is_kept(store:
         return await script(name, *arguments, **options)
 
     store._redis.script = after_it  # type: ignore[attr-defined]
-    assert await store.erase(ANN, entry_id, decision_knew=told, event_knew=late)
-    assert await store.get_event(ANN, "e") == b"new:9"
+    assert await store.side_data.erase(ANN, entry_id, decision_knew=told, event_knew=late)
+    assert await store.choices.get_event(ANN, "e") == b"new:9"
 
 
 async def test_all_that_is_kept_of_a_learner_is_erased_and_nothing_of_others(store: Store, store_server: str):
     for learner in (ANN, BOB, STRANGER):
         await live(store, learner)
     await fold(store, dead=9)
-    letters = await store.dead_letters(0)
-    await store.replay_dead(0, [letter for letter in letters if letter.entry.learner == ANN][:1])
+    letters = await store.rewards.dead_letters(0)
+    await store.rewards.replay_dead(0, [letter for letter in letters if letter.entry.learner == ANN][:1])
     assert await kept(store, store_server, ANN) == EVERYTHING
     others = [await kept(store, store_server, learner) for learner in (BOB, STRANGER)]
     entry_id = await forget(store)
-    await store.append_rewards(0, [RewardWrite(BOB, "newest", None, 10**13, TTL_MS, b"p")])
+    await store.rewards.append(0, [RewardWrite(BOB, "newest", None, 10**13, TTL_MS, b"p")])
     await fold(store)
-    watermark = await store.watermark(0)
-    assert await store.apply(0, expected=watermark, watermark=watermark, states={ANN: None})
+    watermark = await store.learners.watermark(0)
+    assert await store.learners.apply(0, expected=watermark, watermark=watermark, states={ANN: None})
     assert await erase(store, entry_id)
     assert await kept(store, store_server, ANN) == EXPIRES
     assert [await kept(store, store_server, learner) for learner in (BOB, STRANGER)] == others
-    assert not (await store.due(0, FUTURE_MS, 10)).erase
-    assert [decision.learner for decision, _ in (await store.due(0, FUTURE_MS, 10)).decisions] == [
+    assert not (await store.waiting.due(0, FUTURE_MS, 10)).erase
+    assert [decision.learner for decision, _ in (await store.waiting.due(0, FUTURE_MS, 10)).decisions] == [
         learner for learner in (BOB, STRANGER) for _ in range(2)
     ]
 
@@ -214,43 +218,43 @@ async def test_of_a_deleted_bandit_no_key_is_left(store: Store, store_server: st
     await forget(store, BOB)
     await live(store, learner_in(0, 4, "eve"))
     before = await kept(store, store_server, STRANGER)
-    await store.append_rewards(0, [RewardWrite(STRANGER, "newest", None, 10**13, TTL_MS, b"p")])
+    await store.rewards.append(0, [RewardWrite(STRANGER, "newest", None, 10**13, TTL_MS, b"p")])
     for _ in range(2):
-        await store.erase_bandit(UID)
+        await store.side_data.erase_bandit(UID)
         async with connect(store_server) as client:
             left = await traces(client, UID)
         assert {trace.split(": ")[0].split(":")[-1] for trace in left} == {"changes", "deleted"}
     assert await kept(store, store_server, STRANGER) == before
-    assert {entry.learner for entry in await store.read_log(0, "0-0", 100)} == {STRANGER}
-    assert await store.backlog(0) == 5, "what was erased and not yet folded still counts"
+    assert {entry.learner for entry in await store.rewards.read(0, "0-0", 100)} == {STRANGER}
+    assert await store.rewards.backlog(0) == 5, "what was erased and not yet folded still counts"
 
 
 async def test_a_bandit_without_learners_is_erased(store: Store):
-    await store.create_catalogue("films", OTHER_UID.encode())
-    await store.create_bandit("b", UID.encode(), catalogue="films")
-    assert await store.delete_bandit("b", UID, catalogue="films")
-    assert await store.deletions() == {UID: "bandit"}
-    await store.erase_bandit(UID)
-    assert await store.deletions() == {}
+    await store.registry.create_catalogue("films", OTHER_UID.encode())
+    await store.registry.create_bandit("b", UID.encode(), catalogue="films")
+    assert await store.registry.delete_bandit("b", UID, catalogue="films")
+    assert await store.registry.deletions() == {UID: "bandit"}
+    await store.side_data.erase_bandit(UID)
+    assert await store.registry.deletions() == {}
 
 
 async def test_erasing_a_bandit_that_was_broken_off_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch):
-    await store.create_catalogue("films", OTHER_UID.encode())
-    await store.create_bandit("b", UID.encode(), catalogue="films")
+    await store.registry.create_catalogue("films", OTHER_UID.encode())
+    await store.registry.create_bandit("b", UID.encode(), catalogue="films")
     await live(store, ANN)
-    await store.delete_bandit("b", UID, catalogue="films")
+    await store.registry.delete_bandit("b", UID, catalogue="films")
 
     async def breaks(*arguments: object) -> None:
         raise Unavailable("the store does not answer")
 
     for step in ("decisions", "members", "entries", "dead_letters", "keys"):
         with monkeypatch.context() as broken:
-            broken.setattr(RedisStore, f"_erase_{step}", breaks)
+            broken.setattr(RedisLearnerSideData, f"_erase_{step}", breaks)
             with pytest.raises(Unavailable):
-                await store.erase_bandit(UID)
-        assert await store.deletions() == {UID: "bandit"}
-    await store.erase_bandit(UID)
-    assert await store.deletions() == {}
+                await store.side_data.erase_bandit(UID)
+        assert await store.registry.deletions() == {UID: "bandit"}
+    await store.side_data.erase_bandit(UID)
+    assert await store.registry.deletions() == {}
     assert await take(store) == 0
 
 
@@ -258,7 +262,7 @@ async def test_erasing_a_bandit_that_was_broken_off_goes_on(store: Store, monkey
 async def test_a_learner_with_the_uid_of_another_bandit_in_its_name_is_not_erased(store: Store, name: str):
     stranger = LearnerId(OTHER_UID, name)
     await take(store, stranger)
-    await store.put_event(stranger, "e", b"choice", ttl_ms=TTL_MS)
-    await store.erase_bandit(UID)
+    await store.choices.put_event(stranger, "e", b"choice", ttl_ms=TTL_MS)
+    await store.side_data.erase_bandit(UID)
     assert await take(store, stranger) == 1
-    assert await store.get_event(stranger, "e") == b"choice"
+    assert await store.choices.get_event(stranger, "e") == b"choice"

@@ -72,17 +72,19 @@ async def leave(store: Store, kind: str, n: int, learner: LearnerId = ANN) -> An
     """The n-th of its kind: the same n is the same request."""
     decision = DecisionId(learner, f"decided-{n:04}")
     if kind == "dedupe":
-        return await store.append_rewards(0, [observation(f"{n:04}", learner)])
+        return await store.rewards.append(0, [observation(f"{n:04}", learner)])
     if kind == "reward":
-        return await store.append_rewards(0, [reward(f"decided-{n:04}", learner, first=n % 2 == 0)])
+        return await store.rewards.append(0, [reward(f"decided-{n:04}", learner, first=n % 2 == 0)])
     if kind == "events":
-        return await store.put_event(learner, f"visit-{n:04}", b"choice %d" % n, ttl_ms=TTL_MS)
+        return await store.choices.put_event(learner, f"visit-{n:04}", b"choice %d" % n, ttl_ms=TTL_MS)
     if kind == "turns":
         claim = f"visit-{n:04}"
-        return await store.take_warm_up_slots(learner, count=1, most=10_000, claim=claim, ttl_ms=TTL_MS)
+        return await store.choices.take_warm_up_slots(
+            learner, count=1, most=10_000, claim=claim, ttl_ms=TTL_MS
+        )
     if kind == "waiting":
-        return await store.log_decision(decision, b"record %d" % n, due_ms=1, expires_ms=FAR_MS)
-    return await store.activate(decision, record=None, **LIVES)
+        return await store.waiting.log(decision, b"record %d" % n, due_ms=1, expires_ms=FAR_MS)
+    return await store.waiting.activate(decision, record=None, **LIVES)
 
 
 async def filled(store: Store, kind: str) -> int:
@@ -140,9 +142,9 @@ async def test_beyond_the_bound_new_ones_are_refused_and_nothing_else_happens(ur
     async with bounded(url, **{kind: FEW}) as store, bounded(url, **{kind: FEW}) as other:
         fit = await filled(store, thing)
         assert 10 < fit < 150
-        held = (await store.usage())[kind]
+        held = (await store.usage.read())[kind]
         assert FEW * 9 // 10 - 1_000 < held <= FEW
-        await other.usage()
+        await other.usage.read()
         before = await content(url)
         for process in (store, other):
             for n in (fit, fit + 1):
@@ -155,7 +157,7 @@ async def test_beyond_the_bound_new_ones_are_refused_and_nothing_else_happens(ur
         for another in KINDS:
             if another != kind:
                 await leave(store, another, 0)
-        assert (await store.usage())[kind] == held
+        assert (await store.usage.read())[kind] == held
 
 
 @pytest.mark.parametrize("kind", EXPIRING)
@@ -166,13 +168,13 @@ async def test_there_is_room_again_when_what_was_held_has_expired(url: str, kind
         with pytest.raises(StoreFull):
             await leave(store, kind, fit)
         await pass_time(url, 2)
-        assert (await store.usage())[kind] == 0
+        assert (await store.usage.read())[kind] == 0
         assert await filled(store, kind) == fit
         await pass_time(url, 1_000_000)
         assert await filled(store, kind) == fit, "also without a look in between"
         async with connect(url) as client:
             await pass_time(url, TTL_MS // PERIOD_MS + 1)
-            await store.usage()
+            await store.usage.read()
             ledger = await client.hgetall(redis_keys.ledger(0))  # type: ignore[misc]
         assert ledger == {kind.encode(): b"0"}, "nothing is left of periods that are over"
 
@@ -185,11 +187,11 @@ async def test_what_expires_at_several_times_is_released_at_each(url: str) -> No
                 await flush(client)
             period, seen, left = await period_of(url), [], []
             for n, periods in enumerate((1, 3, 3, 7)):
-                await store.put_event(ANN, f"e{n}", b"choice", ttl_ms=periods * PERIOD_MS)
-                seen.append((await store.usage())["events"])
+                await store.choices.put_event(ANN, f"e{n}", b"choice", ttl_ms=periods * PERIOD_MS)
+                seen.append((await store.usage.read())["events"])
             for _ in range(9):
                 await pass_time(url, 1)
-                left.append((await store.usage())["events"] // seen[0])
+                left.append((await store.usage.read())["events"] // seen[0])
         assert seen == [seen[0], 2 * seen[0], 3 * seen[0], 4 * seen[0]]
         assert left[1:] == [3, 3, 1, 1, 1, 1, 0, 0]
 
@@ -197,17 +199,17 @@ async def test_what_expires_at_several_times_is_released_at_each(url: str) -> No
 async def test_turns_that_are_taken_again_are_counted_once_and_as_long_as_they_live(url: str) -> None:
     async with bounded(url) as store:
         await leave(store, "turns", 0)
-        one = (await store.usage())["turns"]
+        one = (await store.usage.read())["turns"]
         for n in range(1, 5):
             await pass_time(url, 4)
             await leave(store, "turns", n)
-        five = (await store.usage())["turns"]
+        five = (await store.usage.read())["turns"]
         assert one < five < 5 * one
         await pass_time(url, 4)
-        assert (await store.usage())["turns"] == five
+        assert (await store.usage.read())["turns"] == five
         assert await leave(store, "turns", 2) == 2
         await pass_time(url, 4)
-        assert (await store.usage())["turns"] == 0
+        assert (await store.usage.read())["turns"] == 0
 
 
 async def test_waiting_decisions_make_room_when_they_are_due_or_erased(url: str) -> None:
@@ -215,31 +217,31 @@ async def test_waiting_decisions_make_room_when_they_are_due_or_erased(url: str)
         fit = await filled(store, "waiting")
         one, two = (DecisionId(ANN, f"decided-{n:04}") for n in range(2))
         for _ in range(2):
-            await store.append_defaults(0, [one], [DefaultWrite(one, "x/a", 1, FAR_MS, b"default")])
+            await store.waiting.append_defaults(0, [one], [DefaultWrite(one, "x/a", 1, FAR_MS, b"default")])
         await leave(store, "waiting", fit)
         with pytest.raises(StoreFull):
             await leave(store, "waiting", fit + 1)
         with pytest.raises(StoreFull):
-            await store.activate(DecisionId(ANN, "new"), record=b"record", **LIVES)
-        assert not await store.is_active(DecisionId(ANN, "new"))
-        assert await store.activate(two, record=b"r", **LIVES) == "activated"
-        await store.erase_bandit(ANN.bandit_uid)
-        assert (await store.usage())["waiting"] == 0
+            await store.waiting.activate(DecisionId(ANN, "new"), record=b"record", **LIVES)
+        assert not await store.waiting.is_active(DecisionId(ANN, "new"))
+        assert await store.waiting.activate(two, record=b"r", **LIVES) == "activated"
+        await store.side_data.erase_bandit(ANN.bandit_uid)
+        assert (await store.usage.read())["waiting"] == 0
         assert await filled(store, "waiting") == fit
 
 
 async def test_waiting_decisions_of_a_store_that_did_not_count_are_counted(url: str) -> None:
     async with bounded(url, waiting=FEW) as store:
         fit = await filled(store, "waiting")
-        held = (await store.usage())["waiting"]
+        held = (await store.usage.read())["waiting"]
         async with connect(url) as client:
             await client.delete(redis_keys.ledger(0))
-        assert (await store.usage())["waiting"] == held
+        assert (await store.usage.read())["waiting"] == held
         with pytest.raises(StoreFull):
             await leave(store, "waiting", fit)
         async with connect(url) as client:  # an older process removes without counting
             await client.delete(redis_keys.decisions(0), redis_keys.due(0))
-        assert (await store.usage())["waiting"] == 0
+        assert (await store.usage.read())["waiting"] == 0
 
 
 @pytest.mark.parametrize("thing", THINGS)
@@ -255,7 +257,7 @@ async def test_of_many_processes_at_once_exactly_as_many_have_room_as_fit(url: s
             return True
 
         done = await asyncio.gather(*(attempt((one, two)[n % 2], n) for n in range(200)))
-        held = (await one.usage())[kind]
+        held = (await one.usage.read())[kind]
         assert held <= FEW - FEW // 16 < held + held // sum(done) + 500
 
 
@@ -272,8 +274,8 @@ async def test_the_bound_is_for_all_partitions_together(url: str) -> None:
             except StoreFull:
                 refused += 1
             if n % 5 == 4:
-                await asyncio.gather(one.usage(), two.usage())
-        held = (await one.usage())["events"]
+                await asyncio.gather(one.usage.read(), two.usage.read())
+        held = (await one.usage.read())["events"]
         assert put > 10 < refused
         assert FEW * 3 // 4 < held <= FEW + 3 * held // put
         for process in (one, two):
@@ -283,16 +285,16 @@ async def test_the_bound_is_for_all_partitions_together(url: str) -> None:
 
 
 SIZES: dict[str, Callable[[Store, int], Awaitable[object]]] = {
-    "events": lambda store, n: store.put_event(
+    "events": lambda store, n: store.choices.put_event(
         LearnerId(ANN.bandit_uid, f"u{n % 200}"), f"visit-{n}", b"x" * (n * 7), ttl_ms=TTL_MS
     ),
     "turns": lambda store, n: leave(store, "turns", n, LearnerId(ANN.bandit_uid, f"u{n % 100}")),
-    "waiting": lambda store, n: store.log_decision(
+    "waiting": lambda store, n: store.waiting.log(
         DecisionId(ANN, f"d{n}"), b"x" * (n * 7), due_ms=n, expires_ms=FAR_MS
     ),
     "activations": lambda store, n: leave(store, "activations", n),
-    "dedupe": lambda store, n: store.append_rewards(0, [observation(f"{n}-" + "x" * (n % 120))]),
-    "reward": lambda store, n: store.append_rewards(0, [reward(f"{n}-" + "x" * (n % 120))]),
+    "dedupe": lambda store, n: store.rewards.append(0, [observation(f"{n}-" + "x" * (n % 120))]),
+    "reward": lambda store, n: store.rewards.append(0, [reward(f"{n}-" + "x" * (n % 120))]),
 }
 OURS = re.compile(rb":(event|events|turns|decisions|due|active|seen|seen-until|seen-ends)(:|$)")
 
@@ -302,14 +304,14 @@ async def test_no_less_is_counted_than_the_server_says_that_it_takes(url: str, t
     async with bounded(url) as store, connect(url) as client:
         for n in range(400):
             await SIZES[thing](store, n)
-        counted = (await store.usage())[kind_of(thing)]
+        counted = (await store.usage.read())[kind_of(thing)]
         ours = [key async for key in client.scan_iter() if OURS.search(key)]
         taken = sum([await client.memory_usage(key, samples=0) for key in ours])
         assert taken <= counted <= 4 * taken
 
 
 async def statuses(store: Store, *rewards: RewardWrite) -> list[str]:
-    return [outcome.status for outcome in await store.append_rewards(0, rewards)]
+    return [outcome.status for outcome in await store.rewards.append(0, rewards)]
 
 
 async def test_there_is_room_for_rewards_again_when_what_expired_is_dropped(url: str) -> None:
@@ -318,24 +320,24 @@ async def test_there_is_room_for_rewards_again_when_what_expired_is_dropped(url:
     async with bounded(url) as store:
         for n in range(3):
             await statuses(store, reward(f"s{n}", expires_ms=soon))
-        first = (await store.usage())["dedupe"]
+        first = (await store.usage.read())["dedupe"]
         await statuses(
             store, reward("l0", expires_ms=later), observation("o"), reward("l1", expires_ms=later)
         )
-        second = (await store.usage())["dedupe"] - first
+        second = (await store.usage.read())["dedupe"] - first
         assert first > 0 < second
-        assert await store.drop_expired(0, margin_ms=0, count=10) == 1
-        assert (await store.usage())["dedupe"] == second
-        assert await store.drop_expired(0, margin_ms=0, count=10) == 0
-        assert (await store.usage())["dedupe"] == second
-        assert await store.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
+        assert await store.waiting.drop_expired(0, margin_ms=0, count=10) == 1
+        assert (await store.usage.read())["dedupe"] == second
+        assert await store.waiting.drop_expired(0, margin_ms=0, count=10) == 0
+        assert (await store.usage.read())["dedupe"] == second
+        assert await store.waiting.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
         await pass_time(url, TTL_MS // PERIOD_MS + 1)
-        assert (await store.usage())["dedupe"] == 0
+        assert (await store.usage.read())["dedupe"] == 0
         async with connect(url) as client:
             assert await client.hgetall(redis_keys.ledger(0)) == {b"dedupe": b"0"}  # type: ignore[misc]
             assert not await client.exists(redis_keys.seen_ends(0))
     async with bounded(url, dedupe=FEW) as store:
-        known = int((await store.read_log(0, "0-0", 100))[-1].entry_id.partition("-")[2])
+        known = int((await store.rewards.read(0, "0-0", 100))[-1].entry_id.partition("-")[2])
 
         async def fill(name: str) -> int:
             for n in range(1_000):
@@ -350,7 +352,7 @@ async def test_there_is_room_for_rewards_again_when_what_expired_is_dropped(url:
         fit = await fill("a")
         assert fit > 10
         known += fit
-        assert await store.drop_expired(0, margin_ms=0, count=10) == 1
+        assert await store.waiting.drop_expired(0, margin_ms=0, count=10) == 1
         assert await fill("b") == fit
         assert known_statuses == {"accepted"}
 
@@ -359,8 +361,8 @@ async def test_a_call_of_many_rewards_is_refused_as_a_whole_and_what_was_promise
     forgotten = LearnerId(ANN.bandit_uid, learner_in(0, PARTITIONS, "gone").name)
     async with bounded(url, dedupe=FEW) as store:
         assert await statuses(store, reward("old", expires_ms=1)) == ["accepted"]
-        assert await store.drop_expired(0, margin_ms=0, count=10) == 1
-        await store.append_forget(forgotten, payload=b"F", now_ms=20, ttl_ms=TTL_MS)
+        assert await store.waiting.drop_expired(0, margin_ms=0, count=10) == 1
+        await store.side_data.append_forget(forgotten, payload=b"F", now_ms=20, ttl_ms=TTL_MS)
         fit = await filled(store, "reward")
         assert await filled(store, "dedupe") < 3
         taken = [reward("decided-0000"), reward("decided-0001", first=False), reward("decided-0000")]
@@ -368,7 +370,7 @@ async def test_a_call_of_many_rewards_is_refused_as_a_whole_and_what_was_promise
         before = await content(url)
         for new in (reward("new"), observation("new")):
             with pytest.raises(StoreFull):
-                await store.append_rewards(0, [*taken, *refused, new])
+                await store.rewards.append(0, [*taken, *refused, new])
         assert await content(url) == before
         told = ["duplicate"] * 3 + ["expired", "forgotten"]
         assert await statuses(store, *taken, *refused) == told
@@ -379,55 +381,55 @@ async def test_a_call_of_many_rewards_is_refused_as_a_whole_and_what_was_promise
 async def test_what_comes_twice_in_a_call_needs_room_once(url: str) -> None:
     async with bounded(url) as store:
         await statuses(store, reward("a"), observation("a"))
-        one = (await store.usage())["dedupe"]
+        one = (await store.usage.read())["dedupe"]
         await statuses(store, *[reward("a"), observation("a")] * 3)
-        assert (await store.usage())["dedupe"] == one
+        assert (await store.usage.read())["dedupe"] == one
         await statuses(store, *[reward("b"), observation("b")] * 50)
-        assert (await store.usage())["dedupe"] == 2 * one
+        assert (await store.usage.read())["dedupe"] == 2 * one
     bound = 2 * one * 16 // 15 + 1
     many = [reward("c"), observation("c")] * 50
     for bytes_more, outcome in ((0, None), (one * 17 // 16, ["accepted"] * 2 + ["duplicate"] * 98)):
         async with bounded(url, dedupe=bound + bytes_more) as store:
             if outcome is None:
                 with pytest.raises(StoreFull):
-                    await store.append_rewards(0, many)
+                    await store.rewards.append(0, many)
             else:
                 assert await statuses(store, *many) == outcome
-                assert (await store.usage())["dedupe"] == 3 * one
+                assert (await store.usage.read())["dedupe"] == 3 * one
 
 
 async def test_defaults_are_counted_and_never_refused(url: str) -> None:
     async with bounded(url, dedupe=FEW) as store:
         one, two = (DecisionId(ANN, f"decided-{n:04}") for n in (7, 8))
         for decision in (one, two):
-            await store.log_decision(decision, b"record", due_ms=1, expires_ms=FAR_MS)
+            await store.waiting.log(decision, b"record", due_ms=1, expires_ms=FAR_MS)
         await filled(store, "dedupe")
-        before = (await store.usage())["dedupe"]
+        before = (await store.usage.read())["dedupe"]
         for _ in range(2):
             for decision in (one, two):
                 write = DefaultWrite(decision, f"{decision.id}/a", 10, FAR_MS, b"default")
-                await store.append_defaults(0, [decision], [write])
-        defaults = (await store.usage())["dedupe"] - before
+                await store.waiting.append_defaults(0, [decision], [write])
+        defaults = (await store.usage.read())["dedupe"] - before
         assert defaults > 200
         with pytest.raises(StoreFull):
-            await store.append_rewards(0, [reward(one.id)])
+            await store.rewards.append(0, [reward(one.id)])
         await pass_time(url, TTL_MS // PERIOD_MS + 1)
-        assert (await store.usage())["dedupe"] == defaults
-        await store.append_rewards(0, [reward(one.id)])
-        *_, entry = await store.read_log(0, "0-0", 1_000)
+        assert (await store.usage.read())["dedupe"] == defaults
+        await store.rewards.append(0, [reward(one.id)])
+        *_, entry = await store.rewards.read(0, "0-0", 1_000)
         assert entry.replaces
-        assert await store.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
-        assert (await store.usage())["dedupe"] == 0
+        assert await store.waiting.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
+        assert (await store.usage.read())["dedupe"] == 0
 
 
 async def test_dedupe_keys_of_a_deleted_bandit_count_until_they_would_have_been_dropped(url: str) -> None:
     async with bounded(url) as store:
         await statuses(store, reward("a"), reward("b"))
-        held = (await store.usage())["dedupe"]
-        await store.erase_bandit(ANN.bandit_uid)
-        assert (await store.usage())["dedupe"] == held
-        assert await store.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
-        assert (await store.usage())["dedupe"] == 0
+        held = (await store.usage.read())["dedupe"]
+        await store.side_data.erase_bandit(ANN.bandit_uid)
+        assert (await store.usage.read())["dedupe"] == held
+        assert await store.waiting.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
+        assert (await store.usage.read())["dedupe"] == 0
 
 
 RECORD = ANN.bandit_uid.encode() + b"made so"
@@ -435,7 +437,7 @@ LARGE = 200_000  # bytes: room for some campaigns
 
 
 async def event(store: Store, name: str, position: int, data: bytes = b"x" * 1_000) -> str:
-    return await store.append_event("slates", name, uid=ANN.bandit_uid, position=position, event=data)
+    return await store.campaigns.append("slates", name, uid=ANN.bandit_uid, position=position, event=data)
 
 
 async def test_campaigns_have_room_together_until_some_are_deleted(url: str) -> None:
@@ -443,29 +445,29 @@ async def test_campaigns_have_room_together_until_some_are_deleted(url: str) -> 
         made = 0
         for number in range(1_000):
             try:
-                await (one, two)[number % 2].create_campaign("slates", f"c{number}", RECORD)
+                await (one, two)[number % 2].campaigns.create("slates", f"c{number}", RECORD)
             except QuotaReached:
                 break
             made += 1
         assert 5 < made < 50
         before = await content(url)
         with pytest.raises(QuotaReached, match="SHORTLIST_MAX_CAMPAIGNS_MB"):
-            await two.create_campaign("centers", "another", RECORD)
-        assert await one.create_campaign("slates", "c0", b"0" * 16 + b"other") == RECORD
+            await two.campaigns.create("centers", "another", RECORD)
+        assert await one.campaigns.create("slates", "c0", b"0" * 16 + b"other") == RECORD
         assert await content(url) == before
-        assert (await two.usage())["campaigns"] <= LARGE
-        assert await one.delete_campaign("slates", "c1")
-        assert not await one.delete_campaign("slates", "c1")
-        assert await two.create_campaign("centers", "another", RECORD) == RECORD
+        assert (await two.usage.read())["campaigns"] <= LARGE
+        assert await one.campaigns.delete("slates", "c1")
+        assert not await one.campaigns.delete("slates", "c1")
+        assert await two.campaigns.create("centers", "another", RECORD) == RECORD
         for number in range(made):
-            await one.delete_campaign("slates", f"c{number}")
-        await one.delete_campaign("centers", "another")
-        assert (await one.usage())["campaigns"] == 0
+            await one.campaigns.delete("slates", f"c{number}")
+        await one.campaigns.delete("centers", "another")
+        assert (await one.usage.read())["campaigns"] == 0
 
 
 async def test_a_campaign_grows_until_there_is_no_room_and_keeps_what_it_has(url: str) -> None:
     async with bounded(url, campaigns=LARGE) as store:
-        await store.create_campaign("slates", "c", RECORD)
+        await store.campaigns.create("slates", "c", RECORD)
         taken = 0
         for position in range(1_000):
             try:
@@ -478,29 +480,33 @@ async def test_a_campaign_grows_until_there_is_no_room_and_keeps_what_it_has(url
         with pytest.raises(QuotaReached):
             await event(store, "c", taken)
         assert await event(store, "c", 0) == "overtaken"
-        await store.save_snapshot("slates", "c", uid=ANN.bandit_uid, position=taken, state=b"s" * 20_000)
+        await store.campaigns.save_snapshot(
+            "slates", "c", uid=ANN.bandit_uid, position=taken, state=b"s" * 20_000
+        )
         assert await content(url) == before, "a snapshot without room is not saved"
-        found = await store.read_campaign("slates", "c", uid="", position=0, count=1_000)
+        found = await store.campaigns.read("slates", "c", uid="", position=0, count=1_000)
         assert found is not None
         assert len(found.events) == taken
-        assert (await store.usage())["campaigns"] <= LARGE
+        assert (await store.usage.read())["campaigns"] <= LARGE
 
 
 async def test_of_a_campaign_no_less_is_counted_than_it_takes(url: str) -> None:
     """Also of one that version 0.1.0 has left, which is counted when it grows."""
     async with bounded(url) as store, connect(url) as client:
         for name, size in (("c", 3), ("d", 2_000)):
-            await store.create_campaign("slates", name, RECORD)
+            await store.campaigns.create("slates", name, RECORD)
             for position in range(300):
                 await event(store, name, position, b"x" * size)
-            await store.save_snapshot("slates", name, uid=ANN.bandit_uid, position=300, state=b"s" * 70_000)
+            await store.campaigns.save_snapshot(
+                "slates", name, uid=ANN.bandit_uid, position=300, state=b"s" * 70_000
+            )
         keys = [key async for key in client.scan_iter() if b"{k:" in key]
         taken = sum([await client.memory_usage(key, samples=0) for key in keys])
-        counted = (await store.usage())["campaigns"]
+        counted = (await store.usage.read())["campaigns"]
         assert taken <= counted <= 1.5 * taken
-        for key in (redis_keys.CAMPAIGN_BYTES, *(redis_keys.campaign_size("slates", name) for name in "cd")):
+        for key in (redis_keys.CAMPAIGN_BYTES, *(redis_keys.campaign("slates", name)[3] for name in "cd")):
             await client.delete(key)
         for name in ("c", "d"):
             assert await event(store, name, 300) == "appended"
-        again = (await store.usage())["campaigns"]
+        again = (await store.usage.read())["campaigns"]
         assert taken <= again <= 1.5 * taken

@@ -23,20 +23,22 @@ async def activate(
     store: Store, decision: DecisionId, record: bytes | None = b"r", issued_ms: int = 10
 ) -> str:
     times = {"issued_ms": issued_ms, "expires_ms": EXPIRES_MS, "ttl_ms": TTL_MS, "due_ms": 50}
-    return await store.activate(decision, record=record, **times)
+    return await store.waiting.activate(decision, record=record, **times)
 
 
 async def log(store: Store, decision: DecisionId, record: bytes = b"r", due_ms: int = 1) -> None:
-    await store.log_decision(decision, record, due_ms=due_ms, expires_ms=EXPIRES_MS)
+    await store.waiting.log(decision, record, due_ms=due_ms, expires_ms=EXPIRES_MS)
 
 
 async def decisions(store: Store, now_ms: int) -> list[tuple[DecisionId, bytes]]:
-    return list((await store.due(0, now_ms, 100)).decisions)
+    return list((await store.waiting.due(0, now_ms, 100)).decisions)
 
 
 async def payloads(store: Store) -> list[tuple[bytes, bool, bool]]:
     """Of all entries: payload, whether the first with its decision key, whether it replaces a default."""
-    return [(entry.payload, entry.first, entry.replaces) for entry in await store.read_log(0, "0-0", 1_000)]
+    return [
+        (entry.payload, entry.first, entry.replaces) for entry in await store.rewards.read(0, "0-0", 1_000)
+    ]
 
 
 async def test_a_logged_decision_is_due_at_its_time_and_logged_once(store: Store):
@@ -51,45 +53,45 @@ async def test_a_logged_decision_is_due_at_its_time_and_logged_once(store: Store
 async def test_an_arm_without_a_reward_gets_its_default_once(store: Store):
     await log(store, ONE)
     reward = RewardWrite(ANN, "r/one/a", "one/a", 10, None, b"reward", EXPIRES_MS)
-    await store.append_rewards(0, [reward])
+    await store.rewards.append(0, [reward])
     writes = [default(ONE, "a"), default(ONE, "b")]
-    last = await store.append_defaults(0, [ONE], writes)
+    last = await store.waiting.append_defaults(0, [ONE], writes)
     assert await payloads(store) == [(b"reward", True, False), (b"default", True, False)]
-    assert (await store.read_log(0, "0-0", 10))[-1].entry_id == last
+    assert (await store.rewards.read(0, "0-0", 10))[-1].entry_id == last
     assert await decisions(store, 2**45) == []
-    assert await store.append_defaults(0, [ONE], writes) is None
+    assert await store.waiting.append_defaults(0, [ONE], writes) is None
     assert len(await payloads(store)) == 2
 
 
 async def test_of_many_workers_exactly_one_appends_a_default(store: Store):
     await log(store, ONE)
-    ids = await asyncio.gather(*(store.append_defaults(0, [ONE], [default(ONE)]) for _ in range(50)))
+    ids = await asyncio.gather(*(store.waiting.append_defaults(0, [ONE], [default(ONE)]) for _ in range(50)))
     assert len([entry_id for entry_id in ids if entry_id]) == 1
     assert len(await payloads(store)) == 1
 
 
 async def test_a_late_reward_replaces_the_default(store: Store):
     await log(store, ONE)
-    await store.append_defaults(0, [ONE], [default(ONE)])
+    await store.waiting.append_defaults(0, [ONE], [default(ONE)])
     for number in range(2):
         reward = RewardWrite(ANN, f"{number}", "one/a", 10, None, b"%d" % number, EXPIRES_MS)
-        await store.append_rewards(0, [reward])
+        await store.rewards.append(0, [reward])
     assert await payloads(store) == [(b"default", True, False), (b"0", False, True), (b"1", False, False)]
 
 
 async def test_a_decision_is_activated_once_and_then_waits(store: Store):
-    assert await store.is_active(ONE) is False
+    assert await store.waiting.is_active(ONE) is False
     assert [await activate(store, ONE), await activate(store, ONE, b"again")] == ["activated", "duplicate"]
     assert await activate(store, TWO, None) == "activated"
-    assert [await store.is_active(decision) for decision in (ONE, TWO)] == [True, True]
-    assert await store.is_active(DecisionId(BOB, "one")) is False
+    assert [await store.waiting.is_active(decision) for decision in (ONE, TWO)] == [True, True]
+    assert await store.waiting.is_active(DecisionId(BOB, "one")) is False
     assert await decisions(store, 2**45) == [(ONE, b"r")], "one without a record does not wait"
 
 
 async def test_what_was_decided_before_its_learner_was_forgotten_counts_as_nothing(store: Store):
     await log(store, ONE)
-    await store.append_forget(ANN, payload=b"F", now_ms=10, ttl_ms=TTL_MS)
-    assert await store.append_defaults(0, [ONE], [default(ONE)]) is None
+    await store.side_data.append_forget(ANN, payload=b"F", now_ms=10, ttl_ms=TTL_MS)
+    assert await store.waiting.append_defaults(0, [ONE], [default(ONE)]) is None
     late, new = DecisionId(ANN, "late"), DecisionId(ANN, "new")
     assert await activate(store, late) == "forgotten"
     assert await activate(store, new, issued_ms=11) == "activated"

@@ -81,7 +81,7 @@ def held(catalogue: Catalogue) -> dict[str, tuple[int, list[float]]]:
 async def stored(store: Any, uid: str) -> dict[str, tuple[int, list[float]]]:
     return {
         arm.id: (arm.revision, np.frombuffer(arm.features).tolist())
-        async for batch in store.scan_arms(uid)
+        async for batch in store.arms.scan(uid)
         for arm in batch
     }
 
@@ -140,7 +140,7 @@ async def test_whoever_writes_both_end_with_what_is_stored(
         await world.service.sync.poll()
         catalogue = await world.service.catalogues.get("c")
         assert held(catalogue) == await stored(world.store, catalogue.uid)
-        assert catalogue.version == await world.store.catalogue_version(catalogue.uid)
+        assert catalogue.version == await world.store.arms.version(catalogue.uid)
 
 
 async def test_who_is_ahead_of_a_store_that_has_lost_writes_goes_back_with_it(
@@ -174,15 +174,15 @@ async def test_a_learner_taught_by_another_process_is_chosen_from(
         await two.choose(there)
     await one.observe(bandit, "o1")
     await two.service.sync.poll()
-    before = two.store.calls["stored"]
+    before = two.store.calls["learners.stored"]
     assert [(await two.choose(there)).learner_version for _ in range(3)] == [1, 1, 1]
-    assert two.store.calls["stored"] == before + 1, "it was read once, and nothing else was"
+    assert two.store.calls["learners.stored"] == before + 1, "it was read once, and nothing else was"
     await two.choose(there, "bob")
-    before = two.store.calls["stored"]
+    before = two.store.calls["learners.stored"]
     await one.observe(bandit, "o2")
     await two.service.sync.poll()
     await two.choose(there, "bob")
-    assert two.store.calls["stored"] == before, "who was not taught is not read again"
+    assert two.store.calls["learners.stored"] == before, "who was not taught is not read again"
     await one.service.forgetting.forget(bandit.learner_for("ann"))
     await two.service.sync.poll()
     assert (await two.choose(there)).learner_version == 0
@@ -274,12 +274,12 @@ async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
     choice = await two.choose(there)
     assert (choice.stale_s, choice.arms[0].id, choice.learner_version) == (None, "new", 1)
     two.service.sync._confirmed -= 100.0
-    two.store.refuse.add("registry_version")
+    two.store.refuse.add("registry.version")
     choice = await two.choose(there)
     assert choice.stale_s is not None
     assert choice.stale_s >= 100.0
     two.store.refuse.clear()
-    two.store.hold["registry_version"] = gate = asyncio.Event()
+    two.store.hold["registry.version"] = gate = asyncio.Event()
     two.service.sync._failing = False
     monkeypatch.setattr(module, "PATIENCE_S", 0.01)
     assert (await two.choose(there)).stale_s is not None, "a store that hangs is not waited for"
@@ -298,7 +298,7 @@ async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(pair: tu
     await two.choose(there)
     await one.observe(bandit, "o1")
     await two.service.sync.poll()
-    two.store.refuse.add("stored")
+    two.store.refuse.add("learners.stored")
     assert (await two.choose(there)).learner_version == 0
     with pytest.raises(Unavailable):
         await two.choose(there, "never seen")
@@ -308,9 +308,9 @@ async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(pair: tu
 
 async def test_polls_are_shared_and_each_began_after_it_was_asked_for(pair: tuple[World, World]):
     _, two = pair
-    before = two.store.calls["registry_version"]
+    before = two.store.calls["registry.version"]
     await asyncio.gather(*(two.service.sync.poll() for _ in range(50)))
-    assert 1 <= two.store.calls["registry_version"] - before <= 2
+    assert 1 <= two.store.calls["registry.version"] - before <= 2
 
 
 async def test_the_partitions_are_shared_and_taken_over(store: RedisStore, tmp_path: Path):
@@ -361,19 +361,19 @@ async def test_what_another_process_has_just_made_is_found(pair: tuple[World, Wo
     catalogues = two.service.catalogues
     arm = await catalogues.use("fresh", lambda found: catalogues.arm(found, "y"))
     assert list(arm.features) == [1.0, 2.0]
-    polls = two.store.calls["registry_version"]
+    polls = two.store.calls["registry.version"]
     with pytest.raises(NotFound):
         await catalogues.use("fresh", lambda found: catalogues.arm(found, "z"))
     with pytest.raises(NotFound):
         await two.service.bandits.get("no such bandit")
     assert await two.service.bandits.find("no such uid", 1) is None
-    assert two.store.calls["registry_version"] == polls + 3, "one poll each"
+    assert two.store.calls["registry.version"] == polls + 3, "one poll each"
 
 
 async def test_a_store_that_does_not_answer_has_no_news(pair: tuple[World, World]):
     one, two = pair
     await one.bandit()
-    two.store.refuse.add("registry_version")
+    two.store.refuse.add("registry.version")
     for name in ("b", "b"):
         with pytest.raises(NotFound):
             await two.service.bandits.get(name)
@@ -436,9 +436,9 @@ async def test_a_change_is_known_after_a_poll_and_decisions_keep_their_terms(pai
     assert (await one.reward(old)).accepted == 1
     two.service.bandits._earlier.clear()
     assert (await two.reward(old)).duplicate == 1, "its version is read from the store"
-    calls = two.store.calls["bandit_versions"]
+    calls = two.store.calls["registry.bandit_versions"]
     assert (await two.reward(old)).duplicate == 1
-    assert two.store.calls["bandit_versions"] == calls
+    assert two.store.calls["registry.bandit_versions"] == calls
 
 
 CHANGES = st.lists(
@@ -468,7 +468,7 @@ async def test_whoever_changes_a_bandit_every_change_is_made_once(pair: tuple[Wo
         value = number / 10 if field == "delta" else number
         expected = msgspec.structs.replace(expected, **{field: value})
         if what == "lose" and expected != versions[-1]:
-            world.store.lose.append("change_bandit")
+            world.store.lose.append("registry.change_bandit")
             with pytest.raises(Unavailable):
                 await change(world, **{field: value})
         assert (await change(world, **{field: value})).record == expected
@@ -500,11 +500,11 @@ async def test_a_learner_that_cannot_be_read_again_serves_by_the_earlier_terms(p
     await one.observe(bandit, *(f"o{i}" for i in range(5)))
     before = (await one.choose(bandit)).arms
     changed = await change(one, ridge=50.0)
-    one.store.refuse.add("stored")
+    one.store.refuse.add("learners.stored")
     assert (await one.choose(changed)).arms == before
     one.store.refuse.clear()
     after = (await one.choose(changed)).arms
     assert after[0].score < before[0].score
-    calls = one.store.calls["stored"]
+    calls = one.store.calls["learners.stored"]
     assert [(await one.choose(changed)).arms for _ in range(3)] == [after] * 3
-    assert one.store.calls["stored"] == calls, "it is read once"
+    assert one.store.calls["learners.stored"] == calls, "it is read once"

@@ -31,8 +31,8 @@ async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
             learner = LearnerId(UID, f"user-{n % 7}")
             for step in range(10_000):
                 try:
-                    await store.put_event(learner, f"{n}-{step}", b"x" * (step % 400), ttl_ms=600_000)
-                    await store.log_decision(
+                    await store.choices.put_event(learner, f"{n}-{step}", b"x" * (step % 400), ttl_ms=600_000)
+                    await store.waiting.log(
                         DecisionId(learner, f"{n}-{step}"), b"y" * (step % 300), due_ms=1, expires_ms=2**45
                     )
                     row = RowWrite(DecisionId(learner, f"{n}-{step}"), step, 0, b"z" * (step % 300), 1)
@@ -45,10 +45,10 @@ async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
                         RewardWrite(learner, f"o/{n}-{step}", None, 1, 600_000, b"p"),
                     ]
                     if step % 2:
-                        await store.write_rows(learner.partition(4), [row])
-                    await store.append_rewards(learner.partition(4), rewards)
+                        await store.rows.write(learner.partition(4), [row])
+                    await store.rewards.append(learner.partition(4), rewards)
                     if step % 50 == 49:
-                        await store.trim_rows(learner.partition(4), UID, before_ms=step // 2, count=9)
+                        await store.rows.trim(learner.partition(4), UID, before_ms=step // 2, count=9)
                 except Unavailable:
                     return
                 done.append(step)
@@ -71,7 +71,7 @@ async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
             await working
             await until(answers, what="the server is back")
             async with Redis.from_url(server.url) as client:
-                assert dict(await store.usage()) == await recounted(client)
+                assert dict(await store.usage.read()) == await recounted(client)
         await store.close()
 
 

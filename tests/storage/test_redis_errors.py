@@ -143,25 +143,25 @@ async def _blocked_clients(url):
 @pytest.mark.anyio
 async def test_a_full_server_refuses_writes_whole_and_still_answers_reads(server):
     async with opened(server.url) as store, Redis.from_url(server.url) as client:
-        await store.upsert_arms(UID, [ArmWrite("a", b"1")], keep_ms=1_000)
+        await store.arms.upsert(UID, [ArmWrite("a", b"1")], keep_ms=1_000)
         await client.config_set("maxmemory", 1)
         rewards = [RewardWrite(ANN, f"{n}", None, 1, 1_000, b"") for n in range(3)]
         for write in (
-            store.upsert_arms(UID, [ArmWrite("a", b"2"), ArmWrite("b", b"2")], keep_ms=1_000),
-            store.append_rewards(0, rewards),
-            store.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=1_000),
-            store.apply(0, expected="0-0", watermark="1-1", states={ANN: b""}),
-            store.put_once(None, "word", b"", ttl_ms=None),
-            store.create_catalogue("films", UID.encode()),
-            store.create_bandit("b", UID.encode(), catalogue="films"),
+            store.arms.upsert(UID, [ArmWrite("a", b"2"), ArmWrite("b", b"2")], keep_ms=1_000),
+            store.rewards.append(0, rewards),
+            store.side_data.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=1_000),
+            store.learners.apply(0, expected="0-0", watermark="1-1", states={ANN: b""}),
+            store.write_once.put(None, "word", b"", ttl_ms=None),
+            store.registry.create_catalogue("films", UID.encode()),
+            store.registry.create_bandit("b", UID.encode(), catalogue="films"),
         ):
             with contextlib.suppress(Unavailable):
                 assert await write is None  # a bandit of no catalogue is no write
-        assert [arm.features async for batch in store.scan_arms(UID) for arm in batch] == [b"1"]
-        assert (await store.catalogue_version(UID), await store.watermark(0)) == (1, "0-0")
-        assert await store.read_log(0, "0-0", 10) == []
+        assert [arm.features async for batch in store.arms.scan(UID) for arm in batch] == [b"1"]
+        assert (await store.arms.version(UID), await store.learners.watermark(0)) == (1, "0-0")
+        assert await store.rewards.read(0, "0-0", 10) == []
         await client.config_set("maxmemory", 0)
-        assert [o.status for o in await store.append_rewards(0, rewards)] == ["accepted"] * 3
+        assert [o.status for o in await store.rewards.append(0, rewards)] == ["accepted"] * 3
 
 
 @pytest.mark.anyio
@@ -169,11 +169,11 @@ async def test_a_full_server_drops_what_has_expired(server):
     """Else its memory would never be free again."""
     old = RewardWrite(ANN, "old", None, 1, None, b"", expires_ms=1_000)
     async with opened(server.url) as store, Redis.from_url(server.url) as client:
-        assert [o.status for o in await store.append_rewards(0, [old])] == ["accepted"]
+        assert [o.status for o in await store.rewards.append(0, [old])] == ["accepted"]
         await client.config_set("maxmemory", 1)
-        assert await store.drop_expired(0, margin_ms=0, count=10) == 1
+        assert await store.waiting.drop_expired(0, margin_ms=0, count=10) == 1
         await client.config_set("maxmemory", 0)
-        assert [o.status for o in await store.append_rewards(0, [old])] == ["expired"]
+        assert [o.status for o in await store.rewards.append(0, [old])] == ["expired"]
 
 
 @pytest.mark.anyio
@@ -181,9 +181,9 @@ async def test_a_server_that_became_a_replica_refuses_writes(server):
     async with opened(server.url) as store, Redis.from_url(server.url) as client:
         await client.execute_command("REPLICAOF", "127.0.0.1", 1)
         with pytest.raises(Unavailable):
-            await store.put_once(None, "word", b"", ttl_ms=None)
+            await store.write_once.put(None, "word", b"", ttl_ms=None)
         with pytest.raises(Unavailable):
-            await store.create_catalogue("films", UID.encode())
+            await store.registry.create_catalogue("films", UID.encode())
         with pytest.raises(StartupError, match="replica"):
             async with opened(server.url):
                 pass
@@ -192,9 +192,9 @@ async def test_a_server_that_became_a_replica_refuses_writes(server):
 @pytest.mark.anyio
 async def test_scripts_are_sent_again_to_a_server_that_lost_them(server):
     async with opened(server.url) as store, Redis.from_url(server.url) as client:
-        await store.put_once(None, "word", b"1", ttl_ms=None)
+        await store.write_once.put(None, "word", b"1", ttl_ms=None)
         await client.script_flush()
-        assert await store.put_once(None, "word", b"2", ttl_ms=None) == b"1"
+        assert await store.write_once.put(None, "word", b"2", ttl_ms=None) == b"1"
 
 
 @pytest.mark.anyio
@@ -202,14 +202,14 @@ async def test_a_cancelled_call_does_not_poison_its_connection(server):
     """The reply to a cancelled call must never be read as the reply to the next one."""
     async with opened(server.url, max_connections=1) as store:
         for cycle in range(50):
-            call = asyncio.create_task(store.get_once(None, "nothing"))
+            call = asyncio.create_task(store.write_once.get(None, "nothing"))
             for _ in range(cycle % 10):
                 await asyncio.sleep(0)
             call.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await call
             word = b"%d" % cycle
-            assert await store.put_once(0, f"word-{cycle}", word, ttl_ms=None) == word
+            assert await store.write_once.put(0, f"word-{cycle}", word, ttl_ms=None) == word
 
 
 @pytest.mark.anyio
@@ -305,7 +305,7 @@ def test_callers_of_a_server_that_is_killed_see_unavailable_and_nothing_else(ser
     async def call(store, outcomes, n):
         for i in range(10_000):
             try:
-                await store.put_once(n % 16, f"{n}-{i}", b"x" * 1_000, ttl_ms=None)
+                await store.write_once.put(n % 16, f"{n}-{i}", b"x" * 1_000, ttl_ms=None)
             except Unavailable:
                 outcomes.append(i)
                 return
@@ -314,12 +314,12 @@ def test_callers_of_a_server_that_is_killed_see_unavailable_and_nothing_else(ser
         async with opened(server.url) as store:
             outcomes = []
             calls = asyncio.gather(*(call(store, outcomes, n) for n in range(30)))
-            await until(lambda: store.get_once(0, "0-20"), what="calls are under way")
+            await until(lambda: store.write_once.get(0, "0-20"), what="calls are under way")
             os.kill(server.pid, signal.SIGKILL)
             await calls
             assert len(outcomes) == 30
             await until(lambda: _answers(store), what="the server is back")
-            assert await store.get_once(0, "0-20")
+            assert await store.write_once.get(0, "0-20")
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())

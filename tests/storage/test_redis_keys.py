@@ -20,7 +20,7 @@ from app.storage.protocol import (
     RewardWrite,
     RowWrite,
 )
-from app.storage.redis_client import SCRIPTS, RedisClient
+from app.storage.redis_client import RedisClient, scripts
 from learner_names import UID, learner_in
 from store_clients import connect
 
@@ -50,22 +50,22 @@ def table():
 
 async def exercise(store):
     """Call every method that writes, so that every kind of key exists."""
-    await store.create_catalogue("films", OTHER_UID.encode())
-    await store.create_bandit("b", OTHER_UID.encode(), catalogue="films")
+    await store.registry.create_catalogue("films", OTHER_UID.encode())
+    await store.registry.create_bandit("b", OTHER_UID.encode(), catalogue="films")
     await break_off(store)
-    await store.create_catalogue("films", UID.encode())
-    await store.create_bandit("b", UID.encode(), catalogue="films")
+    await store.registry.create_catalogue("films", UID.encode())
+    await store.registry.create_bandit("b", UID.encode(), catalogue="films")
     change = BanditChange({1: UID.encode()})
-    await store.change_bandit("b", UID, change, expected=UID.encode(), record=UID.encode() + b"2")
-    await store.upsert_arms(UID, [ArmWrite("a", b"1", b"doc"), ArmWrite("b", b"2")], keep_ms=TTL_MS)
-    await store.delete_arms(UID, ["b"], keep_ms=TTL_MS)
+    await store.registry.change_bandit("b", UID, change, expected=UID.encode(), record=UID.encode() + b"2")
+    await store.arms.upsert(UID, [ArmWrite("a", b"1", b"doc"), ArmWrite("b", b"2")], keep_ms=TTL_MS)
+    await store.arms.delete(UID, ["b"], keep_ms=TTL_MS)
     observation = RewardWrite(ANN, "once", None, 2, TTL_MS, b"p")
     rewards = [RewardWrite(ANN, f"{ms}", "first", 2, None, b"p", ms) for ms in (1, 2**40)]
-    *_, outcome = await store.append_rewards(0, [observation, *rewards])
-    assert await store.drop_expired(0, margin_ms=1, count=1) == 1
-    await store.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=TTL_MS)
-    [entry] = await store.read_log(0, "0-0", 1)
-    await store.apply(
+    *_, outcome = await store.rewards.append(0, [observation, *rewards])
+    assert await store.waiting.drop_expired(0, margin_ms=1, count=1) == 1
+    await store.side_data.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=TTL_MS)
+    [entry] = await store.rewards.read(0, "0-0", 1)
+    await store.learners.apply(
         0,
         expected="0-0",
         watermark=outcome.entry_id,
@@ -73,46 +73,48 @@ async def exercise(store):
         tails={BOB: [entry.entry_id]},
         dead=[DeadLetter(entry, "why")],
     )
-    await store.join_workers("worker", TTL_MS)
+    await store.leases.join("worker", TTL_MS)
     for partition in (None, 0):
-        await store.put_once(partition, "short", b"", ttl_ms=TTL_MS)
-        await store.put_once(partition, "long", b"", ttl_ms=None)
+        await store.write_once.put(partition, "short", b"", ttl_ms=TTL_MS)
+        await store.write_once.put(partition, "long", b"", ttl_ms=None)
     await decide(store)
-    await store.take_warm_up_slots(ANN, count=1, most=3, claim="e", ttl_ms=TTL_MS)
-    await store.create_campaign("slates", "home", UID.encode())
-    await store.append_event("slates", "home", uid=UID, position=0, event=b"e")
-    await store.save_snapshot("slates", "home", uid=UID, position=1, state=b"s")
+    await store.choices.take_warm_up_slots(ANN, count=1, most=3, claim="e", ttl_ms=TTL_MS)
+    await store.campaigns.create("slates", "home", UID.encode())
+    await store.campaigns.append("slates", "home", uid=UID, position=0, event=b"e")
+    await store.campaigns.save_snapshot("slates", "home", uid=UID, position=1, state=b"s")
 
 
 async def break_off(store):
     """Delete a bandit and a catalogue; of the latter, the arms are not yet gone."""
-    assert await store.delete_bandit("b", OTHER_UID, catalogue="films")
+    assert await store.registry.delete_bandit("b", OTHER_UID, catalogue="films")
     with pytest.MonkeyPatch.context() as broken:
-        broken.setattr(store, "erase_catalogue", AsyncMock(side_effect=Unavailable("gone")))
+        broken.setattr(store.registry, "erase_catalogue", AsyncMock(side_effect=Unavailable("gone")))
         with pytest.raises(Unavailable):
-            await store.delete_catalogue("films", OTHER_UID)
+            await store.registry.delete_catalogue("films", OTHER_UID)
 
 
 async def decide(store):
     """A decision that is logged, one that got its default, one activated; a learner erased, one idle."""
-    forget = partial(store.append_forget, payload=b"", now_ms=1, ttl_ms=TTL_MS)
+    forget = partial(store.side_data.append_forget, payload=b"", now_ms=1, ttl_ms=TTL_MS)
     gone = [learner_in(0, 16, stem) for stem in ("gone", "left")]
     erased = [await forget(learner) for learner in gone]
     one, two, three = (DecisionId(ANN, name) for name in ("one", "two", "three"))
-    await store.log_decision(one, b"record", due_ms=1, expires_ms=2**40)
-    await store.log_decision(two, b"record", due_ms=2**40, expires_ms=2**40)
+    await store.waiting.log(one, b"record", due_ms=1, expires_ms=2**40)
+    await store.waiting.log(two, b"record", due_ms=2**40, expires_ms=2**40)
     times = {"issued_ms": 2, "expires_ms": 2**40, "ttl_ms": TTL_MS, "due_ms": 2**40}
-    await store.activate(three, record=b"record", **times)
+    await store.waiting.activate(three, record=b"record", **times)
     write = DefaultWrite(one, "one/a", 3, 2**40, b"p")
-    await store.append_defaults(0, [one], [write])
+    await store.waiting.append_defaults(0, [one], [write])
     for learner, expires in ((ANN, 2**40), (BOB, 1)):
-        await store.touch(learner, expires_ms=expires)
-    await store.expire(BOB, payload=b"", now_ms=2, ttl_ms=TTL_MS)
+        await store.side_data.touch(learner, expires_ms=expires)
+    await store.side_data.expire(BOB, payload=b"", now_ms=2, ttl_ms=TTL_MS)
     for learner in (ANN, gone[0]):
-        await store.put_event(learner, "e", b"choice", ttl_ms=TTL_MS)
-    await store.write_rows(0, [RowWrite(DecisionId(ANN, "four"), 3, 2**40, b"record", TTL_MS)])
-    assert await store.apply(0, expected=await store.watermark(0), watermark=erased[1], states={})
-    assert await store.erase(gone[0], erased[0], decision_knew=unsaid, event_knew=unsaid)
+        await store.choices.put_event(learner, "e", b"choice", ttl_ms=TTL_MS)
+    await store.rows.write(0, [RowWrite(DecisionId(ANN, "four"), 3, 2**40, b"record", TTL_MS)])
+    assert await store.learners.apply(
+        0, expected=await store.learners.watermark(0), watermark=erased[1], states={}
+    )
+    assert await store.side_data.erase(gone[0], erased[0], decision_knew=unsaid, event_knew=unsaid)
 
 
 @pytest.mark.anyio
@@ -145,26 +147,26 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
 
     monkeypatch.setattr(RedisClient, "script", recorded)
     await exercise(store)
-    await store.backlog(0)
-    await store.lag(0)
-    await store.count_dedupe_keys(0)
-    await store.changed_arms(UID, 0)
-    await store.changed_learners(0, "")
-    await store.usage()
-    await store.read_rows(0, UID, after="", before="", count=1, most_bytes=1)
-    await store.row_sizes(0, UID, pieces=1)
-    await store.trim_rows(0, UID, before_ms=1, count=1)
-    await store.replay_dead(0, await store.dead_letters(0))
-    await store.due(0, 1, 1)
-    await store.read_campaign("slates", "home", uid="", position=0, count=1)
-    await store.trim_log(0, 1, pooled="_pool")
-    await store.stored(0, [ANN])
-    await store.all_stored(0, [UID])
-    await store.names(0, UID)
-    await store.delete_bandit("b", UID, catalogue="films")
-    await store.erase_bandit(UID)
-    await store.delete_catalogue("films", UID)
-    assert set(calls) == set(SCRIPTS)
+    await store.rewards.backlog(0)
+    await store.rewards.lag(0)
+    await store.waiting.count_dedupe_keys(0)
+    await store.arms.changed(UID, 0)
+    await store.learners.changed(0, "")
+    await store.usage.read()
+    await store.rows.read(0, UID, after="", before="", count=1, most_bytes=1)
+    await store.rows.sizes(0, UID, pieces=1)
+    await store.rows.trim(0, UID, before_ms=1, count=1)
+    await store.rewards.replay_dead(0, await store.rewards.dead_letters(0))
+    await store.waiting.due(0, 1, 1)
+    await store.campaigns.read("slates", "home", uid="", position=0, count=1)
+    await store.rewards.trim(0, 1, pooled="_pool")
+    await store.learners.stored(0, [ANN])
+    await store.learners.all_stored(0, [UID])
+    await store.learners.names(0, UID)
+    await store.registry.delete_bandit("b", UID, catalogue="films")
+    await store.side_data.erase_bandit(UID)
+    await store.registry.delete_catalogue("films", UID)
+    assert set(calls) == set(scripts())
     for name, keys_of_calls in calls.items():
         for keys in keys_of_calls:
             assert len({re.fullmatch(r"shortlist:\{([^{}]+)\}:.+", key).group(1) for key in keys}) == 1, name
@@ -191,7 +193,7 @@ async def test_a_scan_names_an_arm_once_when_the_server_names_it_twice(store, mo
         return cursor, {f"arm-{n}".encode(): values[f"arm-{n}".encode()] for n in names}
 
     monkeypatch.setattr(RedisClient, "bulk", answer)
-    arms = [arm for batch in [b async for b in store.scan_arms(UID)] for arm in batch]
+    arms = [arm for batch in [b async for b in store.arms.scan(UID)] for arm in batch]
     assert [arm.id for arm in arms] == ["arm-0", "arm-1", "arm-2", "arm-3"]
     assert [arm.revision for arm in arms] == [0, 1, 2, 3]
 
@@ -202,13 +204,13 @@ async def test_revisions_stay_exact_up_to_the_limit_of_a_double(store, store_url
     start = 2**53 - 10
     async with connect(store_url) as client:
         await client.hset(redis_keys.counters(UID), mapping={"version": start, "revision": start})
-    done = await store.upsert_arms(UID, [ArmWrite("a", b"1"), ArmWrite("b", b"1")], keep_ms=TTL_MS)
+    done = await store.arms.upsert(UID, [ArmWrite("a", b"1"), ArmWrite("b", b"1")], keep_ms=TTL_MS)
     assert (done.version, list(done.revisions)) == (start + 1, [start + 1, start + 2])
-    again = await store.upsert_arms(UID, [ArmWrite("a", b"2"), ArmWrite("b", b"1")], keep_ms=TTL_MS)
+    again = await store.arms.upsert(UID, [ArmWrite("a", b"2"), ArmWrite("b", b"1")], keep_ms=TTL_MS)
     assert (again.version, list(again.revisions)) == (start + 2, [start + 3, start + 2])
-    assert await store.retired_features(UID, start + 1) == b"1"
-    assert await store.catalogue_version(UID) == start + 2
-    arms = [arm async for batch in store.scan_arms(UID) for arm in batch]
+    assert await store.arms.retired_features(UID, start + 1) == b"1"
+    assert await store.arms.version(UID) == start + 2
+    arms = [arm async for batch in store.arms.scan(UID) for arm in batch]
     assert {arm.id: arm.revision for arm in arms} == {"a": start + 3, "b": start + 2}
 
 
@@ -221,6 +223,6 @@ async def test_the_log_goes_on_when_the_clock_has_run_backwards(store, store_url
             redis_keys.log(0), {"b": UID, "l": ANN.name, "f": "1", "p": ""}, id=f"{future_ms}-7"
         )
     reward = RewardWrite(ANN, "once", None, 2, TTL_MS, b"p")
-    [outcome] = await store.append_rewards(0, [reward])
+    [outcome] = await store.rewards.append(0, [reward])
     assert outcome.entry_id == f"{future_ms}-8"
-    assert await store.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=TTL_MS) == f"{future_ms}-9"
+    assert await store.side_data.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=TTL_MS) == f"{future_ms}-9"

@@ -56,7 +56,7 @@ class Traffic:
             learner = LEARNERS[(writer + number) % len(LEARNERS)]
             word = f"{writer}.{number}"
             rewards = [RewardWrite(LearnerId(UID, learner), word, None, 1, TTL_MS, word.encode())]
-            [outcome] = await persevere(self.store.append_rewards, writer % PARTITIONS, rewards)
+            [outcome] = await persevere(self.store.rewards.append, writer % PARTITIONS, rewards)
             assert outcome.status in {"accepted", "duplicate"}
             self.rewards[learner, word] = None
             self.acknowledged += 1
@@ -69,7 +69,7 @@ class Traffic:
                 ArmWrite(f"arm-{number % 7}", b"%d" % number),
                 ArmWrite(f"arm-{number % 5}", b"%d!" % number),
             ]
-            done = await persevere(self.store.upsert_arms, UID, arms, keep_ms=TTL_MS)
+            done = await persevere(self.store.arms.upsert, UID, arms, keep_ms=TTL_MS)
             self.arms |= {
                 arm.id: (revision, arm.features) for arm, revision in zip(arms, done.revisions, strict=True)
             }
@@ -82,13 +82,13 @@ class Traffic:
             await self.fold(partition)
 
     async def fold(self, partition):
-        watermark = await persevere(self.store.watermark, partition)
-        entries = await persevere(self.store.read_log, partition, watermark, 20)
+        watermark = await persevere(self.store.learners.watermark, partition)
+        entries = await persevere(self.store.rewards.read, partition, watermark, 20)
         keys = sorted({entry.learner for entry in entries})
         if not entries:
             await asyncio.sleep(0.001)
             return
-        stored = dict(zip(keys, await persevere(self.store.stored, partition, keys), strict=True))
+        stored = dict(zip(keys, await persevere(self.store.learners.stored, partition, keys), strict=True))
         states, tails = {}, {}
         for key in keys:
             own = [entry for entry in entries if entry.learner == key]
@@ -97,7 +97,7 @@ class Traffic:
             else:
                 tails[key] = [entry.entry_id for entry in own]
         with contextlib.suppress(Unavailable):  # it may have been applied: the next round reads the watermark
-            await self.store.apply(
+            await self.store.learners.apply(
                 partition, expected=watermark, watermark=entries[-1].entry_id, states=states, tails=tails
             )
 
@@ -106,7 +106,7 @@ class Traffic:
         appliers = [self.apply(partition) for partition in range(PARTITIONS) for _ in range(2)]
         await asyncio.gather(self.upsert(), *writers, *appliers, self.stop_after(kills))
         for partition in range(PARTITIONS):
-            while await persevere(self.store.backlog, partition):
+            while await persevere(self.store.rewards.backlog, partition):
                 await self.fold(partition)
 
     async def stop_after(self, kills):
@@ -129,14 +129,14 @@ async def losses(store, traffic):
     wrong = []
     folded = []
     for partition in range(PARTITIONS):
-        stored = await store.stored(partition, [LearnerId(UID, learner) for learner in LEARNERS])
+        stored = await store.learners.stored(partition, [LearnerId(UID, learner) for learner in LEARNERS])
         for learner, each in zip(LEARNERS, stored, strict=True):
             folded += [(learner, word) for word in state_of(each).decode().split()]
     if sorted(folded) != sorted(traffic.rewards):
         missing, doubled = set(traffic.rewards) - set(folded), len(folded) - len(set(folded))
         wrong.append(f"{len(missing)} rewards are missing, {doubled} are doubled")
-    arms = {arm.id: (arm.revision, arm.features) async for batch in store.scan_arms(UID) for arm in batch}
-    if arms != traffic.arms or await store.catalogue_version(UID) != traffic.version:
+    arms = {arm.id: (arm.revision, arm.features) async for batch in store.arms.scan(UID) for arm in batch}
+    if arms != traffic.arms or await store.arms.version(UID) != traffic.version:
         wrong.append("the catalogue differs")
     return wrong
 
@@ -218,7 +218,7 @@ SERVICE = """
             word = f"{sys.argv[2]}.{writer}.{number}"
             learner = LearnerId("0123456789abcdef", "ann")
             reward = RewardWrite(learner, word, None, 1, 3_600_000, word.encode())
-            await store.append_rewards(0, [reward])
+            await store.rewards.append(0, [reward])
             print(word, flush=True)
 
     async def main(url):

@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from app.errors import Unavailable
+from app.storage.redis_part import RedisPart
 from app.storage.redis_store import RedisStore
 
 
 class LossyStore:
-    """Passes every call on to ``store``.
+    """Passes every call on to ``store``. Names of calls are those of attribute and method: "rewards.append".
 
     ``lose``    names of calls whose next reply is lost: the call is made, and fails
     ``refuse``  names of calls that fail without being made, until taken out
@@ -32,22 +33,34 @@ class LossyStore:
 
     def __getattr__(self, name: str) -> Any:
         inner = getattr(self._store, name)
+        return _LossyPart(self, name, inner) if isinstance(inner, RedisPart) else inner
+
+
+class _LossyPart:
+    """One attribute of the store."""
+
+    def __init__(self, store: LossyStore, name: str, part: RedisPart) -> None:
+        self._of, self._name, self._part = store, name, part
+
+    def __getattr__(self, method: str) -> Any:
+        inner = getattr(self._part, method)
         if not asyncio.iscoroutinefunction(inner):
             return inner
+        of, name = self._of, f"{self._name}.{method}"
 
         async def call(*arguments: Any, **options: Any) -> Any:
-            self.calls[name] += 1
-            if name in self.refuse:
+            of.calls[name] += 1
+            if name in of.refuse:
                 raise Unavailable("the store does not answer")
-            if name in self.before:
-                await self.before.pop(name)()
+            if name in of.before:
+                await of.before.pop(name)()
             answer = await inner(*arguments, **options)
-            if name in self.hold:
-                self.held[name] += 1
-                await self.hold[name].wait()
-                self.held[name] -= 1
-            if name in self.lose:
-                self.lose.remove(name)
+            if name in of.hold:
+                of.held[name] += 1
+                await of.hold[name].wait()
+                of.held[name] -= 1
+            if name in of.lose:
+                of.lose.remove(name)
                 raise Unavailable("the store does not answer")
             return answer
 

@@ -49,12 +49,12 @@ async def reward(store: Any, name: str, seed: int, number: int, half_life_s: flo
     terms = RewardTerms(0.0, 1_000 * int(rng.integers(11)), half_life_s, pooled=True)
     payload = pack(RewardPayload(vector_to_bytes(rng.normal(size=DIM)), float(rng.normal()), terms))
     write = RewardWrite(LearnerId(UID, name), f"n{number}", None, 2**42, TTL_MS, payload)
-    assert (await store.append_rewards(0, [write]))[0].status == "accepted"
+    assert (await store.rewards.append(0, [write]))[0].status == "accepted"
 
 
 async def held(store: Any) -> dict[LearnerId, bytes | None]:
     names = [LearnerId(UID, name) for name in NAMES]
-    found = zip(names, await store.stored(0, names), strict=True)
+    found = zip(names, await store.learners.stored(0, names), strict=True)
     return encoded({name: restored(name, stored) for name, stored in found})
 
 
@@ -74,7 +74,7 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
     log: list[LogEntry] = []
     forgotten: dict[str, str] = {}
     choices = iter(due * 1_000)
-    reader = LearnerReader(one, capacity_bytes=capacity)
+    reader = LearnerReader(one.learners, capacity_bytes=capacity)
     crew = [worker(one) for _ in range(3)]
     for each in crew:
         each._kept._capacity = capacity
@@ -93,26 +93,26 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
                 await reward(one, who, seed, number, half_life_s)
             elif step == "poison":
                 write = RewardWrite(LearnerId(UID, who), f"n{number}", None, 2**42, TTL_MS, b"\xc1")
-                await one.append_rewards(0, [write])
+                await one.rewards.append(0, [write])
             elif step == "forget":
                 learner = LearnerId(UID, who)
-                forgotten[who] = await one.append_forget(
+                forgotten[who] = await one.side_data.append_forget(
                     learner, payload=FORGET, now_ms=number + 1, ttl_ms=TTL_MS
                 )
             elif step == "erase" and who in forgotten:
-                await one._erase_entries(0, LearnerId(UID, who), forgotten[who])
+                await one.side_data._erase_entries(0, LearnerId(UID, who), forgotten[who])
             elif step == "trim":
                 await trim(one, 3_600)
             elif step == "work":
                 crew[who].wake(0)
                 await crew[who].drain()
-            log += await one.read_log(0, last, 1_000)
+            log += await one.rewards.read(0, last, 1_000)
             if step == "work":
                 await check()
         before = await held(one)
         await trim(one, 3_600)
         assert await held(one) == before
-        assert await one.read_log(0, "0-0", 10) == []
+        assert await one.rewards.read(0, "0-0", 10) == []
 
 
 async def test_a_worker_reads_no_state_twice_until_it_is_overtaken(one: RedisStore):
@@ -126,22 +126,22 @@ async def test_a_worker_reads_no_state_twice_until_it_is_overtaken(one: RedisSto
 
     await work(mine, 9)  # what is new and small is not kept
     await work(mine, 0)
-    asked = lossy.calls["stored"]
+    asked = lossy.calls["learners.stored"]
     reads = []
-    one_stored = one.stored
+    one_stored = one.learners.stored
 
     async def counted(partition: int, learners: Any, known: Any = None) -> Any:
         reads.append(list(learners))
         return await one_stored(partition, learners, known)
 
-    one.stored = counted  # type: ignore[method-assign]
+    one.learners.stored = counted  # type: ignore[method-assign]
     await work(mine, 1)
-    assert (lossy.calls["stored"], reads) == (asked + 1, [[]]), "nothing is asked for"
+    assert (lossy.calls["learners.stored"], reads) == (asked + 1, [[]]), "nothing is asked for"
     await work(other, 2)
     reads.clear()
     await work(mine, 3)
     assert reads == [[LearnerId(UID, POOLED), LearnerId(UID, "x")]]
-    meant = encoded(fold({}, await one.read_log(0, "0-0", 10)))
+    meant = encoded(fold({}, await one.rewards.read(0, "0-0", 10)))
     assert {name: data for name, data in (await held(one)).items() if data} == meant
 
 
@@ -152,12 +152,12 @@ async def test_what_an_apply_without_reply_has_done_is_read_again(one: RedisStor
         await reward(one, "x", number, number)
         mine.wake(0)
         if number % 2:
-            lossy.lose.append("apply")
+            lossy.lose.append("learners.apply")
             with pytest.raises(Exception, match="does not answer"):
                 await mine.drain()
         else:
             await mine.drain()
-    meant = encoded(fold({}, await one.read_log(0, "0-0", 100)))
+    meant = encoded(fold({}, await one.rewards.read(0, "0-0", 100)))
     assert {name: data for name, data in (await held(one)).items() if data} == meant
 
 
@@ -169,12 +169,12 @@ async def test_a_tail_never_takes_more_than_the_state(one: RedisStore, dim: int)
     rewards = 3 * dim + 20
     for number in range(rewards):
         payload = pack(RewardPayload(vector_to_bytes(rng.normal(size=dim)), 1.0))
-        await one.append_rewards(
+        await one.rewards.append(
             0, [RewardWrite(LearnerId(UID, "x"), f"n{number}", None, 2**42, TTL_MS, payload)]
         )
         mine.wake(0)
         await mine.drain()
-        [stored] = await one.stored(0, [LearnerId(UID, "x")])
+        [stored] = await one.learners.stored(0, [LearnerId(UID, "x")])
         tail = sum(len(entry.payload) + ENTRY_BYTES for entry in stored.tail)
         assert tail < 24 + 8 * dim * (dim + 3)
         whole += not stored.tail
@@ -185,8 +185,8 @@ async def test_a_tail_never_takes_more_than_the_state(one: RedisStore, dim: int)
 
 
 async def test_of_a_tail_that_grows_a_reader_reads_each_entry_once(one: RedisStore):
-    mine, reader, read = worker(one), LearnerReader(one, capacity_bytes=1 << 20), []
-    one_stored = one.stored
+    mine, reader, read = worker(one), LearnerReader(one.learners, capacity_bytes=1 << 20), []
+    one_stored = one.learners.stored
 
     async def counted(partition: int, learners: Any, known: Any = None) -> Any:
         found = await one_stored(partition, learners, known)
@@ -194,7 +194,7 @@ async def test_of_a_tail_that_grows_a_reader_reads_each_entry_once(one: RedisSto
             read.append(sum(len(stored.tail) for stored in found))
         return found
 
-    one.stored = counted  # type: ignore[method-assign]
+    one.learners.stored = counted  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "is_due", lambda state, tail, was_read: False)
         for number in range(6):
@@ -214,16 +214,16 @@ async def test_a_tail_that_has_lost_an_entry_is_not_served(one: RedisStore, capl
         for number in range(3):
             await reward(one, "x", number, number)
             await worker(one).drain()
-    first, *_ = await one.read_log(0, "0-0", 10)
+    first, *_ = await one.rewards.read(0, "0-0", 10)
     async with connect(one_url(one)) as client:
         await client.xdel(redis_keys.log(0), first.entry_id)
     with pytest.raises(ValueError, match="cannot be folded"):
-        await LearnerReader(one, capacity_bytes=1).read(0, LearnerId(UID, "x"))
+        await LearnerReader(one.learners, capacity_bytes=1).read(0, LearnerId(UID, "x"))
     await reward(one, "x", 9, 9)
     await worker(one).drain()
-    assert ["cannot be read" in letter.reason for letter in await one.dead_letters(0)] == [True]
+    assert ["cannot be read" in letter.reason for letter in await one.rewards.dead_letters(0)] == [True]
     await trim(one, 3_600)
-    assert len(await one.read_log(0, "0-0", 10)) > 0
+    assert len(await one.rewards.read(0, "0-0", 10)) > 0
     assert "not trimmed" in caplog.text
 
 
@@ -235,15 +235,15 @@ async def test_rewards_that_come_while_the_log_is_trimmed_lose_nothing(one: Redi
         for number in range(5):
             await reward(one, "x", number, number)
             await worker(one).drain()
-        log = await one.read_log(0, "0-0", 10)
+        log = await one.rewards.read(0, "0-0", 10)
 
         async def overtake() -> None:
             await reward(one, "x", 7, 7)
             await worker(one).drain()
 
-        lossy.before["apply"] = overtake
+        lossy.before["learners.apply"] = overtake
         await trim(lossy, 3_600)
-    log = [*log, *await one.read_log(0, log[-1].entry_id, 10)]
+    log = [*log, *await one.rewards.read(0, log[-1].entry_id, 10)]
     assert len(log) == 6
     meant = encoded(fold({}, log))
     assert {name: data for name, data in (await held(one)).items() if data} == meant
@@ -262,7 +262,7 @@ def entry_of(dim: int) -> LogEntry:
 
 
 async def test_many_readers_and_workers_at_once_agree(one: RedisStore):
-    crew, reader = [worker(one) for _ in range(3)], LearnerReader(one, capacity_bytes=1 << 20)
+    crew, reader = [worker(one) for _ in range(3)], LearnerReader(one.learners, capacity_bytes=1 << 20)
     running = [asyncio.create_task(each.run()) for each in crew]
     seen: list[int] = []
     for number in range(60):
@@ -276,6 +276,6 @@ async def test_many_readers_and_workers_at_once_agree(one: RedisStore):
     await asyncio.gather(*running)
     await worker(one).drain()
     assert seen == sorted(seen)
-    meant = encoded(fold({}, await one.read_log(0, "0-0", 100)))
+    meant = encoded(fold({}, await one.rewards.read(0, "0-0", 100)))
     assert {name: data for name, data in (await held(one)).items() if data} == meant
     assert encoded({name: await reader.read(0, name) for name in meant}) == meant

@@ -76,7 +76,7 @@ async def test_a_reward_costs_what_a_reward_is(own: RedisStore, dim: int, reward
     before = await written_bytes(own)
     for number in range(rewards):
         data = pack(RewardPayload(vector_to_bytes(rng.normal(size=dim)), 1.0))
-        await own.append_rewards(0, [RewardWrite(learner, f"n{number}", None, 2**42, TTL_MS, data)])
+        await own.rewards.append(0, [RewardWrite(learner, f"n{number}", None, 2**42, TTL_MS, data)])
         mine.wake(0)
         await mine.drain()
     grown = await written_bytes(own) - before
@@ -170,7 +170,7 @@ async def test_batches_of_large_learners_are_not_in_memory_together(own: RedisSt
     async def apply(partition: int, **words: Any) -> bool:
         return True
 
-    own.stored, own.apply = stored, apply  # type: ignore[method-assign,assignment]
+    own.learners.stored, own.learners.apply = stored, apply  # type: ignore[method-assign,assignment]
 
     def batch(dim: int) -> list[Any]:
         data = pack(RewardPayload(vector_to_bytes(np.ones(dim)), 1.0))

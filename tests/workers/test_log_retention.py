@@ -23,7 +23,7 @@ async def fill(store: RedisStore, count: int, every_ms: int) -> list[int]:
     for n, ms in enumerate(times):
         learner = LearnerId(UIDS[n % 2], f"k{n % 7}")
         row = RowWrite(DecisionId(learner, f"{n:016}"), ms, 0, b"x" * 100, HOUR_MS)
-        await store.write_rows(learner.partition(store.partitions), [row])
+        await store.rows.write(learner.partition(store.partitions), [row])
     return times
 
 
@@ -31,7 +31,7 @@ async def left(store: RedisStore) -> list[int]:
     found = []
     for partition in range(store.partitions):
         for uid in UIDS:
-            page = await store.read_rows(partition, uid, after="", before="", count=10_000, most_bytes=2**30)
+            page = await store.rows.read(partition, uid, after="", before="", count=10_000, most_bytes=2**30)
             assert page.following == ""
             found += [int(row.position.partition("-")[0]) for row in page.rows]
     return sorted(found)
@@ -46,15 +46,15 @@ async def test_rows_go_when_their_time_is_over(store: RedisStore):
     assert sum(done) == 20
     await retention.sweep(times[-1] + HOUR_MS + 1)
     assert await left(store) == []
-    assert (await store.usage())["log"] == 0
+    assert (await store.usage.read())["log"] == 0
 
 
 async def test_the_oldest_rows_go_when_there_are_too_many(store: RedisStore):
     times = await fill(store, 200, 1_000)
-    whole = (await store.usage())["log"]
+    whole = (await store.usage.read())["log"]
     retention = LogRetention(store, most_bytes=whole // 2)
     await retention.sweep(times[-1])
-    held = (await store.usage())["log"]
+    held = (await store.usage.read())["log"]
     assert whole // 2 - whole // 50 < held <= whole // 2, "no more than is spared"
     found = await left(store)
     assert found == times[-len(found) :], "bandits that log alike lose alike"
@@ -64,7 +64,7 @@ async def test_the_oldest_rows_go_when_there_are_too_many(store: RedisStore):
 
 async def flood(store: RedisStore, uid: str, count: int, size: int, *, every: int = 1, at_ms: int = 0) -> int:
     """Rows of some keys of a bandit, one of ``every`` of this size, the others small; returns their bytes."""
-    before, rows = (await store.usage())["log"], defaultdict[int, list[RowWrite]](list)
+    before, rows = (await store.usage.read())["log"], defaultdict[int, list[RowWrite]](list)
     for n in range(count):
         learner = LearnerId(uid, f"k{n % 7}")
         record = b"x" * (100 if n % every else size)
@@ -72,14 +72,14 @@ async def flood(store: RedisStore, uid: str, count: int, size: int, *, every: in
         rows[learner.partition(store.partitions)].append(row)
     for partition, theirs in rows.items():
         for start in range(0, len(theirs), 100):
-            await store.write_rows(partition, theirs[start : start + 100])
-    return (await store.usage())["log"] - before
+            await store.rows.write(partition, theirs[start : start + 100])
+    return (await store.usage.read())["log"] - before
 
 
 async def rows_of(store: RedisStore, uid: str) -> list[int]:
     found = []
     for partition in range(store.partitions):
-        page = await store.read_rows(partition, uid, after="", before="", count=10_000, most_bytes=2**30)
+        page = await store.rows.read(partition, uid, after="", before="", count=10_000, most_bytes=2**30)
         found += [int(row.position.partition("-")[0]) for row in page.rows]
     return sorted(found)
 
@@ -91,11 +91,11 @@ async def test_a_bandit_cannot_push_out_the_rows_of_another_one(store: RedisStor
     most = 4 * small
     await LogRetention(store, most_bytes=most).sweep(1_070_000)
     assert len(await rows_of(store, UIDS[0])) == 50
-    held = (await store.usage())["log"]
+    held = (await store.usage.read())["log"]
     assert most - most // 16 < held <= most, "what one leaves free, the other one has"
     pushed = await rows_of(store, UIDS[1])
     assert pushed == list(range(1_060_400 - len(pushed), 1_060_400)), "its oldest rows are gone"
-    begins = {await store.kept_from(partition, UIDS[1]) for partition in range(store.partitions)}
+    begins = {await store.rows.kept_from(partition, UIDS[1]) for partition in range(store.partitions)}
     assert max(begins) == pushed[0], "from there on it is complete"
 
 
@@ -116,7 +116,7 @@ async def test_large_rows_among_small_ones_are_counted(store: RedisStore):
         pieces = [
             piece
             for partition in range(store.partitions)
-            for piece in await store.row_sizes(partition, uid, pieces=PIECES)
+            for piece in await store.rows.sizes(partition, uid, pieces=PIECES)
         ]
         assert len(pieces) <= store.partitions * PIECES
         assert abs(sum(size for _, size in pieces) / true - 1.0) < 0.1
@@ -130,7 +130,7 @@ async def test_few_large_rows_do_no_harm(store: RedisStore):
     most = 3 * small
     await LogRetention(store, most_bytes=most).sweep(1_070_000)
     assert len(await rows_of(store, UIDS[0])) == 100
-    assert most - most // 16 < (await store.usage())["log"] <= most
+    assert most - most // 16 < (await store.usage.read())["log"] <= most
 
 
 @given(st.lists(st.integers(0, 1_000), min_size=1, max_size=8), st.integers(1, 3_000))
@@ -149,7 +149,7 @@ async def test_many_rows_go_in_steps(store: RedisStore):
     rows = [
         RowWrite(DecisionId(learner, f"{n:016}"), 1_000 + n, 0, b"x", HOUR_MS) for n in range(2 * STEP + 3)
     ]
-    await store.write_rows(partition, rows)
+    await store.rows.write(partition, rows)
     done: list[int] = []
     retention = LogRetention(store, most_bytes=2**40, done=lambda _, count: done.append(count))
     await retention.sweep(2 * HOUR_MS)

@@ -139,14 +139,16 @@ async def append(store: Any, items: Sequence[Any], *, start: int = 0) -> None:
     for number, item in enumerate(items, start=start):
         if isinstance(item, str):
             forget = pack(RewardPayload(b""))
-            await store.append_forget(LearnerId(UID, item), payload=forget, now_ms=number + 1, ttl_ms=TTL_MS)
+            await store.side_data.append_forget(
+                LearnerId(UID, item), payload=forget, now_ms=number + 1, ttl_ms=TTL_MS
+            )
             continue
         learner, features, value, first = item
         word = None if first else f"shared-{learner}"
         write = RewardWrite(
             LearnerId(UID, learner), f"n{number}", word, 10**13, None, payload(features, value), 2**45
         )
-        (outcome,) = await store.append_rewards(0, [write])
+        (outcome,) = await store.rewards.append(0, [write])
         assert outcome.status == "accepted"
 
 
@@ -160,12 +162,12 @@ async def trim(store: Any, ahead_s: int = 0) -> None:
 
 async def replayed(store: Any) -> dict[LearnerId, bytes | None]:
     """The states that the whole log means, folded at once from nothing."""
-    return encoded(fold({}, await store.read_log(0, "0-0", 100_000)))
+    return encoded(fold({}, await store.rewards.read(0, "0-0", 100_000)))
 
 
 async def states(store: Any, learners: str = "xyz") -> dict[LearnerId, bytes | None]:
     names = [LearnerId(UID, learner) for learner in learners]
-    found = zip(names, await store.stored(0, names), strict=True)
+    found = zip(names, await store.learners.stored(0, names), strict=True)
     return encoded({name: restored(name, stored) for name, stored in found})
 
 
@@ -324,7 +326,7 @@ async def test_the_stored_states_are_the_log_replayed(
         await worker(one, seen).drain()
         assert seen.entries == stop - start
     await agrees(one)
-    assert await one.backlog(0) == 0
+    assert await one.rewards.backlog(0) == 0
 
 
 def one_url(store: RedisStore) -> str:
@@ -346,7 +348,7 @@ async def test_many_workers_on_one_log(one: RedisStore, monkeypatch: pytest.Monk
         for each, seen in zip(crew, told, strict=True):
             if seen.entries > 100:  # one that is always the first leaves the rest to the others
                 each.stop()
-        return await one.backlog(0) == 0
+        return await one.rewards.backlog(0) == 0
 
     await until(done, what="the log is applied")
     for each in crew:
@@ -358,7 +360,10 @@ async def test_many_workers_on_one_log(one: RedisStore, monkeypatch: pytest.Monk
     assert all(seen.resynced for seen in told)
 
 
-@pytest.mark.parametrize("where", ["watermark", "read_log", "stored", "apply", "apply, reply lost"])
+@pytest.mark.parametrize(
+    "where",
+    ["learners.watermark", "rewards.read", "learners.stored", "learners.apply", "reply lost"],
+)
 async def test_a_crash_anywhere_is_made_good_by_the_next_worker(one: RedisStore, where: str):
     log = [("x", [1.0, 2.0, float(i)], 0.5, True) for i in range(10)]
     await append(one, log)
@@ -370,28 +375,28 @@ async def test_a_crash_anywhere_is_made_good_by_the_next_worker(one: RedisStore,
     async def crash() -> None:
         raise Crash
 
-    if where == "apply, reply lost":
-        lossy.hold["apply"] = asyncio.Event()
+    if where == "reply lost":
+        lossy.hold["learners.apply"] = asyncio.Event()
         task = asyncio.create_task(worker(lossy).drain())
 
         async def written() -> bool:
-            return bool(lossy.held["apply"])
+            return bool(lossy.held["learners.apply"])
 
         await until(written, what="the states are written")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await one.backlog(0) == 0
+        assert await one.rewards.backlog(0) == 0
     else:
         lossy.before[where] = crash
         with pytest.raises(Crash):
             await worker(lossy).drain()
         assert (await states(one, "x"))[LearnerId(UID, "x")] is None, "nothing was written"
-        assert await one.backlog(0) == 10
+        assert await one.rewards.backlog(0) == 10
     await append(one, log[:3], start=100)
     await worker(one).drain()
     await agrees(one)
-    assert await one.backlog(0) == 0
+    assert await one.rewards.backlog(0) == 0
 
 
 async def test_a_worker_that_was_slower_writes_nothing(one: RedisStore):
@@ -404,7 +409,7 @@ async def test_a_worker_that_was_slower_writes_nothing(one: RedisStore):
         await append(one, [("x", [0.0, 1.0, 0.0], 1.0, True)], start=50)
         await worker(one).drain()
 
-    lossy.before["apply"] = overtake
+    lossy.before["learners.apply"] = overtake
     await worker(lossy, seen).drain()
     assert seen.entries == 0
     assert seen.resynced == [0, 0], "at its start, and when another one was faster"
@@ -425,20 +430,20 @@ async def test_poison_is_left_out_and_blocks_nothing(one: RedisStore, caplog: py
                 TTL_MS,
                 garbage,
             )
-            assert (await one.append_rewards(0, [write]))[0].status == "accepted"
+            assert (await one.rewards.append(0, [write]))[0].status == "accepted"
         await append(one, [good], start=100 + number)
     with caplog.at_level(logging.ERROR):
         await worker(one).drain()
-    assert await one.backlog(0) == 0
+    assert await one.rewards.backlog(0) == 0
     data = (await states(one))[LearnerId(UID, "x")]
     rows = np.tile([1.0, 2.0, 3.0], (len(GARBAGE) + 1, 1))
     count = len(rows)
     sums = ridge_sums.add(ridge_sums.empty(DIM), rows, np.ones(count), np.ones(count, dtype=bool))
     assert data == state_to_bytes(LearnerState(count, sums))
-    letters = await one.dead_letters(0)
+    letters = await one.rewards.dead_letters(0)
     assert tuple(letter.entry.payload for letter in letters if letter.entry.learner.name == "x") == GARBAGE
     assert all(letter.reason for letter in letters)
-    assert (await one.lag(0)).dead == len(letters)
+    assert (await one.rewards.lag(0)).dead == len(letters)
     assert len([record for record in caplog.records if "dead letter" in record.message]) == len(letters)
 
 
@@ -451,14 +456,14 @@ async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: RedisStore,
     running = asyncio.create_task(going.run())
     for partition in range(store.partitions):
         write = RewardWrite(LearnerId(UID, "x"), "n", None, 10**13, TTL_MS, payload([1.0], 1.0))
-        await store.append_rewards(partition, [write])
+        await store.rewards.append(partition, [write])
         going.wake(partition)
 
     async def done() -> bool:
         return seen.entries == store.partitions + 1
 
     await until(done, what="all partitions are applied")
-    assert [len(await store.dead_letters(p)) for p in range(store.partitions)] == [1] + [0] * 15
+    assert [len(await store.rewards.dead_letters(p)) for p in range(store.partitions)] == [1] + [0] * 15
     going.stop()
     await running
 
@@ -467,7 +472,7 @@ async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: RedisS
     going = worker(one, poll_s=60)
     running = asyncio.create_task(going.run())
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)] * 1)
-    (last,) = await one.read_log(0, "0-0", 10)
+    (last,) = await one.rewards.read(0, "0-0", 10)
     waiting = asyncio.create_task(going.wait_applied(0, last.entry_id))
     for _ in range(50):
         await asyncio.sleep(0)
@@ -493,7 +498,7 @@ async def test_what_comes_within_a_cycle_is_applied_in_one_step(
         await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=start)
         going.wake(0)
     assert steps == [1]
-    *_, last = await one.read_log(0, "0-0", 10)
+    *_, last = await one.rewards.read(0, "0-0", 10)
     assert await going.wait_applied(0, last.entry_id) is True
     assert steps == [1, 7]
     going.wake(0)
@@ -519,7 +524,7 @@ async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=6)
     going.wake(0)
     assert steps == [2, 2, 1]
-    *_, last = await one.read_log(0, "0-0", 10)
+    *_, last = await one.rewards.read(0, "0-0", 10)
     assert await going.wait_applied(0, last.entry_id) is True
     assert steps == [2, 2, 1, 2]
     going.stop()
@@ -539,8 +544,8 @@ async def test_trimming_keeps_what_is_not_applied_and_changes_no_state(one: Redi
     before = await states(one)
     await append(one, log[10:], start=10)
     await trim(one, 3_600)
-    assert [entry.entry_id for entry in await one.read_log(0, "0-0", 100)] != []
-    assert await one.backlog(0) == 10
+    assert [entry.entry_id for entry in await one.rewards.read(0, "0-0", 100)] != []
+    assert await one.rewards.backlog(0) == 10
     assert await states(one) == before
     going.wake(0)
     await going.drain()
@@ -558,7 +563,7 @@ async def test_stopping_finishes_the_batch_at_hand(one: RedisStore):
     async def stop() -> None:
         going.stop()
 
-    lossy.before["apply"] = stop
+    lossy.before["learners.apply"] = stop
     await asyncio.wait_for(going.run(), 60)
-    assert await one.backlog(0) == 0
+    assert await one.rewards.backlog(0) == 0
     await agrees(one)

@@ -36,7 +36,7 @@ from app.services.catalogues.catalogues import Catalogue, Catalogues
 from app.services.catalogues.learner_snapshot import LearnerSnapshot, ShiftedSnapshot
 from app.services.formats.pages import page_by_name
 from app.services.formats.records import state_bytes, vector_to_bytes
-from app.storage.protocol import LearnerId, RegistryStore
+from app.storage.protocol import LearnerId, Store
 from shortlist.linear.ridge import Posterior
 from shortlist.types import TopK, Vector
 
@@ -219,7 +219,7 @@ class Bandits:
 
     def __init__(
         self,
-        store: RegistryStore,
+        store: Store,
         catalogues: Catalogues,
         *,
         policies: Mapping[str, PolicyTerms],
@@ -243,7 +243,7 @@ class Bandits:
 
     async def load(self) -> None:
         async with self.changing:
-            self.replace((await self._store.registry()).bandits)
+            self.replace((await self._store.registry.read()).bandits)
 
     def replace(self, records: Mapping[str, bytes]) -> None:
         """Serve exactly these bandits, whose catalogues are served. The caller holds ``changing``."""
@@ -290,7 +290,7 @@ class Bandits:
         if name not in self._served:  # one that a store has already goes on
             _check_size(record, _learner_dim(record, catalogue, Context.of(record, catalogue.dim)))
         data = first_version(record)
-        standing = await self._store.create_bandit(name, data, catalogue=record.catalogue)
+        standing = await self._store.registry.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:
             raise NotFound("the catalogue was deleted meanwhile")
         check_known(standing)
@@ -382,7 +382,7 @@ class Bandits:
             bandit = self._known(name)
             self._drop(name)
             try:
-                await self._store.delete_bandit(name, bandit.uid, catalogue=bandit.record.catalogue)
+                await self._store.registry.delete_bandit(name, bandit.uid, catalogue=bandit.record.catalogue)
             except BaseException:
                 self._serve(bandit)
                 raise

@@ -20,8 +20,7 @@ from app.errors import Conflict, NotFound, QuotaReached, Unavailable
 from app.services.bandits.settings import BanditRecord, stored_settings
 from app.services.formats.documents import unknown_fields
 from app.services.formats.pages import decode_number, encode_cursor
-from app.services.formats.records import UID_LENGTH
-from app.storage.protocol import BanditChange, RegistryStore
+from app.storage.protocol import UID_LENGTH, BanditChange, Store
 
 MAX_VERSIONS = 1_000
 MARGIN_MS = 60_000  # the clocks of processes may differ by so much
@@ -88,7 +87,7 @@ def _stored_fields(data: bytes) -> list[Any]:
 class BanditVersions:
     """The versions of all bandits in the store. ``rewarded_s``: how long a decision can be rewarded."""
 
-    def __init__(self, store: RegistryStore, *, rewarded_s: float) -> None:
+    def __init__(self, store: Store, *, rewarded_s: float) -> None:
         self._store = store
         self._rewarded_ms = round(1_000 * rewarded_s)
 
@@ -109,7 +108,7 @@ class BanditVersions:
             data = version_to_bytes(uid, new)
             kept = {version.number: known, new.number: data}
             change = BanditChange(kept, await self._dropped(uid, new))
-            stored = await self._store.change_bandit(name, uid, change, expected=known, record=data)
+            stored = await self._store.registry.change_bandit(name, uid, change, expected=known, record=data)
             if stored is None:
                 raise NotFound("no bandit of this name")
             if stored == data:
@@ -118,7 +117,7 @@ class BanditVersions:
 
     async def one(self, uid: str, number: int) -> bytes | None:
         """What is stored of one version; None: it was not kept."""
-        (data,) = await self._store.bandit_versions(uid, [number])
+        (data,) = await self._store.registry.bandit_versions(uid, [number])
         return data
 
     async def page(
@@ -129,7 +128,11 @@ class BanditVersions:
         lowest = max(1, current.number - MAX_VERSIONS + 1)
         numbers = range(below - 1, max(below - 1 - limit, lowest - 1), -1)
         older = [number for number in numbers if number < current.number]
-        kept = [bytes_to_version(data)[1] for data in await self._store.bandit_versions(uid, older) if data]
+        kept = [
+            bytes_to_version(data)[1]
+            for data in await self._store.registry.bandit_versions(uid, older)
+            if data
+        ]
         page = [current, *kept] if current.number in numbers else kept
         more = bool(page) and page[-1].number > lowest
         return page, encode_cursor(str(page[-1].number)) if more else None
@@ -152,15 +155,15 @@ class BanditVersions:
 class StoredVersions:
     """All bandits as they are stored now, by uid; read again when the registry has changed."""
 
-    def __init__(self, store: RegistryStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._registry_version = -1
         self._versions: Mapping[str, BanditVersion] = {}
 
     async def all(self) -> Mapping[str, BanditVersion]:
         """Raises Unavailable."""
-        if await self._store.registry_version() != self._registry_version:
-            registry = await self._store.registry()
+        if await self._store.registry.version() != self._registry_version:
+            registry = await self._store.registry.read()
             self._versions = dict(map(bytes_to_version, registry.bandits.values()))
             self._registry_version = registry.version
         return self._versions

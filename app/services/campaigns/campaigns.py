@@ -44,8 +44,8 @@ from app.services.campaigns.records import (
     unpack_event,
 )
 from app.services.formats.pages import page_by_name
-from app.services.formats.records import UID_LENGTH, pack, with_uid
-from app.storage.protocol import CampaignStore, StoredCampaign
+from app.services.formats.records import pack, with_uid
+from app.storage.protocol import UID_LENGTH, Store, StoredCampaign
 
 SNAPSHOT_EVENTS = 500
 READ_EVENTS = 2_000
@@ -68,9 +68,7 @@ T = TypeVar("T")
 class Campaigns(Generic[P, S, Q_co]):
     """All campaigns of one kind. ``capacity_bytes`` bounds those that are held in memory."""
 
-    def __init__(
-        self, store: CampaignStore, algorithm: Algorithm[P, S, Q_co], *, capacity_bytes: int
-    ) -> None:
+    def __init__(self, store: Store, algorithm: Algorithm[P, S, Q_co], *, capacity_bytes: int) -> None:
         self._store = store
         self._algorithm = algorithm
         self._known: BoundedCache[str, Campaign[P, S]] = BoundedCache(capacity_bytes)
@@ -90,7 +88,7 @@ class Campaigns(Generic[P, S, Q_co]):
         uid = secrets.token_hex(8)
         data = with_uid(uid, CampaignRecord(seed, pack(parameters)))
         await self._compute(self._algorithm.start, parameters, seed_of(uid, seed))
-        standing = await self._store.create_campaign(self._algorithm.kind, name, data)
+        standing = await self._store.campaigns.create(self._algorithm.kind, name, data)
         if standing[UID_LENGTH:] != data[UID_LENGTH:]:
             raise Conflict("a campaign of this id exists with other parameters")
         return await self.get(name), standing == data
@@ -132,12 +130,12 @@ class Campaigns(Generic[P, S, Q_co]):
         """Delete the campaign with its results. Raises NotFound."""
         async with self._lock(name):
             self._known.drop(name)
-            if not await self._store.delete_campaign(self._algorithm.kind, name):
+            if not await self._store.campaigns.delete(self._algorithm.kind, name):
                 raise _no_campaign()
 
     async def page(self, cursor: str | None, limit: int) -> tuple[Sequence[str], str | None]:
         """Ids of campaigns, ascending."""
-        return page_by_name(await self._store.campaigns(self._algorithm.kind), str, cursor, limit)
+        return page_by_name(await self._store.campaigns.names(self._algorithm.kind), str, cursor, limit)
 
     async def events(self, campaign: Campaign[P, S], position: int) -> Sequence[Event]:
         """The campaign's events from ``position`` on, at most ``READ_EVENTS``. Raises NotFound."""
@@ -162,7 +160,7 @@ class Campaigns(Generic[P, S, Q_co]):
 
     async def _append(self, campaign: Campaign[P, S], event: Event) -> bool:
         uid, position = campaign.uid, campaign.position
-        appended = await self._store.append_event(
+        appended = await self._store.campaigns.append(
             self._algorithm.kind, campaign.name, uid=uid, position=position, event=pack(event)
         )
         return appended == "appended"  # missing: the next read says so
@@ -178,7 +176,7 @@ class Campaigns(Generic[P, S, Q_co]):
                 return known
 
     async def _read(self, name: str, uid: str, position: int) -> StoredCampaign:
-        stored = await self._store.read_campaign(
+        stored = await self._store.campaigns.read(
             self._algorithm.kind, name, uid=uid, position=position, count=READ_EVENTS
         )
         if stored is None:
@@ -195,7 +193,7 @@ class Campaigns(Generic[P, S, Q_co]):
             uid, position = campaign.uid, campaign.position
             with suppress(Unavailable):
                 data = await self._compute(pack_state, campaign.state)
-                await self._store.save_snapshot(
+                await self._store.campaigns.save_snapshot(
                     self._algorithm.kind, campaign.name, uid=uid, position=position, state=data
                 )
                 campaign = replace(campaign, saved=position)

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -35,7 +35,7 @@ from app.services.formats.records import (
     vector_to_bytes,
     with_uid,
 )
-from app.storage.protocol import ArmStore, ArmWrite, Deleted, RegistryStore, StoredArm, Upserted
+from app.storage.protocol import ArmWrite, Deleted, Store, StoredArm, Upserted
 from shortlist.types import Vector
 
 T = TypeVar("T")
@@ -94,10 +94,6 @@ class Catalogue:
         return int(self.record.index["shortlist"] or 1)
 
 
-class CatalogueStore(ArmStore, RegistryStore, Protocol):
-    """What catalogues need of the store."""
-
-
 def options_of(record: CatalogueRecord) -> IndexOptions:
     """What was checked when it was made; what only a newer version knows is passed over."""
     return msgspec.convert(record.index, IndexOptions)
@@ -111,7 +107,7 @@ class Catalogues:
     """
 
     def __init__(
-        self, store: CatalogueStore, *, index_dir: Path, keep_ms: int, refresh: Callable[[], Awaitable[bool]]
+        self, store: Store, *, index_dir: Path, keep_ms: int, refresh: Callable[[], Awaitable[bool]]
     ) -> None:
         self._store = store
         self._refresh = refresh
@@ -126,7 +122,7 @@ class Catalogues:
     async def load(self) -> None:
         """Read every catalogue from the store; afterwards all answers are exact until graphs are there."""
         async with self.changing:
-            await self.replace((await self._store.registry()).catalogues)
+            await self.replace((await self._store.registry.read()).catalogues)
         self._sweep_files()
 
     async def replace(self, records: Mapping[str, bytes]) -> None:
@@ -148,7 +144,7 @@ class Catalogues:
         """Make the catalogue; (it, False) when the same one exists. Raises Conflict when another one does."""
         data = with_uid(secrets.token_hex(8), record)
         async with self.changing:
-            standing = await self._store.create_catalogue(name, data)
+            standing = await self._store.registry.create_catalogue(name, data)
             uid, existing = split_uid(standing, CatalogueRecord)
             if existing != record:
                 raise Conflict("a catalogue of this name exists with another dim or index")
@@ -198,7 +194,7 @@ class Catalogues:
         """Delete the catalogue with its arms. Raises NotFound, Conflict (a bandit uses it)."""
         catalogue = await self.get(name)
         async with self.changing, catalogue.lock:
-            outcome = await self._store.delete_catalogue(name, catalogue.uid)
+            outcome = await self._store.registry.delete_catalogue(name, catalogue.uid)
             if outcome == "in_use":
                 raise Conflict("a bandit uses this catalogue; delete the bandit first")
             if self._served.get(name) is catalogue:
@@ -226,7 +222,7 @@ class Catalogues:
         arms, features = prepared.arms, prepared.features
         async with catalogue.lock:
             self._still_served(catalogue)
-            done = await self._store.upsert_arms(catalogue.uid, prepared.writes, keep_ms=self._keep_ms)
+            done = await self._store.arms.upsert(catalogue.uid, prepared.writes, keep_ms=self._keep_ms)
             for part in _portions(catalogue.dim, [len(write.document) for write in prepared.writes]):
                 await yield_to_others()
                 ids = [arm.id for arm in arms[part]]
@@ -239,7 +235,7 @@ class Catalogues:
         """Delete the arms that are there; name those that are not."""
         async with catalogue.lock:
             self._still_served(catalogue)
-            done = await self._store.delete_arms(catalogue.uid, ids, keep_ms=self._keep_ms)
+            done = await self._store.arms.delete(catalogue.uid, ids, keep_ms=self._keep_ms)
             catalogue.index.remove(ids)  # those that are missing too: an earlier reply may have been lost
             await self._wrote(catalogue, done.version, changed=bool(done.deleted))
         return done
@@ -289,17 +285,17 @@ class Catalogues:
         if row >= 0 and view.revisions.item(row) == revision:
             features: Vector = view.features[row]  # rows never change
             return features
-        (standing,) = await self._store.arms(catalogue.uid, [arm_id])  # another process may be ahead
+        (standing,) = await self._store.arms.read(catalogue.uid, [arm_id])  # another process may be ahead
         if standing is not None and standing.revision == revision:
             return bytes_to_vector(standing.features)
-        kept = await self._store.retired_features(catalogue.uid, revision)
+        kept = await self._store.arms.retired_features(catalogue.uid, revision)
         return None if kept is None else bytes_to_vector(kept)
 
     async def _with_documents(
         self, catalogue: Catalogue, ids: Sequence[str], features: NDArray[np.float64]
     ) -> list[Arm]:
         """The first of these arms at least, and as many as ``PAGE_BYTES`` allow."""
-        documents = await self._store.documents(catalogue.uid, ids)
+        documents = await self._store.arms.documents(catalogue.uid, ids)
         arms, size = list[Arm](), 0
         for arm_id, row, data in zip(ids, features, documents, strict=True):
             await yield_to_others()
@@ -325,14 +321,16 @@ class Catalogues:
             await self._sync(catalogue)
 
     async def _sync(self, catalogue: Catalogue) -> None:
-        changes = await self._store.changed_arms(catalogue.uid, catalogue.version)
+        changes = await self._store.arms.changed(catalogue.uid, catalogue.version)
         if changes.ids is None:
             await self._load_arms(catalogue)
             return
         arms: list[StoredArm] = []
         some = max(1, SYNC_NUMBERS // catalogue.dim)
         for start in range(0, len(changes.ids), some):
-            arms += filter(None, await self._store.arms(catalogue.uid, changes.ids[start : start + some]))
+            arms += filter(
+                None, await self._store.arms.read(catalogue.uid, changes.ids[start : start + some])
+            )
         catalogue.index.remove(sorted(set(changes.ids) - {arm.id for arm in arms}))
         arms.sort(key=lambda arm: arm.revision)
         for first in range(0, len(arms), INDEXED_TOGETHER):
@@ -344,11 +342,11 @@ class Catalogues:
 
     async def _load_arms(self, catalogue: Catalogue) -> None:
         """Oldest first, so that ties are broken as before; in slices, so that little is held twice."""
-        version = await self._store.catalogue_version(catalogue.uid)  # first: what follows is at least as new
+        version = await self._store.arms.version(catalogue.uid)  # first: what follows is at least as new
         ids: list[str] = []
         revisions: list[int] = []
         numbers = bytearray()
-        async for batch in self._store.scan_arms(catalogue.uid):
+        async for batch in self._store.arms.scan(catalogue.uid):
             ids.extend(arm.id for arm in batch)
             revisions.extend(arm.revision for arm in batch)
             numbers += b"".join(arm.features for arm in batch)
@@ -370,7 +368,7 @@ class Catalogues:
         revisions: Sequence[int],
     ) -> None:
         """Take arms of the store into the index, with their documents: no arm is there without its own."""
-        documents = await self._store.documents(catalogue.uid, ids)
+        documents = await self._store.arms.documents(catalogue.uid, ids)
         for part in _portions(catalogue.dim, [len(data) for data in documents]):
             await yield_to_others()
             catalogue.index.upsert(ids[part], features[part], revisions[part])

@@ -43,7 +43,7 @@ from app.services.learning.tokens import (
     text_of,
 )
 from app.services.replicas.sync import Sync
-from app.storage.protocol import Events, LearnerId, RowWrite
+from app.storage.protocol import LearnerId, RowWrite, Store
 
 LOGGED_TOGETHER = 100
 
@@ -61,7 +61,7 @@ class Choosing:
 
     def __init__(
         self,
-        store: Events,
+        store: Store,
         dependencies: PolicyDependencies,
         signer: TokenSigner,
         decisions: Decisions,
@@ -134,11 +134,13 @@ class Choosing:
         if request.event_id is None:
             return await self._new_choice(bandit, learner, request, context)
         digest = request.digest(context)
-        kept = await self._store.get_event(learner, request.event_id)
+        kept = await self._store.choices.get_event(learner, request.event_id)
         if kept is None:
             made = await self._new_choice(bandit, learner, request, context)
             record = record_of(made.choice, digest)
-            kept = await self._store.put_event(learner, request.event_id, record, ttl_ms=self._token_ttl_ms)
+            kept = await self._store.choices.put_event(
+                learner, request.event_id, record, ttl_ms=self._token_ttl_ms
+            )
             if kept == record:
                 return made
         if not answers(kept, digest):

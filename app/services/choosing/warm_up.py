@@ -20,7 +20,7 @@ from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import LimitedSolver, Limits
 from app.services.choosing.selection import ReadSnapshot, SelectionRequest
-from app.storage.protocol import WarmUpTurns
+from app.storage.protocol import Store
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 
@@ -53,7 +53,7 @@ class CentersFirst:
 class WarmUp:
     """The slots of all keys that are warmed up."""
 
-    def __init__(self, store: WarmUpTurns, covers: Covers, *, ttl_ms: int) -> None:
+    def __init__(self, store: Store, covers: Covers, *, ttl_ms: int) -> None:
         self._store = store
         self._covers = covers
         self._ttl_ms = ttl_ms
@@ -70,7 +70,7 @@ class WarmUp:
         if rule is None or snapshot.learner_version >= rule.centers:
             return request.limited(view, solver)
         ids = await self._covers.of(request.bandit.catalogue, request.arm_filter, view, rule.centers)
-        start = await self._store.take_warm_up_slots(
+        start = await self._store.choices.take_warm_up_slots(
             request.learner, count=request.k, most=len(ids), claim=request.claim or "", ttl_ms=self._ttl_ms
         )
         centers = view.rows_of(ids[start : start + request.k])

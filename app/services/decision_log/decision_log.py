@@ -22,7 +22,7 @@ from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.services.formats.logged import LoggedRequest, asked_of, rewards_of
 from app.services.formats.pages import decode_cursor, encode_cursor, foreign
 from app.services.learning.tokens import Decision, decision_of, raw_of, text_of
-from app.storage.protocol import DecisionRows, StoredRow
+from app.storage.protocol import Store, StoredRow
 
 READ_TOGETHER = 500  # rows of one partition
 READ_BYTES = 8 << 20  # of all partitions, about
@@ -74,14 +74,16 @@ class _Filters:
 class DecisionLog:
     """Implements ``rows.CompleteLog``. All calls raise Unavailable while the store does not answer."""
 
-    def __init__(self, store: DecisionRows, bandits: Bandits) -> None:
+    def __init__(self, store: Store, bandits: Bandits) -> None:
         self._store = store
         self._bandits = bandits
 
     async def complete_from(self, bandit: Bandit, from_ms: int | None) -> int | None:
         """From when on no row was dropped, in any partition, where that is after ``from_ms``; else None."""
         partitions = range(self._store.partitions)
-        found = max(await asyncio.gather(*(self._store.kept_from(each, bandit.uid) for each in partitions)))
+        found = max(
+            await asyncio.gather(*(self._store.rows.kept_from(each, bandit.uid) for each in partitions))
+        )
         return found if found > (from_ms or 0) else None
 
     async def pages(
@@ -122,7 +124,7 @@ class DecisionLog:
             return None
         if named.bandit_uid != bandit.uid or not 0 <= named.issued_ms <= LATEST_MS:
             return None
-        stored = await self._store.read_row(named.identity, named.issued_ms)
+        stored = await self._store.rows.read_row(named.identity, named.issued_ms)
         if stored is None or stored.record != raw or named.logged is None:
             return None
         row = await _row(stored, _Filters(self._bandits, bandit.uid))
@@ -150,7 +152,7 @@ class DecisionLog:
                 yield ready
 
     async def _read(self, source: _Source, uid: str, before: str, together: int) -> None:
-        found = await self._store.read_rows(
+        found = await self._store.rows.read(
             source.partition,
             uid,
             after=source.after or "",

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Literal
 
 from app.errors import Unavailable
-from app.storage.protocol import DecisionRows, RowWrite
+from app.storage.protocol import RowWrite, Store
 
 log = logging.getLogger("shortlist.decision_log")
 
@@ -38,11 +38,7 @@ class RowBuffer:
     """
 
     def __init__(
-        self,
-        store: DecisionRows,
-        *,
-        reported: Callable[[Outcome, int], None],
-        most_bytes: int = MOST_BYTES,
+        self, store: Store, *, reported: Callable[[Outcome, int], None], most_bytes: int = MOST_BYTES
     ) -> None:
         self._store = store
         self._reported = reported
@@ -105,4 +101,4 @@ class RowBuffer:
     def _calls(self, rows: Sequence[RowWrite]) -> Iterator[Awaitable[None]]:
         """A call for each partition, of rows in the order of their partitions."""
         for partition, theirs in groupby(rows, key=self._partition):
-            yield self._store.write_rows(partition, list(theirs))
+            yield self._store.rows.write(partition, list(theirs))

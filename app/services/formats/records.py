@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.storage.protocol import UID_LENGTH
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.types import Vector
 
-UID_LENGTH = 16
 STATE_FORMAT, UNWEIGHED_STATE_FORMAT, DISCOUNTED_STATE_FORMAT = 1, 2, 3
 _STATE_HEADER = struct.Struct("<BxHxxxxQQ")  # format, dim, version, observations
 _UNWEIGHED_HEADER = struct.Struct("<Qd")  # follows in a discounted state: time_ms, half_life_s

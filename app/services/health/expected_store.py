@@ -16,12 +16,10 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
 
 from app.errors import StartupError, Unavailable
-from app.services.formats.records import UID_LENGTH
 from app.storage.losses import Losses
-from app.storage.protocol import ArmStore, LearnerStates, RegistryStore, WriteOnce
+from app.storage.protocol import UID_LENGTH, Store
 from app.storage.sealed_file import read_sealed, write_sealed
 
 log = logging.getLogger("shortlist.store")
@@ -60,17 +58,13 @@ def _lower(counters: Mapping[str, int], expected: Mapping[str, int]) -> Iterator
             yield f"{name} is at {found}, and was at {value}"
 
 
-class IdentifiedStore(ArmStore, RegistryStore, LearnerStates, WriteOnce, Protocol):
-    """The calls of the store that tell what it holds."""
-
-
 class ExpectedStore:
     """``check`` before anything is served, then ``run``; ``finish`` at the end.
 
     ``accept_loss``: what is missing is logged and recorded, and from then on the store is expected as it is.
     """
 
-    def __init__(self, store: IdentifiedStore, data_dir: Path, *, accept_loss: bool) -> None:
+    def __init__(self, store: Store, data_dir: Path, *, accept_loss: bool) -> None:
         self._store = store
         self._path = data_dir / "expected-store.json"
         self._losses = Losses(data_dir)
@@ -134,31 +128,31 @@ class ExpectedStore:
     async def _expect(self, found: Holding) -> None:
         if found.identity is None:
             new = secrets.token_hex(16).encode()
-            identity = await self._store.put_once(None, _IDENTITY, new, ttl_ms=None)
+            identity = await self._store.write_once.put(None, _IDENTITY, new, ttl_ms=None)
             found = Holding(identity.decode(), found.counters)
         await asyncio.to_thread(self._write, found)
 
     async def _holding(self) -> Holding:
         """Read again while the registry changes: a catalogue that is deleted meanwhile seems to lose all."""
         while True:
-            identity = await self._store.get_once(None, _IDENTITY)
+            identity = await self._store.write_once.get(None, _IDENTITY)
             registry_version, names = await self._registered()
-            versions = await asyncio.gather(*map(self._store.catalogue_version, names))
+            versions = await asyncio.gather(*map(self._store.arms.version, names))
             partitions = range(self._store.partitions)
-            logs = await asyncio.gather(*(self._store.changed_learners(p, "") for p in partitions))
+            logs = await asyncio.gather(*(self._store.learners.changed(p, "") for p in partitions))
             counters = {"registry": registry_version}
             for (uid, name), version in zip(names.items(), versions, strict=True):
                 counters[f"catalogue {name} ({uid})"] = version
             for partition, log_end in enumerate(logs):
                 counters[f"reward log {partition}"] = _number(log_end.newest)
                 counters[f"watermark {partition}"] = _number(log_end.watermark)
-            if await self._store.registry_version() == registry_version:
+            if await self._store.registry.version() == registry_version:
                 return Holding(identity.decode() if identity else None, counters)
 
     async def _registered(self) -> tuple[int, dict[str, str]]:
         """The version of the registry and its catalogues, uid -> name; read again when it has changed."""
-        if await self._store.registry_version() != self._catalogues[0]:
-            registry = await self._store.registry()
+        if await self._store.registry.version() != self._catalogues[0]:
+            registry = await self._store.registry.read()
             names = {record[:UID_LENGTH].decode(): name for name, record in registry.catalogues.items()}
             self._catalogues = registry.version, names
         return self._catalogues

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from app.errors import Unavailable
 from app.observability.metrics import Metrics
@@ -17,39 +16,9 @@ from app.services.catalogues.catalogues import Catalogues
 from app.services.learning.learners import Learners
 from app.services.replicas.sync import Sync
 from app.storage.losses import Loss, Losses
-from app.storage.protocol import Kind, Lag
+from app.storage.protocol import Kind, Lag, Store
 
 PROBE_S = 2.0
-
-
-class MonitoredStore(Protocol):
-    """What is asked of the store. Every call raises Unavailable while the store does not answer."""
-
-    partitions: int
-
-    async def ping(self) -> None:
-        """Return when the store answers."""
-
-    async def durability(self) -> str:
-        """When writes reach the disk: "always", "everysec", "no", "off" or "unknown"."""
-        ...
-
-    async def backlog(self, partition: int) -> int:
-        """Entries of the partition's reward log that are not yet applied."""
-        ...
-
-    async def lag(self, partition: int) -> Lag:
-        """Age of the oldest of them, and the partition's dead letters."""
-        ...
-
-    @property
-    def bounds(self) -> Mapping[Kind, int]:
-        """Bytes of each kind that it may hold of what requests leave there."""
-        ...
-
-    async def usage(self) -> Mapping[Kind, int]:
-        """Bytes that it holds of each kind."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +58,7 @@ class Health:
 
     def __init__(
         self,
-        store: MonitoredStore,
+        store: Store,
         catalogues: Catalogues,
         bandits: Bandits,
         learners: Learners,
@@ -164,18 +133,18 @@ class Health:
         await self._measure_usage()
 
     async def _measure_usage(self) -> None:
-        held: Mapping[Kind, float] = dict.fromkeys(self._store.bounds, math.nan)
+        held: Mapping[Kind, float] = dict.fromkeys(self._store.usage.bounds, math.nan)
         with contextlib.suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(PROBE_S):
-                held = await self._store.usage()
-        for kind, bound in self._store.bounds.items():
+                held = await self._store.usage.read()
+        for kind, bound in self._store.usage.bounds.items():
             self._metrics.held.labels(kind).set(held[kind])
             self._metrics.held_most.labels(kind).set(bound)
 
     async def _backlog(self) -> int:
-        return sum(await asyncio.gather(*map(self._store.backlog, range(self._store.partitions))))
+        return sum(await asyncio.gather(*map(self._store.rewards.backlog, range(self._store.partitions))))
 
     async def _lag(self) -> Lag:
         """Of all partitions: the largest age, and all dead letters."""
-        lags = await asyncio.gather(*map(self._store.lag, range(self._store.partitions)))
+        lags = await asyncio.gather(*map(self._store.rewards.lag, range(self._store.partitions)))
         return Lag(max(lag.age_s for lag in lags), sum(lag.dead for lag in lags))

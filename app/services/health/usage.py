@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-
-from app.errors import Unavailable
-from app.storage.protocol import Usage
+from app.background import repeat
+from app.storage.protocol import Store
 
 LOOK_S = 1.0
 
 
-async def watch(store: Usage) -> None:
+async def watch(store: Store) -> None:
     """Look every ``LOOK_S``, until cancelled. A store that does not answer takes no writes either."""
-    while True:
-        with contextlib.suppress(Unavailable):
-            await store.usage()
-        await asyncio.sleep(LOOK_S)
+    await repeat(store.usage.read, every_s=LOOK_S)

@@ -74,17 +74,17 @@ class _Read:
 
 
 class LearnerReader:
-    """Reads learners that others write. Of a tail that grows it folds each entry once, if there is room."""
+    """Reads learners that others write. Of a tail that grows it folds each entry once, if there is space."""
 
-    def __init__(self, store: LearnerStates, *, capacity_bytes: int) -> None:
-        self._store = store
+    def __init__(self, learners: LearnerStates, *, capacity_bytes: int) -> None:
+        self._learners = learners
         self._read: BoundedCache[tuple[int, LearnerId], _Read] = BoundedCache(capacity_bytes)
 
     async def read(self, partition: int, identity: LearnerId) -> LearnerState | None:
         """The learner as the store has it now; what is long to read or to fold is so in a thread."""
         before = self._read.get((partition, identity))
         known = {} if before is None else {identity: before.last}
-        (stored,) = await self._store.stored(partition, [identity], known)
+        (stored,) = await self._learners.stored(partition, [identity], known)
 
         def work() -> LearnerState | None:
             if before is not None and stored.continues:

@@ -14,7 +14,6 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 
@@ -26,7 +25,7 @@ from app.services.formats.logged import RewardOfRow, reward_bytes
 from app.services.formats.records import LoggedDecision, RewardPayload, pack, unpack
 from app.services.learning.row_writes import row_of
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
-from app.storage.protocol import Activated, DecisionId, DefaultWrite, LearnerSideData, WaitingDecisions
+from app.storage.protocol import Activated, DecisionId, DefaultWrite, Store
 
 log = logging.getLogger("shortlist.decisions")
 
@@ -43,20 +42,10 @@ class Activation:
     rejected: list[tuple[int, str]] = field(default_factory=list)
 
 
-class DecisionsStore(WaitingDecisions, LearnerSideData, Protocol):
-    """What decisions need of the store."""
-
-
 class Decisions:
     """Logs decisions, and activates them."""
 
-    def __init__(
-        self,
-        store: DecisionsStore,
-        catalogues: Catalogues,
-        bandits: Bandits,
-        signer: TokenSigner,
-    ) -> None:
+    def __init__(self, store: Store, catalogues: Catalogues, bandits: Bandits, signer: TokenSigner) -> None:
         self._store = store
         self._catalogues = catalogues
         self._bandits = bandits
@@ -75,7 +64,7 @@ class Decisions:
             return
         record, due_ms = await self._record(bandit, decision, decision.issued_ms)
         await self._touch(bandit, decision, due_ms)
-        await self._store.log_decision(
+        await self._store.waiting.log(
             decision.identity,
             record,
             due_ms=due_ms,
@@ -116,7 +105,7 @@ class Decisions:
         if bandit.record.reward.wait_s is not None:
             record, due_ms = await self._record(bandit, decision, now_ms)
             await self._touch(bandit, decision, due_ms)
-        return await self._store.activate(
+        return await self._store.waiting.activate(
             decision.identity,
             issued_ms=decision.issued_ms,
             expires_ms=decision.expires_ms,
@@ -130,13 +119,13 @@ class Decisions:
     async def _record(self, bandit: Bandit, decision: Decision, from_ms: int) -> tuple[bytes, int]:
         """The record to log, and when it is due. An arm whose features are gone is left out of it."""
         rule, context = bandit.record.reward, decision.encoded_context
-        arms, payloads, places = [], [], []
+        arms, payloads, positions = [], [], []
         for place, (arm, revision) in enumerate(zip(decision.arms, decision.revisions, strict=True)):
             await yield_to_others()
             features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
             if features is not None:
                 arms.append(arm)
-                places.append(place)
+                positions.append(place)
                 joint = bandit.joint_features(features, context)
                 default = rule.default or 0.0
                 payloads.append(reward_payload(bandit.record, joint, default, decision.issued_ms))
@@ -149,7 +138,7 @@ class Decisions:
             arms,
             payloads,
             decision.known_entry,
-            None if decision.logged is None else places,
+            None if decision.logged is None else positions,
         )
         due_ms = min(from_ms + round(1_000 * (rule.wait_s or 0.0)), decision.expires_ms)
         return pack(record), due_ms
@@ -158,15 +147,15 @@ class Decisions:
         """The default will count as a sign of life of an idle learner."""
         if bandit.record.idle_ttl_s is not None:
             expires_ms = due_ms + round(1_000 * bandit.record.idle_ttl_s)
-            await self._store.touch(decision.identity.learner, expires_ms=expires_ms)
+            await self._store.side_data.touch(decision.identity.learner, expires_ms=expires_ms)
 
 
-async def hidden_of(store: WaitingDecisions, deferred: Mapping[int, Decision]) -> set[int]:
+async def hidden_of(store: Store, deferred: Mapping[int, Decision]) -> set[int]:
     """The keys of those deferred decisions that were not activated."""
     hidden, asked = set(), list(deferred.items())
     for start in range(0, len(asked), TOGETHER):
         batch = asked[start : start + TOGETHER]
-        answers = await asyncio.gather(*(store.is_active(decision.identity) for _, decision in batch))
+        answers = await asyncio.gather(*(store.waiting.is_active(decision.identity) for _, decision in batch))
         hidden |= {key for (key, _), active in zip(batch, answers, strict=True) if not active}
     return hidden
 
@@ -191,13 +180,13 @@ def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]]) -> list[DefaultWr
             continue
         writes += [
             DefaultWrite(
-                identity,
-                f"{decision.id}/{arm}",
-                decision.issued_ms,
-                decision.expires_ms,
-                payload,
-                decision.known_entry,
-                default,
+                decision=identity,
+                decision_key=f"{decision.id}/{arm}",
+                issued_ms=decision.issued_ms,
+                expires_ms=decision.expires_ms,
+                payload=payload,
+                known_entry=decision.known_entry,
+                logged=default,
             )
             for arm, payload, default in zip(decision.arms, decision.payloads, logged, strict=True)
         ]

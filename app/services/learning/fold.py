@@ -116,12 +116,12 @@ def learned(items: Sequence[Item]) -> States:
 
 def _state_of(items: Sequence[Item]) -> LearnerState:
     """The state of a learner with these rewards alone."""
-    features, values, first, places = _rows(items)
+    features, values, first, positions = _rows(items)
     terms, time_ms, weights = items[0][1].terms or NO_TERMS, 0, None
     if terms.half_life_s:
         decided = [(payload.terms or NO_TERMS).decided_ms for _, payload in items]
         time_ms = max(decided)
-        weights = np.array([weight(time_ms - each, terms.half_life_s) for each in decided])[places]
+        weights = np.array([weight(time_ms - each, terms.half_life_s) for each in decided])[positions]
     sums = ridge_sums.of(features, values, first, weights)
     return LearnerState(len(items), sums, time_ms, terms.half_life_s)
 
@@ -272,14 +272,14 @@ def _added(
 ) -> dict[LearnerId, LearnerState]:
     """The states after the items of a group, which are of one kind."""
     items = [item for own in group.values() for item in own]
-    features, values, first, places = _rows(items)
+    features, values, first, positions = _rows(items)
     nothing = ridge_sums.empty(features.shape[1])
     before = [now.get(learner) or LearnerState(0, nothing) for learner in group]
     if (items[0][1].terms or NO_TERMS).half_life_s:
         discounted = map(_add_discounted, before, group.values())
         return dict(zip(group, discounted, strict=True))
     counts = [len(own) for own in group.values()]
-    owners = np.repeat(np.arange(len(group)), counts)[places]
+    owners = np.repeat(np.arange(len(group)), counts)[positions]
     sums = ridge_sums.add_each([state.sums for state in before], owners, features, values, first)
     states = (LearnerState(b.version + n, s) for b, n, s in zip(before, counts, sums, strict=True))
     return dict(zip(group, states, strict=True))
@@ -287,16 +287,16 @@ def _added(
 
 def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
     """The newest decision sets the time of the state, and what is older weighs less."""
-    features, values, first, places = _rows(items)
-    factors, weights = np.ones(len(places)), np.ones(len(items))
+    features, values, first, positions = _rows(items)
+    factors, weights = np.ones(len(positions)), np.ones(len(items))
     time_ms, half_life_s = state.time_ms, state.half_life_s
-    for place, row in enumerate(np.unique(places, return_index=True)[1].tolist()):
+    for place, row in enumerate(np.unique(positions, return_index=True)[1].tolist()):
         terms = items[place][1].terms or NO_TERMS
         before_ms, half_life_s = time_ms, terms.half_life_s
         time_ms = max(time_ms, terms.decided_ms)
         factors[row] = weight(time_ms - before_ms, half_life_s)
         weights[place] = weight(time_ms - terms.decided_ms, half_life_s)
-    sums = ridge_sums.add(state.sums, features, values, first, (factors, weights[places]))
+    sums = ridge_sums.add(state.sums, features, values, first, (factors, weights[positions]))
     return LearnerState(state.version + len(items), sums, time_ms, half_life_s)
 
 
@@ -308,21 +308,21 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Row
 
     Shapes: n rows of m items -> (n, d), (n,), (n,), (n,); m <= n <= 2 m.
     """
-    rows, values, first, places = list[bytes](), list[float](), list[bool](), list[int]()
+    rows, values, first, positions = list[bytes](), list[float](), list[bool](), list[int]()
     for place, (entry, payload) in enumerate(items):
         if entry.replaces:
             rows.append(payload.features)
             values.append(-(payload.terms or NO_TERMS).default)
             first.append(False)
-            places.append(place)
+            positions.append(place)
         rows.append(payload.features)
         values.append(payload.value)
         first.append(entry.first)
-        places.append(place)
+        positions.append(place)
     if len(set(map(len, rows))) > 1:
         raise InvalidShape("features must be as many as in the other rewards", argument="features")
     features = bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
-    found = features, np.array(values), np.array(first), np.array(places)
+    found = features, np.array(values), np.array(first), np.array(positions)
     if (items[0][1].terms or NO_TERMS).shifted:
         return shift_features(features), found[1] / 2 + found[2] / 2, *found[2:]
     return found

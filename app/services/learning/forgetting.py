@@ -35,7 +35,7 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
 
 In the memory of every process: the learner's posterior and the pooled prior are replaced when the process
 hears of the fold, elimination states are dropped (``dropped``). What a process keeps of a deleted bandit is
-never asked for again, and goes when the room is needed.
+never asked for again, and goes when the space is needed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from typing import Protocol
 from app.services.formats.records import RewardPayload, pack
 from app.services.learning.decisions import DEDUPE_MARGIN_MS, known_entry_of
 from app.services.learning.workers import Workers
-from app.storage.protocol import Knew, LearnerId, LearnerSideData, Partitioned
+from app.storage.protocol import Knew, LearnerId, Store
 
 FORGET = pack(RewardPayload(b""))
 
@@ -62,10 +62,6 @@ class Memory(Protocol):
         """Drop everything."""
 
 
-class ForgettingStore(LearnerSideData, Partitioned, Protocol):
-    """What forgetting needs of the store."""
-
-
 class Forgetting:
     """Forgets learners. Every step is safe to repeat, and any number of processes may do it at the same time.
 
@@ -77,7 +73,7 @@ class Forgetting:
 
     def __init__(
         self,
-        store: ForgettingStore,
+        store: Store,
         workers: Workers,
         memories: Sequence[Memory],
         *,
@@ -96,7 +92,7 @@ class Forgetting:
         Returns when everything is gone; what cannot be erased in time, since no worker runs, is left to the
         workers' housekeeping. Raises Unavailable.
         """
-        entry_id = await self._store.append_forget(
+        entry_id = await self._store.side_data.append_forget(
             learner, payload=FORGET, now_ms=time.time_ns() // 1_000_000, ttl_ms=self._ttl_ms
         )
         partition = learner.partition(self._store.partitions)
@@ -111,7 +107,9 @@ class Forgetting:
 
         To ``erase`` it becomes due once this is folded.
         """
-        entry_id = await self._store.expire(learner, payload=FORGET, now_ms=now_ms, ttl_ms=self._ttl_ms)
+        entry_id = await self._store.side_data.expire(
+            learner, payload=FORGET, now_ms=now_ms, ttl_ms=self._ttl_ms
+        )
         if entry_id is None:
             return False
         self._workers.wake(learner.partition(self._store.partitions))
@@ -122,13 +120,13 @@ class Forgetting:
 
         What was decided since stays: whoever comes back is not forgotten a second time.
         """
-        return await self._store.erase(
+        return await self._store.side_data.erase(
             learner, entry_id, decision_knew=known_entry_of, event_knew=self._event_knew
         )
 
     async def erase_bandit(self, uid: str) -> None:
         """Erase the remains of all learners of a deleted bandit."""
-        await self._store.erase_bandit(uid)
+        await self._store.side_data.erase_bandit(uid)
 
     def dropped(self, learners: Sequence[LearnerId] | None) -> None:
         """Drop from the memory of this process what was made from learners that are forgotten.

@@ -12,7 +12,6 @@ import struct
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from app.services.formats.records import (
 )
 from app.services.learning.checkpoints import restored
 from app.services.learning.workers import Workers
-from app.storage.protocol import LearnerId, LearnerSideData, LearnerStates, RewardLog, RewardWrite
+from app.storage.protocol import LearnerId, RewardWrite, Store
 from shortlist.errors import InvalidArgument
 from shortlist.linear import ridge
 
@@ -42,14 +41,10 @@ SMALLEST_RIDGE = 1e-9
 LARGEST_SUM = 1e100
 
 
-class LearnerCopiesStore(LearnerStates, LearnerSideData, RewardLog, Protocol):
-    """What copies of learners need of the store."""
-
-
 class LearnerCopies:
     """Reads learners as they are stored, and gives them to learners that have no rewards."""
 
-    def __init__(self, store: LearnerCopiesStore, workers: Workers) -> None:
+    def __init__(self, store: Store, workers: Workers) -> None:
         self._store = store
         self._workers = workers
         self._giving = asyncio.Lock()  # states are large: the log holds few that are not folded
@@ -66,7 +61,7 @@ class LearnerCopies:
         size = state_bytes(bandit.learner_dim, discounted=bandit.record.half_life_s is not None)
         limit = min(limit, max(1, PAGE_BYTES // size))
         while partition < self._store.partitions:
-            names = await self._store.names(partition, bandit.uid)
+            names = await self._store.learners.names(partition, bandit.uid)
             left = [name for name in names if name > after and name != POOLED]
             if left:
                 some = left[:limit]
@@ -105,7 +100,7 @@ class LearnerCopies:
         now_ms = time.time_ns() // 1_000_000
         record = bandit.record
         if record.idle_ttl_s is not None:
-            await self._store.touch(learner, expires_ms=now_ms + round(1_000 * record.idle_ttl_s))
+            await self._store.side_data.touch(learner, expires_ms=now_ms + round(1_000 * record.idle_ttl_s))
         terms = None
         if record.prior == "pooled":
             terms = RewardTerms(half_life_s=state.half_life_s, pooled=True)
@@ -113,7 +108,7 @@ class LearnerCopies:
         name = f"state.{secrets.token_hex(8)}"
         partition = learner.partition(self._store.partitions)
         write = RewardWrite(learner, name, None, now_ms, DEDUPE_MS, payload)
-        (done,) = await self._store.append_rewards(partition, [write])
+        (done,) = await self._store.rewards.append(partition, [write])
         if done.status != "accepted":
             raise Conflict("the learner was forgotten a moment ago; safe to try again")
         self._workers.wake(partition)
@@ -130,7 +125,7 @@ class LearnerCopies:
         self, partition: int, learners: Sequence[LearnerId]
     ) -> Sequence[tuple[str, LearnerState]]:
         """Those of the learners that have a state."""
-        stored = await self._store.stored(partition, learners)
+        stored = await self._store.learners.stored(partition, learners)
 
         def work() -> list[tuple[str, LearnerState]]:
             found = [(each.name, restored(each, had)) for each, had in zip(learners, stored, strict=True)]

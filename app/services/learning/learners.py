@@ -25,7 +25,7 @@ from app.services.bounded.long_work import LEARNERS, REQUESTS
 from app.services.formats.records import LearnerState
 from app.services.learning.checkpoints import LearnerReader, memory_bytes
 from app.services.learning.pooled_prior import PATIENCE_S, PooledPriors
-from app.storage.protocol import LearnerChanges, LearnerId, LearnerStates, entry_order
+from app.storage.protocol import LearnerChanges, LearnerId, Store, entry_order
 from shortlist.linear import ridge, ridge_sums
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
@@ -107,11 +107,11 @@ class Learners:
     Three quarters are for learners as they serve, and an eighth each for tails that grow and pooled priors.
     """
 
-    def __init__(self, store: LearnerStates, *, capacity_bytes: int) -> None:
+    def __init__(self, store: Store, *, capacity_bytes: int) -> None:
         self._store = store
         self._synced: dict[int, str] = {}  # partition -> watermark up to which nothing here is outdated
         self._newest: dict[int, int] = {}  # partition -> number of the newest entry of its log that is known
-        self._reader = LearnerReader(store, capacity_bytes=capacity_bytes // 8)
+        self._reader = LearnerReader(store.learners, capacity_bytes=capacity_bytes // 8)
         self._pooled_priors = PooledPriors(self._reader, store.partitions, capacity_bytes=capacity_bytes // 8)
         self._cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes // 4 * 3)
         self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
@@ -182,19 +182,19 @@ class Learners:
 
         It takes no place in memory, so reading very many learners drops none that serve. Raises Unavailable.
         """
-        state = await self._state(identity)
+        state = await self.state(identity)
         if state is None:
             return await self._prior(bandit)
         return await _factored(await self._sums(bandit, state), bandit.record.ridge)
 
     async def state(self, identity: LearnerId) -> LearnerState | None:
         """The learner's own state as the store has it now; None without rewards. Raises Unavailable."""
-        return await self._state(identity)
+        return await self._reader.read(identity.partition(self._store.partitions), identity)
 
     async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
         """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
         dim = bandit.learner_dim
-        state = await self._state(identity) or LearnerState(0, ridge_sums.empty(dim))
+        state = await self.state(identity) or LearnerState(0, ridge_sums.empty(dim))
         sums = await self._sums(bandit, state, anew=True)
         posterior = await _factored(sums, bandit.record.ridge)
         return LearnerReport(state.version, state.sums.observations, posterior.theta, sums, posterior.ridge)
@@ -214,7 +214,7 @@ class Learners:
     async def sync(self, partition: int) -> LearnerChanges:
         """Mark as outdated what others have written; return what has changed. Raises Unavailable."""
         known = self._synced.get(partition, "")
-        changes = await self._store.changed_learners(partition, known)
+        changes = await self._store.learners.changed(partition, known)
         newest = max(entry_order(entry)[1] for entry in (changes.newest, changes.watermark))
         if changes.learners is not None:  # else the store may have lost what was known
             newest = max(newest, self._newest.get(partition, 0))
@@ -271,7 +271,7 @@ class Learners:
     async def _read_now(self, identity: LearnerId) -> Learner:
         me = asyncio.current_task()
         try:
-            state = await self._state(identity)
+            state = await self.state(identity)
         finally:
             is_superseded = self._loading.get(identity) is not me
             if not is_superseded:
@@ -282,9 +282,6 @@ class Learners:
         learner = Learner.of(state)
         self._keep(identity, learner)
         return learner
-
-    async def _state(self, identity: LearnerId) -> LearnerState | None:
-        return await self._reader.read(identity.partition(self._store.partitions), identity)
 
     def _keep(self, identity: LearnerId | PriorId, learner: Learner) -> None:
         name = identity.name if isinstance(identity, LearnerId) else ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from functools import reduce
 
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
@@ -18,6 +17,7 @@ from app.services.bounded.cache import BoundedCache
 from app.services.bounded.caller import task_for_all
 from app.services.formats.records import POOLED, LearnerState
 from app.services.learning.checkpoints import LearnerReader
+from app.services.learning.fold import merged
 from app.storage.protocol import LearnerId
 from shortlist.linear import sum_algebra
 from shortlist.linear.pooled_prior import with_pooled_prior
@@ -83,9 +83,9 @@ class PooledPriors:
         parts = await asyncio.gather(
             *(self._reader.read(partition, learner) for partition in range(self._partitions))
         )
-        states = [state for state in parts if state is not None]
-        newest = max((state.time_ms for state in states), default=0)
-        total = reduce(_plus, (_at(state, newest) for state in states)) if states else None
+        total: LearnerState | None = None
+        for part in parts:
+            total = total if part is None else merged(total, part)
         pooled = Pooled(total, started)
         self._held.put(uid, pooled, pooled.bytes)
         return pooled
@@ -101,17 +101,8 @@ def with_others(own: LearnerState, pooled: LearnerState | None, *, strength: flo
     """The sums of a key, with those of all others as its prior. ``pooled``: what all keys have taught."""
     if pooled is None:
         return own.sums
-    others = sum_algebra.minus(pooled.sums, _at(own, pooled.time_ms).sums)
+    sums = own.sums
+    if own.half_life_s:
+        sums = sum_algebra.scaled(sums, sum_algebra.weight(pooled.time_ms - own.time_ms, own.half_life_s))
+    others = sum_algebra.minus(pooled.sums, sums)
     return with_pooled_prior(own.sums, others, strength=strength)
-
-
-def _at(state: LearnerState, time_ms: int) -> LearnerState:
-    """The state as it counts at a later time."""
-    if not state.half_life_s:
-        return state
-    factor = sum_algebra.weight(time_ms - state.time_ms, state.half_life_s)
-    return LearnerState(state.version, sum_algebra.scaled(state.sums, factor), time_ms, state.half_life_s)
-
-
-def _plus(a: LearnerState, b: LearnerState) -> LearnerState:
-    return LearnerState(a.version + b.version, sum_algebra.plus(a.sums, b.sums), a.time_ms, a.half_life_s)

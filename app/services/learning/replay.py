@@ -11,20 +11,11 @@ from __future__ import annotations
 import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from app.services.formats.records import POOLED, UID_LENGTH, LearnerState, bytes_to_state, state_to_bytes
+from app.services.formats.records import POOLED, LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning.checkpoints import restored
 from app.services.learning.fold import fold
-from app.storage.protocol import (
-    LearnerId,
-    LearnerStates,
-    LogEntry,
-    RegistryStore,
-    RewardLog,
-    StoredLearner,
-    entry_order,
-)
+from app.storage.protocol import UID_LENGTH, LearnerId, LogEntry, Store, StoredLearner, entry_order
 
 PAGE = 2_000
 
@@ -39,21 +30,19 @@ class Comparison:
     different: list[str] = field(default_factory=list)
 
 
-class ReplayStore(RegistryStore, RewardLog, LearnerStates, Protocol):
-    """What a replay needs of the store."""
-
-
-async def compare(store: ReplayStore) -> Comparison:
+async def compare(store: Store) -> Comparison:
     """Replay every partition. A service may be running: each is compared as it was at its watermark."""
     found = Comparison()
-    bandits = {data[:UID_LENGTH].decode(): name for name, data in (await store.registry()).bandits.items()}
+    bandits = {
+        data[:UID_LENGTH].decode(): name for name, data in (await store.registry.read()).bandits.items()
+    }
     for partition in range(store.partitions):
         await _compare(store, partition, bandits, found)
     return found
 
 
-async def _compare(store: ReplayStore, partition: int, bandits: Mapping[str, str], found: Comparison) -> None:
-    watermark, learners = await store.all_stored(partition, list(bandits))
+async def _compare(store: Store, partition: int, bandits: Mapping[str, str], found: Comparison) -> None:
+    watermark, learners = await store.learners.all_stored(partition, list(bandits))
     stored = {identity: _encoded(identity, learner) for identity, learner in learners.items()}
     replayed: dict[LearnerId, LearnerState | None] = {}
     whole = True
@@ -99,11 +88,9 @@ def _version(data: bytes | None) -> int:
         return -1
 
 
-async def _log(
-    store: ReplayStore, partition: int, until: str
-) -> AsyncIterator[tuple[Sequence[LogEntry], bool]]:
+async def _log(store: Store, partition: int, until: str) -> AsyncIterator[tuple[Sequence[LogEntry], bool]]:
     """Pages of the log up to ``until``, without dead letters, and whether the log begins at its beginning."""
-    left_out = {letter.entry.entry_id for letter in await store.dead_letters(partition)}
+    left_out = {letter.entry.entry_id for letter in await store.rewards.dead_letters(partition)}
     async for page in _pages(store, partition, until):
         left_out |= {entry.origin for entry in page if entry.origin}
     first = True
@@ -116,10 +103,10 @@ async def _log(
         yield [], until == "0-0"
 
 
-async def _pages(store: ReplayStore, partition: int, until: str) -> AsyncIterator[Sequence[LogEntry]]:
+async def _pages(store: Store, partition: int, until: str) -> AsyncIterator[Sequence[LogEntry]]:
     last, after = entry_order(until), "0-0"
     while True:
-        page = await store.read_log(partition, after, PAGE)
+        page = await store.rewards.read(partition, after, PAGE)
         within = [entry for entry in page if entry_order(entry.entry_id) <= last]
         if within:
             yield within

@@ -73,12 +73,7 @@ class RewardEntries:
     """Makes entries. ``observation_ttl_ms``: how long an observation that is sent again is a duplicate."""
 
     def __init__(
-        self,
-        catalogues: Catalogues,
-        bandits: Bandits,
-        signer: TokenSigner,
-        *,
-        observation_ttl_ms: int,
+        self, catalogues: Catalogues, bandits: Bandits, signer: TokenSigner, *, observation_ttl_ms: int
     ) -> None:
         self._catalogues = catalogues
         self._bandits = bandits

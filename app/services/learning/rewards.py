@@ -10,7 +10,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from app.errors import within
 from app.services.bandits.bandits import Bandit, Bandits
@@ -19,14 +18,7 @@ from app.services.learning.decisions import hidden_of
 from app.services.learning.reward_entries import Observation, RejectCode, Rejected, Reward, RewardEntries
 from app.services.learning.tokens import Decision
 from app.services.learning.workers import Workers
-from app.storage.protocol import (
-    Appended,
-    LearnerId,
-    LearnerSideData,
-    RewardLog,
-    RewardWrite,
-    WaitingDecisions,
-)
+from app.storage.protocol import Appended, LearnerId, RewardWrite, Store
 
 APPEND_BATCH = 500
 
@@ -48,10 +40,6 @@ class Receipt:
     rewarded: dict[str, int] = field(default_factory=dict)
 
 
-class RewardsStore(RewardLog, WaitingDecisions, LearnerSideData, Protocol):
-    """What rewards need of the store."""
-
-
 class Rewards:
     """Appends rewards to the log.
 
@@ -62,7 +50,7 @@ class Rewards:
 
     def __init__(
         self,
-        store: RewardsStore,
+        store: Store,
         bandits: Bandits,
         entries: RewardEntries,
         workers: Workers,
@@ -82,7 +70,7 @@ class Rewards:
         writes: list[tuple[int, RewardWrite]] = []
         deferred: dict[int, Decision] = {}
         for position, item in enumerate(rewards):
-            if position:  # a single reward takes no turn of its own
+            if position:  # a single reward does not yield
                 await yield_to_others()
             try:
                 write, decision = await self._entries.of_reward(item, now_ms)
@@ -152,7 +140,7 @@ class Rewards:
             writes = [write for _, write in batch]
             if idle_ttl_s := self._idle_ttls(writes):
                 await self._touch(idle_ttl_s)
-            outcomes = await self._store.append_rewards(partition, writes)
+            outcomes = await self._store.rewards.append(partition, writes)
             for (position, _), outcome in zip(batch, outcomes, strict=True):
                 _count(receipt, partition, position, outcome)
             self._workers.wake(partition)
@@ -170,7 +158,7 @@ class Rewards:
         """Before anything is appended: no learner with a time to live may come to be without it."""
         now_ms = time.time_ns() // 1_000_000
         for learner, seconds in idle_ttl_s.items():
-            await self._store.touch(learner, expires_ms=now_ms + round(1_000 * seconds))
+            await self._store.side_data.touch(learner, expires_ms=now_ms + round(1_000 * seconds))
 
 
 def _count(receipt: Receipt, partition: int, position: int, outcome: Appended) -> None:

@@ -16,7 +16,7 @@ import time
 
 from app.errors import Unavailable
 from app.services.learning.tokens import TokenSigner
-from app.storage.protocol import WriteOnce
+from app.storage.protocol import Store
 
 log = logging.getLogger("shortlist.tokens")
 
@@ -30,7 +30,7 @@ class TokenSecrets:
     ``token_ttl_ms``: how long a token is valid.
     """
 
-    def __init__(self, store: WriteOnce, signer: TokenSigner, *, period_ms: int, token_ttl_ms: int) -> None:
+    def __init__(self, store: Store, signer: TokenSigner, *, period_ms: int, token_ttl_ms: int) -> None:
         self._store = store
         self._signer = signer
         self._period_ms = period_ms
@@ -62,6 +62,6 @@ class TokenSecrets:
     async def _secret(self, period: int, now: int) -> bytes | None:
         name = f"token-secret/{self._period_ms}/{period}"
         if period < now:  # if there is none, no token was signed in that period
-            return await self._store.get_once(None, name)
+            return await self._store.write_once.get(None, name)
         ttl_ms = (period - now + self._periods_kept + 2) * self._period_ms
-        return await self._store.put_once(None, name, os.urandom(SECRET_BYTES), ttl_ms=ttl_ms)
+        return await self._store.write_once.put(None, name, os.urandom(SECRET_BYTES), ttl_ms=ttl_ms)

@@ -1,4 +1,4 @@
-"""The processes that fold the reward log, as seen by those that append to it. See ``workers.sharing``."""
+"""The processes that fold the reward log, as seen by those that append to it. See ``workers.leases``."""
 
 from __future__ import annotations
 

@@ -13,14 +13,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandits
 from app.services.bounded.caller import task_for_all
 from app.services.catalogues.catalogues import Catalogues
 from app.services.learning.learners import Learners
-from app.storage.protocol import LearnerChanges, Partitioned, RegistryStore
+from app.storage.protocol import LearnerChanges, Store
 
 log = logging.getLogger("shortlist.sync")
 
@@ -28,16 +27,12 @@ BOUND_S = 1.0
 PATIENCE_S = 0.2
 
 
-class SyncedStore(RegistryStore, Partitioned, Protocol):
-    """What is asked of the store."""
-
-
 class Sync:
     """``changed`` is called at every poll, for every partition, with what has changed in it."""
 
     def __init__(
         self,
-        store: SyncedStore,
+        store: Store,
         catalogues: Catalogues,
         bandits: Bandits,
         learners: Learners,
@@ -111,10 +106,10 @@ class Sync:
         self._confirmed, self._failing = began, False
 
     async def _sync_registry(self) -> None:
-        if await self._store.registry_version() == self._registry_version:
+        if await self._store.registry.version() == self._registry_version:
             return
         async with self._catalogues.changing, self._bandits.changing:
-            registry = await self._store.registry()
+            registry = await self._store.registry.read()
             await self._catalogues.replace(registry.catalogues)
             self._bandits.replace(registry.bandits)
         self._registry_version = registry.version

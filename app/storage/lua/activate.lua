@@ -1,10 +1,11 @@
+-- WITH   dedupe, ledger, waiting, rows
 -- KEYS   active, decisions, due, forgotten, refused, ledger; if it has a row in the decision log: deleted, row-logs,
 --        rows, row-times
 -- ARGV   member, ttl_ms, record or '', due_ms, issued_ms, known entry or '', expires_ms, most bytes of activations
 --        and of waiting decisions; then of its row: bandit uid, learner, field, keep_ms, record
 -- Result {outcome, bytes held now of activations and of waiting decisions, where some were added}: 'activated',
 --        'duplicate' when it was active before, 'forgotten' when its learner was forgotten since, 'expired' when
---        its rewards are refused, 'full activations' or 'full waiting' when there is no room for it
+--        its rewards are refused, 'full activations' or 'full waiting' when there is no space for it
 -- Effect in one step: the decision is active for ttl_ms, and waited for if there is a record, and has its row;
 --        all is counted.
 --        Repeated, it changes nothing.
@@ -20,7 +21,7 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
 end
 local ledger, bytes, now = KEYS[6], ACTIVE + #KEYS[1], server_ms()
 local waits = ARGV[3] ~= '' and redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0
-if not has_room(ledger, 'activations', bytes, ARGV[8], now) then
+if not has_space(ledger, 'activations', bytes, ARGV[8], now) then
   return { 'full activations' }
 end
 if waits and held_by_waiting(ledger, KEYS[2]) + waiting_bytes(KEYS[2], ARGV[1], ARGV[3]) > tonumber(ARGV[9]) then

@@ -1,3 +1,4 @@
+-- WITH   tails
 -- KEYS   watermark, log, then for each bandit: states, tails
 -- Result {watermark, for each bandit {{learner, checkpoint, ..}, {learner of each entry of a tail}, {entries}}}
 -- Effect none.

@@ -1,3 +1,4 @@
+-- WITH   log_tail, dedupe, ledger, dedupe_keys, waiting, rows
 -- KEYS   log, watermark, decisions, due, ledger, seen-ends, then for each default: seen-until, forgotten, rows
 -- ARGV   number of decisions, their members, then for each default: member, bandit uid, learner, issued_ms,
 --        known entry or '', payload, the last of the ms in the name of seen-until, decision key;

@@ -1,3 +1,4 @@
+-- WITH   log_tail, forget
 -- KEYS   log, watermark, forgotten, erase, idle, turns, forgotten-until
 -- ARGV   bandit uid, learner, payload, now_ms, ttl_ms
 -- Result the entry id

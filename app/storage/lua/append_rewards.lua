@@ -1,3 +1,4 @@
+-- WITH   log_tail, dedupe, ledger, dedupe_keys, rows
 -- KEYS   log, watermark, refused, seen-ends, ledger; then for each reward: the hash of the dedupe keys of its
 --        decision (seen-until), or its dedupe key when it has no decision; forgotten; then, if decisions of some are
 --        in the decision log: deleted, row-logs, and for each of them: rows, row-times
@@ -7,12 +8,12 @@
 --        then for each whose decision is in the decision log: its place from 1, field of the row, keep_ms, record of
 --        the row, what is put at the end of the row
 -- Result {bytes of dedupe keys that are held now, {for each reward its entry id, or 'duplicate ' and the id of the
---        newest entry, or 'forgotten', or 'expired'}}, or {-1, {}} when there is no room for all that are new
+--        newest entry, or 'forgotten', or 'expired'}}, or {-1, {}} when there is no space for all that are new
 -- Effect in one step: every reward whose learner was not forgotten after its decision, whose decision is not
 --        refused as expired and whose dedupe key is new is appended. Its dedupe keys are then taken, and counted:
 --        those of a decision until all that expires as early is refused, others for ttl_ms. One that comes after
 --        its default was counted ('d') is marked as its replacement ('r'). It is put at the end of the row of its
---        decision, which is made if it is not there. Repeated, it changes nothing. Without room for all new dedupe
+--        decision, which is made if it is not there. Repeated, it changes nothing. Without space for all new dedupe
 --        keys nothing is done.
 local log, refused, ends, ledger = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
 local next, newest, now, number = next_id(log, KEYS[2])
@@ -29,8 +30,8 @@ end
 local part = ARGV[9] == '' and part_for(ARGV[10]) or part_of(ARGV[10]) -- what nearly always all of them add to
 local bytes, part_held = held(ledger, 'dedupe', now, part)
 before[part] = part_held or '0'
-local room, rewards = tonumber(ARGV[1]), tonumber(ARGV[3])
-if bytes + 2 * KEY * rewards + rounded_up(tonumber(ARGV[2])) > room then -- if all were new
+local space, rewards = tonumber(ARGV[1]), tonumber(ARGV[3])
+if bytes + 2 * KEY * rewards + rounded_up(tonumber(ARGV[2])) > space then -- if all were new
   local new = {} -- bytes of each that is
   for i = 1, rewards do
     local a, k = 9 * i - 5, 4 + 2 * i
@@ -49,7 +50,7 @@ if bytes + 2 * KEY * rewards + rounded_up(tonumber(ARGV[2])) > room then -- if a
   for _, each in pairs(new) do
     more = more + each
   end
-  if more > 0 and bytes + more > room then
+  if more > 0 and bytes + more > space then
     return { -1, {} }
   end
 end

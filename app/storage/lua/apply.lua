@@ -1,3 +1,4 @@
+-- WITH   changes, tails
 -- KEYS   watermark, log, dead letters, changes, deleted, then for each bandit: states, tails
 -- ARGV   expected watermark, new watermark, changes kept, number of dead letters, for each: entry id, reason;
 --        then for each learner: number of its bandit (from 1), learner, '1' and a checkpoint, or '' and '' to
@@ -22,13 +23,16 @@ for _ = 1, tonumber(ARGV[4]) do
 end
 local moves = ARGV[1] ~= ARGV[2]
 local deleted, has_tails = {}, {}
+-- Each key of states ends with the uid of its bandit, which has no colon.
+local uids = {}
 for k = 6, #KEYS, 2 do
-  deleted[k] = redis.call('ZSCORE', KEYS[5], string.sub(KEYS[k], -16))
+  uids[k] = string.match(KEYS[k], '[^:]+$')
+  deleted[k] = redis.call('ZSCORE', KEYS[5], uids[k])
   has_tails[k] = redis.call('EXISTS', KEYS[k + 1]) == 1
 end
 for s = a, #ARGV, 4 do
   local k, learner, kind = 4 + 2 * tonumber(ARGV[s]), ARGV[s + 1], ARGV[s + 2]
-  local uid = string.sub(KEYS[k], -16)
+  local uid = uids[k]
   if not deleted[k] then
     if kind == 't' then
       local stem = tail_stem(learner)

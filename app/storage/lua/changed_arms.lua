@@ -1,3 +1,4 @@
+-- WITH   changes
 -- KEYS   counters, changes
 -- ARGV   version that is known, changes kept
 -- Result {version}, or {version, {ids changed since}}, or {version, nil} when it is not known which

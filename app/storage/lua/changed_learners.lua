@@ -1,3 +1,4 @@
+-- WITH   changes
 -- KEYS   log, watermark, changes
 -- ARGV   watermark that is known or '', changes kept
 -- Result {watermark, newest entry}, with a third item when the watermark is not the known one: the learners

@@ -1,3 +1,4 @@
+-- WITH   changes
 -- KEYS   features, documents, counters, changes, stem of the retired keys (see upsert_arms.lua)
 -- ARGV   keep_ms, changes kept, then ids
 -- Result nil when the catalogue was deleted, else {version, {1 when it was there else 0, for each id}}

@@ -5,7 +5,7 @@
 --        the catalogue; that it is deleted is noted until nothing is left of it.
 --        Naming another catalogue changes nothing: the right one could never be deleted again.
 local record = redis.call('HGET', KEYS[1], ARGV[1])
-if not record or string.sub(record, 1, 16) ~= ARGV[2] then
+if not record or string.sub(record, 1, #ARGV[2]) ~= ARGV[2] then
   return 'missing'
 end
 if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 0 then

@@ -4,7 +4,7 @@
 -- Effect in one step: the record is removed if it begins with the uid and no bandit uses the catalogue; that it is
 --        deleted is noted until nothing is left of it.
 local record = redis.call('HGET', KEYS[1], ARGV[1])
-if not record or string.sub(record, 1, 16) ~= ARGV[2] then
+if not record or string.sub(record, 1, #ARGV[2]) ~= ARGV[2] then
   return 'missing'
 end
 if redis.call('SCARD', KEYS[2]) > 0 then

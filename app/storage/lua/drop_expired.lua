@@ -1,3 +1,4 @@
+-- WITH   log_tail, ledger
 -- KEYS   log, watermark, refused, seen-ends, due, forgotten-until, stem of the seen-until keys, stem of the
 --        forgotten keys, ledger
 -- ARGV   margin_ms, most of each kind

@@ -1,3 +1,4 @@
+-- WITH   ledger, waiting
 -- KEYS   decisions, due, ledger
 -- ARGV   members
 -- Result 1

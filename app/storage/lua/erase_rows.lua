@@ -1,3 +1,4 @@
+-- WITH   ledger, rows
 -- KEYS   rows, row-times, ledger
 -- ARGV   learner, number of an entry of the log, cursor of HSCAN, count
 -- Result the next cursor, '0' at the end

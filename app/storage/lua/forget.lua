@@ -3,7 +3,7 @@
 --   -> the entry id
 --   The entry is appended, and rewards of decisions from before are refused: at least for ttl, and until all
 --   that is as old is refused (drop_expired). The learner is put on the list of those of whom nothing is to be
---   kept. It no longer has a time to live, and has taken no turn of a warm-up. Repeated with the same now it
+--   kept. It no longer has a time to live, and has taken no slot of a warm-up. Repeated with the same now it
 --   gives the same entry, and does nothing: another entry would also remove what came since. Appending comes
 --   first: it is what a server without memory refuses.
 local function forget(keys, bandit, learner, payload, now, ttl)

@@ -1,3 +1,4 @@
+-- WITH   tails
 -- KEYS   states, tails
 -- Result the names of all learners of the bandit that have a state in the partition, some of them twice
 -- Effect none. Cost: one step for each learner, and one search for each that has a tail.

@@ -76,7 +76,7 @@ local function has_some(ledger, kind, period)
   end
 end
 
-local function has_room(ledger, kind, bytes, most, now)
+local function has_space(ledger, kind, bytes, most, now)
   local there = held(ledger, kind, now)
   return there + bytes <= tonumber(most)
 end

@@ -1,9 +1,10 @@
+-- WITH   dedupe, ledger, waiting, rows
 -- KEYS   decisions, due, refused, ledger; if it has a row in the decision log: deleted, row-logs, rows, row-times,
 --        forgotten
 -- ARGV   member, record, due_ms, expires_ms, known entry or '', most bytes of waiting decisions; then of its
 --        row: bandit uid, learner, issued_ms, field, keep_ms, record
 -- Result the bytes of waiting decisions that are held now, 0 when it was there or its rewards are refused as
---        expired, -1 when there is no room for it
+--        expired, -1 when there is no space for it
 -- Effect in one step: the record is kept, and due then, and its bytes are counted; so is the row. Repeated, it
 --        changes nothing.
 if refusals(KEYS[3])(ARGV[4], ARGV[5]) or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then

@@ -1,6 +1,7 @@
+-- WITH   ledger
 -- KEYS   event, events of its learner, ledger
 -- ARGV   name of the event, value, now_ms, ttl_ms, most bytes of events
--- Result the value that was there before, or the bytes of events that are held now, or 0 when there is no room
+-- Result the value that was there before, or the bytes of events that are held now, or 0 when there is no space
 -- Effect in one step: the value is stored unless there is one, its name is kept with its learner's, and its bytes
 --        are counted.
 local EVENT = 400 -- bytes that an event takes besides its key, its name and its value; see docs/limits.md
@@ -10,7 +11,7 @@ if current then
 end
 local now, ttl, server = tonumber(ARGV[3]), tonumber(ARGV[4]), server_ms()
 local bytes = EVENT + #KEYS[1] + #ARGV[1] + rounded_up(#ARGV[2])
-if not has_room(KEYS[3], 'events', bytes, ARGV[5], server) then
+if not has_space(KEYS[3], 'events', bytes, ARGV[5], server) then
   return 0
 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4])

@@ -1,3 +1,4 @@
+-- WITH   log_tail
 -- KEYS   log, watermark, dead letters, then the forgotten key of each entry's learner
 -- ARGV   entry ids
 -- Result for each id: the id of its new entry, 'forgotten' when its learner was forgotten since, or 'missing'

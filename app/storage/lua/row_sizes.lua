@@ -1,3 +1,4 @@
+-- WITH   ledger, rows
 -- KEYS   row-times, stem of the rows keys of the bandit
 -- ARGV   most pieces
 -- Result the number of rows, then of one row of each piece the ms and the bytes that it takes, the oldest first

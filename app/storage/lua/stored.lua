@@ -1,3 +1,4 @@
+-- WITH   tails
 -- KEYS   log, then for each bandit: states, tails
 -- ARGV   for each learner: number of its bandit (from 1), learner, last entry id that is known or ''
 -- Result {checkpoint of each learner or nil}, then for each that has a tail {its place from 0, 1 when the tail

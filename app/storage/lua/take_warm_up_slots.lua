@@ -1,10 +1,11 @@
--- KEYS   the turns of a learner: 'taken' -> how many, 'c' .. claim -> the first of those it took, 'held' -> the bytes
+-- WITH   ledger
+-- KEYS   the slots of a learner: 'taken' -> how many, 'c' .. claim -> the first of those it took, 'held' -> the bytes
 --        that the ledger counts for them and the period in which they expire; ledger
--- ARGV   count, most, claim or '', ttl_ms, most bytes of turns
--- Result {first turn that is now the caller's, or at least `most` when all are taken, or -1 when there is no room;
---         if some were taken, the bytes of turns that are held now}
--- Effect in one step: the turns are taken, at most once for a claim, and counted; nothing when all are
-local TURNS, CLAIM = 220, 80 -- bytes that the turns of a learner take besides their key, and a claim besides its name
+-- ARGV   count, most, claim or '', ttl_ms, most bytes of slots
+-- Result {first slot that is now the caller's, or at least `most` when all are taken, or -1 when there is no space;
+--         if some were taken, the bytes of slots that are held now}
+-- Effect in one step: the slots are taken, at most once for a claim, and counted; nothing when all are
+local TURNS, CLAIM = 220, 80 -- bytes that the slots of a learner take besides their key, and a claim besides its name
 local claimed = ARGV[3] ~= '' and redis.call('HGET', KEYS[1], 'c' .. ARGV[3])
 if claimed then
   return { tonumber(claimed) }
@@ -20,7 +21,7 @@ if ARGV[3] ~= '' then
   bytes = bytes + CLAIM + #ARGV[3]
 end
 local more = bytes - (counted or 0)
-if not has_room(KEYS[2], 'turns', more, ARGV[5], now) and more > 0 then
+if not has_space(KEYS[2], 'turns', more, ARGV[5], now) and more > 0 then
   return { -1 }
 end
 local period = period_of(now + tonumber(ARGV[4]))

@@ -1,3 +1,4 @@
+-- WITH   tails
 -- KEYS   log, watermark, stem of the tails keys of all bandits
 -- ARGV   before_ms, count, name of the learner that sums all others
 -- Result {1 when there may be more to drop else 0, then the learners, each after its bandit's uid, whose tails

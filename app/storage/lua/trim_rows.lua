@@ -1,3 +1,4 @@
+-- WITH   ledger, rows
 -- KEYS   row-times, stem of the rows keys of the bandit, row-logs, ledger
 -- ARGV   bandit uid, before_ms or '' for all, count, keep_ms or '' when that stays as it is
 -- Result how many rows were dropped

@@ -1,3 +1,4 @@
+-- WITH   changes
 -- KEYS   features, documents, counters, changes, stem of the retired keys
 -- ARGV   keep_ms, changes kept, then for each arm: id, features, document
 -- Result nil when the catalogue was deleted, else {version, 1 when this call changed something else 0, added, updated, {revision of each arm}}

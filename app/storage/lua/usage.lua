@@ -1,3 +1,4 @@
+-- WITH   ledger, waiting
 -- KEYS   ledger, decisions
 -- ARGV   kinds of what expires
 -- Result the bytes that are held of waiting decisions, then of each kind

@@ -25,7 +25,7 @@ local function held_by_waiting(ledger, decisions)
   return bytes
 end
 
--- Adds a decision that is not there yet, for which there is room. Returns the bytes that are held now.
+-- Adds a decision that is not there yet, for which there is space. Returns the bytes that are held now.
 local function wait_for(ledger, decisions, due, member, record, due_ms)
   held_by_waiting(ledger, decisions)
   redis.call('HSET', decisions, member, record)

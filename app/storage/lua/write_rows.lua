@@ -1,3 +1,4 @@
+-- WITH   dedupe, ledger, rows
 -- KEYS   refused, deleted, row-logs, ledger, then for each learner: rows, row-times, forgotten
 -- ARGV   number of learners; for each: bandit uid, learner, keep_ms, number of its rows, and for each of them:
 --        field, known entry, record

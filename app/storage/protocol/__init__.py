@@ -1,6 +1,4 @@
-"""What the services need of a store, in small protocols by use; ``redis_store`` implements all of them.
-
-A service is typed by the protocols that it uses. ``Store`` is all of them together.
+"""What the services need of a store, by concern; ``redis_store`` implements it.
 
 Notation
     uid          random identifier of one incarnation of a catalogue or bandit: a name that was
@@ -33,14 +31,12 @@ from typing import Protocol
 
 from app.storage.protocol.arms import ArmChanges, ArmStore, ArmWrite, Deleted, StoredArm, Upserted
 from app.storage.protocol.campaigns import CampaignStore, StoredCampaign
-from app.storage.protocol.choices import Events, WarmUpTurns
+from app.storage.protocol.choices import Choices
 from app.storage.protocol.decision_rows import DecisionRows, LoggedReward, RowWrite, StoredRow, StoredRows
-from app.storage.protocol.due_work import Due, DueWork
-from app.storage.protocol.learner_id import DecisionId, LearnerId, Partitioned
+from app.storage.protocol.learner_id import UID_LENGTH, DecisionId, LearnerId
 from app.storage.protocol.learner_side_data import Knew, LearnerSideData
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
-from app.storage.protocol.leases import WorkerLeases
-from app.storage.protocol.registry import BanditChange, Registry, RegistryStore
+from app.storage.protocol.registry import BanditChange, Registry, RegistryStore, WorkerLeases, WriteOnce
 from app.storage.protocol.reward_log import (
     Appended,
     DeadLetter,
@@ -52,76 +48,25 @@ from app.storage.protocol.reward_log import (
     entry_order,
 )
 from app.storage.protocol.usage import KINDS, Kind, Usage
-from app.storage.protocol.waiting_decisions import Activated, DefaultWrite, WaitingDecisions
-from app.storage.protocol.write_once import WriteOnce
-
-__all__ = [
-    "KINDS",
-    "Activated",
-    "Appended",
-    "ArmChanges",
-    "ArmStore",
-    "ArmWrite",
-    "BanditChange",
-    "CampaignStore",
-    "DeadLetter",
-    "DecisionId",
-    "DecisionRows",
-    "DefaultWrite",
-    "Deleted",
-    "Due",
-    "DueWork",
-    "Events",
-    "Kind",
-    "Knew",
-    "Lag",
-    "LearnerChanges",
-    "LearnerId",
-    "LearnerSideData",
-    "LearnerStates",
-    "LogEntry",
-    "LoggedReward",
-    "Partitioned",
-    "Registry",
-    "RegistryStore",
-    "RewardLog",
-    "RewardWrite",
-    "RowWrite",
-    "Store",
-    "StoredArm",
-    "StoredCampaign",
-    "StoredLearner",
-    "StoredRow",
-    "StoredRows",
-    "Trimmed",
-    "Upserted",
-    "Usage",
-    "WaitingDecisions",
-    "WarmUpTurns",
-    "WorkerLeases",
-    "WriteOnce",
-    "entry_order",
-]
+from app.storage.protocol.waiting_decisions import Activated, DefaultWrite, Due, WaitingDecisions
 
 
-class Store(
-    ArmStore,
-    RegistryStore,
-    RewardLog,
-    LearnerStates,
-    LearnerSideData,
-    WaitingDecisions,
-    DecisionRows,
-    DueWork,
-    Events,
-    WarmUpTurns,
-    CampaignStore,
-    WriteOnce,
-    WorkerLeases,
-    Usage,
-    Protocol,
-):
-    """All that a store does. Implementation: ``app.storage.redis_store.RedisStore``."""
+class Store(Protocol):
+    """All that a store does, by concern. Learners are spread over ``partitions`` partitions, for good."""
+
+    partitions: int
+    arms: ArmStore
+    registry: RegistryStore
+    rewards: RewardLog
+    learners: LearnerStates
+    side_data: LearnerSideData
+    waiting: WaitingDecisions
+    rows: DecisionRows
+    choices: Choices
+    campaigns: CampaignStore
+    write_once: WriteOnce
+    leases: WorkerLeases
+    usage: Usage
 
     async def ping(self) -> None:
         """Return when the store answers."""

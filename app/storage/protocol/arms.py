@@ -61,7 +61,7 @@ class ArmChanges:
 class ArmStore(Protocol):
     """Arms by the uid of their catalogue. Writing to a deleted catalogue raises NotFound."""
 
-    async def upsert_arms(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:
+    async def upsert(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:
         """Insert or replace, in the given order: of several arms with one id the last one stays.
 
         Features that are replaced stay readable by revision for ``keep_ms``. What changes nothing makes no
@@ -69,11 +69,11 @@ class ArmStore(Protocol):
         """
         ...
 
-    async def delete_arms(self, uid: str, ids: Sequence[str], *, keep_ms: int) -> Deleted:
+    async def delete(self, uid: str, ids: Sequence[str], *, keep_ms: int) -> Deleted:
         """Remove arms; their features stay readable by revision for ``keep_ms``."""
         ...
 
-    def scan_arms(self, uid: str) -> AsyncIterator[Sequence[StoredArm]]:
+    def scan(self, uid: str) -> AsyncIterator[Sequence[StoredArm]]:
         """All arms, each once, in batches, in no order.
 
         Not a snapshot: an arm that is written meanwhile comes in its old or its new version, or not at all
@@ -81,7 +81,7 @@ class ArmStore(Protocol):
         """
         ...
 
-    async def catalogue_version(self, uid: str) -> int:
+    async def version(self, uid: str) -> int:
         """Number of calls that changed something; 0 of a catalogue without arms."""
         ...
 
@@ -93,10 +93,10 @@ class ArmStore(Protocol):
         """Features that were replaced or deleted, while they are kept."""
         ...
 
-    async def changed_arms(self, uid: str, since: int) -> ArmChanges:
+    async def changed(self, uid: str, since: int) -> ArmChanges:
         """What was written after the version ``since``; one that is above the version is not known."""
         ...
 
-    async def arms(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
+    async def read(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
         """These arms as they are now; None for those that are not there."""
         ...

@@ -28,18 +28,18 @@ class CampaignStore(Protocol):
     nothing; a snapshot is then not saved.
     """
 
-    async def create_campaign(self, kind: str, name: str, record: bytes) -> bytes:
+    async def create(self, kind: str, name: str, record: bytes) -> bytes:
         """Store ``record`` if the name is free; return the one that the name has now.
 
         In two steps; a crash in between leaves nothing that anybody sees.
         """
         ...
 
-    async def campaigns(self, kind: str) -> Sequence[str]:
+    async def names(self, kind: str) -> Sequence[str]:
         """Names of all campaigns of a kind, ascending. Not a snapshot: each was there at some moment."""
         ...
 
-    async def read_campaign(
+    async def read(
         self, kind: str, name: str, *, uid: str, position: int, count: int
     ) -> StoredCampaign | None:
         """At most ``count`` events: from ``position`` on if its uid is ``uid``, else from its snapshot.
@@ -48,7 +48,7 @@ class CampaignStore(Protocol):
         """
         ...
 
-    async def append_event(
+    async def append(
         self, kind: str, name: str, *, uid: str, position: int, event: bytes
     ) -> Literal["appended", "overtaken", "missing"]:
         """Compare and append: only if there are exactly ``position`` events, else "overtaken".
@@ -60,6 +60,6 @@ class CampaignStore(Protocol):
     async def save_snapshot(self, kind: str, name: str, *, uid: str, position: int, state: bytes) -> None:
         """Keep the state after ``position`` events, unless a newer one is kept or the campaign is gone."""
 
-    async def delete_campaign(self, kind: str, name: str) -> bool:
+    async def delete(self, kind: str, name: str) -> bool:
         """Remove the campaign with its events; False when it was not there. In two steps, as creating."""
         ...

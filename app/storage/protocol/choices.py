@@ -7,18 +7,17 @@ from typing import Protocol
 from app.storage.protocol.learner_id import LearnerId
 
 
-class Events(Protocol):
-    """One value for each event of a learner, written once; it goes when the learner is erased."""
+class Choices(Protocol):
+    """An event of a learner has one value, written once; it goes when the learner is erased.
+
+    The slots 0, 1, 2 ... of a learner's warm-up are taken once each; they go when the learner is forgotten.
+    """
 
     async def put_event(self, learner: LearnerId, event: str, value: bytes, *, ttl_ms: int) -> bytes:
         """Store ``value`` for ``ttl_ms`` unless the event has one; return the one that it has now."""
         ...
 
     async def get_event(self, learner: LearnerId, event: str) -> bytes | None: ...
-
-
-class WarmUpTurns(Protocol):
-    """Slots of learners, 0, 1, 2 ..., each taken once; they go when the learner is forgotten."""
 
     async def take_warm_up_slots(
         self, learner: LearnerId, *, count: int, most: int, claim: str, ttl_ms: int

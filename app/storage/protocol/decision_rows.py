@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.storage.protocol.learner_id import DecisionId, LearnerId, Partitioned
+from app.storage.protocol.learner_id import DecisionId, LearnerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,17 @@ class StoredRows:
     following: str
 
 
-class DecisionRows(Partitioned, Protocol):
+class DecisionRows(Protocol):
     """The decision log. What has a row, and no other rows, goes when the learner is erased or the bandit
     deleted. A row that was dropped is never made again.
     """
 
-    async def write_rows(self, partition: int, rows: Sequence[RowWrite]) -> None:
+    async def write(self, partition: int, rows: Sequence[RowWrite]) -> None:
         """Keep those that are not there, unless their learner was forgotten or their bandit deleted."""
 
     async def read_row(self, decision: DecisionId, issued_ms: int) -> StoredRow | None: ...
 
-    async def read_rows(
+    async def read(
         self, partition: int, bandit_uid: str, *, after: str, before: str, count: int, most_bytes: int
     ) -> StoredRows:
         """The first rows after the position ``after`` and before ``before``, of all learners of a partition.
@@ -73,7 +73,7 @@ class DecisionRows(Partitioned, Protocol):
         """
         ...
 
-    async def row_logs(self, partition: int) -> Mapping[str, int]:
+    async def logs(self, partition: int) -> Mapping[str, int]:
         """For how many ms rows are kept, of each bandit that has any in the partition, by its uid."""
         ...
 
@@ -81,7 +81,7 @@ class DecisionRows(Partitioned, Protocol):
         """The ms before which rows of a bandit in the partition were dropped; 0: none was."""
         ...
 
-    async def row_sizes(self, partition: int, bandit_uid: str, *, pieces: int) -> Sequence[tuple[int, float]]:
+    async def sizes(self, partition: int, bandit_uid: str, *, pieces: int) -> Sequence[tuple[int, float]]:
         """What the rows of a bandit in the partition take, in at most so many pieces of one length.
 
         Of each piece, the oldest first: when one of its rows was decided, in ms, and how many bytes all its
@@ -89,7 +89,7 @@ class DecisionRows(Partitioned, Protocol):
         """
         ...
 
-    async def trim_rows(
+    async def trim(
         self, partition: int, bandit_uid: str, *, before_ms: int, count: int, keep_ms: int | None = None
     ) -> int:
         """Drop the oldest rows that were decided before then, at most ``count``; return how many.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+UID_LENGTH = 16
+"""Hexadecimal digits of the random uid of a catalogue, bandit or campaign. Its record begins with it."""
 
 
 class LearnerId(NamedTuple):
@@ -29,12 +32,6 @@ class LearnerId(NamedTuple):
     def partition(self, partitions: int) -> int:
         """The one of ``partitions`` that holds the learner: the same in every process, for ever."""
         return zlib.crc32(f"{self.bandit_uid}/{self.name}".encode()) % partitions
-
-
-class Partitioned(Protocol):
-    """Learners are spread over this many partitions, for good."""
-
-    partitions: int
 
 
 class DecisionId(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.storage.protocol.learner_id import LearnerId, Partitioned
+from app.storage.protocol.learner_id import LearnerId
 from app.storage.protocol.reward_log import DeadLetter, LogEntry
 
 
@@ -44,7 +44,7 @@ class LearnerChanges:
     removed: Sequence[LearnerId] = ()
 
 
-class LearnerStates(Partitioned, Protocol):
+class LearnerStates(Protocol):
     """Checkpoints and tails, by partition and learner."""
 
     async def watermark(self, partition: int) -> str:
@@ -91,6 +91,6 @@ class LearnerStates(Partitioned, Protocol):
         """
         ...
 
-    async def changed_learners(self, partition: int, since: str) -> LearnerChanges:
+    async def changed(self, partition: int, since: str) -> LearnerChanges:
         """Whose states have changed after the watermark ``since``; "" and one above it are not known."""
         ...

@@ -1,4 +1,4 @@
-"""Which catalogues and bandits there are."""
+"""Which catalogues, bandits and workers there are, and values that all agree on."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class BanditChange:
 class RegistryStore(Protocol):
     """Records of catalogues and bandits by name. A record begins with a uid of 16 characters."""
 
-    async def registry(self) -> Registry: ...
+    async def read(self) -> Registry: ...
 
-    async def registry_version(self) -> int: ...
+    async def version(self) -> int: ...
 
     async def create_catalogue(self, name: str, record: bytes) -> bytes:
         """Store ``record`` if the name is free; return the record that the name has now."""
@@ -64,7 +64,7 @@ class RegistryStore(Protocol):
         """Remove the bandit with its versions, then the states of its learners: a step for each partition.
 
         From then on no state of it is written (``LearnerStates.apply``). False when it was not there. The
-        other traces of its learners are left to ``LearnerSideData.erase_bandit``; ``deletions`` names it
+        rest that is kept of its learners is left to ``LearnerSideData.erase_bandit``; ``deletions`` names it
         until they are gone.
         """
         ...
@@ -75,3 +75,27 @@ class RegistryStore(Protocol):
 
     async def erase_catalogue(self, uid: str) -> None:
         """Remove the remains of a deleted catalogue. In steps; ``deletions`` names it until it is gone."""
+
+
+class WriteOnce(Protocol):
+    """Write-once registers by name, in the registry (``partition`` None) or in a partition."""
+
+    async def put(self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None) -> bytes:
+        """Store ``value`` unless the name has one; return the one that it has now.
+
+        ``ttl_ms`` None: it stays for ever.
+        """
+        ...
+
+    async def get(self, partition: int | None, name: str) -> bytes | None: ...
+
+
+class WorkerLeases(Protocol):
+    """Leases of workers by name, by the clock of the store. A lease is no lock: it only saves work."""
+
+    async def join(self, name: str, lease_ms: int) -> Sequence[str]:
+        """Begin a worker's lease, or begin it anew; return the names of all that hold one."""
+        ...
+
+    async def leave(self, name: str) -> None:
+        """End the lease of a worker."""

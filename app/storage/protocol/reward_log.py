@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from app.storage.protocol.decision_rows import LoggedReward
-from app.storage.protocol.learner_id import LearnerId, Partitioned
+from app.storage.protocol.learner_id import LearnerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +103,18 @@ def entry_order(entry_id: str) -> tuple[int, int]:
     return int(milliseconds), int(number)
 
 
-class RewardLog(Partitioned, Protocol):
+class RewardLog(Protocol):
     """The logs of all partitions. Entries of one log are in the order in which they were appended."""
 
-    async def append_rewards(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
+    async def append(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
         """Append those that are neither duplicates nor expired nor of a forgotten learner.
 
         Raises Invalid: neither ``ttl_ms`` nor ``expires_ms``, or a decision key without the latter. Raises
-        StoreFull, and none is appended: there is no room for the dedupe keys of all that are new.
+        StoreFull, and none is appended: there is no space for the dedupe keys of all that are new.
         """
         ...
 
-    async def read_log(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
+    async def read(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
         """The first ``count`` entries after the entry id ``after``."""
         ...
 
@@ -124,7 +124,7 @@ class RewardLog(Partitioned, Protocol):
 
     async def lag(self, partition: int) -> Lag: ...
 
-    async def trim_log(self, partition: int, before_ms: int, *, pooled: str) -> Trimmed:
+    async def trim(self, partition: int, before_ms: int, *, pooled: str) -> Trimmed:
         """Drop some of the entries that are both older than ``before_ms`` and at or below the watermark.
 
         None that is in the tail of its learner, or of the one named ``pooled``, and none after such a one.

@@ -12,7 +12,7 @@ Kind = Literal["events", "turns", "waiting", "activations", "dedupe", "campaigns
 KINDS: Mapping[Kind, str] = MappingProxyType(
     {
         "events": "choices kept for an event_id",
-        "turns": "turns of warm-ups",
+        "turns": "slots of warm-ups",
         "waiting": "decisions that wait for rewards",
         "activations": "activated decisions",
         "dedupe": "dedupe keys of rewards and observations",
@@ -35,6 +35,6 @@ class Usage(Protocol):
         """Of each kind."""
         ...
 
-    async def usage(self) -> Mapping[Kind, int]:
+    async def read(self) -> Mapping[Kind, int]:
         """What all partitions hold now. Further writes of this process are held against it."""
         ...

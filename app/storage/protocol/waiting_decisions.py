@@ -1,12 +1,13 @@
-"""Decisions that are logged, since an arm without a reward in time gets a default."""
+"""Decisions that wait for rewards, since an arm without one in time gets a default; what time makes due."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from app.storage.protocol.decision_rows import RowWrite
-from app.storage.protocol.learner_id import DecisionId
+from app.storage.protocol.learner_id import DecisionId, LearnerId
 
 Activated = Literal["activated", "duplicate", "forgotten", "expired"]
 
@@ -28,14 +29,30 @@ class DefaultWrite:
     logged: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What time has made due in a partition.
+
+    ``decisions``   logged decisions whose time to be rewarded is over, with their records
+    ``idle``        learners whose time to live is over
+    ``erase``       learners that are forgotten and not erased yet, with the id of the entry that forgot them
+    """
+
+    decisions: Sequence[tuple[DecisionId, bytes]]
+    idle: Sequence[LearnerId]
+    erase: Mapping[LearnerId, str]
+
+
 class WaitingDecisions(Protocol):
     """What bandits need that wait for rewards, or activate decisions later. Records are opaque.
+
+    Any number of processes may do what is due at the same time.
 
     ``issued_ms``, ``expires_ms``, ``known_entry``: of the decision, as in ``RewardWrite``. One whose rewards
     the store refuses as expired is neither logged nor activated.
     """
 
-    async def log_decision(
+    async def log(
         self,
         decision: DecisionId,
         record: bytes,
@@ -63,3 +80,30 @@ class WaitingDecisions(Protocol):
         ...
 
     async def is_active(self, decision: DecisionId) -> bool: ...
+
+    async def due(self, partition: int, now_ms: int, count: int) -> Due:
+        """At most about ``count`` of each kind."""
+        ...
+
+    async def append_defaults(
+        self, partition: int, decisions: Sequence[DecisionId], writes: Sequence[DefaultWrite]
+    ) -> str | None:
+        """Append the defaults that these decisions of a partition still owe, and remove them from the logged.
+
+        Returns the last entry id, if any. Of several calls for one decision only one appends. Their dedupe
+        keys are counted, and never refused: a decision that waits is owed its default.
+        """
+        ...
+
+    async def drop_expired(self, partition: int, *, margin_ms: int, count: int) -> int:
+        """Drop what is kept of decisions that expired ``margin_ms`` ago by the store's clock.
+
+        Their dedupe keys go, and what is known of learners that were forgotten before all of them. In the
+        same step, rewards of all decisions that may need any of it are refused from now on, for good. At most
+        ``count`` of each kind; returns how many were dropped.
+        """
+        ...
+
+    async def count_dedupe_keys(self, partition: int) -> int:
+        """How many dedupe keys of decisions are kept. Cost: a step for each ten minutes of a token's life."""
+        ...

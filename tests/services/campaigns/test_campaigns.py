@@ -228,7 +228,7 @@ async def test_who_is_overtaken_between_reading_and_writing_starts_again(store):
     lossy = LossyStore(store)
     slow, fast = over(lossy), over(store)
     for _ in range(3):
-        lossy.before["append_event"] = lambda: step(fast)
+        lossy.before["campaigns.append"] = lambda: step(fast)
         await step(slow)
     numbers = (await fast.get("c")).state.told
     assert sorted(numbers) == list(range(18))
@@ -241,7 +241,7 @@ async def test_a_lost_reply_is_harmless(store):
     campaigns = over(lossy)
     campaign, pulls = await campaigns.ask("c", 4)
     results = [(campaign.pull_id(p.number), 1.0) for p in pulls]
-    lossy.lose = ["append_event"]
+    lossy.lose = ["campaigns.append"]
     with pytest.raises(Unavailable):
         await campaigns.tell("c", results)
     _, receipt = await campaigns.tell("c", results)
@@ -254,7 +254,7 @@ async def test_nothing_counts_that_is_not_stored(store):
     lossy = LossyStore(store)
     campaigns = over(lossy)
     before = await campaigns.get("c")
-    lossy.refuse = {"append_event"}
+    lossy.refuse = {"campaigns.append"}
     with pytest.raises(Unavailable):
         await campaigns.ask("c", 4)
     lossy.refuse = set()
@@ -289,9 +289,9 @@ async def test_a_snapshot_that_cannot_be_saved_hinders_nobody(store, monkeypatch
     await made(store)
     lossy = LossyStore(store)
     campaigns = over(lossy)
-    lossy.refuse = {"save_snapshot"}
+    lossy.refuse = {"campaigns.save_snapshot"}
     live, _ = await step(campaigns)
-    assert lossy.calls["save_snapshot"] >= 2
+    assert lossy.calls["campaigns.save_snapshot"] >= 2
     assert bits(await over(store).get("c")) == bits(live)
 
 

@@ -22,7 +22,8 @@ from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.noisy_centers import NoisyCenters
 from app.services.campaigns.records import CampaignRecord, pack_state, unpack_event, unpack_state
 from app.services.campaigns.slates import Slates
-from app.services.formats.records import UID_LENGTH, pack, unpack
+from app.services.formats.records import pack, unpack
+from app.storage.protocol import UID_LENGTH
 from app.storage.redis_store import RedisStore
 
 pytestmark = pytest.mark.anyio
@@ -64,12 +65,14 @@ def assert_same(found: bytes, expected: bytes) -> None:
 async def written(store: RedisStore, old: dict[str, Any], *, snapshot: bool) -> Campaigns[Any, Any, Any]:
     """Put everything into the store that version 0.1.0 had put there."""
     kind, uid = old["kind"], old["uid"]
-    await store.create_campaign(kind, "c", bytes.fromhex(old["record"]))
+    await store.campaigns.create(kind, "c", bytes.fromhex(old["record"]))
     for position, event in enumerate(old["events"]):
-        await store.append_event(kind, "c", uid=uid, position=position, event=bytes.fromhex(event))
+        await store.campaigns.append(kind, "c", uid=uid, position=position, event=bytes.fromhex(event))
     if snapshot:
         state = bytes.fromhex(old["snapshot"]["state"])
-        await store.save_snapshot(kind, "c", uid=uid, position=old["snapshot"]["position"], state=state)
+        await store.campaigns.save_snapshot(
+            kind, "c", uid=uid, position=old["snapshot"]["position"], state=state
+        )
     return Campaigns(store, ALGORITHMS[kind], capacity_bytes=1 << 20)
 
 

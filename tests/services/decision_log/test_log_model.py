@@ -221,5 +221,5 @@ async def test_the_log_holds_what_the_model_holds(world: World, *, waits: bool):
         await play.compare()
         assert len(play.model.made) > 10, f"seed {seed}"
         await world.service.bandits.delete(bandit.name)
-        await world.store.erase_bandit(bandit.uid)
-        assert (await world.store.usage())["log"] == 0
+        await world.store.side_data.erase_bandit(bandit.uid)
+        assert (await world.store.usage.read())["log"] == 0

@@ -20,11 +20,12 @@ class Store:
     partitions = 4
 
     def __init__(self) -> None:
+        self.rows = self
         self.calls: list[tuple[int, list[str]]] = []
         self.away = False
         self.slow: asyncio.Event | None = None
 
-    async def write_rows(self, partition: int, rows: Sequence[RowWrite]) -> None:
+    async def write(self, partition: int, rows: Sequence[RowWrite]) -> None:
         if self.slow is not None:
             await self.slow.wait()
         if self.away:

@@ -30,12 +30,14 @@ def expected(store: RedisStore, folder: Path, *, accept_loss: bool = False) -> E
 
 async def fill(store: RedisStore, partition: int, rewards: int = 3) -> None:
     """A catalogue, an arm and some rewards, all but one applied."""
-    await store.create_catalogue("films", UID.encode() + b"{}")
-    await store.upsert_arms(UID, [ArmWrite("a", bytes(8))], keep_ms=1_000)
+    await store.registry.create_catalogue("films", UID.encode() + b"{}")
+    await store.arms.upsert(UID, [ArmWrite("a", bytes(8))], keep_ms=1_000)
     writes = [RewardWrite(LEARNER, f"{n}", None, 1, 60_000, b"r") for n in range(rewards)]
-    *_, before_last, _ = await store.append_rewards(partition, writes)
-    watermark = await store.watermark(partition)
-    await store.apply(partition, expected=watermark, watermark=before_last.entry_id, states={LEARNER: b"s"})
+    *_, before_last, _ = await store.rewards.append(partition, writes)
+    watermark = await store.learners.watermark(partition)
+    await store.learners.apply(
+        partition, expected=watermark, watermark=before_last.entry_id, states={LEARNER: b"s"}
+    )
 
 
 async def test_a_store_that_only_grows_is_as_expected(store: RedisStore, partition: int, tmp_path: Path):
@@ -45,8 +47,8 @@ async def test_a_store_that_only_grows_is_as_expected(store: RedisStore, partiti
         before = expected(store, tmp_path)
         await before.check()
         await before.finish()
-    await store.delete_catalogue("films", UID)
-    await store.trim_log(partition, 10**14, pooled="")
+    await store.registry.delete_catalogue("films", UID)
+    await store.rewards.trim(partition, 10**14, pooled="")
     assert await expected(store, tmp_path).missing() == ""
 
 
@@ -155,29 +157,29 @@ async def test_a_catalogue_that_is_deleted_while_it_is_counted_is_no_loss(store:
     """The registry is read first; by the time the catalogue's version is read it may be gone."""
     await fill(store, 0)
     await expected(store, tmp_path).check()
-    version = store.catalogue_version
+    version = store.arms.version
     calls = []
 
     async def deleted_meanwhile(uid: str) -> int:
         if not calls:
-            await store.delete_catalogue("films", UID)
+            await store.registry.delete_catalogue("films", UID)
         calls.append(uid)
         return await version(uid)
 
-    store.catalogue_version = deleted_meanwhile  # type: ignore[method-assign]
+    store.arms.version = deleted_meanwhile  # type: ignore[method-assign]
     assert await expected(store, tmp_path).missing() == ""
     assert calls == [UID]
 
 
 async def test_the_registry_is_read_again_only_when_it_has_changed(store: RedisStore, tmp_path: Path):
     """It may be large, and this is asked every few seconds."""
-    reads, read = [], store.registry
+    reads, read = [], store.registry.read
 
     async def counted() -> Registry:
         reads.append(await read())
         return reads[-1]
 
-    store.registry = counted  # type: ignore[method-assign]
+    store.registry.read = counted  # type: ignore[method-assign]
     running = expected(store, tmp_path)
     await running.check()
     for _ in range(3):

@@ -23,7 +23,7 @@ async def due(world: World, bandit: Bandit, key: str = "ann") -> int:
         task.cancel()
     partition = bandit.learner_for(key).partition(world.store.partitions)
     later = time.time_ns() // 1_000_000 + 2**40
-    assert (await world.store.due(partition, later, 100)).decisions
+    assert (await world.store.waiting.due(partition, later, 100)).decisions
     return partition
 
 
@@ -42,16 +42,16 @@ async def observations(world: World, bandit: Bandit, expected: int, key: str = "
     await until(there, what=f"{expected} observations")
 
 
-@pytest.mark.parametrize("call", ["log_decision", "append_defaults"])
+@pytest.mark.parametrize("call", ["waiting.log", "waiting.append_defaults"])
 async def test_a_lost_reply_changes_nothing(world: World, call: str):
     bandit = await world.bandit(reward=WAITS)
-    if call == "log_decision":
+    if call == "waiting.log":
         world.store.lose.append(call)
         with pytest.raises(Unavailable):
             await world.choose(bandit, event_id="e")
     await world.choose(bandit, event_id="e")
     partition = await due(world, bandit)
-    if call == "append_defaults":
+    if call == "waiting.append_defaults":
         world.store.lose.append(call)
         with pytest.raises(Unavailable):
             await sweep(world, partition)
@@ -63,7 +63,7 @@ async def test_a_lost_reply_changes_nothing(world: World, call: str):
 async def test_an_activation_whose_reply_was_lost_is_a_duplicate(world: World):
     bandit = await world.bandit(reward=WAITS)
     token = (await world.choose(bandit, activate=False)).decision
-    world.store.lose.append("activate")
+    world.store.lose.append("waiting.activate")
     with pytest.raises(Unavailable):
         await world.service.decisions.activate([token])
     again = await world.service.decisions.activate([token])
@@ -79,21 +79,21 @@ async def test_what_was_not_shown_before_its_learner_was_forgotten_never_was(wor
     outcome = await world.service.decisions.activate([token])
     assert outcome.rejected == [(0, "forgotten")]
     partition = bandit.learner_for("ann").partition(world.store.partitions)
-    assert not (await world.store.due(partition, 2**52, 10)).decisions
+    assert not (await world.store.waiting.due(partition, 2**52, 10)).decisions
 
 
 async def test_a_default_of_a_forgotten_learner_is_not_counted(world: World):
     """Also when it was logged, and the learner forgotten, before its traces could be erased."""
     bandit = await world.bandit(reward=WAITS)
     await world.choose(bandit)
-    world.store.refuse.add("erase")
+    world.store.refuse.add("side_data.erase")
     with pytest.raises(Unavailable):
         await world.service.forgetting.forget(bandit.learner_for("ann"))
     world.store.refuse.clear()
     partition = await due(world, bandit)
     await sweep(world, partition)
     await observations(world, bandit, 0)
-    housekeeping = await world.store.due(partition, 0, 10)
+    housekeeping = await world.store.waiting.due(partition, 0, 10)
     assert not housekeeping.erase
     assert not housekeeping.decisions
 
@@ -102,7 +102,7 @@ async def test_choosing_for_a_bandit_that_waits_needs_the_store_and_others_do_no
     plain, waits = await world.bandit("plain"), await world.bandit("waits", reward=WAITS)
     await world.choose(plain)
     await world.choose(waits)
-    world.store.refuse |= {"log_decision", "stored"}
+    world.store.refuse |= {"waiting.log", "learners.stored"}
     await world.choose(plain)
     with pytest.raises(Unavailable):
         await world.choose(waits)
@@ -111,11 +111,23 @@ async def test_choosing_for_a_bandit_that_waits_needs_the_store_and_others_do_no
 async def test_a_plain_bandit_makes_no_call_to_choose(world: World):
     bandit = await world.bandit()
     await world.choose(bandit)
-    before = {name: count for name, count in world.store.calls.items() if name not in {"due", "watermark"}}
+    before = {
+        name: count
+        for name, count in world.store.calls.items()
+        if name not in {"waiting.due", "learners.watermark"}
+    }
     for _ in range(5):
         await world.choose(bandit)
-    quiet = {"due", "deletions", "watermark", "read_log", "backlog", "lag", "registry_version"}
-    quiet |= {"changed_learners", "changed_arms"}
+    quiet = {
+        "waiting.due",
+        "registry.deletions",
+        "learners.watermark",
+        "rewards.read",
+        "rewards.backlog",
+        "rewards.lag",
+        "registry.version",
+    }
+    quiet |= {"learners.changed", "arms.changed"}
     after = {name: count for name, count in world.store.calls.items() if name not in quiet}
     assert {name: count for name, count in before.items() if name not in quiet} == after
 

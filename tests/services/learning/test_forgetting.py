@@ -52,11 +52,11 @@ async def expire(world: World, learner: LearnerId) -> None:
     await housekeeping(world).sweep(partition, later_ms())
 
     async def folded() -> bool:
-        return await world.store.backlog(partition) == 0
+        return await world.store.rewards.backlog(partition) == 0
 
     await until(folded, what="the learner is folded away")
     await housekeeping(world).sweep(partition, later_ms())
-    assert not (await world.store.due(partition, 0, 10)).erase
+    assert not (await world.store.waiting.due(partition, 0, 10)).erase
 
 
 async def shown(world: World, bandit: Bandit, count: int, key: str = "ann") -> list[str]:
@@ -132,10 +132,10 @@ async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
     assert new.decision != old.decision
     assert await erase(learner, entries[0])
     assert await world.choose(bandit, event_id="e") == new
-    (waiting,) = (await world.store.due(partition, later_ms(), 10)).decisions
+    (waiting,) = (await world.store.waiting.due(partition, later_ms(), 10)).decisions
     assert unpack(waiting[1], LoggedDecision).known_entry == int(entries[0].partition("-")[2])
     await forgetting.forget(learner)
-    assert not (await world.store.due(partition, later_ms(), 10)).decisions
+    assert not (await world.store.waiting.due(partition, later_ms(), 10)).decisions
     assert (await world.choose(bandit, event_id="e")).decision != new.decision
 
 
@@ -175,7 +175,7 @@ async def test_nothing_is_kept_of_a_learner_but_what_expires(world: World, store
     # The newest entry of a log stays, for entries are numbered by it; the next one lets it go.
     assert await kept(world, store_url, learner.name) - {"log"} == STAYS
     partition = learner.partition(world.store.partitions)
-    [entry] = await world.store.read_log(partition, "0-0", 10)
+    [entry] = await world.store.rewards.read(partition, "0-0", 10)
     assert entry.payload == module.FORGET
     pooled = await world.service.learners._pooled_priors.get(bandit)
     assert pooled is None or not pooled.sums.observations
@@ -187,11 +187,11 @@ async def test_dead_letters_go_with_their_learner(world: World):
     partition = learner.partition(world.store.partitions)
     await world.observe(bandit, "o1", key=learner.name)
     write = RewardWrite(learner, "broken", None, 2**42, 60_000, b"broken")
-    await world.store.append_rewards(partition, [write])
+    await world.store.rewards.append(partition, [write])
     await world.observe(bandit, "o2", key=learner.name)
-    assert [letter.entry.learner for letter in await world.store.dead_letters(partition)] == [learner]
+    assert [letter.entry.learner for letter in await world.store.rewards.dead_letters(partition)] == [learner]
     await world.service.forgetting.forget(learner)
-    assert await world.store.dead_letters(partition) == []
+    assert await world.store.rewards.dead_letters(partition) == []
 
 
 async def test_of_a_deleted_bandit_the_store_keeps_no_key(world: World, store_url: str):
@@ -221,21 +221,21 @@ async def test_of_a_deleted_bandit_the_store_keeps_no_key(world: World, store_ur
     assert [trace for trace in left if ": " not in trace] == []
     assert {trace.split(": ")[0].split(":")[2] for trace in left} <= {"changes", "deleted", "log"}
     partitions = range(world.store.partitions)
-    logs = [await world.store.read_log(partition, "0-0", 1_000) for partition in partitions]
+    logs = [await world.store.rewards.read(partition, "0-0", 1_000) for partition in partitions]
     assert all(entry.learner.bandit_uid == stays.uid for log in logs for entry in log[:-1])
     assert await kept(world, store_url, stays.uid) == before
     assert (await world.choose(stays, "ann")).learner_version == 3
-    assert await world.store.deletions() == {}
+    assert await world.store.registry.deletions() == {}
 
 
 async def test_erasing_a_bandit_is_repeated_until_it_is_done(world: World, store_url: str):
     await quiet(world)
     bandit = await world.bandit("gone", policy="sub_ts", explore=ExploreRule(3))
     await live(world, bandit, "ann")
-    world.store.lose.append("delete_bandit")
+    world.store.lose.append("registry.delete_bandit")
     with pytest.raises(Exception, match="does not answer"):
         await world.service.bandits.delete("gone")
-    world.store.lose.append("erase_bandit")
+    world.store.lose.append("side_data.erase_bandit")
     with pytest.raises(Exception, match="does not answer"):
         await housekeeping(world).finish_deletions()
     await housekeeping(world).finish_deletions()
@@ -254,8 +254,8 @@ async def test_what_a_process_made_from_a_learner_goes_when_another_process_forg
     states = world.service.elimination._states
     assert states.peek(learner) is not None
     partition = learner.partition(world.store.partitions)
-    watermark, newest = await world.store.watermark(partition), "9" * 13 + "-99"
-    await world.store.apply(partition, expected=watermark, watermark=newest, states={learner: None})
+    watermark, newest = await world.store.learners.watermark(partition), "9" * 13 + "-99"
+    await world.store.learners.apply(partition, expected=watermark, watermark=newest, states={learner: None})
     await world.service._sync_learners(partition)
     assert states.peek(learner) is None
 
@@ -301,7 +301,7 @@ async def test_an_idle_learner_lives_as_the_bandit_says_by_then(
             await housekeeping(world).sweep(partition, now_ms + round(1_000 * at_s))
 
         async def folded() -> bool:
-            return await world.store.backlog(partition) == 0
+            return await world.store.rewards.backlog(partition) == 0
 
         await until(folded, what="what was forgotten is folded")
         lives = (await world.service.learners.report(bandit, learner)).version == 1
@@ -315,8 +315,8 @@ async def test_an_idle_time_that_begins_later_holds_from_the_next_sign_of_life(w
     await world.observe(bandit, "o")
     bandit = await change_idle(world, IDLE_S)
     partition = learner.partition(world.store.partitions)
-    assert (await world.store.due(partition, later_ms(), 10)).idle == []
+    assert (await world.store.waiting.due(partition, later_ms(), 10)).idle == []
     await world.observe(bandit, "o2")
-    assert (await world.store.due(partition, later_ms(), 10)).idle == [learner]
+    assert (await world.store.waiting.due(partition, later_ms(), 10)).idle == [learner]
     await expire(world, learner)
     assert (await world.service.learners.report(bandit, learner)).version == 0

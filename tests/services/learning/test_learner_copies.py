@@ -64,7 +64,7 @@ async def test_learners_that_are_a_tail_are_found(world: World):
     for number in range(5):
         await world.observe(bandit, f"o{number}", key="ann", arm="a1")
     partition = LearnerId(bandit.uid, "ann").partition(world.store.partitions)
-    (stored,) = await world.store.stored(partition, [LearnerId(bandit.uid, "ann")])
+    (stored,) = await world.store.learners.stored(partition, [LearnerId(bandit.uid, "ann")])
     assert stored.tail
     assert list(await copied(world, bandit)) == ["ann"]
 

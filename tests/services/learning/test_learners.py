@@ -102,9 +102,9 @@ async def test_many_bandits_of_a_large_dimension_do_not_keep_their_priors(world:
 
 async def test_concurrent_callers_share_one_read(world: World):
     bandit = await world.bandit()
-    before = world.store.calls["stored"]
+    before = world.store.calls["learners.stored"]
     choices = await asyncio.gather(*(world.choose(bandit, "new") for _ in range(100)))
-    assert world.store.calls["stored"] == before + 1
+    assert world.store.calls["learners.stored"] == before + 1
     assert {choice.learner_version for choice in choices} == {0}
 
 
@@ -117,11 +117,11 @@ async def test_a_read_during_which_the_worker_writes_does_not_win(world: World):
         learners._cache.clear()
         version = (await learners.report(bandit, bandit.learner_for("ann"))).version
         identity = bandit.learner_for("ann")
-        world.store.hold["stored"] = gate = asyncio.Event()
+        world.store.hold["learners.stored"] = gate = asyncio.Event()
         reading = asyncio.create_task(learners.get(bandit.learner_for("ann")))
 
         async def held() -> bool:
-            return world.store.held["stored"] == 1
+            return world.store.held["learners.stored"] == 1
 
         await until(held, what="the read is under way")
         world.store.hold.clear()
@@ -136,7 +136,7 @@ async def test_a_read_during_which_the_worker_writes_does_not_win(world: World):
 
 async def test_a_read_that_fails_is_tried_by_the_next_caller(world: World):
     bandit = await world.bandit()
-    world.store.refuse.add("stored")
+    world.store.refuse.add("learners.stored")
     results = await asyncio.gather(*(world.choose(bandit, "new") for _ in range(5)), return_exceptions=True)
     assert [type(result).__name__ for result in results] == ["Unavailable"] * 5
     world.store.refuse.clear()
@@ -145,11 +145,11 @@ async def test_a_read_that_fails_is_tried_by_the_next_caller(world: World):
 
 async def test_a_caller_that_is_cancelled_does_not_cancel_the_others(world: World):
     bandit = await world.bandit()
-    world.store.hold["stored"] = gate = asyncio.Event()
+    world.store.hold["learners.stored"] = gate = asyncio.Event()
     tasks = [asyncio.create_task(world.choose(bandit, "new")) for _ in range(3)]
 
     async def held() -> bool:
-        return world.store.held["stored"] == 1
+        return world.store.held["learners.stored"] == 1
 
     await until(held, what="the read is under way")
     tasks[0].cancel()

@@ -82,12 +82,12 @@ async def test_one_that_cannot_be_read_is_read_again(world: World, monkeypatch: 
     assert first.theta.any()
     bob = bandit.learner_for("bob").partition(world.store.partitions)
     await world.choose(bandit, "ann")
-    world.store.refuse.add("stored")
+    world.store.refuse.add("learners.stored")
     await world.choose(bandit, "ann")
     await asyncio.sleep(0)
     world.store.refuse.clear()
     await world.observe(bandit, "o2", "o3", key="bob")
-    assert await world.store.watermark(bob) != "0-0"
+    assert await world.store.learners.watermark(bob) != "0-0"
 
     async def newer() -> bool:
         found = await world.service.learners.report(bandit, bandit.learner_for("ann"))

@@ -58,7 +58,7 @@ async def test_they_begin_where_every_partition_is_complete(world: World):
     assert await counted(world, bandit) == (96, 32, None)
     first = LearnerId(bandit.uid, KEYS[0]).partition(store.partitions)
     middle = rows[48].time
-    await store.trim_rows(first, bandit.uid, before_ms=middle, count=1_000)
+    await store.rows.trim(first, bandit.uid, before_ms=middle, count=1_000)
     left = await rows_of(world, bandit)
     assert len(left) > expected(rows, middle)[0], "other partitions have older rows, which say nothing now"
     assert await counted(world, bandit) == (*expected(rows, middle), middle)
@@ -70,7 +70,7 @@ async def test_they_begin_where_every_partition_is_complete(world: World):
 async def test_they_begin_where_rows_had_to_go(world: World):
     bandit = await logged(world)
     rows = await rows_of(world, bandit)
-    held = (await world.store.usage())["log"]
+    held = (await world.store.usage.read())["log"]
     await LogRetention(world.store, most_bytes=held // 2).sweep(time.time_ns() // 1_000_000)
     left = await rows_of(world, bandit)
     decisions, rewarded, complete_from = await counted(world, bandit)
