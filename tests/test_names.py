@@ -12,17 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 # To be parted: nothing may be added.
-TWICE = {
-    "ArmView",
-    "Block",
-    "Kind",
-    "LearnerView",
-    "LoggedReward",
-    "Outcome",
-    "Prepared",
-    "RejectCode",
-    "Stopped",
-}
+TWICE = {"Kind", "LoggedReward", "Outcome", "RejectCode"}
 WRITERS = {"CsvWriter", "NdjsonWriter", "ParquetWriter"}  # of arms and of learners
 
 
