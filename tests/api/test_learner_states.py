@@ -63,4 +63,4 @@ async def test_a_state_as_an_octet_stream(api: Api, monkeypatch: pytest.MonkeyPa
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
     monkeypatch.setattr(learners, "MAX_JSON_STATE_BYTES", 10)
     states = (await api.ok("GET", "/v1/bandits/b/learners?include=state"))["items"]
-    assert [each["state"] for each in states] == [None, None]
+    assert {each["state"] for each in states} == {None}

@@ -69,7 +69,7 @@ from shortlist_client.batches import (
 from shortlist_client.binding import endpoint, every_page
 from shortlist_client.errors import Forbidden, RewardRejected
 from shortlist_client.exchange import Steps
-from shortlist_client.routes import GLOBAL_LEARNER, Call, Sink, encoded
+from shortlist_client.routes import GLOBAL_LEARNER, RAW, Call, Sink, encoded
 
 PAGE = 100
 MOST_ON_A_PAGE = 1_000
@@ -374,7 +374,7 @@ class Endpoints:
     @endpoint
     def get_learner_state(self, bandit: str, key: str = GLOBAL_LEARNER) -> Call[bytes]:
         """All that is stored of a learner, as ``put_learner`` takes it. Raises NotFound without rewards."""
-        return routes.GET_LEARNER_STATE.call(bandit, key, headers={"accept": routes.RAW})
+        return routes.GET_LEARNER_STATE.call(bandit, key, headers={"accept": RAW})
 
     @endpoint
     def delete_learner(self, bandit: str, key: str = GLOBAL_LEARNER) -> Call[None]:
