@@ -256,11 +256,11 @@ def _explain(parsed: argparse.Namespace) -> None:
 
 def _evaluate(parsed: argparse.Namespace) -> None:
     with _in_one_line():
-        found = _module("evaluation").evaluate(
+        result = _module("evaluation").evaluate(
             parsed.log,
             parsed.catalogue,
             policy=parsed.policy,
             estimators=parsed.estimators,
             learners=parsed.learners,
         )
-    write(parsed.json, found)
+    write(parsed.json, result)

@@ -16,7 +16,7 @@ Json = Mapping[str, Any]
 REASONS = {
     "bandit": "the bandit's version of then is no longer kept",
     "request": "the request was too large to be logged",
-    "warm_up": "the bandit warms up new keys, and whose slot it was is not known any more",
+    "warm_up": "the bandit warms up new keys, and which slot it took is not known any more",
     "prior": "the pooled prior has no version",
     "learner": "the learner was rewarded since",
     "catalogue": "the catalogue was changed since",

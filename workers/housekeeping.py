@@ -68,18 +68,18 @@ class Housekeeping:
         """Do everything that is due in a partition by ``now_ms``."""
         more = True
         while more:
-            found = await self._store.waiting.due(partition, now_ms, BATCH)
-            if found.decisions:
-                decisions = [decision for decision, _ in found.decisions]
-                writes = defaults_of(found.decisions)
+            result = await self._store.waiting.due(partition, now_ms, BATCH)
+            if result.decisions:
+                decisions = [decision for decision, _ in result.decisions]
+                writes = defaults_of(result.decisions)
                 if await self._store.waiting.append_defaults(partition, decisions, writes):
                     self._wake(partition)
                 self._done("waited_for", len(decisions))
-            for learner in found.idle:
+            for learner in result.idle:
                 await self._end_of_idle(learner, now_ms)
-            for learner, entry_id in found.erase.items():
+            for learner, entry_id in result.erase.items():
                 self._done("erased", await self._forgetting.erase(learner, entry_id))
-            more = BATCH in (len(found.decisions), len(found.idle))
+            more = BATCH in (len(result.decisions), len(result.idle))
         drop = partial(self._store.waiting.drop_expired, partition, margin_ms=DEDUPE_MARGIN_MS, count=BATCH)
         while await drop() >= BATCH:
             pass

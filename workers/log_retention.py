@@ -69,21 +69,21 @@ class LogRetention:
 
     async def _sizes(self, logs: Collection[tuple[int, str]]) -> Mapping[str, Sizes]:
         """The pieces of each bandit that has rows, of all partitions."""
-        found = defaultdict[str, list[tuple[int, float]]](list)
+        result = defaultdict[str, list[tuple[int, float]]](list)
         for partition, uid in logs:
-            found[uid] += await self._store.rows.sizes(partition, uid, pieces=PIECES)
-        return {uid: sorted(sizes) for uid, sizes in found.items() if sizes}
+            result[uid] += await self._store.rows.sizes(partition, uid, pieces=PIECES)
+        return {uid: sorted(sizes) for uid, sizes in result.items() if sizes}
 
     async def _logs(self) -> Mapping[tuple[int, str], int]:
         """How long rows are kept, by partition and bandit; of one that no longer logs, as long as before."""
         versions = await self._versions.all()
-        found = {}
+        result = {}
         for partition in range(self._store.partitions):
             for uid, keep_ms in (await self._store.rows.logs(partition)).items():
                 version = versions.get(uid)
                 rule = None if version is None else version.record.log
-                found[partition, uid] = keep_ms if rule is None else rule.keep_ms
-        return found
+                result[partition, uid] = keep_ms if rule is None else rule.keep_ms
+        return result
 
     async def _trim(self, partition: int, uid: str, before_ms: int, keep_ms: int | None = None) -> None:
         dropped = STEP

@@ -65,21 +65,21 @@ class LogTrimmer:
         self._held = self._held[len(some) :]
         watermark = await self._store.learners.watermark(partition)
         stored = await self._store.learners.stored(partition, some)
-        found = await asyncio.to_thread(_checkpoints, some, stored)
+        result = await asyncio.to_thread(_checkpoints, some, stored)
         if not await self._store.learners.apply(
-            partition, expected=watermark, watermark=watermark, states=found
+            partition, expected=watermark, watermark=watermark, states=result
         ):
             return False
-        if found:  # they are all of one size
+        if result:  # they are all of one size
             self._freed = True
-            self._count = max(1, min(AT_ONCE, AT_ONCE_BYTES // max(map(len, found.values()))))
+            self._count = max(1, min(AT_ONCE, AT_ONCE_BYTES // max(map(len, result.values()))))
         if self._held and self._held[0].bandit_uid != uid:
             self._count = 1
         return bool(self._held) or self._freed
 
 
 def _checkpoints(learners: Sequence[LearnerId], stored: Sequence[StoredLearner]) -> dict[LearnerId, bytes]:
-    found: dict[LearnerId, bytes] = {}
+    result: dict[LearnerId, bytes] = {}
     for identity, each in zip(learners, stored, strict=True):
         try:
             state = restored(identity, each) if each.tail else None
@@ -87,5 +87,5 @@ def _checkpoints(learners: Sequence[LearnerId], stored: Sequence[StoredLearner])
             log.exception("a learner cannot be read: its part of the reward log is not trimmed")
             continue
         if state is not None:
-            found[identity] = state_to_bytes(state)
-    return found
+            result[identity] = state_to_bytes(state)
+    return result

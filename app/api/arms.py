@@ -105,7 +105,7 @@ async def upsert(catalogue: str, body: ArmsBody, catalogues: Provided[Catalogues
     """Insert or replace arms, all or none."""
     refuse_repeats((arm.id for arm in body.arms), TWICE, ("arms",), ("id",))
     arms = [as_arm(arm) for arm in body.arms]
-    done = await catalogues.use(catalogue, lambda found: catalogues.upsert(found, arms))
+    done = await catalogues.use(catalogue, lambda result: catalogues.upsert(result, arms))
     return UpsertedView(added=done.added, updated=done.updated, version=done.version)
 
 
@@ -117,20 +117,20 @@ async def list_arms(
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Response:
     """All arms, those that have been as they are for longest first; a page of long ones has fewer."""
-    arms, following = await catalogues.use(catalogue, lambda found: catalogues.arms(found, cursor, limit))
+    arms, following = await catalogues.use(catalogue, lambda result: catalogues.arms(result, cursor, limit))
     return reply({"items": [_document(arm) for arm in arms], "next": following})
 
 
 @router.get("/{catalogue}/arms/{arm}", response_model=ArmView)
 async def get_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues]) -> ArmView:
     """One arm with its features."""
-    return _arm_view(await catalogues.use(catalogue, lambda found: catalogues.arm(found, arm)))
+    return _arm_view(await catalogues.use(catalogue, lambda result: catalogues.arm(result, arm)))
 
 
 @router.delete("/{catalogue}/arms/{arm}", status_code=204)
 async def delete_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues]) -> Response:
     """Delete one arm."""
-    done = await catalogues.use(catalogue, lambda found: catalogues.remove(found, [arm]))
+    done = await catalogues.use(catalogue, lambda result: catalogues.remove(result, [arm]))
     if done.missing:
         raise NotFound("no arm of this id in the catalogue")
     return Response(status_code=204)
@@ -140,7 +140,7 @@ async def delete_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues])
 async def delete_arms(catalogue: str, body: ArmIdsBody, catalogues: Provided[Catalogues]) -> DeletedView:
     """Delete the arms that are there, and name those that are not."""
     refuse_repeats(body.ids, TWICE, ("ids",))
-    done = await catalogues.use(catalogue, lambda found: catalogues.remove(found, body.ids))
+    done = await catalogues.use(catalogue, lambda result: catalogues.remove(result, body.ids))
     return DeletedView(deleted=len(done.deleted), missing=list(done.missing), version=done.version)
 
 

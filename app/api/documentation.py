@@ -14,6 +14,6 @@ from app.api.strict_json import JsonRoute
 def document(app: FastAPI) -> dict[str, Any]:
     """The document, made anew: that takes long."""
     routes = [route.documented() if isinstance(route, JsonRoute) else route for route in app.routes]
-    found = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)
-    found["components"]["schemas"] |= problems.schemas()
-    return found
+    result = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)
+    result["components"]["schemas"] |= problems.schemas()
+    return result

@@ -51,17 +51,17 @@ def rules(body: RulesBody | None, k: int) -> Rules:
         return NO_RULES
     errors: list[tuple[FieldPath, str]] = []
     arms: set[str] = set()
-    places: set[int] = set()
+    positions: set[int] = set()
     for index, pin in enumerate(body.pin):
         where = ("rules", "pin", index)
         if pin.arm in arms:
             errors.append(((*where, "arm"), "this arm is pinned twice"))
-        if pin.place in places:
+        if pin.place in positions:
             errors.append(((*where, "place"), "another arm is pinned to this place"))
         if pin.place > k:
             errors.append(((*where, "place"), f"must not be greater than k, {k}"))
         arms.add(pin.arm)
-        places.add(pin.place)
+        positions.add(pin.place)
     fields = [limit.field for limit in body.at_most]
     errors += [
         (("rules", "at_most", index, "field"), "this field is limited twice")

@@ -184,9 +184,9 @@ async def sets(
 ) -> Response:
     """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
     owner = await bandits.get(bandit)
-    found = await choosing.sets(owner, owner.learner_named(key))
-    stages = [{"stage": stage, "size": size} for stage, size in found.stages]
-    return reply({"stages": stages, "eliminated": found.eliminated, "threshold": found.threshold})
+    result = await choosing.sets(owner, owner.learner_named(key))
+    stages = [{"stage": stage, "size": size} for stage, size in result.stages]
+    return reply({"stages": stages, "eliminated": result.eliminated, "threshold": result.threshold})
 
 
 @router.delete("/{bandit}/learners/{key}", status_code=204)

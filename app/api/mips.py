@@ -195,8 +195,8 @@ async def search_vectors(
     """
     body = await body_or_octets(request, VectorsMipsBody)
     if isinstance(body, VectorsMipsBody):
-        found = await mips.search_vectors(partial(_matrix, body.vectors), _request(body))
-        return _view(found, body.method)
+        result = await mips.search_vectors(partial(_matrix, body.vectors), _request(body))
+        return _view(result, body.method)
     given = None if value_range is None else _split(value_range, ValueRange, "value_range")
     asked = None if query is None else _split(query, list[Feature], "query")
     vectors, row = _raw(body, *shape(n, dim), asked)

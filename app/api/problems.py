@@ -148,8 +148,8 @@ def problem_response(error: ShortlistError | InvalidArgument, method: str = "POS
 def _methods(request: Request) -> str:
     """The value of the header Allow. It names the methods of all routes of the path, not of one alone."""
     routes = [route for route in request.app.routes if isinstance(route, Route)]
-    found = (route.methods or () for route in routes if route.matches(request.scope)[0] != Match.NONE)
-    return ", ".join(sorted({method for methods in found for method in methods}))
+    result = (route.methods or () for route in routes if route.matches(request.scope)[0] != Match.NONE)
+    return ", ".join(sorted({method for methods in result for method in methods}))
 
 
 async def of_the_framework(request: Request, error: HTTPException) -> Response:

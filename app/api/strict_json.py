@@ -84,12 +84,12 @@ def invalid(error: ValidationError, where: FieldPath = ()) -> ShortlistError:
     TooLarge for a list of the body that has too many items, else Invalid. ``where``: the path of what was
     validated.
     """
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    for item in found:
+    result = error.errors(include_url=False, include_input=False, include_context=False)
+    for item in result:
         if item["type"] == "too_long" and len(item["loc"]) == 1 and not where:
             return TooLarge(item["msg"].removeprefix("Value error, "), path=item["loc"])
     return Invalid.many(
-        [((*where, *public(item["loc"])), item["msg"].removeprefix("Value error, ")) for item in found[:20]]
+        [((*where, *public(item["loc"])), item["msg"].removeprefix("Value error, ")) for item in result[:20]]
     )
 
 
@@ -137,10 +137,10 @@ class JsonRoute(Route):
         return APIRoute(path, endpoint, **options | {"openapi_extra": extra, "responses": responses})
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        match, found = super().matches(scope)
+        match, result = super().matches(scope)
         if match is not Match.NONE:
-            found["route"] = self
-        return match, found
+            result["route"] = self
+        return match, result
 
     def _handler(self, parameters: Parameters) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint, status = self.endpoint, self._status
@@ -349,7 +349,7 @@ def _long_list(model: type[StrictModel], name: str) -> tuple[TypeAdapter[Any] | 
 def whole(model: type[M], data: bytes, where: FieldPath = ()) -> M:
     """The body as a model, parsed in one step. Raises Invalid, TooLarge."""
     try:
-        found: M = model.__pydantic_validator__.validate_json(data)
+        result: M = model.__pydantic_validator__.validate_json(data)
     except ValidationError as error:
         raise invalid(error, where) from None
-    return found
+    return result

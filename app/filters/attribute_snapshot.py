@@ -256,7 +256,7 @@ def _member_tests(names: Names, members: Sequence[Value]) -> dict[Stored, Test]:
         stored, number = names.stored(member)
         if number is not None:
             wanted.setdefault(stored, []).append(number)
-    return {stored: partial(_equals_one, np.array(sorted(found))) for stored, found in wanted.items()}
+    return {stored: partial(_equals_one, np.array(sorted(result))) for stored, result in wanted.items()}
 
 
 def _equals_one(wanted: NDArray[np.float64], numbers: Numbers) -> Mask:

@@ -57,7 +57,7 @@ class AttributeTable:
         arrays += self._earlier.entries.nbytes
         return names + arrays + sum(block.memory_bytes for block in self._blocks)
 
-    def view(self) -> AttributeSnapshot:
+    def snapshot(self) -> AttributeSnapshot:
         if self._view is None:
             rows = self._rows[: self._entries]
             rows.setflags(write=False)
@@ -113,7 +113,7 @@ class AttributeTable:
     def _block(self, documents: Sequence[Document]) -> ColumnBlock:
         names = self._names
         paths: list[int] = []
-        places: list[int] = []
+        positions: list[int] = []
         numbers: list[float] = []
         for place, (tags, metadata) in enumerate(documents):
             for name, values in fields_of(tags, metadata).items():
@@ -121,16 +121,16 @@ class AttributeTable:
                 for value in values:
                     stored, number = names.stored_new(value)
                     paths.append(path + stored)
-                    places.append(place)
+                    positions.append(place)
                     numbers.append(number)
                 if not values:
                     paths.append(path + Stored.NOTHING)
-                    places.append(place)
+                    positions.append(place)
                     numbers.append(0.0)
         return ColumnBlock.of(
             len(documents),
             np.array(paths, np.uint32),
-            np.array(places, np.uint16),
+            np.array(positions, np.uint16),
             np.array(numbers, np.float64),
         )
 
@@ -255,8 +255,8 @@ def _renumbered(numbers: NDArray[Any], old: Numbering, new: Numbering) -> NDArra
     there = np.zeros(len(used), dtype=np.int64)
     for number in np.flatnonzero(used).tolist():
         there[number] = new.number(old.names[number])
-    found: NDArray[np.int64] = there[numbers]
-    return found
+    result: NDArray[np.int64] = there[numbers]
+    return result
 
 
 def _straight(rows: Rows32, first: int) -> int:

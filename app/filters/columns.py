@@ -58,8 +58,8 @@ class OrderTest:
         object.__setattr__(self, "whole", whole)
 
     def __call__(self, numbers: Numbers, out: Mask | None = None) -> Mask:
-        found: Mask = _COMPARISONS[self.order](numbers, self._of(numbers), out=out)
-        return found
+        result: Mask = _COMPARISONS[self.order](numbers, self._of(numbers), out=out)
+        return result
 
     def span(self, ascending: Numbers) -> tuple[int, int]:
         """First and last + 1 place of those that fulfil it. Cost: O(log m); O(m) for floats of 32 bits."""
@@ -116,22 +116,22 @@ class Column:
     codes: Numbers
 
     @classmethod
-    def of(cls, places: Slots | None, numbers: Numbers) -> Column:
+    def of(cls, positions: Slots | None, numbers: Numbers) -> Column:
         """The smallest column of these numbers."""
         distinct, codes = np.unique(numbers, return_inverse=True)
-        return cls._smallest(places, distinct, codes, numbers)
+        return cls._smallest(positions, distinct, codes, numbers)
 
     @classmethod
     def _smallest(
-        cls, places: Slots | None, distinct: Numbers, codes: Numbers, numbers: Numbers | None = None
+        cls, positions: Slots | None, distinct: Numbers, codes: Numbers, numbers: Numbers | None = None
     ) -> Column:
         distinct = _narrowed(distinct)
         width = np.min_scalar_type(max(len(distinct) - 1, 0))
         plain = len(codes) * distinct.itemsize
         few = len(distinct) <= max(_FEW, len(codes) // _REPEATED)
         if few or len(codes) * width.itemsize + distinct.nbytes < plain:
-            return cls(places, distinct, codes.astype(width))
-        return cls(places, None, (distinct[codes] if numbers is None else numbers).astype(distinct.dtype))
+            return cls(positions, distinct, codes.astype(width))
+        return cls(positions, None, (distinct[codes] if numbers is None else numbers).astype(distinct.dtype))
 
     @classmethod
     def merged(cls, pieces: Sequence[tuple[int, int, Column]], size: int) -> Column:
@@ -142,7 +142,7 @@ class Column:
         """
         columns = [column for _, _, column in pieces]
         dense = all(column.places is None for column in columns) and size == sum(len(c) for c in columns)
-        places = None if dense else np.concatenate([_shifted(*piece) for piece in pieces])
+        positions = None if dense else np.concatenate([_shifted(*piece) for piece in pieces])
         known = [column.distinct for column in columns if column.distinct is not None]
         if len(known) == len(columns):
             distinct = np.unique(np.concatenate(known))
@@ -150,11 +150,11 @@ class Column:
                 np.searchsorted(distinct, have)[column.codes]
                 for have, column in zip(known, columns, strict=True)
             ]
-            return cls._smallest(places, distinct, np.concatenate(codes))
+            return cls._smallest(positions, distinct, np.concatenate(codes))
         numbers = np.concatenate([column.numbers for column in columns])
         if len(numbers) < _LARGE:
-            return cls(places, None, _narrowed(numbers))
-        return cls.of(places, numbers)
+            return cls(positions, None, _narrowed(numbers))
+        return cls.of(positions, numbers)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -185,19 +185,19 @@ class Column:
         else:
             _chosen(test(self.distinct), self.codes, out)
 
-    def gathered(self, places: Slots, size: int) -> tuple[NDArray[np.int64], Numbers]:
+    def gathered(self, positions: Slots, size: int) -> tuple[NDArray[np.int64], Numbers]:
         """Which of these places each code is of, and the codes themselves. ``size``: of the block.
 
         Shapes: places (n,), any below ``size`` -> (v,), (v,). Cost: O(n log m + v) or O(size + v).
         """
         if self.places is None:
-            return np.arange(len(places)), self.codes[places]
-        if len(places) * _SEARCHED < size:
-            starts, ends = (self.places.searchsorted(places, side) for side in _SIDES)
+            return np.arange(len(positions)), self.codes[positions]
+        if len(positions) * _SEARCHED < size:
+            starts, ends = (self.places.searchsorted(positions, side) for side in _SIDES)
         else:
             counts = np.bincount(self.places, minlength=size)
             ends = counts.cumsum()
-            starts, ends = (ends - counts)[places], ends[places]
+            starts, ends = (ends - counts)[positions], ends[positions]
         which, own = spread(starts, ends)
         return which, self.codes[own]
 
@@ -278,7 +278,7 @@ class ColumnBlock:
         cls,
         size: int,
         paths: Paths,
-        places: Slots,
+        positions: Slots,
         numbers: NDArray[np.float64],
         columns: Mapping[int, Column] = MappingProxyType({}),
     ) -> ColumnBlock:
@@ -288,18 +288,18 @@ class ColumnBlock:
         """
         columns = dict(columns)
         order = np.argsort(paths, kind="stable")
-        paths, places, numbers = paths[order], places[order], numbers[order]
+        paths, positions, numbers = paths[order], positions[order], numbers[order]
         starts = np.flatnonzero(np.diff(paths, prepend=paths[:1] + np.uint32(1)))
         ends = np.append(starts[1:], len(paths))
         rest = np.ones(len(paths), dtype=np.bool_)
         for run in np.flatnonzero(ends - starts >= _COLUMN_LEAST).tolist():
             part = slice(starts[run], ends[run])
-            dense = ends[run] - starts[run] == size and bool((places[part] == np.arange(size)).all())
+            dense = ends[run] - starts[run] == size and bool((positions[part] == np.arange(size)).all())
             columns[int(paths[starts[run]])] = Column.of(
-                None if dense else places[part].copy(), numbers[part]
+                None if dense else positions[part].copy(), numbers[part]
             )
             rest[part] = False
-        return cls(size, columns, paths[rest], places[rest], numbers[rest])
+        return cls(size, columns, paths[rest], positions[rest], numbers[rest])
 
     @classmethod
     def merged(cls, blocks: Sequence[ColumnBlock]) -> ColumnBlock:
@@ -308,18 +308,18 @@ class ColumnBlock:
         size = firsts.pop()
         columns = {}
         for path in dict.fromkeys(path for block in blocks for path in block.columns):
-            found = (
+            result = (
                 (first, block.size, block.column(path)) for first, block in zip(firsts, blocks, strict=True)
             )
-            columns[path] = Column.merged([piece for piece in found if len(piece[2])], size)
+            columns[path] = Column.merged([piece for piece in result if len(piece[2])], size)
         taken = np.array(sorted(columns), dtype=np.uint32)
         rests = [~among(block.paths, taken) for block in blocks]
         parts = [
             (block.paths[rest], block.places[rest] + np.uint16(first), block.numbers[rest])
             for first, block, rest in zip(firsts, blocks, rests, strict=True)
         ]
-        paths, places, numbers = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return cls.of(size, paths, places, numbers, columns)
+        paths, positions, numbers = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return cls.of(size, paths, positions, numbers, columns)
 
     def column(self, path: int) -> Column:
         """The column of a path, empty for one that is not in the block."""
@@ -350,19 +350,19 @@ class ColumnBlock:
 
     def test(self, column: Column, test: Test | None, out: Mask) -> None:
         """Write to ``out`` (size,) which entries have a number of a column that fulfils the test, if any."""
-        places = column.places
-        if places is None:
+        positions = column.places
+        if positions is None:
             if test is None:
                 out.fill(True)
             else:
                 column.test(test, out)
             return
         if test is not None:
-            found = np.empty(len(places), dtype=np.bool_)
-            column.test(test, found)
-            places = places[found]
+            result = np.empty(len(positions), dtype=np.bool_)
+            column.test(test, result)
+            positions = positions[result]
         out.fill(False)
-        out[places] = True
+        out[positions] = True
 
     def renumbered(self, kept: Mask, rename: Rename) -> ColumnBlock:
         """A block of the entries that are kept alone, under other paths and numbers.
@@ -372,15 +372,15 @@ class ColumnBlock:
         stay = kept[self.places]
         parts = [(self.paths[stay], self.places[stay], self.numbers[stay])]
         for path, column in self.columns.items():
-            places = np.arange(self.size, dtype=np.uint16) if column.places is None else column.places
-            stay = kept[places]
+            positions = np.arange(self.size, dtype=np.uint16) if column.places is None else column.places
+            stay = kept[positions]
             codes = column.codes[stay]
             numbers = codes if column.distinct is None else column.distinct[codes]
-            parts.append((np.full(len(codes), path, np.uint32), places[stay], numbers.astype(np.float64)))
-        paths, places, of_all = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+            parts.append((np.full(len(codes), path, np.uint32), positions[stay], numbers.astype(np.float64)))
+        paths, positions, of_all = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         place_of = (np.cumsum(kept) - 1).astype(np.uint16)
         paths, of_all = rename(paths, of_all)
-        return ColumnBlock.of(int(np.count_nonzero(kept)), paths, place_of[places], of_all)
+        return ColumnBlock.of(int(np.count_nonzero(kept)), paths, place_of[positions], of_all)
 
 
 def among(values: NDArray[Any], known: NDArray[Any]) -> Mask:
@@ -388,8 +388,8 @@ def among(values: NDArray[Any], known: NDArray[Any]) -> Mask:
     if not len(known):
         return np.zeros(len(values), dtype=np.bool_)
     nearest = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    found: Mask = known[nearest] == values
-    return found
+    result: Mask = known[nearest] == values
+    return result
 
 
 def pushed(blocks: Sequence[ColumnBlock], block: ColumnBlock) -> list[ColumnBlock]:

@@ -44,22 +44,22 @@ def fields_of(tags: Iterable[str], metadata: Mapping[str, Any]) -> dict[str, lis
     would have. A key "tags" of the metadata is out of reach, and so are names of more than
     ``MAX_FIELD_CHARS`` characters.
     """
-    found: dict[str, list[Value]] = {}
-    _collect("", metadata, found)
+    result: dict[str, list[Value]] = {}
+    _collect("", metadata, result)
     named = list(tags)
     if named:
-        found[TAGS] = [*named]
-    return found
+        result[TAGS] = [*named]
+    return result
 
 
-def _collect(prefix: str, document: Mapping[str, Any], found: dict[str, list[Value]]) -> None:
+def _collect(prefix: str, document: Mapping[str, Any], result: dict[str, list[Value]]) -> None:
     for key, content in document.items():
         name = prefix + key
         if name == TAGS or len(name) > MAX_FIELD_CHARS:
             continue
-        values = found.setdefault(name, [])
+        values = result.setdefault(name, [])
         for member in content if isinstance(content, list | tuple) else (content,):
             if kind_of(member) is not None:
                 values.append(member)
             elif isinstance(member, Mapping):
-                _collect(name + ".", member, found)
+                _collect(name + ".", member, result)

@@ -322,23 +322,23 @@ def _fields(expression: Expression) -> Iterable[str]:
                 yield from _fields(part)
 
 
-def _holds(expression: Expression, found: Mapping[str, list[Value]]) -> bool:
+def _holds(expression: Expression, result: Mapping[str, list[Value]]) -> bool:
     match expression:
         case OneOf(name, members):
-            return any(_equal(value, member) for value in found.get(name, ()) for member in members)
+            return any(_equal(value, member) for value in result.get(name, ()) for member in members)
         case Ordered(name, symbol, bound):
             kind = kind_of(bound)
             return any(
-                kind_of(value) is kind and ORDERS[symbol](value, bound) for value in found.get(name, ())
+                kind_of(value) is kind and ORDERS[symbol](value, bound) for value in result.get(name, ())
             )
         case Exists(name):
-            return name in found
+            return name in result
         case Not(part):
-            return not _holds(part, found)
+            return not _holds(part, result)
         case AllOf(parts):
-            return all(_holds(part, found) for part in parts)
+            return all(_holds(part, result) for part in parts)
         case AnyOf(parts):
-            return any(_holds(part, found) for part in parts)
+            return any(_holds(part, result) for part in parts)
 
 
 def _equal(value: Value, other: Value) -> bool:

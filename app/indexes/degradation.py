@@ -41,11 +41,11 @@ class Degradation:
         self.reserve, self.substitutes = reserve, substitutes
         self.gone = np.append(self.gone, np.zeros(substitutes, dtype=np.bool_))
 
-    def weigh(self, found: list[Labels]) -> None:
+    def weigh(self, result: list[Labels]) -> None:
         """Learn how often each arm is found, from what every probe found: its part in the load if it dies."""
-        if found:
-            counts = np.bincount(np.concatenate(found), minlength=self.arms)
-            self.appearances = (counts / len(found)).astype(np.float32)
+        if result:
+            counts = np.bincount(np.concatenate(result), minlength=self.arms)
+            self.appearances = (counts / len(result)).astype(np.float32)
 
     def tombstone(self, labels: Labels) -> Labels:
         """Count the deaths of ``labels``; returns those of them that are in the graph."""

@@ -176,9 +176,9 @@ def _of_all(
     words = scratch.view(np.uint64)
     is_hit = words != 0
     if _FEW * np.count_nonzero(is_hit) <= len(words):
-        places = np.flatnonzero(is_hit)
-        inside = np.flatnonzero(words[places].view(np.bool_))
-        rows = places[inside // _WORD] * _WORD + inside % _WORD
+        positions = np.flatnonzero(is_hit)
+        inside = np.flatnonzero(words[positions].view(np.bool_))
+        rows = positions[inside // _WORD] * _WORD + inside % _WORD
         return len(rows), rows
     count = int(np.count_nonzero(mask))
     return count, mask.copy() if _FEW * count > view.rows else np.flatnonzero(mask)

@@ -52,9 +52,9 @@ class FilteredSnapshot(Snapshot):
             exclude = self._inside(exclude)
         if self.strategy is not None:
             count = self.among.count
-            found = self.strategy.search(self.all_arms, query, min(k, count) or 1, exclude)
-            if found is not None and len(found.rows) >= min(k, count - len(exclude)):
-                return found
+            result = self.strategy.search(self.all_arms, query, min(k, count) or 1, exclude)
+            if result is not None and len(result.rows) >= min(k, count - len(exclude)):
+                return result
         return search_exactly(self.view, self.among, query, k, exclude)
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:

@@ -177,7 +177,7 @@ class LiveIndex:
             attributes = self._attributes.begin_compaction()
         if compaction or attributes is not None or self._plan_is_due():
             self._job = Maintenance(
-                view=self._table.view(),
+                view=self._table.snapshot(),
                 options=self._options,
                 compaction=compaction,
                 load_from=self._cache if self._plan is None else None,
@@ -204,7 +204,7 @@ class LiveIndex:
         elif job.plan is not None:
             self._plan, self._structure, self._changes = job.plan, job.structure, 0
             if self._structure is not None:
-                self._structure.tombstone(self._table.view().dead[len(job.view.dead) :])
+                self._structure.tombstone(self._table.snapshot().dead[len(job.view.dead) :])
         self._rest_until = time.monotonic() + _REST * job.seconds
         self._snapshot = None
 
@@ -241,7 +241,7 @@ class LiveIndex:
         self._snapshot = None
 
     def _swap_table(self, table: ArmTable, job: Maintenance) -> None:
-        until = self._table.view()
+        until = self._table.snapshot()
         position = table.catch_up(job.view, until)
         positions = _all_positions(position, job.view, until)
         table.replaces(until, positions)
@@ -252,14 +252,14 @@ class LiveIndex:
         self._table = table
 
     def _take_snapshot(self) -> Snapshot:
-        view, plan, structure = self._table.view(), self._plan, self._structure
+        view, plan, structure = self._table.snapshot(), self._plan, self._structure
         if plan is None or not plan.size:
             expected_us = measured_scan_cost().us(view.rows * view.dim)
-            return Snapshot(view, None, expected_us, self._recent, self._attributes.view())
+            return Snapshot(view, None, expected_us, self._recent, self._attributes.snapshot())
         if structure is None or structure.degradation.is_degraded or self._is_overruled(structure, plan):
-            return Snapshot(view, None, self._scan_us(plan), self._recent, self._attributes.view())
+            return Snapshot(view, None, self._scan_us(plan), self._recent, self._attributes.snapshot())
         search_us = self._search_us(structure, plan)
-        return Snapshot(view, structure, search_us, self._recent, self._attributes.view())
+        return Snapshot(view, structure, search_us, self._recent, self._attributes.snapshot())
 
     def _is_overruled(self, structure: Structure, plan: Plan) -> bool:
         """Whether a scan serves because it is faster by now, and the owner did not ask for a graph."""
@@ -271,7 +271,7 @@ class LiveIndex:
 
     def _scan_us(self, plan: Plan) -> float:
         """Time that a plain scan should take by now, in microseconds."""
-        return plan.scan_us * self._table.view().rows / max(plan.size, 1)
+        return plan.scan_us * self._table.snapshot().rows / max(plan.size, 1)
 
     def _search_us(self, structure: Structure, plan: Plan) -> float:
         """Time that a search of the structure, fresh arms and substitutes should take, in microseconds."""
@@ -279,15 +279,15 @@ class LiveIndex:
 
     def _overlay_us(self, structure: Structure, plan: Plan) -> float:
         """Time that scanning the fresh arms and the substitutes should take, in microseconds."""
-        rows = self._table.view().rows - structure.covered + structure.degradation.missing
+        rows = self._table.snapshot().rows - structure.covered + structure.degradation.missing
         return plan.scan_us * rows / max(plan.size, 1)
 
     def _compaction_is_due(self) -> bool:
-        view = self._table.view()
+        view = self._table.snapshot()
         return len(view.dead) > max(_LEAST_DEAD, _DEAD_SHARE * view.rows)
 
     def _plan_is_due(self) -> bool:
-        view, plan, structure = self._table.view(), self._plan, self._structure
+        view, plan, structure = self._table.snapshot(), self._plan, self._structure
         if not view.live or self._is_too_small():
             return False
         if time.monotonic() < self._rest_until and not self._is_urgent():
@@ -302,7 +302,7 @@ class LiveIndex:
 
     def _is_too_small(self) -> bool:
         """Whether a plan would change nothing: a scan serves, and is all that is needed."""
-        return self._structure is None and self._options.kind != "hnsw" and is_small(self._table.view())
+        return self._structure is None and self._options.kind != "hnsw" and is_small(self._table.snapshot())
 
     def _is_urgent(self) -> bool:
         """Whether the structure serves no longer, or soon will not."""

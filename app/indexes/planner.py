@@ -229,9 +229,9 @@ def _served(exact: Plan, ef: int, trial: Trial, build_s: float) -> Plan:
 
 def _comparison(exact: Plan, ef: int, trial: Trial) -> str:
     quality, other = trial.quality, "plain scan" if exact.kind == "exact" else "norm-pruned search"
-    found = f"recall {quality.recall_at_1:.3f} and ratio {quality.ratio_mean:.4f} at ef {ef}"
+    result = f"recall {quality.recall_at_1:.3f} and ratio {quality.ratio_mean:.4f} at ef {ef}"
     least = "" if ef_choice.reaches(quality, ef_choice.FLOOR) else ", which is below the floor"
-    return f"{trial.speedup:.1f} times as fast as the {other}, {found}{least}"
+    return f"{trial.speedup:.1f} times as fast as the {other}, {result}{least}"
 
 
 def core(view: TableSnapshot, queries: Matrix) -> tuple[Rows, int, Rows]:

@@ -76,12 +76,12 @@ class Snapshot:
         self.recent.append(query)
         if self.structure is None:
             return scan(self.view, query, k, exclude)
-        found = self.structure.search(self.view, query, k, exclude)
-        if found is None:
+        result = self.structure.search(self.view, query, k, exclude)
+        if result is None:
             return scan(self.view, query, k, exclude)
         if self.kind == "hnsw" or self.view.rows == self.structure.covered:
-            return found
-        return merged(found, scan(self.view, query, k, exclude, first=self.structure.covered), k)
+            return result
+        return merged(result, scan(self.view, query, k, exclude, first=self.structure.covered), k)
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``search``, and every eligible arm is compared."""

@@ -221,7 +221,7 @@ class ArmTable:
         row = self._latest.get(arm_id)
         return row if row is not None and self._columns.died[row] == _ALIVE else None
 
-    def view(self) -> TableSnapshot:
+    def snapshot(self) -> TableSnapshot:
         if self._view is None:
             self._view = self._make_view()
         return self._view

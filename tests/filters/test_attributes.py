@@ -113,7 +113,7 @@ WANTED = [
 @settings(max_examples=250)
 def test_a_filter_lets_in_what_the_definition_says(documents, batches, document, first):
     wanted = parse(document)
-    view = table_of(documents, batches).view()
+    view = table_of(documents, batches).snapshot()
     expected = [wanted.matches(*document) for document in documents]
     assert view.evaluate(wanted).tolist() == expected
     assert view.evaluate(wanted, first).tolist() == expected[first:]
@@ -124,7 +124,7 @@ def test_a_filter_lets_in_what_the_definition_says(documents, batches, document,
 @settings(max_examples=200)
 def test_values_are_those_of_the_document_and_keep_their_type(documents, batches, field):
     rows = np.array([*range(len(documents)), len(documents), 0, -1, 10**6])
-    found = table_of(documents, batches).view().values_of(field, rows)
+    found = table_of(documents, batches).snapshot().values_of(field, rows)
     expected = [
         labelled((documents[row] if 0 <= row < len(documents) else NOTHING), field) for row in rows.tolist()
     ]
@@ -135,7 +135,7 @@ def test_values_are_those_of_the_document_and_keep_their_type(documents, batches
 @pytest.mark.parametrize("batches", [[], [1] * 100, [500] * 4, [300, 700, 10, 900]])
 def test_large_columns_of_every_sort_answer_as_the_definition_does(batches):
     documents = documents_of(2_000, seed=1)
-    view = table_of(documents, batches).view()
+    view = table_of(documents, batches).snapshot()
     for document in WANTED:
         wanted = parse(document)
         expected = [wanted.matches(*document) for document in documents]
@@ -150,7 +150,7 @@ def test_large_columns_of_every_sort_answer_as_the_definition_does(batches):
 
 def test_any_choice_of_repeated_values_is_found():
     documents = [((), {"a": i * 3 % 7}) for i in range(200)]
-    view = table_of(documents).view()
+    view = table_of(documents).snapshot()
     for choice in range(1, 2**7):
         wanted = parse({"a": {"$in": [value for value in range(7) if choice >> value & 1]}})
         assert view.evaluate(wanted).tolist() == [wanted.matches(*document) for document in documents]
@@ -195,7 +195,7 @@ def test_an_order_of_repeated_numbers_compares_codes_alone(monkeypatch) -> None:
     table = AttributeTable()
     prices = np.random.default_rng(1).integers(0, 500, 5_000).tolist()
     table.append(np.arange(5_000), [((), {"price": price}) for price in prices])
-    view = table.view()
+    view = table.snapshot()
     monkeypatch.setattr(columns.OrderTest, "__call__", None)
     for symbol, order in ORDERS.items():
         found = view.evaluate(parse({"price": {symbol: 250}}))
@@ -206,10 +206,10 @@ def test_large_columns_stay_right_when_two_thirds_are_replaced_and_the_table_com
     documents = documents_of(1_500, seed=2)
     newer = documents_of(1_500, seed=3)
     table = table_of(documents, [500] * 3)
-    before = table.view()
+    before = table.snapshot()
     table.append(np.arange(1_500), newer)
     table.append(np.arange(0, 1_500, 3), newer[::3])
-    after = table.view()
+    after = table.snapshot()
     assert after.generation > before.generation
     assert after.entries == 1_500
     for document in WANTED:
@@ -229,7 +229,7 @@ def test_large_columns_stay_right_when_few_entries_are_left(left):
     position = np.full(500, -1)
     position[kept] = np.arange(left)
     table.moved(position)
-    view = table.view()
+    view = table.snapshot()
     assert (view.generation, view.entries) == (1, left)
     for document in WANTED:
         wanted = parse(document)
@@ -250,13 +250,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(documents=st.lists(st.tuples(st.integers(0, 15), DOCUMENTS), max_size=6))
     def append(self, documents):
-        generation, entries = self.table.view().generation, self.table.view().entries
+        generation, entries = self.table.snapshot().generation, self.table.snapshot().entries
         self.table.append(
             np.array([row for row, _ in documents], dtype=np.int64), [one for _, one in documents]
         )
         self.documents.update(documents)
-        if self.table.view().generation == generation:
-            assert self.table.view().rows[entries:].tolist() == [row for row, _ in documents]
+        if self.table.snapshot().generation == generation:
+            assert self.table.snapshot().rows[entries:].tolist() == [row for row, _ in documents]
 
     @rule(seed=st.integers(0, 2**32 - 1), share=st.sampled_from([0.0, 0.3, 0.8, 1.0]))
     def move(self, seed, share):
@@ -270,20 +270,20 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def keep(self):
-        view = self.table.view()
+        view = self.table.snapshot()
         self.kept = [*self.kept[-2:], (view, dict(self.documents), view.rows.tolist())]
 
     @rule(document=FILTERS)
     def ask(self, document):
         wanted = parse(document)
-        current = (self.table.view(), self.documents, self.table.view().rows.tolist())
+        current = (self.table.snapshot(), self.documents, self.table.snapshot().rows.tolist())
         for view, documents, _ in [*self.kept, current]:
             expected = [wanted.matches(*documents.get(row, NOTHING)) for row in range(16)]
             assert answers(view, wanted, 16) == expected
 
     @rule(field=FIELDS)
     def values(self, field):
-        for view, documents, rows in [*self.kept, (self.table.view(), self.documents, None)]:
+        for view, documents, rows in [*self.kept, (self.table.snapshot(), self.documents, None)]:
             found = view.values_of(field, np.arange(16))
             expected = [labelled(documents.get(row, NOTHING), field) for row in range(16)]
             assert [set(values) for values in found] == expected
@@ -292,7 +292,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def at_most_half_is_waste(self):
         if hasattr(self, "table"):
-            assert self.table.view().entries <= 2 * len(self.documents)
+            assert self.table.snapshot().entries <= 2 * len(self.documents)
 
 
 TestMachine = Machine.TestCase
@@ -304,7 +304,7 @@ def test_views_can_be_asked_while_the_table_is_appended_to():
     table = table_of(documents[:1_000])
     wanted = parse({"price": {"$lt": 50}, "maker.name": {"$gt": "maker-2"}, "tags": {"$ne": "new"}})
     expected = np.array([wanted.matches(*document) for document in documents])
-    views = [table.view()]
+    views = [table.snapshot()]
     done = threading.Event()
     wrong: list[int] = []
 
@@ -325,7 +325,7 @@ def test_views_can_be_asked_while_the_table_is_appended_to():
             thread.start()
         for row in range(1_000, 3_000, 10):
             table.append(np.arange(row, row + 10), documents[row : row + 10])
-            views.append(table.view())
+            views.append(table.snapshot())
     finally:
         done.set()
         for thread in threads:
@@ -337,20 +337,20 @@ def test_views_can_be_asked_while_the_table_is_appended_to():
 def test_entries_keep_their_numbers_until_the_generation_grows():
     table = table_of([((), {"a": 1}), ((), {"a": 2}), ((), {"a": 3})])
     table.moved(np.array([7, -1, 2]))
-    view = table.view()
+    view = table.snapshot()
     assert (view.generation, view.rows.tolist()) == (0, [7, -1, 2])
     table.append(np.array([2]), [((), {"a": 4})])
-    view = table.view()
+    view = table.snapshot()
     assert (view.generation, view.rows.tolist()) == (0, [7, -1, 2, 2])
     table.append(np.array([2]), [((), {"a": 5})])
-    view = table.view()
+    view = table.snapshot()
     assert (view.generation, view.rows.tolist()) == (1, [7, 2])
     assert view.evaluate(parse({"a": 5})).tolist() == [False, True]
 
 
 def test_the_rows_of_a_view_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
-        table_of([NOTHING]).view().rows[0] = 3
+        table_of([NOTHING]).snapshot().rows[0] = 3
 
 
 def test_rows_and_documents_that_do_not_fit_are_refused():
@@ -359,19 +359,19 @@ def test_rows_and_documents_that_do_not_fit_are_refused():
         table.append(np.array([1]), [])
     with pytest.raises(InvalidShape):
         table.moved(np.array([0]))
-    assert table.view().rows.tolist() == [0, 1]
+    assert table.snapshot().rows.tolist() == [0, 1]
 
 
 def test_blocks_are_few_however_entries_come():
     one_by_one = table_of([((), {"a": i % 7}) for i in range(2_000)], [1] * 2_000)
-    assert len(one_by_one.view().blocks) <= 12
+    assert len(one_by_one.snapshot().blocks) <= 12
     falling = table_of([((), {"a": 1})] * 5_050, list(range(100, 0, -1)))
-    assert len(falling.view().blocks) <= 14
+    assert len(falling.snapshot().blocks) <= 14
 
 
 def test_only_blocks_with_new_entries_are_read(monkeypatch):
     monkeypatch.setattr(columns, "MAX_ENTRIES", 100)
-    view = table_of([((), {"a": i}) for i in range(950)], [100] * 9).view()
+    view = table_of([((), {"a": i}) for i in range(950)], [100] * 9).snapshot()
     wanted = parse({"a": {"$gte": 0}, "b": {"$exists": False}})
     sizes = [block.size for block in view.blocks]
     assert sum(sizes) == 950
@@ -380,7 +380,7 @@ def test_only_blocks_with_new_entries_are_read(monkeypatch):
 
 
 def test_work_tells_orders_of_strings_from_cheap_conditions():
-    view = table_of([((), {"title": f"t{i}", "price": i / 7}) for i in range(2_000)]).view()
+    view = table_of([((), {"title": f"t{i}", "price": i / 7}) for i in range(2_000)]).snapshot()
     cheap = view.work(parse({"price": {"$lt": 3}}))
     assert 2_000 <= cheap < 10_000
     assert view.work(parse({"title": {"$lt": "t3"}})) > 10 * cheap
@@ -447,14 +447,14 @@ def test_long_lists_cost_a_few_bytes_for_each_member():
     for row in range(100):
         table.append(np.array([row]), [((), {"a": list(range(row, row + 1_000))})])
     assert table.memory_bytes < 10 * 100_000
-    assert table.view().evaluate(parse({"a": 1_050})).sum() == 49
+    assert table.snapshot().evaluate(parse({"a": 1_050})).sum() == 49
 
 
 def test_strings_and_fields_that_nobody_uses_are_freed():
     table = AttributeTable()
     for turn in range(6):
         table.append(np.arange(500), [((), {f"field-{turn}": f"string {turn} {row}"}) for row in range(500)])
-        names = table.view().names
+        names = table.snapshot().names
         assert len(names.values.names) <= 1_000
         assert len(names.fields.names) <= 2
 
@@ -467,7 +467,7 @@ def test_a_compaction_beside_what_goes_on_changes_no_answer(monkeypatch: pytest.
     for seed in (6, 7):
         documents = documents_of(300, seed=seed)
         table.append(np.arange(300), documents)
-    before = table.view()
+    before = table.snapshot()
     assert table.is_wasteful
     work = table.begin_compaction()
     if meanwhile != "not run":
@@ -480,7 +480,7 @@ def test_a_compaction_beside_what_goes_on_changes_no_answer(monkeypatch: pytest.
         table.moved(np.arange(300)[::-1])
         documents = documents[::-1]
     table.finish_compaction(work)
-    after = table.view()
+    after = table.snapshot()
     is_taken_over = meanwhile in {"nothing", "appended"}
     assert (after.generation > before.generation) == is_taken_over
     assert table.is_wasteful != is_taken_over

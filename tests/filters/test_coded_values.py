@@ -38,7 +38,7 @@ def check(view: AttributeSnapshot, field: str, rows: np.ndarray) -> None:
 )
 @settings(max_examples=100)
 def test_equal_values_have_equal_codes(documents, batches, field, few, sparse):
-    view = table_of(documents, batches).view()
+    view = table_of(documents, batches).snapshot()
     rows = np.array([*range(len(documents)), len(documents), 0, -1, 10**6])
     with (
         patch.object(coded_values, "_FEW", few),
@@ -54,10 +54,10 @@ def test_so_they_have_in_large_columns_of_every_sort_and_of_a_view_of_before(bat
     monkeypatch.setattr(coded_values, "_FEW", few)
     documents = documents_of(2_000, seed=1)
     table = table_of(documents, batches)
-    before = table.view()
+    before = table.snapshot()
     table.append(np.arange(0, 2_000, 2), documents_of(1_000, seed=2))
     every, some = np.random.default_rng(0).permutation(2_000), np.arange(0, 2_000, 17)
-    for view in (before, table.view()):
+    for view in (before, table.snapshot()):
         for field in ("sizes", "mixed", "serial", "title", "rare", "tags", "maker.name", "cents", "nobody"):
             for rows in (every, some, some[:0]):
                 check(view, field, rows)

@@ -62,7 +62,7 @@ EXCLUDED = np.array([12, 13, 29, 6])
 @pytest.mark.parametrize("exclude", [NO_ROWS, EXCLUDED], ids=["all", "some"])
 @pytest.mark.parametrize("dead", [[], DEAD], ids=["alive", "dead"])
 def test_a_scan_from_a_row_on(first, exclude, dead):
-    view = table_with(dead).view()
+    view = table_with(dead).snapshot()
     rows = set(range(first, COUNT)) - set(dead)
     for query in QUERIES:
         left = sorted(rows - set(exclude.tolist()))
@@ -81,7 +81,7 @@ def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
     """Built over half of the rows that live; more come, more die, all are numbered anew; old views too."""
     monkeypatch.setattr(norm_pruned, "_FIRST_BLOCK", blocks)
     table = table_with(DEAD)
-    before = table.view()
+    before = table.snapshot()
     for rows in (None, np.arange(1, COUNT, 2)):
         made = NormBlocks(before, rows if rows is None else rows[before.is_alive(rows)])
         own = set(before.live_rows.tolist()) & set(range(COUNT) if rows is None else rows.tolist())
@@ -91,9 +91,9 @@ def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
         later.tombstone(np.array([1, 2, 21, 40]))
         for view, dead in (
             (before, []),
-            (later.view(), [1, 2, 21]),
+            (later.snapshot(), [1, 2, 21]),
             (before, []),
-            (later.view(), [1, 2, 21]),
+            (later.snapshot(), [1, 2, 21]),
         ):
             for query in QUERIES:
                 left = sorted(own - set(dead) - set(exclude.tolist()))
@@ -102,7 +102,7 @@ def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
                     assert found.rows.tolist() == best_of(before.features, left, query, k)
         made.tombstone(np.array([1, 2, 21, 40]))
         assert made.degradation.dead == len(own & {1, 2, 21})
-        position = np.where(later.view().is_alive(np.arange(COUNT)), 0, -1)
+        position = np.where(later.snapshot().is_alive(np.arange(COUNT)), 0, -1)
         position[position == 0] = np.arange(np.count_nonzero(position == 0))
         moved = made.moved(position, int(position.max()) + 1)
         smaller = ArmTable(DIM)
@@ -111,11 +111,11 @@ def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
         expected = {int(position[row]) for row in own} - {-1}
         assert moved.covered == len(alive)
         for query in QUERIES:
-            found = moved.search(smaller.view(), query, 60)
+            found = moved.search(smaller.snapshot(), query, 60)
             assert found.rows.tolist() == best_of(before.features[alive], sorted(expected), query, 60)
         smaller.tombstone(np.array([0, 5]))
         for query in QUERIES:
-            found = moved.search(smaller.view(), query, 60, np.array([7]))
+            found = moved.search(smaller.snapshot(), query, 60, np.array([7]))
             left = sorted(expected - {0, 5, 7})
             assert found.rows.tolist() == best_of(before.features[alive], left, query, 60)
 
@@ -126,7 +126,7 @@ def test_how_blocks_are_cut_and_what_they_take():
     assert list(norm_pruned._bounds(9_000)) == [0, 1_024, 3_072, 7_168, 9_000]
     ends = list(norm_pruned._bounds(300_000))
     assert ends[6:] == [64_512, 130_048, 195_584, 261_120, 300_000]
-    made = NormBlocks(table_with([]).view())
+    made = NormBlocks(table_with([]).snapshot())
     size = sum(block.nbytes for *_, block in made._blocks)
     assert made.memory_bytes == 8 * COUNT + 4 * COUNT + size
     state = made.degradation
@@ -152,7 +152,7 @@ def test_blocks_are_read_until_the_bound_says_so_and_no_further(monkeypatch):
 
 
 def test_an_overlay_holds_its_arms_by_length():
-    view = table_with([]).view()
+    view = table_with([]).snapshot()
     overlay = ExactOverlay.copied(view, np.array([4, 9, 20, 31]))
     rows = overlay.rows.tolist()
     assert sorted(rows) == [4, 9, 20, 31]

@@ -40,19 +40,19 @@ def catalogues(draw):
         table.append(ids, features, np.arange(revision, revision + count))
         revision += count
         if draw(st.booleans()):
-            blocks = NormBlocks(table.view())
-        live = table.view().live_rows
+            blocks = NormBlocks(table.snapshot())
+        live = table.snapshot().live_rows
         if live.size:
             table.tombstone(
                 np.unique(draw(st.lists(st.sampled_from(live.tolist()), max_size=8))).astype(np.int64)
             )
         if draw(st.integers(0, 3)) == 0:
             table, blocks = compacted(table, blocks)
-    return table.view(), blocks
+    return table.snapshot(), blocks
 
 
 def compacted(table, blocks):
-    view = table.view()
+    view = table.snapshot()
     smaller = ArmTable.compacted(view)
     places = smaller.catch_up(view, view)
     if blocks is not None:
@@ -166,8 +166,8 @@ def test_blocks_survive_the_death_of_all_their_rows():
     for _ in range(2):
         table, blocks = compacted(table, blocks)
     table.append(["new"], np.array([[1.0, 2.0]]), np.array([9]))
-    assert blocks.search(table.view(), np.ones(2), 1).rows.size == 0
-    assert scan(table.view(), np.ones(2), 1, first=blocks.covered).rows.tolist() == [0]
+    assert blocks.search(table.snapshot(), np.ones(2), 1).rows.size == 0
+    assert scan(table.snapshot(), np.ones(2), 1, first=blocks.covered).rows.tolist() == [0]
 
 
 def test_a_zero_query_returns_the_first_rows():

@@ -256,7 +256,7 @@ def test_quality_counts_misses_and_what_they_cost():
 
 
 def second_best(view, query):
-    found = Snapshot(view, None, 0.0, [], AttributeTable().view()).search(query, 2)
+    found = Snapshot(view, None, 0.0, [], AttributeTable().snapshot()).search(query, 2)
     return type(found)(found.rows[1:], found.scores[1:], exact=False)
 
 
@@ -288,7 +288,7 @@ def test_half_of_the_queries_are_like_the_recent_ones_however_few_they_are():
 def test_a_search_is_as_good_as_where_it_is_worse():
     view = view_of(np.array([[3.0, 0.0], [1.0, 0.0]]))
     probes = solve(view, np.tile([[1.0, 0.0]], (80, 1)))
-    exact = Snapshot(view, None, 0.0, [], AttributeTable().view()).search
+    exact = Snapshot(view, None, 0.0, [], AttributeTable().snapshot()).search
     apart = np.arange(80) < 20
     places = iter(range(-1, 100))  # every search is tried once before
 

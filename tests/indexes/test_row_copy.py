@@ -22,7 +22,7 @@ def table_of(count: int, seed: int = 0) -> ArmTable:
 def extend(table: ArmTable, first: int, last: int, seed: int = 0) -> TableSnapshot:
     features = np.random.default_rng((seed, first)).normal(size=(last - first, DIM))
     table.append([str(row) for row in range(first, last)], features, np.arange(first, last))
-    return table.view()
+    return table.snapshot()
 
 
 def holds(copy: RowCopy, view: TableSnapshot, rows: list[int]) -> bool:
@@ -39,7 +39,7 @@ def as_rows(rows: list[int]) -> np.ndarray:
 def test_a_copy_follows_any_changes_and_earlier_ones_stay_true(seed: int):
     rng = np.random.default_rng(seed)
     table = table_of(10, seed)
-    view, inside = table.view(), set(range(0, 10, 2))
+    view, inside = table.snapshot(), set(range(0, 10, 2))
     copy = RowCopy.of(view, as_rows(sorted(inside)))
     earlier = []
     for _ in range(12):
@@ -63,7 +63,7 @@ def test_a_copy_follows_any_changes_and_earlier_ones_stay_true(seed: int):
 
 
 def test_a_copy_of_no_row_becomes_one_of_those_that_come():
-    view = table_of(10).view()
+    view = table_of(10).snapshot()
     copy = EMPTY.followed(view, Change(NO_ROWS, as_rows([3])))
     assert copy is EMPTY
     assert holds(copy, view, [])
@@ -72,12 +72,12 @@ def test_a_copy_of_no_row_becomes_one_of_those_that_come():
 
 def test_rows_are_found_again_after_they_were_numbered_anew():
     table = table_of(10)
-    view = table.view()
+    view = table.snapshot()
     copy = RowCopy.of(view, as_rows([1, 4, 6, 9])).followed(view, Change(NO_ROWS, as_rows([6])))
     table.tombstone(as_rows([0, 4]))
-    compacted = ArmTable.compacted(table.view())
-    compacted.replaces(table.view(), compacted.catch_up(table.view(), table.view()))
-    later = compacted.view()
+    compacted = ArmTable.compacted(table.snapshot())
+    compacted.replaces(table.snapshot(), compacted.catch_up(table.snapshot(), table.snapshot()))
+    later = compacted.snapshot()
     assert later.renumbered is not None
     moved = copy.moved(later.renumbered.positions, later.rows)
     assert holds(moved, later, [0, 7])  # 1 and 9: row 0 died before them, row 4 too
@@ -91,10 +91,10 @@ def test_rows_are_found_again_after_they_were_numbered_anew():
 
 def test_following_a_change_copies_what_changed_alone():
     table = table_of(2_000)
-    copy = RowCopy.of(table.view(), np.arange(1_000))
-    copy = copy.followed(table.view(), Change(as_rows([1_500]), NO_ROWS))  # makes room
+    copy = RowCopy.of(table.snapshot(), np.arange(1_000))
+    copy = copy.followed(table.snapshot(), Change(as_rows([1_500]), NO_ROWS))  # makes room
     before = copy.features
     for row in range(1_501, 1_600):
-        copy = copy.followed(table.view(), Change(as_rows([row]), as_rows([row - 1_400])))
+        copy = copy.followed(table.snapshot(), Change(as_rows([row]), as_rows([row - 1_400])))
     assert copy.features is before
     assert len(copy) == 1_001

@@ -60,8 +60,8 @@ def test_a_table_made_of_a_view_has_room_for_more(copied: list[int]) -> None:
     for number, (ids, features) in enumerate(pieces(rng, ROWS)):
         table.append(ids, features, np.arange(PIECE) + number * PIECE)
     copied.clear()
-    made = ArmTable.compacted(table.view())
-    assert features_of(made.view()) == features_of(table.view())
+    made = ArmTable.compacted(table.snapshot())
+    assert features_of(made.snapshot()) == features_of(table.snapshot())
     for number, (ids, features) in enumerate(pieces(rng, 500, start=10 * ROWS)):
         made.append(ids, features, np.arange(PIECE) + 10 * ROWS + number * PIECE)
     assert sum(copied) == 0
@@ -87,9 +87,9 @@ def test_views_stay_true_while_a_table_grows_and_arms_die() -> None:
             table.tombstone(np.array([row]))
             del living[arm_id]
         if number % 37 == 0:
-            seen.append((table.view(), dict(living)))
+            seen.append((table.snapshot(), dict(living)))
     assert len(table) == len(living)
-    for view, wanted in [*seen, (table.view(), living)]:
+    for view, wanted in [*seen, (table.snapshot(), living)]:
         assert features_of(view) == wanted
         assert np.array_equal(view.working[view.live_rows], view.features[view.live_rows].astype(np.float32))
         assert np.allclose(view.norms[view.live_rows], np.linalg.norm(view.features[view.live_rows], axis=1))

@@ -69,8 +69,8 @@ class ShiftedSnapshot:
         return self.plain.eligible(exclude)
 
 
-def _joint(found: TopK, query: Vector) -> TopK:
-    return TopK(found.rows, found.scores + query[-1] * _HALF_ROOT, found.exact)
+def _joint(result: TopK, query: Vector) -> TopK:
+    return TopK(result.rows, result.scores + query[-1] * _HALF_ROOT, result.exact)
 
 
 LearnerSnapshot = Snapshot | ShiftedSnapshot

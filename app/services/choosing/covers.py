@@ -101,5 +101,5 @@ def center_ids(view: Snapshot, k: int) -> list[str]:
         return []
     points: Matrix = view.features_of(rows)
     first = int(np.argmax(np.linalg.norm(points, axis=1)))
-    found = naive_greedy(points, k=min(k, len(rows)), first=first, rng=np.random.default_rng(0))
-    return [view.id_of(row) for row in rows[found.centers].tolist()]
+    result = naive_greedy(points, k=min(k, len(rows)), first=first, rng=np.random.default_rng(0))
+    return [view.id_of(row) for row in rows[result.centers].tolist()]

@@ -166,8 +166,8 @@ def pick_among(
     estimates, widths = elimination.measure(snapshot.posterior, gone, view.features_of, radius)
     order = np.lexsort((gone, -(estimates + widths)))
     ranked, spans = np.concatenate((living, gone[order])), np.concatenate((spans, widths[order]))
-    places = np.arange(min(k, len(ranked))) if limits is None else limits.take_allowed(ranked, k)
-    return TopK(ranked[places], spans[places], exact=True)
+    positions = np.arange(min(k, len(ranked))) if limits is None else limits.take_allowed(ranked, k)
+    return TopK(ranked[positions], spans[positions], exact=True)
 
 
 def sets_of(placed: Placed) -> Sets:
@@ -195,8 +195,8 @@ def pick_exactly(
         radius=rules.radius,
         exclude=np.flatnonzero(barred),
     )
-    places = np.arange(len(hits.rows)) if limits is None else limits.take_allowed(rows[hits.rows], k)
-    return TopK(rows[hits.rows[places]], hits.scores[places], exact=True)
+    positions = np.arange(len(hits.rows)) if limits is None else limits.take_allowed(rows[hits.rows], k)
+    return TopK(rows[hits.rows[positions]], hits.scores[positions], exact=True)
 
 
 def exact_sets(snapshot: ReadSnapshot, rules: EliminationRules) -> Sets:

@@ -81,10 +81,10 @@ class DecisionLog:
     async def complete_from(self, bandit: Bandit, from_ms: int | None) -> int | None:
         """From when on no row was dropped, in any partition, where that is after ``from_ms``; else None."""
         partitions = range(self._store.partitions)
-        found = max(
+        result = max(
             await asyncio.gather(*(self._store.rows.kept_from(each, bandit.uid) for each in partitions))
         )
-        return found if found > (from_ms or 0) else None
+        return result if result > (from_ms or 0) else None
 
     async def pages(
         self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
@@ -152,7 +152,7 @@ class DecisionLog:
                 yield ready
 
     async def _read(self, source: _Source, uid: str, before: str, together: int) -> None:
-        found = await self._store.rows.read(
+        result = await self._store.rows.read(
             source.partition,
             uid,
             after=source.after or "",
@@ -160,7 +160,7 @@ class DecisionLog:
             count=together,
             most_bytes=READ_BYTES // self._store.partitions,
         )
-        source.rows, source.after = found.rows, found.following or None
+        source.rows, source.after = result.rows, result.following or None
 
 
 async def _row(stored: StoredRow, filters: _Filters) -> Row:

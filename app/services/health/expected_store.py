@@ -53,9 +53,9 @@ def _lower(counters: Mapping[str, int], expected: Mapping[str, int]) -> Iterator
     for name, value in expected.items():
         if name not in counters and changed:
             continue  # a catalogue that was deleted since
-        found = counters.get(name, 0)
-        if found < value:
-            yield f"{name} is at {found}, and was at {value}"
+        result = counters.get(name, 0)
+        if result < value:
+            yield f"{name} is at {result}, and was at {value}"
 
 
 class ExpectedStore:
@@ -74,8 +74,8 @@ class ExpectedStore:
 
     async def check(self) -> None:
         """Return when nothing is missing. Raises StartupError, Unavailable."""
-        found, lost = await self._compare()
-        if found.identity is not None and not self._path.exists():
+        result, lost = await self._compare()
+        if result.identity is not None and not self._path.exists():
             log.info("%s is not there yet: the store is taken as it is", self._path)
         if lost and not self._accept_loss:
             raise StartupError(
@@ -86,7 +86,7 @@ class ExpectedStore:
         if lost:
             log.error("the store has lost data, and the loss is accepted: %s", lost)
             self._losses.record(lost)
-        await self._expect(found)
+        await self._expect(result)
         self._checked = True
 
     async def missing(self) -> str:
@@ -95,11 +95,11 @@ class ExpectedStore:
 
     async def refresh(self) -> None:
         """Expect what is there now. What was lost meanwhile is logged and recorded. Raises Unavailable."""
-        found, lost = await self._compare()
+        result, lost = await self._compare()
         if lost:
             log.error("the store has lost data while this process runs: %s", lost)
             self._losses.record(lost)
-        await self._expect(found)
+        await self._expect(result)
 
     async def run(self) -> None:
         """Refresh again and again, until cancelled."""
@@ -122,15 +122,15 @@ class ExpectedStore:
             expected = self._read()
         except ValueError as error:
             return await self._holding(), str(error)
-        found = await self._holding()
-        return found, found.lacks(expected) if expected else ""
+        result = await self._holding()
+        return result, result.lacks(expected) if expected else ""
 
-    async def _expect(self, found: Holding) -> None:
-        if found.identity is None:
+    async def _expect(self, result: Holding) -> None:
+        if result.identity is None:
             new = secrets.token_hex(16).encode()
             identity = await self._store.write_once.put(None, _IDENTITY, new, ttl_ms=None)
-            found = Holding(identity.decode(), found.counters)
-        await asyncio.to_thread(self._write, found)
+            result = Holding(identity.decode(), result.counters)
+        await asyncio.to_thread(self._write, result)
 
     async def _holding(self) -> Holding:
         """Read again while the registry changes: a catalogue that is deleted meanwhile seems to lose all."""
@@ -161,15 +161,15 @@ class ExpectedStore:
         document = read_sealed(self._path)
         return Holding(**document) if document else None
 
-    def _write(self, found: Holding) -> None:
+    def _write(self, result: Holding) -> None:
         try:
-            if self._read() == found:
+            if self._read() == result:
                 return
         except ValueError:
             pass
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_sealed(self._path, asdict(found))
+            write_sealed(self._path, asdict(result))
         except OSError as error:
             if not self._failed:
                 log.warning("what the store must have cannot be kept in %s: %s", self._path, error.strerror)

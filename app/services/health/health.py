@@ -123,12 +123,12 @@ class Health:
         metrics.learner_bytes.set(self._learners.bytes)
         metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
         metrics.index_exact.set(sum(c.index.status().kind != "hnsw" for c in catalogues))
-        found = (math.nan, math.nan, math.nan)
+        result = (math.nan, math.nan, math.nan)
         with contextlib.suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(PROBE_S):
                 backlog, lag = await self._backlog(), await self._lag()
-                found = (backlog, lag.age_s, lag.dead)
-        for gauge, value in zip((metrics.backlog, metrics.lag, metrics.dead), found, strict=True):
+                result = (backlog, lag.age_s, lag.dead)
+        for gauge, value in zip((metrics.backlog, metrics.lag, metrics.dead), result, strict=True):
             gauge.set(value)
         await self._measure_usage()
 

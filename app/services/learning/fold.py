@@ -103,15 +103,15 @@ def learned(items: Sequence[Item]) -> States:
     As ``fold`` would make it, but for rounding: the rewards of a learner are one product of matrices. States
     can be ``merged``. Cost: D^2 for each reward. Raises InvalidShape, NonFinite.
     """
-    by_learner, found = dict[LearnerId, list[Item]](), States()
+    by_learner, result = dict[LearnerId, list[Item]](), States()
     for item in items:
         by_learner.setdefault(item[0].learner, []).append(item)
     for learner, own in by_learner.items():
         state = _state_of(own)
-        found[learner] = state
+        result[learner] = state
         if (own[0][1].terms or NO_TERMS).pooled:
-            found[pooled_of(learner)] = merged(found.get(pooled_of(learner)), state)
-    return found
+            result[pooled_of(learner)] = merged(result.get(pooled_of(learner)), state)
+    return result
 
 
 def _state_of(items: Sequence[Item]) -> LearnerState:
@@ -322,7 +322,7 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Row
     if len(set(map(len, rows))) > 1:
         raise InvalidShape("features must be as many as in the other rewards", argument="features")
     features = bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
-    found = features, np.array(values), np.array(first), np.array(positions)
+    result = features, np.array(values), np.array(first), np.array(positions)
     if (items[0][1].terms or NO_TERMS).shifted:
-        return shift_features(features), found[1] / 2 + found[2] / 2, *found[2:]
-    return found
+        return shift_features(features), result[1] / 2 + result[2] / 2, *result[2:]
+    return result

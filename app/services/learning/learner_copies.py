@@ -65,11 +65,11 @@ class LearnerCopies:
             left = [name for name in names if name > after and name != POOLED]
             if left:
                 some = left[:limit]
-                found = await self._read(partition, [LearnerId(bandit.uid, name) for name in some])
+                result = await self._read(partition, [LearnerId(bandit.uid, name) for name in some])
                 if len(left) > limit:
-                    return found, encode_cursor(f"{partition}/{some[-1]}")
+                    return result, encode_cursor(f"{partition}/{some[-1]}")
                 more = partition + 1 < self._store.partitions
-                return found, encode_cursor(f"{partition + 1}/") if more else None
+                return result, encode_cursor(f"{partition + 1}/") if more else None
             partition, after = partition + 1, ""
         return [], None
 
@@ -116,10 +116,10 @@ class LearnerCopies:
 
     async def _stands(self, learner: LearnerId, data: bytes) -> bool:
         """Whether the learner is as the state says. Raises Conflict if it is otherwise."""
-        found = await self._read(learner.partition(self._store.partitions), [learner])
-        if found and state_to_bytes(found[0][1]) != data:
+        result = await self._read(learner.partition(self._store.partitions), [learner])
+        if result and state_to_bytes(result[0][1]) != data:
             raise Conflict("the learner has rewards of its own; a state is given only to one that has none")
-        return bool(found)
+        return bool(result)
 
     async def _read(
         self, partition: int, learners: Sequence[LearnerId]
@@ -128,8 +128,8 @@ class LearnerCopies:
         stored = await self._store.learners.stored(partition, learners)
 
         def work() -> list[tuple[str, LearnerState]]:
-            found = [(each.name, restored(each, had)) for each, had in zip(learners, stored, strict=True)]
-            return [(name, state) for name, state in found if state is not None]
+            result = [(each.name, restored(each, had)) for each, had in zip(learners, stored, strict=True)]
+            return [(name, state) for name, state in result if state is not None]
 
         return await REQUESTS.run(work)
 

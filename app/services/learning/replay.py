@@ -32,16 +32,16 @@ class Comparison:
 
 async def compare(store: Store) -> Comparison:
     """Replay every partition. A service may be running: each is compared as it was at its watermark."""
-    found = Comparison()
+    result = Comparison()
     bandits = {
         data[:UID_LENGTH].decode(): name for name, data in (await store.registry.read()).bandits.items()
     }
     for partition in range(store.partitions):
-        await _compare(store, partition, bandits, found)
-    return found
+        await _compare(store, partition, bandits, result)
+    return result
 
 
-async def _compare(store: Store, partition: int, bandits: Mapping[str, str], found: Comparison) -> None:
+async def _compare(store: Store, partition: int, bandits: Mapping[str, str], result: Comparison) -> None:
     watermark, learners = await store.learners.all_stored(partition, list(bandits))
     stored = {identity: _encoded(identity, learner) for identity, learner in learners.items()}
     replayed: dict[LearnerId, LearnerState | None] = {}
@@ -49,16 +49,16 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], fou
     async for page, from_the_start in _log(store, partition, watermark):
         whole = from_the_start
         own = [entry for entry in page if entry.learner.bandit_uid in bandits]
-        found.entries += len(own)
+        result.entries += len(own)
         replayed.update(fold(replayed, own, lambda entry, reason: None))  # noqa: ARG005
     for learner in sorted({*stored, *(identity for identity, state in replayed.items() if state)}):
         state, data = replayed.get(learner), stored.get(learner)
         if _is_equal(data, state):
-            found.equal += 1
+            result.equal += 1
         elif (not whole or learner.name == POOLED) and _version(data) > (state.version if state else 0):
-            found.older += 1
+            result.older += 1
         else:
-            found.different.append(f"{bandits[learner.bandit_uid]}/{learner.name}")
+            result.different.append(f"{bandits[learner.bandit_uid]}/{learner.name}")
 
 
 def _encoded(identity: LearnerId, stored: StoredLearner) -> bytes | None:

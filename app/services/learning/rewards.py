@@ -147,12 +147,12 @@ class Rewards:
 
     def _idle_ttls(self, writes: Sequence[RewardWrite]) -> dict[LearnerId, float]:
         """The times to live of those learners that have one, in seconds."""
-        found: dict[LearnerId, float] = {}
+        result: dict[LearnerId, float] = {}
         for write in writes:
             bandit = self._bandits.by_uid(write.learner.bandit_uid)
             if bandit is not None and bandit.record.idle_ttl_s is not None:
-                found[write.learner] = bandit.record.idle_ttl_s
-        return found
+                result[write.learner] = bandit.record.idle_ttl_s
+        return result
 
     async def _touch(self, idle_ttl_s: Mapping[LearnerId, float]) -> None:
         """Before anything is appended: no learner with a time to live may come to be without it."""

@@ -42,10 +42,10 @@ class TokenSecrets:
         now = time.time_ns() // 1_000_000 // self._period_ms
         oldest = now - self._periods_kept
         wanted = [period for period in range(oldest, now + 2) if period not in self._known]
-        found = await asyncio.gather(*(self._secret(period, now) for period in wanted))
+        result = await asyncio.gather(*(self._secret(period, now) for period in wanted))
         kept = {period: secret for period, secret in self._known.items() if period >= oldest}
         self._known = kept | {
-            p: secret for p, secret in zip(wanted, found, strict=True) if secret is not None
+            p: secret for p, secret in zip(wanted, result, strict=True) if secret is not None
         }
         self._signer.use(self._known, current=now)
 

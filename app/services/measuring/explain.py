@@ -4,7 +4,7 @@ A choice can be made again while all that it was made from is as it was:
 
     bandit      the version of then is still kept
     request     what it asked for was not too large to be logged
-    warm_up     the bandit has no ``explore``: whose slot it was is not known any more
+    warm_up     the bandit has no ``explore``: which slot it took is not known any more
     prior       it is not pooled: that prior changes without a version
     learner     no reward came for it since
     catalogue   no arm came, went or changed since
