@@ -58,8 +58,6 @@ class _NumberOrMinusInfinity:
         )
 
 
-Variance = Literal["pairwise", "marginal"]
-Setting = Literal["safe", "heuristic"]
 LogFactor = Annotated[Given, _NumberOrMinusInfinity]
 Row = Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_FACTORS)]
 
@@ -70,8 +68,8 @@ class _HowBody(StrictModel):
     method: SamplingMethod = "racing_normal"
     delta: Delta = 0.05
     draws: Annotated[int, Field(ge=1, le=MAX_DRAWS)] = 1
-    variance: Variance = "pairwise"
-    setting: Setting = "safe"
+    variance: Literal["pairwise", "marginal"] = "pairwise"
+    setting: Literal["safe", "heuristic"] = "safe"
     seed: Seed | None = None
 
     def request(self) -> SampleRequest:
@@ -154,8 +152,8 @@ async def sample(
     method: Annotated[SamplingMethod, Query()] = "racing_normal",
     delta: Annotated[Annotated[Delta, REAL], Query()] = 0.05,
     draws: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_DRAWS)], Query()] = 1,
-    variance: Annotated[Variance, Query()] = "pairwise",
-    setting: Annotated[Setting, Query()] = "safe",
+    variance: Annotated[Literal["pairwise", "marginal"], Query()] = "pairwise",
+    setting: Annotated[Literal["safe", "heuristic"], Query()] = "safe",
     seed: Annotated[Annotated[int, WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,
 ) -> SampleView:
     """Draw rows x with p(x) proportional to exp(log_prior[x] + sum of log_factors[x]).
