@@ -176,3 +176,11 @@ def test_every_folder_is_in_the_house() -> None:
     folders = [path.parent.relative_to(ROOT) for path in ROOT.glob("app/*/__init__.py")]
     folders += [path.parent.relative_to(ROOT) for path in ROOT.glob("app/services/*/__init__.py")]
     assert [f"{folder}" for folder in folders if f"`{folder}/" not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_have_at_most_120_characters(page: Path) -> None:
+    """But for tables, code, and a name that is longer."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    long = [line for line in prose.splitlines() if len(line) > 120 and not line.startswith("|")]
+    assert [line for line in long if len(line.split()) > 1] == []
