@@ -309,9 +309,11 @@ def _fields(model: type[StrictModel], data: bytes, where: FieldPath) -> dict[str
         first, is_long = bytes(memoryview(text)[:1]), name == model.long_list
         if is_long and first != b"[":
             raise Invalid("Input should be a valid list", path=(*where, name))
-        most = {b"[": MAX_PART_BYTES, b"{": MAX_OBJECT_BYTES}.get(first, len(data))
-        if len(memoryview(text)) > most and not is_long:
-            raise TooLarge(f"must not be longer than {most:,} bytes", path=(*where, name))
+        size = len(memoryview(text))
+        if first == b"{" and size > MAX_OBJECT_BYTES:
+            raise Invalid(f"must not be longer than {MAX_OBJECT_BYTES:,} bytes", path=(*where, name))
+        if first == b"[" and size > MAX_PART_BYTES and not is_long:
+            raise TooLarge(f"must not be longer than {MAX_PART_BYTES:,} bytes", path=(*where, name))
     return given
 
 

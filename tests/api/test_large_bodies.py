@@ -77,6 +77,7 @@ WRONG: list[tuple[type[StrictModel], Callable[[], Any], list[Any]]] = [
     (VectorsMipsBody, lambda: {"query": ["x"], "vectors": [[1.0]]}, ["query", 0]),
     (VectorsMipsBody, lambda: {"query": [1], "k": 0, "vectors": [[1.0]]}, ["k"]),
     (SampleBody, lambda: {"log_factors": [[1.0], ["Infinity"]]}, ["log_factors", 1, 0]),
+    (ChooseBody, lambda: {"filter": {"x": "y" * 2**18}}, ["filter"]),
 ]
 
 
@@ -92,7 +93,6 @@ async def test_what_is_wrong_in_a_large_body_is_named(
 TOO_MUCH: list[tuple[type[StrictModel], bytes, list[Any]]] = [
     (ArmsBody, text({"arms": arms(10_001, 1)}), ["arms"]),
     (ChooseBody, text({"exclude": ["a"] * 10_001}), ["exclude"]),
-    (ChooseBody, text({"filter": {"x": "y" * 2**18}}), ["filter"]),
     (VectorsMipsBody, text({"query": [0.12345] * 300_000, "vectors": [[1]]}), ["query"]),
     (VectorsMipsBody, text({"query": [1], "vectors": [[0.12345] * 300_000]}), ["vectors", 0]),
     (VectorsMipsBody, b'{"query":[1],"vectors":[%b]}' % b",".join([b"[1]"] * 1_000_001), []),

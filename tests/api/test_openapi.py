@@ -105,6 +105,7 @@ def test_every_endpoint_is_documented_and_no_other(document: dict[str, Any]):
 
 CONTENT_TYPES = {
     "application/json",
+    "application/octet-stream",
     "application/vnd.apache.parquet",
     "application/x-ndjson",
     "text/html",

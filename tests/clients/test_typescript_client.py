@@ -89,13 +89,13 @@ def test_a_session(module: Path, service: Service):
     with Client(service.url) as client:
         client.put_bandit("home", catalogue="c", policy="sub_ts", scope="per_key")
     assert node(HERE / "session.mjs", module, service.url) == "done\n"
+    with Client(service.url) as client:
+        wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
+        assert client.get_learner("home", "user-42").observations == 2
 
 
 def test_long_lists_go_in_several_calls(module: Path):
     assert node(HERE / "batches.mjs", module) == ""
-    with Client(service.url) as client:
-        wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
-        assert client.get_learner("home", "user-42").observations == 2
 
 
 def test_the_readme_runs(module: Path, service: Service, tmp_path: Path):

@@ -69,8 +69,9 @@ class Api:
         """A new catalogue with these arms."""
         dim = dim or len(next(iter(arms.values())))
         await self.ok("PUT", f"/v1/catalogues/{name}", {"dim": dim}, 201)
-        if arms:
-            await self.put_arms(name, arms)
+        ids, each = list(arms), max(1, 100_000 // dim)
+        for first in range(0, len(ids), each):
+            await self.put_arms(name, {arm: arms[arm] for arm in ids[first : first + each]})
 
     async def put_arms(self, name: str, arms: Mapping[str, Sequence[float]]) -> Json:
         rows = [{"id": arm, "features": list(map(float, row))} for arm, row in arms.items()]
