@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from shortlist_client.answers import Page
 from shortlist_client.exchange import Steps
 from shortlist_client.routes import Call
 
-if TYPE_CHECKING:
-    from shortlist_client.client import AsyncClient, Client
-
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Waiting:
+    """Marks a client whose methods wait for the answer."""
+
+    __slots__ = ()
+
+
+class Awaited:
+    """Marks a client whose methods are awaited."""
+
+    __slots__ = ()
 
 
 class endpoint(Generic[P, T]):  # noqa: N801 - used as a decorator
@@ -25,9 +34,9 @@ class endpoint(Generic[P, T]):  # noqa: N801 - used as a decorator
         self._method = _method("perform", describe)
 
     @overload
-    def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
+    def __get__(self, client: Waiting, owner: type) -> Callable[P, T]: ...
     @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, client: Awaited, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     @overload
     def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Any]: ...
     def __get__(self, client: Any, owner: type) -> Any:
@@ -43,9 +52,9 @@ class every_page(Generic[P, T]):  # noqa: N801 - used as a decorator
         self._method = _method("iterate", describe)
 
     @overload
-    def __get__(self, client: Client, owner: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, client: Waiting, owner: type) -> Callable[P, Iterator[T]]: ...
     @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, client: Awaited, owner: type) -> Callable[P, AsyncIterator[T]]: ...
     @overload
     def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Any]: ...
     def __get__(self, client: Any, owner: type) -> Any:

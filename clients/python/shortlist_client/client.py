@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from shortlist_client.answers import Page
+from shortlist_client.binding import Awaited, Waiting
 from shortlist_client.endpoints import Endpoints
 from shortlist_client.errors import InvalidArgument
 from shortlist_client.exchange import Pause, Retry, Steps, exchanges
@@ -57,7 +58,7 @@ class _Base(Endpoints):
         return {"method": call.route.method, "url": self._url + call.path, "headers": headers}
 
 
-class Client(_Base):
+class Client(_Base, Waiting):
     """A client for threads: every method waits for its answer. Threads may share one.
 
     ``url``        where the service is
@@ -137,7 +138,7 @@ class Client(_Base):
         return httpx.Response(response.status_code)
 
 
-class AsyncClient(_Base):
+class AsyncClient(_Base, Awaited):
     """A client for asyncio: every method is awaited. Arguments as for ``Client``."""
 
     def __init__(
