@@ -221,7 +221,7 @@ def test_an_arm_of_lil_ucb_has_half_of_its_range_for_sigma(monkeypatch):
             super().__init__(*given)
             kept.append(self)
 
-    monkeypatch.setattr(lil_module, "_Arms", Kept)
+    monkeypatch.setattr(lil_module, "_SearchState", Kept)
     logs = np.sin(np.arange(400.0)).reshape(2, 200)
     logs[1] *= 0.25
     ranges = np.ptp(logs, axis=1)
