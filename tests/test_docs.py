@@ -122,7 +122,7 @@ def promises() -> list[str]:
 
 @pytest.mark.parametrize("promise", promises(), ids=lambda promise: promise.splitlines()[0])
 def test_every_promise_names_the_tests_that_hold_it(promise: str) -> None:
-    _, held, tests = promise.partition("\nHeld by ")
+    _, held, tests = promise.partition("\nHeld by")
     assert held
     assert named_tests(tests)
 
