@@ -17,13 +17,13 @@ from app.services.bandits.encoding import ContextRule
 from app.services.formats.documents import Document
 from app.services.formats.ids import Identifier
 from app.services.formats.records import RewardTerms, vector_to_bytes
+from shortlist.checks import MIN_DELTA
 from shortlist.types import Vector
 
 MAX_DIM = 4_096
 MAX_K = 1_000
 MAX_EXPLORE_CENTERS = 100
 MAX_VALUE = 1e9
-MIN_DELTA = 1e-100  # as shortlist.checks has it
 MAX_WAIT_S = 31 * 86_400
 MAX_HALF_LIFE_S = 3_650 * 86_400
 MAX_IDLE_TTL_S = 3_650 * 86_400
