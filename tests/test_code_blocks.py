@@ -7,13 +7,15 @@ the tables true: a block in no table runs, and an entry of a table without its b
 from __future__ import annotations
 
 import doctest
+import os
 import random
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from code_blocks import ROOT, Block, blocks_of, commands_of, pages, run_python, run_session
+from code_blocks import COMMAND_S, ROOT, Block, blocks_of, commands_of, pages, run_python, run_session
 from service_process import serving
 from shortlist_client import Client
 
@@ -107,6 +109,13 @@ FOUND_BY: dict[str, Callable[[Client], None]] = {
     "docs/measuring.md": logged,
 }
 
+# What a newcomer plays on one store, in this order, after the session of the README.
+FIRST_PAGES = [
+    "README.md",
+    "docs/quick-start.md",
+    *(f"docs/recipes/{path.name}" for path in sorted(ROOT.glob("docs/recipes/*.md"))),
+]
+
 LISTED = NOT_RUN | RUN_BY
 BLOCKS = {page: blocks for page in pages() if (blocks := blocks_of(page))}
 TO_RUN = {
@@ -156,6 +165,24 @@ def test_the_sessions_of_a_page_run_and_answer_what_it_shows(
 ):
     FOUND_BY.get(page, lambda _: None)(client)
     run_session(in_languages(page, "console"), url, tmp_path)
+
+
+def test_the_first_pages_run_one_after_the_other_on_one_store(url: str, client: Client):
+    """No page is in the way of another: the names of each are its own."""
+    script = ROOT / "examples/quickstart.sh"
+    shown = subprocess.run(
+        ["bash", "-eu", str(script)],
+        env=os.environ | {"URL": url},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=True,
+    )
+    assert shown.stdout.startswith('{"id":"shop"')
+    for page in FIRST_PAGES:
+        names = run_python(in_languages(page, "python", "text"), url, {})
+        names["client"].close()
+    assert len(list(client.bandits())) >= len(FIRST_PAGES) - 2  # neighbours and slates need no bandit
 
 
 @pytest.mark.parametrize("page", pages_with("pycon"))

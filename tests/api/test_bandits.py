@@ -1,6 +1,7 @@
 """Bandits: made once, deleted with all that they learned, and whose key a request needs."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ async def test_a_bandit_is_made_once(world: Api):
     for name, value in changes.items():
         keyed = {"scope": "per_key"} if name == "prior" else {}
         changed = {**FULL, **keyed, name: value}
-        await world.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
+        told = await world.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
+        assert re.search(rf"exists with another ([\w, ]*, )?{name}\b.*: PATCH changes it", told["detail"])
     for rule in ({"max": 1}, {"aggregate": "sum"}):
         await world.refused("PUT", "/v1/bandits/b", {**FULL, "reward": rule}, status=409, code="conflict")
     assert await world.stored() == before

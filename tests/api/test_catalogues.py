@@ -45,9 +45,13 @@ async def test_a_catalogue_is_made_once(api: Api):
     ):
         assert (await api.ok("PUT", "/v1/catalogues/c", same, 200))["id"] == "c"
     changes: Json = {"kind": "exact", "m": 17, "ef_construction": 99, "ef_search": 1, "shortlist": 31}
-    others = [{"dim": 3, "index": {name: value}} for name, value in changes.items()]
-    for other in ({"dim": 4}, *others):
-        await api.refused("PUT", "/v1/catalogues/c", other, status=409, code="conflict")
+    for name, value in changes.items():
+        other = {"dim": 3, "index": {name: value}}
+        told = await api.refused("PUT", "/v1/catalogues/c", other, status=409, code="conflict")
+        assert f"index.{name} is " in told["detail"]
+        assert f", not {value}" in told["detail"]
+    told = await api.refused("PUT", "/v1/catalogues/c", {"dim": 4}, status=409, code="conflict")
+    assert told["detail"] == "a catalogue of this name exists: dim is 3, not 4"
     assert await api.stored() == before
     assert await api.ok("GET", "/v1/catalogues/c") == made
 

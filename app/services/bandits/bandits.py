@@ -35,7 +35,7 @@ from app.services.bounded.long_work import REQUESTS
 from app.services.catalogues.catalogues import Catalogue, Catalogues
 from app.services.catalogues.learner_snapshot import LearnerSnapshot, ShiftedSnapshot
 from app.services.formats.pages import page_by_name
-from app.services.formats.records import state_bytes, vector_to_bytes
+from app.services.formats.records import differing, state_bytes, vector_to_bytes
 from app.storage.protocol import LearnerId, Store
 from shortlist.linear.ridge import Posterior
 from shortlist.types import TopK, Vector
@@ -295,10 +295,10 @@ class Bandits:
             raise NotFound("the catalogue was deleted meanwhile")
         check_known(standing)
         _, version = bytes_to_version(standing)
-        if _asked(version.record) != _asked(record):
+        if different := differing(_asked(version.record), _asked(record)):
             changed = "" if version.number == 1 else ", as it was changed since it was made"
             raise Conflict(
-                f"a bandit of this name exists with another configuration{changed}: PATCH changes it"
+                f"a bandit of this name exists with another {', '.join(different)}{changed}: PATCH changes it"
             )
         return self._current(name, standing, catalogue), standing == data
 

@@ -44,8 +44,8 @@ from app.services.campaigns.records import (
     unpack_event,
 )
 from app.services.formats.pages import page_by_name
-from app.services.formats.records import pack, with_uid
-from app.storage.protocol import UID_LENGTH, Store, StoredCampaign
+from app.services.formats.records import differing, pack, split_uid, unpack, with_uid
+from app.storage.protocol import Store, StoredCampaign
 
 SNAPSHOT_EVENTS = 500
 READ_EVENTS = 2_000
@@ -89,8 +89,10 @@ class Campaigns(Generic[P, S, Q_co]):
         data = with_uid(uid, CampaignRecord(seed, pack(parameters)))
         await self._compute(self._algorithm.start, parameters, seed_of(uid, seed))
         standing = await self._store.campaigns.create(self._algorithm.kind, name, data)
-        if standing[UID_LENGTH:] != data[UID_LENGTH:]:
-            raise Conflict("a campaign of this id exists with other parameters")
+        _, existing = split_uid(standing, CampaignRecord)
+        different = differing(unpack(existing.parameters, self._algorithm.parameters), parameters)
+        if different := different + ["seed"] * (existing.seed != seed):
+            raise Conflict(f"a campaign of this id exists with another {', '.join(different)}")
         return await self.get(name), standing == data
 
     async def get(self, name: str) -> Campaign[P, S]:

@@ -94,6 +94,14 @@ class Catalogue:
         return int(self.record.index["shortlist"] or 1)
 
 
+def _difference(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
+    """What is not as it was asked for. The values are numbers and words that were checked."""
+    changes = {"dim": (existing.dim, asked.dim)} | {
+        f"index.{name}": (existing.index.get(name), value) for name, value in asked.index.items()
+    }
+    return ", ".join(f"{name} is {old}, not {new}" for name, (old, new) in changes.items() if old != new)
+
+
 def options_of(record: CatalogueRecord) -> IndexOptions:
     """What was checked when it was made; what only a newer version knows is passed over."""
     return msgspec.convert(record.index, IndexOptions)
@@ -147,7 +155,7 @@ class Catalogues:
             standing = await self._store.registry.create_catalogue(name, data)
             uid, existing = split_uid(standing, CatalogueRecord)
             if existing != record:
-                raise Conflict("a catalogue of this name exists with another dim or index")
+                raise Conflict(f"a catalogue of this name exists: {_difference(existing, record)}")
             catalogue = self._served.get(name)
             if catalogue is None or catalogue.uid != uid:
                 catalogue = self._served[name] = await self._open(name, uid, existing)

@@ -179,3 +179,8 @@ def bytes_to_state(data: bytes) -> LearnerState:
     total = np.concatenate((numbers[:half], numbers[-2 * dim : -dim]), dtype=np.float64)
     error = np.concatenate((numbers[half : 2 * half], numbers[-dim:]), dtype=np.float64)
     return LearnerState(version, RidgeSums(total, error, observations, weight), time_ms, half_life_s)
+
+
+def differing(standing: msgspec.Struct, asked: msgspec.Struct) -> list[str]:
+    """The names of the fields in which two records of one class differ."""
+    return [name for name in asked.__struct_fields__ if getattr(standing, name) != getattr(asked, name)]
