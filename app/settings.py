@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from app.errors import StartupError
 
 VERSION = version("shortlist-service")
-_ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
+ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 
 
 def _lower(value: object) -> object:
@@ -58,7 +58,7 @@ class Settings(BaseSettings):
         description="Hosts that are served besides loopback, separated by spaces. With keys: all if absent.",
     )
     worker: bool = Field(
-        True, description="Apply rewards inside this process. Off: `shortlist worker` does (--no-worker)."
+        True, description="Apply rewards inside this process. Off (--no-worker): `shortlist worker` does."
     )
     partitions: Annotated[int, Field(ge=1, le=1024)] = Field(
         16, description="Partitions of the reward log. Fixed at the first start of a store."
@@ -154,7 +154,7 @@ class Settings(BaseSettings):
                 "configured. Make one with `shortlist key`, and set SHORTLIST_API_KEYS."
             )
         for origin in self.origins:
-            if not _ORIGIN.fullmatch(origin):
+            if not ORIGIN.fullmatch(origin):
                 raise StartupError(
                     "SHORTLIST_CORS_ORIGINS must list origins such as https://shop.example, without path or *"
                 )

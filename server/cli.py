@@ -76,7 +76,11 @@ def _parser() -> argparse.ArgumentParser:
         help="Service processes on the one address, each with all arms in memory. Default: 1.",
     )
     serve.add_argument(
-        "--no-worker", action="store_const", const=False, dest="worker", help=_description("worker")
+        "--no-worker",
+        action="store_const",
+        const=False,
+        dest="worker",
+        help="Apply no rewards inside this process: `shortlist worker` does.",
     )
     _accept_loss(serve)
     serve.set_defaults(run=_serve)
@@ -119,7 +123,8 @@ def _parser() -> argparse.ArgumentParser:
     _file_commands(commands)
     doctor = commands.add_parser("doctor", help="check a running or stopped installation")
     _flags(doctor, "host", "port", "data_dir", "redis_url")
-    doctor.set_defaults(run=lambda given: _module("doctor").examine(_settings(given)))
+    _key(doctor, "read")
+    doctor.set_defaults(run=lambda given: _module("doctor").examine(_settings(given), given.key))
     return parser
 
 
@@ -179,8 +184,12 @@ def _flags(parser: argparse.ArgumentParser, *names: str) -> None:
 def _remote(parser: argparse.ArgumentParser) -> None:
     url = os.environ.get("SHORTLIST_URL", "http://127.0.0.1:8080")
     parser.add_argument("--url", default=url, help="of the service. Default: SHORTLIST_URL, or this machine.")
+    _key(parser, "admin")
+
+
+def _key(parser: argparse.ArgumentParser, scope: str) -> None:
     key = os.environ.get("SHORTLIST_KEY") or None
-    parser.add_argument("--key", default=key, help="an API key of scope admin. Default: SHORTLIST_KEY.")
+    parser.add_argument("--key", default=key, help=f"an API key of scope {scope}. Default: SHORTLIST_KEY.")
 
 
 def _accept_loss(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,9 @@ import http.client
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 
@@ -31,16 +32,23 @@ Finding = tuple[str, bool | None, str]
 """A name, whether it is good (None: it does not apply now), and what to say."""
 
 
-def examine(settings: Settings) -> int:
-    """Print every finding; 0 when nothing is wrong."""
+def examine(settings: Settings, key: str | None) -> int:
+    """Print every finding; 0 when nothing is wrong. ``key``: for a service that has API keys."""
     failed = 0
-    for check in (_binary, _graph, _folder, _store, _service):
+    checks: dict[str, Callable[[Settings], Iterator[Finding]]] = {
+        "binary": _binary,
+        "graph": _graph,
+        "folder": _folder,
+        "store": _store,
+        "service": partial(_service, key=key),
+    }
+    for part, check in checks.items():
         try:
             findings = list(check(settings))
         except ShortlistError as error:
-            findings = [(check.__name__[1:], False, error.detail)]
+            findings = [(part, False, error.detail)]
         except Exception as error:
-            findings = [(check.__name__[1:], False, f"the check broke: {type(error).__name__}: {error}")]
+            findings = [(part, False, f"the check broke: {type(error).__name__}: {error}")]
         for name, good, text in findings:
             print(f"{MARKS[good]} {name:10} {text}")
             failed += good is False
@@ -102,7 +110,7 @@ async def _ask_store(settings: Settings) -> tuple[str, str]:
         return await store.durability(), await expected.missing()
 
 
-def _service(settings: Settings) -> Iterator[Finding]:
+def _service(settings: Settings, key: str | None) -> Iterator[Finding]:
     address = f"{settings.host}:{settings.port}"
     try:
         status, _ = _get(settings, "/healthz")
@@ -114,15 +122,19 @@ def _service(settings: Settings) -> Iterator[Finding]:
     status, ready = _get(settings, "/readyz")
     is_ready = status == http.HTTPStatus.OK
     yield "service", is_ready, "is ready" if is_ready else f"is not ready: {ready.get('detail')}"
-    _, facts = _get(settings, "/v1/status")
+    status, facts = _get(settings, "/v1/status", key)
+    if status in {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}:
+        asked = "its figures need a key of scope read: --key or SHORTLIST_KEY"
+        yield "status", None if key is None else False, asked if key is None else str(facts.get("detail"))
+        return
     yield "backlog", True, f"{facts.get('backlog')} rewards are waiting to be applied"
     yield "durability", facts.get("store") == "always", f"the store's appendfsync is {facts.get('store')}"
     if facts.get("loss"):
         yield "loss", False, f"the service says: {facts['loss']}"
 
 
-def _get(settings: Settings, path: str) -> tuple[int, dict[str, object]]:
+def _get(settings: Settings, path: str, key: str | None = None) -> tuple[int, dict[str, object]]:
     with closing(http.client.HTTPConnection(settings.host, settings.port, timeout=TIMEOUT_S)) as connection:
-        connection.request("GET", path)
+        connection.request("GET", path, headers={} if key is None else {"authorization": f"Bearer {key}"})
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())

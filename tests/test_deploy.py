@@ -90,6 +90,24 @@ def test_redis_keeps_what_was_acknowledged():
     assert SERVICES["redis"]["volumes"] == ["redis:/data"]
 
 
+def test_prometheus_reads_with_a_key_and_grafana_finds_the_dashboard():
+    scrape = yaml.safe_load((ROOT / "deploy/prometheus.yml").read_text())["scrape_configs"][0]
+    (secret,) = SERVICES["prometheus"]["secrets"]
+    assert scrape["authorization"] == {"type": "Bearer", "credentials_file": f"/run/secrets/{secret}"}
+    assert secret in COMPOSE["secrets"]
+    assert scrape["dns_sd_configs"][0]["names"] == ["web"]
+    mounted = {}
+    for name in ("prometheus", "grafana"):
+        assert SERVICES[name]["profiles"] == ["monitoring"]
+        files = [volume.split(":") for volume in SERVICES[name]["volumes"] if volume.startswith("./")]
+        mounted |= {there: ROOT / here for here, there, _ in files}
+    assert all(file.is_file() for file in mounted.values())
+    provider = yaml.safe_load((ROOT / "deploy/grafana-dashboards.yml").read_text())["providers"][0]
+    home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert Path(home).parent == Path(provider["options"]["path"])
+    assert mounted[home] == ROOT / "deploy/grafana-dashboard.json"
+
+
 @pytest.mark.skipif(shutil.which("docker-compose") is None, reason="no docker-compose is installed")
 def test_the_compose_file_is_one():
     environment = {**os.environ, "SHORTLIST_API_KEYS": "x"}

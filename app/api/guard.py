@@ -18,11 +18,12 @@ from starlette.types import Scope
 
 from app.errors import BadRequest, Forbidden, ShortlistError, StartupError, Unauthorized
 from app.services.access.api_keys import ApiKeys, configured, scope_of
-from app.settings import Settings, is_loopback
+from app.settings import ORIGIN, Settings, is_loopback
 
 log = logging.getLogger("shortlist.http")
 
 WATCH_EVERY_S = 1.0
+MOST_LOGGED = 100  # origins that were refused, each once
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -37,6 +38,7 @@ class Guard:
         self._keys = configured(self._inline, self._file)
         self._origins = frozenset(settings.origins)
         self._hosts = frozenset(settings.host_names)
+        self._refused: set[str] = set()
 
     @property
     def keys(self) -> ApiKeys:
@@ -60,6 +62,7 @@ class Guard:
         if listed and scope["method"] == "OPTIONS":
             return  # a page's browser asks what it may send, without a key
         if origin and not listed and not self._is_own(origin.decode("latin-1"), host.decode("latin-1")):
+            self._log_refused(origin)
             raise Forbidden("this origin is not listed in SHORTLIST_CORS_ORIGINS")
         if has_keys:
             self._check_key(scope, authorization, from_page=listed)
@@ -112,6 +115,13 @@ class Guard:
             raise Forbidden(
                 "from a page, only API keys are accepted that can choose and reward, nothing else"
             )
+
+    def _log_refused(self, origin: bytes) -> None:
+        """Once an origin: its page cannot read why it was refused, so whoever runs the service has to."""
+        text = origin.decode("latin-1")
+        if ORIGIN.fullmatch(text) and text not in self._refused and len(self._refused) < MOST_LOGGED:
+            self._refused.add(text)
+            log.warning("a page of %s was refused: SHORTLIST_CORS_ORIGINS does not list it", text)
 
     def _is_listed(self, origin: bytes) -> bool:
         return bool(self._origins) and origin.decode("latin-1") in self._origins

@@ -43,6 +43,7 @@ LARGE = 2**16
 MAX_PART_BYTES, MAX_OBJECT_BYTES = 2**21, 2**18
 DIGITS = 18  # of a content-length; more digits could take Python long to read
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_CLAUSE_END = re.compile(r"[.;](?: |$)")
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -134,7 +135,9 @@ class JsonRoute(Route):
             503: path not in {"/", "/healthz"},
         }
         responses = problems(*(status for status in can if can[status])) | (options["responses"] or {})
-        return APIRoute(path, endpoint, **options | {"openapi_extra": extra, "responses": responses})
+        text = " ".join((endpoint.__doc__ or "").split()).replace("``", "")
+        told = {"summary": _CLAUSE_END.split(text)[0], "openapi_extra": extra, "responses": responses}
+        return APIRoute(path, endpoint, **options | told)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, result = super().matches(scope)

@@ -177,6 +177,19 @@ async def test_a_page_that_is_not_listed_can_do_nothing(guarded: Api, origin: st
     assert "SHORTLIST_CORS_ORIGINS" in problem["detail"]
 
 
+async def test_a_page_that_was_refused_is_logged_once_an_origin(
+    guarded: Api, caplog: pytest.LogCaptureFixture
+):
+    for origin in ("https://a.example", "https://b.example", "https://a.example", "null", "//["):
+        await guarded.refused(
+            "POST", "/v1/rewards", {}, status=403, code="forbidden", headers={"origin": origin}
+        )
+    said = [
+        record.getMessage() for record in caplog.records if "SHORTLIST_CORS_ORIGINS" in record.getMessage()
+    ]
+    assert [text.split()[3] for text in said] == ["https://a.example", "https://b.example"]
+
+
 async def test_without_keys_only_pages_of_the_service_on_loopback_may_call(api: Api):
     body = {"dim": 2}
     own = {"origin": "http://127.0.0.1:8080", "host": "127.0.0.1:8080"}

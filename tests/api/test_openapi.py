@@ -1,5 +1,7 @@
 """/openapi.json: valid, complete, and true of every answer that generated requests get."""
 
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +19,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from app.api import documentation
+from app.services.access.api_keys import scope_of
 from service_process import Service, serving
 
 EXAMPLES = 40
@@ -143,6 +147,34 @@ def test_bodies_are_documented_as_strict(document: dict[str, Any]):
     assert len(bodies) >= 10
     for name in bodies:
         assert document["components"]["schemas"][name]["additionalProperties"] is False
+
+
+def test_every_call_says_whether_it_needs_a_key_and_what_it_does(document: dict[str, Any]):
+    assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            needed = scope_of(method.upper(), re.sub("{.*?}", "x", path))
+            assert ("security" in operation) == (needed is not None)
+            assert " " in operation["summary"]
+            assert len(operation["summary"]) <= 110
+            assert operation["summary"][-1] not in ".;:"
+
+
+def test_the_examples_work_one_after_the_other(service: Service, document: dict[str, Any]):
+    """As a reader of /docs sends them, with the token of the answer before where one is asked for."""
+    token: str = ""
+    with httpx.Client(base_url=service.url) as http:
+        for method, path in documentation.EXAMPLES:
+            operation = document["paths"][path][method.lower()]
+            body = operation["requestBody"]["content"]["application/json"]["example"]
+            names = {each["name"]: each.get("example") for each in operation.get("parameters", ())}
+            text = re.sub('"the [^"]*"', f'"{token}"', json.dumps(body))
+            answer = http.request(method, path.format_map(names), content=text)
+            assert answer.is_success, answer.text
+            found = answer.json()
+            assert not found.get("rejected"), found
+            first = [each["pull"] for each in found.get("pulls", ())[:1]]
+            token = found.get("decision") or "".join(first) or token
 
 
 BODIES = st.one_of(

@@ -1,0 +1,31 @@
+"""`shortlist doctor` beside a service with API keys."""
+
+from pathlib import Path
+
+import pytest
+
+from app.services.access.api_keys import new_key
+from server import cli
+from service_process import serving
+
+
+def test_it_says_that_a_key_is_needed_and_uses_the_one_that_it_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    key, entry = new_key("doctor", ["read"])
+
+    def doctor(*arguments: str) -> tuple[int, str]:
+        status = cli.main(["doctor", "--port", str(service.port), "--data-dir", str(tmp_path), *arguments])
+        return status, capsys.readouterr().out
+
+    with serving(tmp_path, SHORTLIST_API_KEYS=entry) as service:
+        status, said = doctor()
+        assert "-    status     its figures need a key of scope read: --key or SHORTLIST_KEY" in said
+        assert "FAIL status" not in said
+        assert "FAIL durability" not in said
+        status, said = doctor("--key", "sl_another")
+        assert status == 1
+        assert "FAIL status     the API key is not known" in said
+        monkeypatch.setenv("SHORTLIST_KEY", key)
+        _, said = doctor()
+        assert "ok   durability the store's appendfsync is always" in said
