@@ -74,10 +74,15 @@ def navigation() -> dict[str, list[str]]:
     return {title: own for title, own in found.items() if own}
 
 
+def _entry(page: str) -> str:
+    """The title of the README is that of the site, which stands above the navigation."""
+    return f"Overview </{page}>" if page == "README" else f"/{page}"
+
+
 def _contents() -> str:
     """The navigation as Sphinx reads it: one hidden table of contents for each part."""
     return "\n".join(
-        f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(f"/{page}" for page in own) + "\n```"
+        f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(map(_entry, own)) + "\n```"
         for title, own in navigation().items()
     )
 
@@ -137,6 +142,9 @@ nitpicky = True
 
 html_theme = "furo"
 html_title = project
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
 html_use_index = False

@@ -77,8 +77,9 @@ def fields_of(kind: Any) -> tuple[dict[str, Any], set[str]]:
     if plain is answers.Page:
         hints["items"] = tuple[get_args(kind)[0], ...]
     fields = [field for field in dataclasses.fields(plain) if not field.metadata.get("header")]
-    needed = {field.name for field in fields if field.default is dataclasses.MISSING}
-    return {field.name: hints[field.name] for field in fields}, needed
+    names = {field.name: field.metadata.get("name", field.name) for field in fields}
+    needed = {names[field.name] for field in fields if field.default is dataclasses.MISSING}
+    return {names[field.name]: hints[field.name] for field in fields}, needed
 
 
 def without_none(kind: Any) -> Any:

@@ -47,12 +47,15 @@ def test_a_file_has_the_rows_of_the_log(service: Service, tmp_path: Path):
         with table.open("wb") as file:
             client.export_log("home", file, format="parquet")
         report = client.report("home", bucket_s=3_600)
+        (begin,) = {bucket.from_ms for bucket in report.buckets}
+        assert client.report("home", start=begin, end=begin + 3_600_000).groups == report.groups
+        assert client.report("home", start=begin + 3_600_000).groups[0].decisions == 0
     found = [json.loads(line) for line in lines.getvalue().splitlines()]
     assert [each["decision"] for each in found] == [row.decision for row in rows]
     assert len(rows) == DECISIONS
     assert pq.read_table(table).to_pylist() == found
     assert sum(group.decisions for group in report.groups) == DECISIONS
-    assert sum(group["decisions"] for bucket in report.buckets for group in bucket["groups"]) == DECISIONS
+    assert sum(group.decisions for bucket in report.buckets for group in bucket.groups) == DECISIONS
     assert report.groups[0].mean_reward == 1.0
 
 

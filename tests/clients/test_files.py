@@ -318,7 +318,10 @@ def test_a_bad_row_far_behind_is_found_before_anything_is_sent(
 def test_of_an_id_that_comes_again_the_last_row_counts(client: Client, run: Run, tmp_path: Path):
     lines = GOOD + '{"id": "b", "features": [4, 5, 6]}\n' + GOOD.replace("1", "7")
     status, said, _ = run("import", "c", text(tmp_path / "a.ndjson", lines))
-    assert (status, said) == (0, "3 arms: 2 added, 1 were there\n")
+    assert (status, said) == (
+        0,
+        "2 arms: 2 added, 0 were there; 1 rows were replaced by later ones\n",
+    )
     assert {arm[0]: arm[1] for arm in arms_of(client)} == {"a": (7.0, 2.0, 3.0), "b": (4.0, 5.0, 6.0)}
 
 

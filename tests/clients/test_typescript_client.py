@@ -110,6 +110,46 @@ def test_the_readme_runs(module: Path, service: Service, tmp_path: Path):
     assert sorted(re.findall("[ab]", node(path))) == ["a", "b"]
 
 
+# The few things of a page that the example needs.
+PAGE = """
+const shown = { replaceChildren(...items) { this.items = items; } };
+globalThis.document = {
+  createElement: () => ({}), getElementById: () => shown, addEventListener() {}, removeEventListener() {},
+};
+Object.defineProperty(globalThis, "localStorage", { value: { getItem: () => null, setItem() {} } });
+"""
+CLICK = """
+while (shown.items === undefined) await new Promise((go) => setTimeout(go, 10));
+console.log(shown.items.map((item) => item.textContent).join(" "));
+shown.items[0].onclick();
+await rewards.close();
+"""
+
+
+def test_the_example_page_shows_arms_and_rewards_a_click(module: Path, service: Service, tmp_path: Path):
+    with Client(service.url) as client:
+        client.put_bandit("home", catalogue="c", policy="sub_ts", scope="per_key")
+    found = re.search(
+        r'<script type="module">\n(.*?)</script>', (HOME / "example.html").read_text(), re.DOTALL
+    )
+    assert found
+    script = found[1].replace("./dist/index.js", module.as_uri())
+    script = script.replace("http://127.0.0.1:8080", service.url)
+    lines = script.splitlines()
+    imports = [line for line in lines if line.strip().startswith("import ")]
+    rest = [line for line in lines if line not in imports]
+    path = tmp_path / "page.mjs"
+    path.write_text("\n".join([*imports, PAGE, *rest, CLICK]))
+    before = client_rewards(service)
+    assert sorted(re.findall("[ab]", node(path))) == ["a", "b"]
+    wait_until(lambda: client_rewards(service) == before + 1, what="the click is a reward")
+
+
+def client_rewards(service: Service) -> int:
+    with Client(service.url) as client:
+        return sum(learner.observations for learner in client.learners("home"))
+
+
 @pytest.mark.parametrize("count", MANY)
 def test_rewards_through_a_connection_that_loses_replies(module: Path, service: Service, count: int):
     """None is lost, none counts twice."""

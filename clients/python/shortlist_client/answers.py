@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, TypeVar
 
 from shortlist_client.settings import Settings
 
@@ -254,7 +254,8 @@ class Lift:
     interval: tuple[float, ...] | None
 
 
-class GroupCounts(TypedDict):
+@dataclass(frozen=True, slots=True)
+class GroupCounts:
     """As ``GroupReport``, of a piece of time."""
 
     group: str
@@ -263,8 +264,12 @@ class GroupCounts(TypedDict):
     mean_reward: float | None
 
 
-# "from", the begin in ms since 1970, cannot be the name of a field of a class.
-Bucket = TypedDict("Bucket", {"from": int, "groups": list[GroupCounts]})
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A piece of time; ``from_ms``, in the service's answer ``from``: when it begins, in ms since 1970."""
+
+    from_ms: int = field(metadata={"name": "from"})
+    groups: tuple[GroupCounts, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,11 @@ from shortlist_client.routes import Call, Sink
 
 T = TypeVar("T")
 
+try:
+    VERSION = version("shortlist-client")
+except PackageNotFoundError:  # used from a folder, not installed
+    VERSION = "0"
+
 URL = "http://127.0.0.1:8080"
 TIMEOUT_S = 30.0
 CONNECT_S = 5.0
@@ -39,7 +44,7 @@ class _Base(Endpoints):
             raise InvalidArgument("key must be printable ASCII without blanks around it")
         self._url = url.rstrip("/")
         self._retry = retry
-        self._headers = {"user-agent": f"shortlist-client/{_version()}"}
+        self._headers = {"user-agent": f"shortlist-client/{VERSION}"}
         if key is not None:
             self._headers["authorization"] = f"Bearer {key}"
 
@@ -240,10 +245,3 @@ def _limits() -> httpx.Limits:
     return httpx.Limits(
         max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=KEPT_S
     )
-
-
-def _version() -> str:
-    try:
-        return version("shortlist-client")
-    except PackageNotFoundError:  # used from a folder, not installed
-        return "0"

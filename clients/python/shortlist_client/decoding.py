@@ -32,9 +32,9 @@ def decoder(kind: Any) -> Decoder:
 def _of_class(kind: Any, arguments: tuple[Any, ...]) -> Decoder:
     hints = get_type_hints(kind)
     unknown = dict(zip(getattr(kind, "__parameters__", ()), arguments, strict=True))
-    fields = dataclasses.fields(kind)
+    fields = dataclasses.fields(kind)  # "name" in its metadata: what the document calls it
     needed = [
-        (field.name, decoder(_filled(hints[field.name], unknown)))
+        (field.name, field.metadata.get("name", field.name), decoder(_filled(hints[field.name], unknown)))
         for field in fields
         if field.default is dataclasses.MISSING
     ]
@@ -45,7 +45,7 @@ def _of_class(kind: Any, arguments: tuple[Any, ...]) -> Decoder:
     ]
 
     def decode(document: Mapping[str, Any]) -> Any:
-        found = {name: make(document[name]) for name, make in needed}
+        found = {name: make(document[shown]) for name, shown, make in needed}
         for name, make in optional:
             if name in document:
                 found[name] = make(document[name])

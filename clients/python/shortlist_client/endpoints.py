@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Unpack
 
 from shortlist_client import bodies, routes, settings
@@ -72,6 +72,8 @@ from shortlist_client.exchange import Steps
 from shortlist_client.routes import GLOBAL_LEARNER, RAW, Call, Sink, encoded
 
 PAGE = 100
+Moment = datetime | float  # a number: ms since 1970
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_ON_A_PAGE = 1_000
 
 
@@ -237,14 +239,14 @@ class Endpoints:
         self,
         bandit: str,
         *,
-        start: datetime | None = None,
-        end: datetime | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         cursor: str | None = None,
         limit: int = PAGE,
     ) -> Call[Page[LoggedDecision]]:
         """One page of the logged decisions made from ``start`` until before ``end``, the oldest first.
 
-        Times without a zone are UTC.
+        Times without a zone are UTC, numbers are ms since 1970.
         """
         return routes.LIST_LOG.call(bandit, query=_log_query(start, end, cursor, limit))
 
@@ -253,8 +255,8 @@ class Endpoints:
         self,
         bandit: str,
         *,
-        start: datetime | None = None,
-        end: datetime | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         page_size: int = PAGE,
     ) -> Callable[[str | None], Call[Page[LoggedDecision]]]:
         """All logged decisions made from ``start`` until before ``end``, the oldest first."""
@@ -265,14 +267,14 @@ class Endpoints:
         self,
         bandit: str,
         *,
-        start: datetime | None = None,
-        end: datetime | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         bucket_s: int | None = None,
     ) -> Call[Report]:
         """What the policy and the holdout have earned by the log, from ``start`` until before ``end``.
 
-        Times without a zone are UTC. ``bucket_s``: also in pieces of this many seconds. A long log takes
-        longer than the ``timeout_s`` of most clients.
+        Times without a zone are UTC, numbers are ms since 1970. ``bucket_s``: also in pieces of
+        this many seconds. A long log takes longer than the ``timeout_s`` of most clients.
         """
         query = {"from": _moment(start), "to": _moment(end), "bucket_s": bucket_s}
         return routes.REPORT.call(bandit, query=query)
@@ -284,8 +286,8 @@ class Endpoints:
         into: Sink,
         *,
         format: bodies.ExportFormat = "ndjson",  # noqa: A002 - the service's name for it
-        start: datetime | None = None,
-        end: datetime | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
     ) -> Call[None]:
         """Write the log to a file that is open for bytes, a piece at a time; it may be of any length.
 
@@ -306,8 +308,8 @@ class Endpoints:
         bandit: str,
         policy: settings.BanditPatch,
         *,
-        start: datetime | None = None,
-        end: datetime | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         estimators: Sequence[bodies.Estimator] | None = None,
         learners: bodies.LearnersThen | None = None,
     ) -> Call[Evaluation]:
@@ -667,15 +669,15 @@ def _named(request: bodies.ChooseBody) -> bodies.ChooseBody:
     return found
 
 
-def _log_query(
-    start: datetime | None, end: datetime | None, cursor: str | None, limit: int
-) -> bodies.LogQuery:
+def _log_query(start: Moment | None, end: Moment | None, cursor: str | None, limit: int) -> bodies.LogQuery:
     return {"from": _moment(start), "to": _moment(end), "cursor": cursor, "limit": limit}
 
 
-def _moment(moment: datetime | None) -> str | None:
+def _moment(moment: Moment | None) -> str | None:
     if moment is None:
         return None
+    if not isinstance(moment, datetime):
+        moment = _EPOCH + timedelta(milliseconds=moment)
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).isoformat()
 
 
