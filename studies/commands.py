@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -93,6 +97,16 @@ REPRODUCTIONS: dict[str, tuple[str, str]] = {
 }
 
 
+# In full, of one core, where that was measured.
+DURATIONS = {
+    "figure1-sampling": "5 min",
+    "figure1e-sampling": "seconds",
+    "figure2-sampling": "5 min",
+    "figure3-sampling": "3 min",
+    "kcenter-tables": "3 min",
+}
+
+
 def parser() -> argparse.ArgumentParser:
     """The arguments of both commands; ``run`` of what it parses runs one, and returns its status."""
     found = Parser(prog="shortlist")
@@ -130,7 +144,8 @@ def _bench(parsed: argparse.Namespace) -> int:
     for name in options:
         if name not in signature(run).parameters:
             raise ShortlistError(f"--{name}: {REFUSALS[name].format(parsed.name)}")
-    found = run(parsed.quick, **options)
+    with _timed():
+        found = run(parsed.quick, **options)
     write(parsed.json, found)
     return int(found.get("failed", False))
 
@@ -138,9 +153,20 @@ def _bench(parsed: argparse.Namespace) -> int:
 def _reproduce(parsed: argparse.Namespace) -> int:
     if parsed.list or parsed.name is None:
         for name, (_, text) in sorted(REPRODUCTIONS.items()):
-            print(f"{name:24} {text}")
+            print(f"{name:26} {DURATIONS.get(name, '-'):8} {text}")
+        print("Second column: how long it takes in full, on one core; -: not measured. --quick is faster.")
         return 0 if parsed.list else 2
     run = import_module(f"studies.{REPRODUCTIONS[parsed.name][0]}").run
     options = {"keep": parsed.keep} if parsed.keep is not None else {}
-    write(parsed.json, run(parsed.name, parsed.quick, parsed.data, **options))
+    with _timed():
+        found = run(parsed.name, parsed.quick, parsed.data, **options)
+    write(parsed.json, found)
     return 0
+
+
+@contextmanager
+def _timed() -> Iterator[None]:
+    """Say how long it took."""
+    began = time.monotonic()
+    yield
+    print(f"took {time.monotonic() - began:,.0f} s", file=sys.stderr)
