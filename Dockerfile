@@ -1,4 +1,4 @@
-# docker build -t shortlist .        (arm64: --build-arg MARCH=armv8-a)
+# docker build -t shortlist:0.1.0 .        (arm64: --build-arg MARCH=armv8-a)
 FROM python:3.12-slim AS build
 # The graph library would otherwise be compiled for the machine that builds, and may not run on another one.
 ARG MARCH=x86-64-v3
@@ -11,7 +11,7 @@ COPY clients/python clients/python
 COPY app app
 COPY server server
 COPY workers workers
-RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms ./clients/python '.[otel]'
+RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms ./clients/python '.[otel,parquet]'
 
 FROM python:3.12-slim
 COPY --from=build /opt/shortlist /opt/shortlist

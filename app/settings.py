@@ -148,7 +148,8 @@ class Settings(BaseSettings):
 
     def check(self) -> None:
         """Raise StartupError when the settings cannot be served safely."""
-        if not is_loopback(self.host) and self.api_keys is None and self.api_keys_file is None:
+        inline = self.api_keys.get_secret_value() if self.api_keys else ""
+        if not is_loopback(self.host) and not inline.strip() and self.api_keys_file is None:
             raise StartupError(
                 f"refusing to listen on {self.host}: it is not a loopback address, and no API key is "
                 "configured. Make one with `shortlist key`, and set SHORTLIST_API_KEYS."

@@ -43,6 +43,7 @@ PARTS = {
     "Papers": ("algorithms/README", "docs/papers/README", "docs/papers/*"),
     "Operations": (
         "docs/operations",
+        "docs/upgrading",
         "docs/guarantees",
         "docs/security",
         "docs/settings",

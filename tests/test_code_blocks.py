@@ -30,7 +30,7 @@ NOT_RUN = {
         "algorithms/README.md",
         "$ pip install ./algorithms",
     ): "see tests/test_distributions.py",
-    ("docs/operations.md", "$ docker build -t shortlist ."): "needs Docker; see tests/test_deploy.py",
+    ("docs/operations.md", "$ docker build -t shortlist:0.1.0 ."): "needs Docker; see tests/test_deploy.py",
     (
         "docs/security.md",
         "$ shortlist key shop --scopes choose,reward",

@@ -13,6 +13,7 @@ import yaml
 
 from app.services.access.api_keys import new_key
 from app.settings import Settings
+from openapi_document import openapi_document
 from server import cli
 from service_process import ShortlistProcess, serving
 
@@ -106,6 +107,67 @@ def test_prometheus_reads_with_a_key_and_grafana_finds_the_dashboard():
     home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     assert Path(home).parent == Path(provider["options"]["path"])
     assert mounted[home] == ROOT / "deploy/grafana-dashboard.json"
+
+
+MANIFEST: list[dict[str, Any]] = list(yaml.safe_load_all((ROOT / "deploy/kubernetes.yaml").read_text()))
+PODS = {
+    each["metadata"]["name"]: each["spec"]["template"]["spec"]
+    for each in MANIFEST
+    if "template" in each.get("spec", {})
+}
+
+
+@pytest.mark.parametrize("name", ["shortlist", "shortlist-worker"])
+def test_commands_settings_and_ports_of_the_manifest_exist(name: str):
+    (container,) = PODS[name]["containers"]
+    cli._parser().parse_args(container["args"])
+    variables = {each["name"].removeprefix("SHORTLIST_").lower() for each in container["env"]}
+    assert variables <= set(Settings.model_fields)
+    assert not PODS[name]["enableServiceLinks"], "SHORTLIST_PORT would be an address"
+    assert f"{PODS[name]['securityContext']['runAsUser']}" in instructions(STAGES[1], "USER")[0]
+    assert "/data" in {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
+def test_the_manifest_asks_the_service_where_it_listens():
+    (container,) = PODS["shortlist"]["containers"]
+    port = Settings.model_fields["port"].default
+    assert container["ports"] == [{"containerPort": port}]
+    paths = openapi_document()["paths"]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["port"] == port
+        assert container[probe]["httpGet"]["path"] in paths
+    ports = {
+        each["metadata"]["name"]: each["spec"]["ports"][0]["port"]
+        for each in MANIFEST
+        if each["kind"] == "Service"
+    }
+    assert ports == {"shortlist": port, "shortlist-redis": 6379}
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_every_pod_is_confined(name: str):
+    (container,) = PODS[name]["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert PODS[name]["securityContext"]["runAsNonRoot"]
+
+
+def test_redis_of_the_manifest_is_that_of_the_compose_file():
+    (container,) = PODS["shortlist-redis"]["containers"]
+    assert container["command"] == SERVICES["redis"]["command"]
+    assert container["image"] == SERVICES["redis"]["image"]
+
+
+def test_images_are_tagged_by_the_version():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    places = ("Dockerfile", "docker-compose.yml", "deploy/kubernetes.yaml", "deploy/smoke.sh", "README.md")
+    for place in (*places, "docs/operations.md", "docs/upgrading.md"):
+        text = (ROOT / place).read_text()
+        found = re.findall(r"\bshortlist:(?:\$\{SHORTLIST_VERSION:-)?([\d.]+\d)", text)
+        assert set(found) == {version}, place
 
 
 @pytest.mark.skipif(shutil.which("docker-compose") is None, reason="no docker-compose is installed")

@@ -27,7 +27,7 @@ def provider(*, enabled: bool) -> TracerProvider | None:
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ImportError:
-        raise StartupError("tracing needs the extra: pip install 'shortlist[otel]'") from None
+        raise StartupError("tracing needs the extra: pip install -e '.[otel]' in a checkout") from None
     name = os.environ.get("OTEL_SERVICE_NAME") or "shortlist"
     made = TracerProvider(resource=Resource.create({"service.name": name}), shutdown_on_exit=False)
     made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

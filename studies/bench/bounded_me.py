@@ -76,7 +76,7 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
         if data is not None:
             rows += films(data, 10 if quick else 50)
     if find_spec("faiss") is None:
-        print("faiss is not installed (pip install 'shortlist[peers]'): it has no rows")
+        print("faiss is not installed (.venv/bin/pip install -e '.[peers]'): it has no rows")
     return report("bounded-me", rows, seed=SEED)
 
 

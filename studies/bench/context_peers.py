@@ -36,7 +36,7 @@ def installed() -> Iterator[Way]:
     """The peers that are installed; the others are named."""
     for way in PEERS:
         if find_spec(MODULES[way.name]) is None:
-            print(f"{way.name} is not installed (pip install 'shortlist[peers]'): it has no row")
+            print(f"{way.name} is not installed (.venv/bin/pip install -e '.[peers]'): it has no row")
         else:
             yield way
 

@@ -5,7 +5,7 @@ Notation
     d(i, j)     |x_i - x_j|^2 / m
 
 The paper's images (Tiny ImageNet, UT Zappos50K) are not at hand. Patches are cut from the two photographs
-that ship with scikit-learn, if it is installed (`pip install 'shortlist[images]'`).
+that ship with scikit-learn, if it is installed (`.venv/bin/pip install -e '.[images]'`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ def can_draw() -> bool:
     """Whether matplotlib is installed; says how to get it if it is not."""
     found = find_spec("matplotlib") is not None
     if not found:
-        print("matplotlib is not installed (pip install 'shortlist[plots]'): there is no figure")
+        print("matplotlib is not installed (.venv/bin/pip install -e '.[plots]'): there is no figure")
     return found
 
 

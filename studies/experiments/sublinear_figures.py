@@ -17,7 +17,7 @@ BASELINE, SHORT = {"color": "0.6", "linewidth": 3.0}, {"linewidth": 1.0}
 def write(record: dict[str, Any], folder: Path) -> list[Path]:
     """Write NAME.png and NAME.svg where matplotlib is installed; else say so, and write nothing."""
     if find_spec("matplotlib") is None:
-        print("matplotlib is not installed (pip install 'shortlist[plots]'): there is no figure")
+        print("matplotlib is not installed (.venv/bin/pip install -e '.[plots]'): there is no figure")
         return []
     paths = [folder / f"{record['benchmark']}.{kind}" for kind in ("png", "svg")]
     for path in paths:

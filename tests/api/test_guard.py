@@ -321,9 +321,10 @@ def test_origins_must_be_origins(origins: str):
         Settings(cors_origins=origins).check()
 
 
-def test_beyond_loopback_a_key_is_needed():
+@pytest.mark.parametrize("keys", [None, "", " \n"])
+def test_beyond_loopback_a_key_is_needed(keys: str | None):
     with pytest.raises(StartupError, match="shortlist key"):
-        Settings(host="0.0.0.0").check()
+        Settings(host="0.0.0.0", api_keys=keys).check()
     Settings(host="0.0.0.0", api_keys=KEYS["admin"][1]).check()
 
 

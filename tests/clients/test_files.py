@@ -506,4 +506,4 @@ def test_parquet_without_its_library_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     status, _, err = run("import", "c", path)
     assert status == 2
-    assert "pip install 'shortlist-client[parquet]'" in told(err)
+    assert "pip install pyarrow" in told(err)

@@ -48,7 +48,7 @@ class NdjsonEncoder:
 def _parquet() -> RowEncoder:
     """Raises NotInstalled."""
     if find_spec("pyarrow") is None:
-        message = "needs the extra parquet of the service: pip install 'shortlist-service[parquet]'"
+        message = "needs the extra parquet of the service: pip install -e '.[parquet]' in a checkout"
         raise NotInstalled(message, path=("format",))
     from app.services.measuring.parquet import ParquetEncoder  # noqa: PLC0415 - an extra
 

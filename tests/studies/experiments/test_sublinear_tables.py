@@ -139,7 +139,7 @@ def test_there_is_a_figure_where_there_is_matplotlib(small, tmp_path, monkeypatc
     with monkeypatch.context() as without:
         without.setattr(sublinear_figures, "find_spec", lambda name: None)
         assert sublinear_figures.write(record, tmp_path) == []
-        assert "shortlist[plots]" in capsys.readouterr().out
+        assert ".[plots]" in capsys.readouterr().out
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     written = sublinear_figures.write(record, tmp_path)
     assert [path.name for path in written] == ["table9.png", "table9.svg"]

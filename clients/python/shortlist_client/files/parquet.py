@@ -18,7 +18,7 @@ def arrow() -> tuple[Any, Any]:
         import pyarrow as pa  # noqa: PLC0415 - an extra
         import pyarrow.parquet as pq  # noqa: PLC0415 - as above
     except ImportError:
-        raise FileError("Parquet files need pyarrow: pip install 'shortlist-client[parquet]'") from None
+        raise FileError("Parquet files need pyarrow: pip install pyarrow") from None
     return pa, pq
 
 
