@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 DATA   ?=
+ROUNDS ?=
 
 # Tests start the service some hundred times; without its bytecode each start compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -11,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
-	@echo "make demo [DATA=dir]       run the main job over HTTP and print the result"
+	@echo "make demo [DATA=dir] [ROUNDS=n]  run the main job over HTTP, print the result and draw a picture"
 	@echo "make test                  install with the test extras, lint, type-check, run the test suite"
 	@echo "make test-slow             the longer statistical and crash runs"
 	@echo "make test-cluster          what goes through the store, on a Redis Cluster (needs redis-server)"
@@ -87,7 +88,7 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 
 demo: install
-	$(BIN)/python -m examples.demo $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m examples.demo --picture build/demo.svg $(if $(DATA),--data $(DATA)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 # A warning is an error: a link that leads nowhere, a page outside of the navigation.
 docs: $(VENV)/.installed-docs
@@ -101,7 +102,7 @@ load: install
 # MovieLens folder as DATA for the demonstration.
 figures: install
 	for name in choose growth regret churn; do $(BIN)/shortlist bench $$name --quick --json docs/figures/$$name.json || exit 1; done
-	$(if $(DATA),$(BIN)/python -m examples.demo --data $(DATA) --json docs/figures/demo.json)
+	$(if $(DATA),$(BIN)/python -m examples.demo --data $(DATA) --rounds 200 --json docs/figures/demo.json --picture docs/figures/demo.svg)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
 	$(BIN)/python -m studies.experiments.slate_plot docs/figures/slates.json docs/figures/slates.svg
 

@@ -3,13 +3,14 @@
     python -m examples.demo --data DIR      movies of MovieLens, for users who are new to the service
     python -m examples.demo                 the synthetic environment of the paper
 
-Starts a service of its own, plays, prints, and stops it.
+Starts a service of its own, plays, prints, and stops it: after all --rounds, or when its time is up.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from examples import movielens
+from examples import movielens, picture
 from examples.baselines import baselines
 from examples.environments import Environment, Matrix, synthetic
 from examples.play import Outcome, Player
@@ -41,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             player = Player(
                 game, server, threads=parsed.threads, repeats=not parsed.no_repeats, seed=parsed.seed
             )
-            outcome = player.play(LIMIT_S - (time.monotonic() - began))
+            limit_s = LIMIT_S if parsed.rounds is None else math.inf
+            outcome = player.play(limit_s - (time.monotonic() - began))
     except (ShortlistError, StartError, OSError, ValueError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
@@ -50,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     _compare(game, outcome, parsed)
     _report(game, outcome, parsed.threads)
+    if parsed.picture is not None:
+        _draw(game, outcome, parsed.picture)
     if parsed.json is not None:
         parsed.json.write_text(json.dumps(_record(game, outcome, parsed.seed), indent=1) + "\n")
     print(f"\nall of it took {time.monotonic() - began:.0f} s")
@@ -61,12 +65,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="a MovieLens directory: u.data (100K) or ratings.dat (1M)")
     parser.add_argument("--users", type=int, default=100, help="users held back (with --data)")
     parser.add_argument("--runs", type=int, default=4, help="independent runs (without --data)")
-    parser.add_argument("--rounds", type=int, help="rounds of each learner: 200, without --data 2,000")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help="rounds of each learner; default: as many of 200, without --data 2,000, as 90 s allow",
+    )
     parser.add_argument("--no-repeats", action="store_true", help="recommend no arm twice to a learner")
     parser.add_argument("--threads", type=int, default=4, help="connections at once")
     parser.add_argument("--seed", type=int, default=1, help="of the split, the arrivals and the noise")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions, seed and regrets")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the rewards: an SVG")
     return parser
+
+
+def _draw(game: Environment, outcome: Outcome, path: Path) -> None:
+    """The rewards beside each other; most popular is what most sites show."""
+    rounds = next(iter(outcome.regrets.values())).shape[1]
+    best = np.repeat(game.best, game.block, axis=1)[:, :rounds]
+    rewards = {name: best - regrets for name, regrets in outcome.regrets.items()}
+    settings = f"mean reward a round; ridge {game.ridge}, exploration {game.exploration}"
+    picture.draw(path, game.title, settings, rewards)
+    print(f"\na picture of it: {path.absolute()}")
 
 
 def _environment(parsed: argparse.Namespace) -> Environment:
@@ -102,7 +121,8 @@ def _regret(regrets: Matrix) -> dict[str, float | None]:
 def _report(game: Environment, outcome: Outcome, threads: int) -> None:
     rounds = next(iter(outcome.regrets.values())).shape[1]
     if rounds < game.rounds:
-        print(f"time was up after {rounds} of {game.rounds} rounds\n")
+        print(f"time was up after {rounds} of {game.rounds} rounds")
+        print(f"to play all of them: make demo ROUNDS={game.rounds}\n")
     print(f"\nregret of {rounds} rounds, mean over {len(game.learners)} learners")
     for name, regrets in outcome.regrets.items():
         found = _regret(regrets)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
+OTHERS = 200
 Rows = NDArray[np.int64]
 
 
@@ -54,12 +55,14 @@ def synthetic(*, runs: int, rounds: int, seed: int, arms: int = 5_000, dim: int 
     """The synthetic environment of section 7: theta*, arms and noise are standard normal.
 
     Two arms arrive every 20 rounds and the last make ``arms``. Each run has a theta* of its own.
+    Popular is what ``OTHERS`` further ones like together.
     """
     rng = np.random.default_rng(seed)
     block = 20
     blocks = max(1, rounds // block)
     features = rng.standard_normal((arms, dim))
     means = rng.standard_normal((runs, dim)) @ features.T
+    others = rng.standard_normal((OTHERS, dim)).sum(axis=0)
     present = arrivals(arms - 2 * (blocks - 1), arms, blocks)
     return Environment(
         title=f"the synthetic environment of the paper: K = {arms}, d = {dim}, {runs} runs",
@@ -70,7 +73,7 @@ def synthetic(*, runs: int, rounds: int, seed: int, arms: int = 5_000, dim: int 
         features=features,
         means=means,
         best=np.stack([means[:, :count].max(axis=1) for count in present], axis=1),
-        popularity=None,
+        popularity=others @ features.T,
         present=present,
         block=block,
         noise_std=1.0,

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -44,10 +45,16 @@ def test_movies(data: str, request: pytest.FixtureRequest, capsys: pytest.Captur
 
 def test_the_synthetic_environment(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     kept = tmp_path / "demo.json"
-    regret, _ = run_demo(capsys, "--runs", "2", "--rounds", "100", "--json", str(kept))
+    drawn = tmp_path / "pictures" / "demo.svg"
+    options = ("--json", str(kept), "--picture", str(drawn))
+    regret, text = run_demo(capsys, "--runs", "2", "--rounds", "100", *options)
+    assert f"a picture of it: {drawn}" in text
+    picture = ET.parse(drawn)
+    assert len(picture.findall(".//{*}polyline")) == 4
+    assert {each.text for each in picture.findall(".//{*}text")} >= {"Sub-TS", "most popular", "round"}
     rows = json.loads(kept.read_text())["rows"]
     assert {row["policy"]: round(row["regret"], 1) for row in rows} == regret
-    assert list(regret) == ["sub_ts", "linear_ts", "random"]
+    assert list(regret) == ["sub_ts", "linear_ts", "most popular", "random"]
     assert max(regret["sub_ts"], regret["linear_ts"]) < 0.6 * regret["random"]
 
 
