@@ -39,7 +39,7 @@ from app.api.octet_streams import (
     numbers,
     shape,
 )
-from app.api.problems import Part
+from app.api.problems import Part, problems
 from app.api.services import Provided
 from app.api.strict_json import StrictModel, invalid, json_router
 from app.errors import DimensionMismatch, FieldPath, TooLarge
@@ -159,7 +159,7 @@ class VectorsMipsView(BaseModel):
     elapsed_ms: float
 
 
-@router.post("/v1/catalogues/{catalogue}/mips", response_model=MipsView)
+@router.post("/v1/catalogues/{catalogue}/mips", response_model=MipsView, responses=problems(409))
 async def search(
     catalogue: Identifier, body: CatalogueMipsBody, catalogues: Provided[Catalogues], mips: Provided[Mips]
 ) -> MipsView:

@@ -26,7 +26,7 @@ from app.api.limits import (
     MAX_VECTOR_BYTES,
 )
 from app.api.octet_streams import REAL, WHOLE, body_or_octets, check_magnitude, documented, numbers, shape
-from app.api.problems import Part
+from app.api.problems import Part, problems
 from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router
 from app.errors import FieldPath, TooLarge
@@ -192,7 +192,7 @@ def _too_many_factors(where: FieldPath) -> TooLarge:
     return TooLarge(f"log_factors must not hold more than {MAX_FACTORS} numbers", path=where)
 
 
-@router.post("/v1/catalogues/{catalogue}/sample", response_model=CatalogueSampleView)
+@router.post("/v1/catalogues/{catalogue}/sample", response_model=CatalogueSampleView, responses=problems(409))
 async def sample_arms(
     catalogue: Identifier,
     body: CatalogueSampleBody,
