@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from fastapi import FastAPI
@@ -63,7 +64,7 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     """Add the key that a call needs, an example of its body, and names that the examples make."""
-    if scope_of(method, path.format_map(NAMES | {"decision": "_"})) is not None:
+    if scope_of(method, re.sub(r"\{\w+\}", "_", path)) is not None:
         operation["security"] = [{"key": []}, {}]
     if (method, path) in EXAMPLES:
         operation["requestBody"]["content"]["application/json"]["example"] = EXAMPLES[method, path]
