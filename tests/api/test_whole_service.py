@@ -100,7 +100,7 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
     "rewards count by the terms of now": (Bandits, "find", by_the_terms_of_now),
     "a reward teaches without its context": (
         Bandit,
-        "joint",
+        "joint_features",
         lambda self, features, context: joint(self, features, None),
     ),
     "keys share their events": (RedisChoices, "get_event", events_of_all),
