@@ -253,9 +253,13 @@ async def body_of(request: Request, model: type[StrictModel] | None = None) -> b
     most, instead = request.scope["app"].service.settings.max_body_mb << 20, ""
     if model is not None:
         most, instead = min(most, model.max_bytes), model.instead
-    length = next((value for name, value in request.scope["headers"] if name == b"content-length"), b"")
-    announced = int(length[:DIGITS]) if length.isdigit() else 0
-    pieces, size, more = list[bytes](), 0, announced <= most
+    announced = 0
+    for name, value in request.scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            announced = int(value[:DIGITS])
+            break
+    pieces: list[bytes] = []
+    size, more = 0, announced <= most
     while more and size <= most:
         message = await request.receive()
         if message["type"] == "http.disconnect":

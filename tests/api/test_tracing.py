@@ -86,5 +86,5 @@ async def test_tracing_without_the_extra_says_what_to_install(monkeypatch: pytes
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(StartupError, match=r"shortlist\[otel\]"):
+    with pytest.raises(StartupError, match=r"\.\[otel\]"):
         tracing.provider(enabled=True)

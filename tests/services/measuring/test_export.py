@@ -171,7 +171,7 @@ async def test_without_the_extra_the_format_is_refused_by_its_name(
 ):
     monkeypatch.setattr(export, "find_spec", lambda name: None)
     exports = Exports(LogInMemory([row()]))
-    with pytest.raises(NotInstalled, match=r"shortlist-service\[parquet\]") as refusal:
+    with pytest.raises(NotInstalled, match=r"extra parquet") as refusal:
         await anext(exports.stream(await world.bandit(), "parquet", from_ms=None, to_ms=None))
     assert refusal.value.errors[0][0] == ("format",)
 
