@@ -88,7 +88,8 @@ class Choosing:
         Unavailable (a learner that is not in memory).
         """
         made = await self._choice(bandit, request)
-        await self._log(bandit, [made])
+        if made.row is not None or request.event_id is not None or bandit.record.reward.wait_s is not None:
+            await self._log(bandit, [made])
         return made.choice
 
     async def choose_batch(self, bandit: Bandit, requests: Sequence[ChooseRequest]) -> list[Choice]:
@@ -162,22 +163,25 @@ class Choosing:
         rng = self._rng if seed is None else generator(seed, bandit.name, request.key)
         selection_request = _selection_request(bandit, learner, request, context, rng)
         selection = await self._selected(selection_request, group)
-        view, rows = selection.snapshot.view, selection.hits.rows.tolist()
-        choice = Choice(
-            decision="",
-            arms=_arms(selection_request, selection, list(map(view.id_of, rows))),
-            policy=bandit.record.policy,
-            learner_version=selection.snapshot.learner_version,
-            catalogue_version=selection.snapshot.catalogue_version,
-            exact=selection.hits.exact,
-            stale_s=round(stale_s, 3) or None,
-            eligible=None if selection_request.arm_filter is None else view.size,
-            bandit_version=bandit.version.number,
-            group=group,
-        )
-        part = _log_part(choice, selection, request, seed) if logged and seed is not None else None
-        if part is not None and group is not None:
-            self._grouped(group)
+        snapshot, rows = selection.snapshot, selection.hits.rows.tolist()
+        arms = _arms(selection_request, selection, list(map(snapshot.view.id_of, rows)))
+        eligible = None if selection_request.arm_filter is None else snapshot.view.size
+        part = None
+        if logged and seed is not None:
+            part = LogPart(
+                policy=bandit.record.policy,
+                learner_version=snapshot.learner_version,
+                catalogue_version=snapshot.catalogue_version,
+                numbers=_numbers(selection),
+                seed=seed,
+                seeded=request.seed is not None,
+                eligible=eligible,
+                group=group,
+                pinned=[place for place, arm in enumerate(arms) if arm.pinned],
+                asked=request.logged(),
+            )
+            if group is not None:
+                self._grouped(group)
         now_ms = time.time_ns() // 1_000_000
         decision = Decision(
             bandit_uid=learner.bandit_uid,
@@ -185,8 +189,8 @@ class Choosing:
             id=decision_id,
             issued_ms=now_ms,
             expires_ms=now_ms + self._token_ttl_ms,
-            arms=[arm.id for arm in choice.arms],
-            revisions=list(map(view.revision_of, rows)),
+            arms=[arm.id for arm in arms],
+            revisions=list(map(snapshot.view.revision_of, rows)),
             deferred=not request.activate,
             known_entry=self._dependencies.learners.newest_entry(learner),
             bandit_version=bandit.version.number,
@@ -194,7 +198,18 @@ class Choosing:
             logged=part,
         )
         raw = self._signer.sign_raw(decision)
-        choice = msgspec.structs.replace(choice, decision=text_of(raw))
+        choice = Choice(
+            decision=text_of(raw),
+            arms=arms,
+            policy=bandit.record.policy,
+            learner_version=snapshot.learner_version,
+            catalogue_version=snapshot.catalogue_version,
+            exact=selection.hits.exact,
+            stale_s=round(stale_s, 3) or None,
+            eligible=eligible,
+            bandit_version=bandit.version.number,
+            group=group,
+        )
         return _Made(choice, None if decision.deferred or part is None else row_of(bandit, decision, raw))
 
     async def _selected(self, request: SelectionRequest, group: str | None) -> Selection:
@@ -290,23 +305,12 @@ def _arms(request: SelectionRequest, selection: Selection, ids: list[str]) -> li
     return [msgspec.structs.replace(arm, pinned=True) if arm.id in pinned else arm for arm in arms]
 
 
-def _log_part(choice: Choice, selection: Selection, request: ChooseRequest, seed: int) -> LogPart:
-    """All that the row needs besides the decision. Cost: some microseconds, and those of a large request."""
+def _numbers(selection: Selection) -> bytes:
+    """The scores, then the propensities where the policy knows them, as ``LogPart`` has them."""
     numbers = np.asarray(selection.hits.scores, "<f8").tobytes()
     if selection.propensities is not None:
         numbers += np.array(selection.propensities, "<f8").tobytes()
-    return LogPart(
-        policy=choice.policy,
-        learner_version=choice.learner_version,
-        catalogue_version=choice.catalogue_version,
-        numbers=numbers,
-        seed=seed,
-        seeded=request.seed is not None,
-        eligible=choice.eligible,
-        group=choice.group,
-        pinned=[place for place, arm in enumerate(choice.arms) if arm.pinned],
-        asked=request.logged(),
-    )
+    return numbers
 
 
 def _group(bandit: Bandit, request: ChooseRequest, decision_id: str) -> Group | None:
