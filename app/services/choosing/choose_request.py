@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import msgspec
@@ -17,8 +16,7 @@ from app.services.formats.logged import LoggedRequest, asked_bytes
 DIGEST_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChooseRequest:
+class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request for a choice.
 
     ``event_id``   the same request for the same event of a key gets the same choice again

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -48,8 +47,7 @@ from app.storage.protocol import LearnerId, RowWrite, Store
 LOGGED_TOGETHER = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(msgspec.Struct, frozen=True):
     """A choice, and its row in the decision log: None of one that is not logged, or not yet."""
 
     choice: Choice
@@ -223,7 +221,7 @@ class Choosing:
             if not request.k:
                 # Every place is taken. A policy that knows propensities says that they are 1.
                 is_known = group is not None or (request.arms is None and policy.propensities)
-                select, request = named if is_known else baseline, replace(request, arms=())
+                select, request = named if is_known else baseline, msgspec.structs.replace(request, arms=())
         selection = await select(self._dependencies, request)
         if not len(selection.hits.rows) and not request.rules.pins and await self._sync.poll_for_news():
             # Another process may have just written the arms.

@@ -9,8 +9,10 @@ prior's state, and those with fewer rewards than dimensions begin with it.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from app.services.bandits.bandits import Bandit
 from app.services.bounded.cache import BoundedCache
@@ -101,7 +103,8 @@ class EliminationCache:
             snapshot = await subject.snapshot.among(filtered, request)
             if snapshot.view.view.table == placed.table:  # else the catalogue was compacted meanwhile
                 break
-        await self._pick(subject, placed, replace(request, k=1, exclude=()))  # makes the passes that are due
+        # Makes the passes that are due.
+        await self._pick(subject, placed, msgspec.structs.replace(request, k=1, exclude=()))
         view = snapshot.view
         exclude, limits = request.excluded(view), request.limits(view)
         choose = partial(pick_among, placed, snapshot, request.k, exclude=exclude, limits=limits)

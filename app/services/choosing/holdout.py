@@ -10,8 +10,9 @@ group is a hash of the bandit's name and of the unit, which anybody can compute 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
+
+import msgspec
 
 from app.services.bandits.settings import HoldoutRule, ServedArms
 from app.services.bandits.shares import is_in_share
@@ -45,6 +46,6 @@ async def named(dependencies: PolicyDependencies, request: SelectionRequest) -> 
     """The arms that the request, or else the rule, names, in that order: nothing is drawn."""
     rule = request.bandit.record.holdout
     if request.arms is None and rule is not None and isinstance(rule.serve, ServedArms):
-        request = replace(request, arms=rule.serve.arms)
+        request = msgspec.structs.replace(request, arms=rule.serve.arms)
     selection = await baseline(dependencies, request)
-    return replace(selection, propensities=[CERTAIN] * len(selection.hits.rows))
+    return msgspec.structs.replace(selection, propensities=[CERTAIN] * len(selection.hits.rows))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+import msgspec
 import numpy as np
 
 from app.services.choosing.selection import Selection, SelectionRequest
@@ -32,4 +31,4 @@ def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
         if propensities is not None:
             propensities.insert(pin.place - 1, CERTAIN)
     merged = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), hits.exact)
-    return replace(selection, hits=merged, propensities=propensities)
+    return msgspec.structs.replace(selection, hits=merged, propensities=propensities)

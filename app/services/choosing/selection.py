@@ -1,10 +1,13 @@
-"""What a policy is asked, what it begins with, and what it answers."""
+"""What a policy is asked, what it begins with, and what it answers.
+
+They are msgspec structs: three are made for every choice, in a fifth of the time of a frozen dataclass.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from app.filters.filter import Filter
@@ -20,8 +23,7 @@ from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SelectionRequest:
+class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     """One choice that is to be made.
 
     ``k``         how many arms, besides those that are pinned
@@ -66,8 +68,7 @@ class SelectionRequest:
         return solver if limits is None else LimitedSolver(view, solver, limits)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadSnapshot:
+class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     """A learner and a catalogue at the same time: what it knows, and the arms as it sees them.
 
     ``posterior`` is the one for the context of the request: of the query that the arms are searched with.
@@ -101,11 +102,10 @@ class ReadSnapshot:
         if request.arm_filter is None:
             return self
         view = request.bandit.seen(await filtered.of(request.bandit.catalogue, request.arm_filter))
-        return replace(self, view=view, catalogue_version=request.bandit.catalogue.version)
+        return msgspec.structs.replace(self, view=view, catalogue_version=request.bandit.catalogue.version)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
+class Drawn(msgspec.Struct, frozen=True, eq=False):
     """Arms in the order they were drawn, with x.theta^ as scores. Shapes: propensities (m,)."""
 
     hits: TopK
@@ -117,8 +117,7 @@ class Drawn:
         return Selection(hits, snapshot, self.propensities.tolist())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, eq=False):
     """The arms that a policy has chosen, as rows of the view of ``snapshot``; best first, or as drawn.
 
     ``propensities``: the probability of each arm given those before it, where the policy knows it.
