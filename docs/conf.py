@@ -35,6 +35,8 @@ PARTS = {
         "docs/rewards",
         "docs/changing",
         "docs/measuring",
+        "docs/scales",
+        "docs/it-does-not-learn",
         "docs/slates",
         "docs/sampling",
         "docs/glossary",

@@ -7,7 +7,7 @@ curl -sw '\n' -X PUT $URL/v1/catalogues/shop/arms -d '{"arms": [
   {"id": "radio", "features": [0.6, 0.5, 0.2], "metadata": {"maker": "Sono", "price": 18, "stock": 0}},
   {"id": "clock", "features": [0.2, 0.1, 0.9], "metadata": {"maker": "Sono", "price": 49, "stock": 7}}]}'
 curl -so /dev/null -w '%{http_code}\n' -X PUT $URL/v1/bandits/front -d '{"catalogue": "shop", "policy": "sub_ts",
-  "scope": "per_key", "exploration": 0.5, "filter": {"stock": {"$gt": 0}}}'
+  "scope": "per_key", "filter": {"stock": {"$gt": 0}}}'
 visit() {
   CHOICE=$(curl -s $URL/v1/bandits/front/choose -d '{"key": "user-42", "seed": '$1', "filter": {"price": {"$lt": 20}}}')
   DECISION=$(echo $CHOICE | grep -o '"decision":"[^"]*"')

@@ -23,7 +23,7 @@ from app.api.strict_json import invalid
 from app.errors import Invalid, ShortlistError
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits import context as contexts
-from app.services.bandits.bandits import Bandit, bandit_of, completed
+from app.services.bandits.bandits import Bandit, bandit_of, completed, mean_square_of
 from app.services.bandits.encoding import ContextRule
 from app.services.bandits.settings import BanditRecord
 from app.services.bandits.versions import BanditVersion, version_to_bytes
@@ -148,6 +148,7 @@ def _completed(record: BanditRecord, index: LiveIndex) -> BanditRecord:
     POLICIES[record.policy].check_dim(snapshot.view.dim)
     record = completed(record, POLICIES)
     contexts.check_size(record, snapshot.view.dim)
+    record = msgspec.structs.replace(record, mean_square=mean_square_of(snapshot))
     if isinstance(record.interactions, int):
         directions = contexts.directions_of(snapshot, record.interactions)
         record = msgspec.structs.replace(record, directions=vector_to_bytes(directions))

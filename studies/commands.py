@@ -19,6 +19,7 @@ BENCHMARKS = {
     "kcenter": "k representative points: sampled coordinates against vectorised exact greedy",
     "choose": "one decision in process: scan, norm-pruned, HNSW and the planner's choice",
     "context": "decisions in a context: time, regret, learning; films for new users beside peers (--data)",
+    "defaults": "bandits without a setting beside the best of a grid of settings (--data: also on films)",
     "export": "the decision log as NDJSON and Parquet: rows a second, memory",
     "churn": "queries while 200 % of the arms are replaced",
     "evaluation": "policies evaluated on a log: decisions a second beside a plain loop, memory",
@@ -117,7 +118,9 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--list", action="store_true", help="list the benchmarks")
     bench.add_argument("--quick", action="store_true", help="fewer repetitions")
     bench.add_argument("--seed", type=int, help="planner: repeat the build of this seed")
-    bench.add_argument("--data", type=Path, metavar="DIR", help="context, bounded-me: a MovieLens directory")
+    bench.add_argument(
+        "--data", type=Path, metavar="DIR", help="context, defaults, bounded-me: a MovieLens directory"
+    )
     bench.add_argument("--json", type=writable, metavar="FILE", help="write machine, versions, seed and rows")
     bench.set_defaults(run=_bench)
 

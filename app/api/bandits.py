@@ -15,13 +15,22 @@ from app.api.merge_patch import as_json, merged, patch_model
 from app.api.problems import problems
 from app.api.services import Provided
 from app.api.strict_json import StrictModel, invalid, json_router, reply
+from app.api.used import UsedView, used
 from app.errors import NotChangeable
 from app.services.bandits.bandits import Bandit, Bandits
-from app.services.bandits.settings import FIXED, BanditRecord, BanditSettings, settings_of
+from app.services.bandits.settings import (
+    AUTO,
+    BEFORE_AUTO,
+    FIXED,
+    BanditRecord,
+    BanditSettings,
+    settings_of,
+)
 from app.services.bandits.versions import BanditVersion, etag_of
 from app.services.choosing.policies import POLICIES, PolicyName
 from app.services.choosing.policy import SPECIAL_OPTIONS
 from app.services.formats.documents import fields_of
+from app.services.learning.learners import Learners
 from app.services.measuring.evaluation_warnings import warnings_of_log
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
@@ -29,12 +38,14 @@ router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
 class _View(BaseModel):
     """``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
-    cannot be done with these settings, as sentences; absent if there are none.
+    cannot be done with these settings, as sentences; absent if there are none. ``used``: what the settings
+    are for a learner without rewards; in the list of all bandits without what other keys have taught it.
     """
 
     id: str
     version: int
     warnings: list[str] = []
+    used: UsedView | None = None
 
 
 FIELDS = fields_of(BanditSettings) | {"policy": (PolicyName, ...)}
@@ -61,15 +72,24 @@ class BanditVersionsView(BaseModel):
 
 
 @router.put("/{bandit}", response_model=BanditView, responses={**problems(409), 201: {"model": BanditView}})
-async def create(bandit: Identifier, body: BanditBody, bandits: Provided[Bandits]) -> Response:
+async def create(
+    bandit: Identifier, body: BanditBody, bandits: Provided[Bandits], learners: Provided[Learners]
+) -> Response:
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
-    made, new = await bandits.create(bandit, record_of(body))
-    return _reply(made, 201 if new else 200)
+    absent = FIELDS.keys() - body.model_fields_set
+    made, new = await bandits.create(bandit, record_of(body), absent)
+    if new:  # no learner has rewards
+        return _answer(made, made.scales.begins_with, 201)
+    return await _reply(made, learners)
 
 
 @router.patch("/{bandit}", response_model=BanditView, responses=problems(409, 412, 429))
 async def change(
-    bandit: Identifier, body: BanditPatch, request: Request, bandits: Provided[Bandits]
+    bandit: Identifier,
+    body: BanditPatch,
+    request: Request,
+    bandits: Provided[Bandits],
+    learners: Provided[Learners],
 ) -> Response:
     """Change a bandit by a JSON merge patch (RFC 7396); its learners are kept. null: back to the default.
 
@@ -81,7 +101,7 @@ async def change(
         check(etag_of(uid, version.number), allowed)
         return changed_record(version.record, patch)
 
-    return _reply(await bandits.change(bandit, changed))
+    return await _reply(await bandits.change(bandit, changed), learners)
 
 
 @router.get("/{bandit}/versions", response_model=BanditVersionsView)
@@ -107,13 +127,14 @@ async def list_all(
 ) -> Response:
     """All bandits by name."""
     page, following = bandits.page(cursor, limit)
-    return await page_reply(((item.name, _view(item.name, item.version)) for item in page), following)
+    items = ((item.name, _with_used(item, item.scales.begins_with)) for item in page)
+    return await page_reply(items, following)
 
 
 @router.get("/{bandit}", response_model=BanditView)
-async def get(bandit: str, bandits: Provided[Bandits]) -> Response:
+async def get(bandit: str, bandits: Provided[Bandits], learners: Provided[Learners]) -> Response:
     """One bandit as it is now."""
-    return _reply(await bandits.get(bandit))
+    return await _reply(await bandits.get(bandit), learners)
 
 
 @router.delete("/{bandit}", status_code=204)
@@ -126,6 +147,8 @@ async def delete(bandit: str, bandits: Provided[Bandits]) -> Response:
 def record_of(body: BanditBody) -> BanditRecord:
     """The record of a body. Raises Invalid."""
     record = BanditRecord(**dict(body))
+    if record.exploration == "theory" and "ridge" not in body.model_fields_set:
+        record = msgspec.structs.replace(record, ridge=BEFORE_AUTO["ridge"])
     parsed_filter(record.filter)
     return record
 
@@ -141,13 +164,16 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
     ]
     if fixed:
         raise NotChangeable.many(fixed)
-    for name in _left_behind(record.policy, after.get("policy")) - patch.keys():
+    left = _left_behind(record.policy, after.get("policy"))
+    if after.get("exploration") == "theory" and record.ridge == AUTO:
+        left.add("ridge")
+    for name in left - patch.keys():
         after.pop(name, None)
     try:
         changed = record_of(BanditBody.model_validate(after))
     except ValidationError as error:
         raise invalid(error) from None
-    return msgspec.structs.replace(changed, directions=record.directions)
+    return msgspec.structs.replace(changed, directions=record.directions, mean_square=record.mean_square)
 
 
 def _left_behind(before: str, policy: object) -> set[str]:
@@ -161,10 +187,18 @@ def _left_behind(before: str, policy: object) -> set[str]:
     return SPECIAL_OPTIONS.keys() - row.options - FIXED.keys()
 
 
-def _reply(bandit: Bandit, status: int = 200) -> Response:
-    answer = reply(_view(bandit.name, bandit.version), status)
+async def _reply(bandit: Bandit, learners: Learners) -> Response:
+    return _answer(bandit, await learners.begins_with(bandit))
+
+
+def _answer(bandit: Bandit, begins_with: tuple[float, float], status: int = 200) -> Response:
+    answer = reply(_with_used(bandit, begins_with), status)
     answer.headers["etag"] = bandit.etag
     return answer
+
+
+def _with_used(bandit: Bandit, begins_with: tuple[float, float]) -> dict[str, Any]:
+    return {**_view(bandit.name, bandit.version), "used": used(bandit, *begins_with)}
 
 
 def _view(name: str, version: BanditVersion) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from app.api.octet_streams import OCTETS, body_or_octets, documented
 from app.api.services import Provided
 from app.api.streamed import Streamed
 from app.api.strict_json import JSON, StrictModel, json_router, reply
+from app.api.used import UsedView, used
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bandits.shifted import observed_theta, observed_weights
@@ -57,6 +58,7 @@ class LearnerView(BaseModel):
     key: str
     version: int
     observations: int
+    used: UsedView
     theta: list[float]
     weights: list[list[float]] | None = None
     context: EncodingView | None = None
@@ -166,6 +168,7 @@ async def learner(
         "key": key,
         "version": report.version,
         "observations": report.observations,
+        "used": used(owner, report.ridge, report.noise),
         **_theta(owner, report),
     }
     rows = None

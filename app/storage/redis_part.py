@@ -48,4 +48,12 @@ def log_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
         fields.get(b"p", b""),
         origin.decode("utf-8", "replace"),
         kind == b"r",
+        _number(fields.get(b"s", b"0")),
     )
+
+
+def _number(text: bytes) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

@@ -42,7 +42,7 @@ RULES: list[Json] = [
 ]
 CHANGES: list[Json] = [
     *POLICIES,
-    *({"ridge": ridge} for ridge in (0.5, 1.0, 4.0, None)),
+    *({"ridge": ridge} for ridge in (0.5, 1.0, 4.0)),
     *({"filter": document} for document in (None, *FILTERS)),
     *({"reward": rule} for rule in RULES),
     {"scope": "global"},
@@ -75,6 +75,8 @@ def _bandit() -> Json:
     more = {"context": CONTEXT, "filter": _choice(FILTERS)}
     return {
         "scope": _choice(["global", "per_key"]),
+        "ridge": 1.0,
+        "exploration": 1.0,
         "reward": _choice(RULES),
         **_choice(POLICIES),
         **_some(more, 0.4),

@@ -13,8 +13,8 @@ from app.services.bandits import bandits
 pytestmark = pytest.mark.anyio
 
 FULL: Json = {
-    "catalogue": "c", "policy": "sub_ts", "scope": "global", "ridge": 1.0, "exploration": 1.0, "delta": 0.05,
-    "horizon": 20_000, "shortlist": 30, "eta": None,
+    "catalogue": "c", "policy": "sub_ts", "scope": "global", "ridge": "auto", "exploration": "auto",
+    "delta": 0.05, "horizon": 20_000, "shortlist": 30, "eta": None,
     "reward": {"min": None, "max": None, "aggregate": "first", "wait_s": None, "default": None},
     "prior": "plain", "prior_strength": 0.3, "half_life_s": None, "idle_ttl_s": None,
     "temperature": None, "gamma": None, "explore": None,
@@ -32,10 +32,10 @@ async def world(api: Api) -> Api:
 
 async def test_a_bandit_is_made_once(world: Api):
     made = await world.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201)
-    assert made == {"id": "b", **FULL, "version": 1}
+    used = {"ridge": pytest.approx(2 / 320 * (1 + 14 / 4)), "noise": 1, "exploration": 9 / 16}
+    assert made == {"id": "b", **FULL, "version": 1, "used": used}
     before = await world.stored()
-    whole = {**FULL, "ridge": 1, "exploration": 1}
-    for same in (FULL, whole, {"catalogue": "c", "policy": "sub_ts", "reward": {}}):
+    for same in (FULL, {"catalogue": "c", "policy": "sub_ts", "reward": {}}):
         assert await world.ok("PUT", "/v1/bandits/b", same, 200) == made
     changes: Json = {
         "catalogue": "d", "policy": "linear_ts", "scope": "per_key", "ridge": 2, "exploration": "theory",
@@ -49,7 +49,8 @@ async def test_a_bandit_is_made_once(world: Api):
     assert changes.keys() == FULL.keys() - {"temperature", "gamma", "interactions"}
     for name, value in changes.items():
         keyed = {"scope": "per_key"} if name == "prior" else {}
-        changed = {**FULL, **keyed, name: value}
+        fixed = {"ridge": 1} if value == "theory" else {}
+        changed = {**FULL, **keyed, **fixed, name: value}
         told = await world.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
         assert re.search(rf"exists with another ([\w, ]*, )?{name}\b.*: PATCH changes it", told["detail"])
     for rule in ({"max": 1}, {"aggregate": "sum"}):
@@ -199,12 +200,12 @@ async def everything(api: Api) -> dict[str, Any]:
     ("dim", "change", "size", "field"),
     [
         (1_446, {}, None, ""),
-        (1_447, {}, "16,785,224", "catalogue"),
-        (1_446, {"shift_rewards": True}, "16,785,224", "catalogue"),
-        (4_096, {"half_life_s": 60}, "134,316,080", "catalogue"),
+        (1_447, {}, "16,785,240", "catalogue"),
+        (1_446, {"shift_rewards": True}, "16,785,240", "catalogue"),
+        (4_096, {"half_life_s": 60}, "134,316,096", "catalogue"),
         (722, {"scope": "per_key", "half_life_s": 60}, None, ""),
-        (723, {"scope": "per_key"}, "4,199,208", "scope"),
-        (1_447, {"scope": "per_key"}, "16,785,224", "catalogue"),
+        (723, {"scope": "per_key"}, "4,199,224", "scope"),
+        (1_447, {"scope": "per_key"}, "16,785,240", "catalogue"),
     ],
 )
 async def test_learners_that_would_be_too_large_are_refused_with_their_size(

@@ -55,13 +55,15 @@ def test_every_field_says_whether_it_can_be_changed():
 @pytest.mark.parametrize("field", CHANGEABLE)
 async def test_a_field_is_changed_and_goes_back_to_its_default(world: Api, field: str):
     value, needs = CHANGEABLE[field]
-    await world.bandit("b", "c", **needs)
+    defaults = {"ridge": "auto"} if field == "ridge" else {"exploration": "auto"}
+    await world.bandit("b", "c", **defaults, **needs)
     made, first = await world.ok("GET", PATH), await etag(world)
     changed = await patched(world, {field: value})
     assert ("warnings" in changed) == (field == "log"), "no propensities: nothing can be evaluated"
     warned = {"warnings": changed["warnings"]} if field == "log" else {}
     full = {**made[field], **value} if field == "reward" else value
-    assert changed == {**made, field: full, "version": 2, **warned}
+    assert (changed["used"] != made["used"]) == (field in ("ridge", "exploration"))
+    assert changed == {**made, field: full, "version": 2, "used": changed["used"], **warned}
     assert await world.ok("GET", PATH) == changed
     assert await etag(world) != first
     assert (await world.choose("b"))["bandit_version"] == 2
@@ -214,7 +216,8 @@ async def test_the_versions_are_listed_newest_first(world: Api):
         assert [(item["version"], item["ridge"]) for item in items] == [(n, n) for n in range(7, 0, -1)]
     times = [item["since_ms"] for item in items]
     assert times == sorted(times, reverse=True)
-    assert {k: v for k, v in items[0].items() if k != "since_ms"} == await world.ok("GET", PATH)
+    now = {k: v for k, v in (await world.ok("GET", PATH)).items() if k != "used"}
+    assert {k: v for k, v in items[0].items() if k != "since_ms"} == now
     await world.refused("GET", f"{PATH}/versions", params={"cursor": "?"}, loc=["query", "cursor"])
     await world.refused("GET", f"{PATH}/versions", params={"limit": 0}, loc=["query", "limit"])
     await world.refused("GET", "/v1/bandits/none/versions", status=404, code="not_found")

@@ -127,7 +127,7 @@ async def test_the_numbers_are_those_of_the_service(
     rows = await logged(shared, name, settings, asks)
     log, out = write_log(rows, tmp_path / f"log.{ending}"), tmp_path / "out.json"
     sharper = {"temperature": 0.2} if settings["policy"] == "softmax" else {"gamma": 20.0}
-    policy = {name: value for name, value in settings.items() if name != "scope"} | sharper
+    policy = {name: value for name, value in settings.items() if name != "scope"} | sharper | {"ridge": 1}
     asked = asyncio.to_thread(run, log, write_arms(tmp_path), policy, "--json", str(out))
     assert await asked == 0
     theirs = await shared.ok("POST", f"/v1/bandits/{name}/evaluations", {"policy": sharper})

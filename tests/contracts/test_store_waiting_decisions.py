@@ -96,3 +96,28 @@ async def test_what_was_decided_before_its_learner_was_forgotten_counts_as_nothi
     assert await activate(store, late) == "forgotten"
     assert await activate(store, new, issued_ms=11) == "activated"
     assert await payloads(store) == [(b"F", True, False)]
+
+
+async def test_entries_of_rewards_that_are_summed_say_what_came_before(store: Store):
+    """A default that was replaced is no longer in the sum."""
+    await log(store, ONE)
+    await store.waiting.append_defaults(0, [ONE], [default(ONE, "a")])
+    values = [0.1, 0.2, -1e9, 0.25, 1e9, 0.0]
+    for number, value in enumerate(values):
+        arm = "ab"[number == 4]
+        reward = RewardWrite(
+            ANN, f"{number}", f"one/{arm}", 10, None, b"r", EXPIRES_MS, known_entry=0, summed=value
+        )
+        await store.rewards.append(0, [reward])
+        await store.rewards.append(0, [reward])
+    entries = (await store.rewards.read(0, "0-0", 100))[1:]
+    assert [entry.before for entry in entries] == [
+        0,
+        0.1,
+        0.1 + 0.2,
+        0.1 + 0.2 - 1e9,
+        0,
+        0.1 + 0.2 - 1e9 + 0.25,
+    ]
+    assert [(entry.first, entry.replaces) for entry in entries][:2] == [(False, True), (False, False)]
+    assert [entry.first for entry in entries] == [number == 4 for number in range(6)]

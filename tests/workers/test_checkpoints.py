@@ -253,7 +253,7 @@ def test_a_checkpoint_is_due_when_the_tail_is_as_large():
     state = fold({}, [entry_of(100)])[LearnerId(UID, "x")]
     assert isinstance(state, LearnerState)
     assert not is_due(state, 8 * 100 * 103)
-    assert is_due(state, 8 * 100 * 103 + 24)
+    assert is_due(state, 8 * 100 * 103 + 40)
 
 
 def entry_of(dim: int) -> LogEntry:

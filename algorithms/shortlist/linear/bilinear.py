@@ -101,6 +101,11 @@ class Given:
         return self.whole.ridge
 
     @property
+    def sigma(self) -> float:
+        """The noise of rewards."""
+        return self.whole.sigma
+
+    @property
     def root(self) -> Matrix:
         """M root, whose product with its transpose is M V^-1 M^T. Shape: (d, D). Cost: D^2 + p d D."""
         return _mapped(self.whole.root, self.directions, self.context)

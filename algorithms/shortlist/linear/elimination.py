@@ -66,10 +66,10 @@ def rules(*, radius: float, eta: float, share: float = 0.5, few: int = 256) -> E
     ``radius`` multiplies ||x||_{V^-1}. ``eta`` is the accuracy that the paper calls eta(T). ``share`` is at
     most 1/2; the paper's is 1/4. ``few`` is a number of arms.
 
-    Raises: InvalidParameter (radius <= 0, eta not in (0, 1], share not in (0, 1/2], few < 0).
+    Raises: InvalidParameter (radius <= 0, eta <= 0, share not in (0, 1/2], few < 0).
     """
     checks.in_range("radius", radius, above=0.0)
-    checks.in_range("eta", eta, above=0.0, most=1.0)
+    checks.in_range("eta", eta, above=0.0)
     checks.in_range("share", share, above=0.0, most=0.5)
     checks.in_range("few", few, least=0)
     return EliminationRules(radius, math.ceil(-math.log2(8 * eta)), share, few)

@@ -34,7 +34,8 @@ _BLOCK = 256  # a factorisation of this many dimensions takes a millisecond or t
 class Posterior(Protocol):
     """The estimate and a root of V^-1 after some rewards; all arrays are read-only.
 
-    ``ridge`` is the one in V, which may be larger than what was asked for: see ``posterior``.
+    ``ridge`` is the one in V, which may be larger than what was asked for: see ``posterior``. ``sigma`` is
+    the standard deviation of a reward about its mean; the root is one of sigma^2 V^-1.
     Shapes: theta (d,), root (d, r) with r >= d.
     """
 
@@ -53,6 +54,11 @@ class Posterior(Protocol):
         """The ridge in V."""
         ...
 
+    @property
+    def sigma(self) -> float:
+        """The noise of rewards; 1 unless it was learned."""
+        ...
+
     def noise(self, rng: np.random.Generator) -> Vector:
         """A draw from N(0, V^-1). Shape: -> (d,). Cost: r normal draws."""
         ...
@@ -65,6 +71,7 @@ class Factored:
     theta: Vector
     root: Matrix
     ridge: float
+    sigma: float = 1.0
 
     def noise(self, rng: np.random.Generator) -> Vector:
         """Return root xi, xi standard normal. Shape: -> (d,). Cost: d normal draws, d^2 multiply-adds."""
@@ -93,6 +100,18 @@ def posterior(sums: RidgeSums, *, ridge: float) -> Posterior:
     factor, inverse = _factored(precision)
     theta, _ = lapack.dpotrs(factor, sums.moment, lower=1)
     return _read_only(theta, np.ascontiguousarray(inverse.T), used)
+
+
+def with_noise(before: Posterior, sigma: float) -> Posterior:
+    """Return the posterior where rewards vary by ``sigma`` about their mean; ``before`` has them vary by 1.
+
+    Its root is no longer one of V^-1, so it is not for ``learned``. Cost: d^2 multiplications.
+    Raises: InvalidParameter (sigma <= 0).
+    """
+    checks.in_range("sigma", sigma, above=0.0)
+    root = before.root * sigma
+    root.setflags(write=False)
+    return Factored(before.theta, root, before.ridge, sigma)
 
 
 def _factored(precision: Matrix) -> tuple[Matrix, Matrix]:

@@ -5,6 +5,7 @@ Notation
     x, r            features of a chosen arm (d,), its reward
     gram            sum x x^T (d, d), without the ridge
     moment          sum r x (d,)
+    squares         sum R^2 over decisions; R is the sum of a decision's rewards so far
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Equation 1.
 """
@@ -36,17 +37,27 @@ class RidgeSums:
     the last place; it is part of the state, because the next addition corrects for it. ``observations``
     counts decisions, not rewards: the rows that were ``first``. ``weight`` is the sum of their weights, which
     is their number unless they are discounted. Shapes: (d (d + 3) / 2,) both.
+
+    ``squares - squares_error`` is the sum of squares, compensated in the same way. It is not finite where it
+    is unknown: of sums that were kept without it, or beyond the range of float64.
     """
 
     total: Vector
     error: Vector
     observations: int
     weight: float
+    squares: float = math.nan
+    squares_error: float = 0.0
 
     @property
     def dim(self) -> int:
         """d, from the length of the packed sums."""
         return (math.isqrt(8 * len(self.total) + 9) - 3) // 2
+
+    @property
+    def has_squares(self) -> bool:
+        """Whether the sum of squares is known."""
+        return math.isfinite(self.squares) and math.isfinite(self.squares_error)
 
     @property
     def gram(self) -> Matrix:
@@ -75,25 +86,30 @@ def empty(dim: int) -> RidgeSums:
     if dim < 1:
         raise InvalidParameter("dim must be at least 1", argument="dim")
     size = dim * (dim + 3) // 2
-    return RidgeSums(np.zeros(size), np.zeros(size), 0, 0.0)
+    return RidgeSums(np.zeros(size), np.zeros(size), 0, 0.0, 0.0)
 
 
 def of(
-    features: Matrix, values: Vector, first: NDArray[np.bool_], weights: Vector | None = None
+    features: Matrix,
+    values: Vector,
+    first: NDArray[np.bool_],
+    weights: Vector | None = None,
+    *,
+    before: Vector | None = None,
 ) -> RidgeSums:
     """Return the sums of rewards as ``add`` has them, but for rounding: they are products of matrices.
 
-    ``weights``: by how much each row counts; None: all are 1.
-    Shapes: features (n, d), values (n,), first (n,), weights (n,). Cost: n d^2 multiply-adds.
+    ``weights``: by how much each row counts; None: all are 1. ``before``: as for ``add``.
+    Shapes: features (n, d), values (n,), first (n,), weights, before (n,). Cost: n d^2 multiply-adds.
     Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
     """
     checks.shape("features", features, (None, None))
     checks.shape("values", values, (len(features),))
     checks.shape("first", first, (len(features),))
-    weight = float(np.count_nonzero(first))
+    weight, squares = float(np.count_nonzero(first)), _squares(values, before)
     if weights is not None:
         checks.shape("weights", weights, (len(features),))
-        weight, roots = float(weights @ first), np.sqrt(weights)
+        weight, roots, squares = float(weights @ first), np.sqrt(weights), weights * squares
         features, values = roots[:, None] * features, roots * values
     with np.errstate(over="ignore", invalid="ignore"):
         seen = features if first.all() else features[first]
@@ -101,7 +117,9 @@ def of(
         lower = gram.take(_triangle(dim)) if dim < _WIDE_DIM else gram[np.tri(dim, dtype=np.bool_)]
         total = np.concatenate((lower, values @ features))
     checks.finite("features and values", total)
-    return RidgeSums(total, np.zeros(len(total)), int(np.count_nonzero(first)), weight)
+    with np.errstate(over="ignore", invalid="ignore"):
+        summed = float(squares.sum())
+    return RidgeSums(total, np.zeros(len(total)), int(np.count_nonzero(first)), weight, summed)
 
 
 def add(
@@ -110,21 +128,27 @@ def add(
     values: Vector,
     first: NDArray[np.bool_],
     discounts: tuple[Vector, Vector] | None = None,
+    *,
+    before: Vector | None = None,
 ) -> RidgeSums:
     """Return the sums after more rewards, one row after the other.
 
     A row with ``first`` false is a further reward for a decision already counted: it adds r x to the
-    moment and nothing else. Every entry is a compensated sum (Kahan) in row order, so the result is the
-    same to the bit however a log is cut into batches, and its error does not grow with the number of rows.
+    moment and (b + r)^2 - b^2 to the squares, and nothing else. Every entry is a compensated sum (Kahan) in
+    row order, so the result is the same to the bit however a log is cut into batches, and its error does not
+    grow with the number of rows.
 
     ``discounts``: factors and weights. The sums are multiplied by the n-th factor before row n is added, and
-    that counts by its weight. None: all are 1.
-    Shapes: features (n, d), values (n,), first (n,), factors and weights (n,).
+    that counts by its weight. None: all are 1. ``before``: the b, the sum of the rewards that the decision
+    of a row had before it; None: they are 0.
+    Shapes: features (n, d), values (n,), first (n,), factors and weights (n,), before (n,).
     Cost: n d (d + 3) / 2 multiply-adds, five array operations a row, or seven with discounts.
     Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
     """
     if discounts is None:
-        return add_each([sums], np.zeros(len(values), dtype=np.int64), features, values, first)[0]
+        return add_each(
+            [sums], np.zeros(len(values), dtype=np.int64), features, values, first, before=before
+        )[0]
     count = len(features)
     checks.shape("features", features, (None, sums.dim))
     checks.shape("values", values, (count,))
@@ -135,18 +159,25 @@ def add(
     roots, weight = np.sqrt(weights), sums.weight
     for factor, more in zip(factors.tolist(), (weights * first).tolist(), strict=True):
         weight = weight * factor + more
-    added = _add_by_parts(sums, roots[:, None] * features, roots * values, first, factors)
+    squares = weights * _squares(values, before)
+    added = _add_by_parts(sums, roots[:, None] * features, roots * values, first, squares, factors=factors)
     return replace(added, weight=weight)
 
 
 def add_each(
-    sums: Sequence[RidgeSums], owners: Rows, features: Matrix, values: Vector, first: NDArray[np.bool_]
+    sums: Sequence[RidgeSums],
+    owners: Rows,
+    features: Matrix,
+    values: Vector,
+    first: NDArray[np.bool_],
+    *,
+    before: Vector | None = None,
 ) -> list[RidgeSums]:
     """Return the sums of several learners after more rewards; row i is for ``sums[owners[i]]``.
 
     As ``add`` does for each by itself, to the bit, but the n-th rows of all learners are added together,
     unless each is so large that it fills a processor's cache alone.
-    Shapes: owners (n,), features (n, d), values (n,), first (n,).
+    Shapes: owners (n,), features (n, d), values (n,), first (n,), before (n,).
     Cost: n d (d + 3) / 2 multiply-adds, five array operations for each row of the learner with most.
     Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
     """
@@ -156,11 +187,13 @@ def add_each(
     checks.shape("first", first, (count,))
     for other in sums:
         checks.shape("sums", other.total, sums[0].total.shape)
+    squares = _squares(values, before)
     if dim >= _WIDE_DIM:
         added = []
-        for owner, before in enumerate(sums):
+        for owner, known in enumerate(sums):
             own = owners == owner
-            added.append(_add_by_parts(before, features[own], values[own], first[own], np.ones(own.sum())))
+            rows = features[own], values[own], first[own], squares[own]
+            added.append(_add_by_parts(known, *rows, factors=np.ones(own.sum())))
         return added
     # In turn n the n-th row of every learner is added. Learners with more rows come first, so the learners of
     # a turn are always the first few, and a turn is one slice.
@@ -172,29 +205,57 @@ def add_each(
         np.cumsum(rows_of) - rows_of, rows_of
     )
     order = np.lexsort((place[owners], turn))
-    total = np.array([sums[owner].total for owner in most_first])
-    error = np.array([sums[owner].error for owner in most_first])
+    total = np.empty((len(sums), len(sums[0].total) + 1))
+    error = np.empty_like(total)
+    for at, owner in enumerate(most_first.tolist()):
+        known = sums[owner]
+        total[at, :-1], total[at, -1] = known.total, known.squares
+        error[at, :-1], error[at, -1] = known.error, known.squares_error
     block = max(1, _BLOCK_TERMS // dim**2)
     parts = (order[start : start + block] for start in range(0, count, block))
     with np.errstate(over="ignore", invalid="ignore"):
-        _fold(total, error, (_terms(features[p], values[p], first[p]) for p in parts), np.bincount(turn))
-    if not np.isfinite(total).all():  # only now it matters which argument is to blame
+        terms = (_terms(features[p], values[p], first[p], squares[p]) for p in parts)
+        _fold(total, error, terms, np.bincount(turn))
+    if not np.isfinite(total[:, :-1]).all():  # only now it matters which argument is to blame
         checks.finite("features", features)
         checks.finite("values", values)
-        checks.finite("features and values", total)
+        checks.finite("features and values", total[:, :-1])
     counted = np.bincount(owners, weights=first, minlength=len(sums)).astype(int).tolist()
     return [
-        RidgeSums(total[at].copy(), error[at].copy(), before.observations + more, before.weight + more)
-        for at, before, more in zip(place.tolist(), sums, counted, strict=True)
+        RidgeSums(
+            total[at, :-1].copy(),
+            error[at, :-1].copy(),
+            known.observations + more,
+            known.weight + more,
+            float(total[at, -1]),
+            float(error[at, -1]),
+        )
+        for at, known, more in zip(place.tolist(), sums, counted, strict=True)
     ]
 
 
+def _squares(values: Vector, before: Vector | None) -> Vector:
+    """What each reward adds to the sum of squares: (b + r)^2 - b^2. Shapes: (n,), (n,) -> (n,)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if before is None:
+            return values * values
+        checks.shape("before", before, values.shape)
+        return values * (2.0 * before + values)
+
+
 def _add_by_parts(
-    before: RidgeSums, features: Matrix, values: Vector, first: NDArray[np.bool_], factors: Vector
+    known: RidgeSums,
+    features: Matrix,
+    values: Vector,
+    first: NDArray[np.bool_],
+    squares: Vector,
+    *,
+    factors: Vector,
 ) -> RidgeSums:
     """Add the rows to one learner, all rows to one part of its sums after the other."""
-    dim = before.dim
-    total, error = before.total.copy(), before.error.copy()
+    dim = known.dim
+    total, error = known.total.copy(), known.error.copy()
+    square, square_error = np.array([known.squares]), np.array([known.squares_error])
     left = np.ascontiguousarray(features, dtype=np.float64)
     right = left if first.all() else left * first[:, None]
     steps = factors.tolist()
@@ -215,12 +276,21 @@ def _add_by_parts(
                 _add_rows(total[part], error[part], terms, steps[some])
             start = stop
         _add_rows(total[-dim:], error[-dim:], left * values[:, None], steps)
+        _add_rows(square, square_error, squares[:, None].copy(), steps)
     if not np.isfinite(total).all():
         checks.finite("features", features)
         checks.finite("values", values)
         checks.finite("features and values", total)
     counted = int(np.count_nonzero(first))
-    return RidgeSums(total, error, before.observations + counted, before.weight + counted)
+    return replace(
+        known,
+        total=total,
+        error=error,
+        observations=known.observations + counted,
+        weight=known.weight + counted,
+        squares=float(square[0]),
+        squares_error=float(square_error[0]),
+    )
 
 
 def _add_rows(total: Vector, error: Vector, terms: Matrix, factors: Sequence[float]) -> None:
@@ -256,15 +326,19 @@ def _fold(total: Matrix, error: Matrix, blocks: Iterable[Matrix], sizes: Rows) -
                 learner = 0
 
 
-def _terms(features: Matrix, values: Vector, first: NDArray[np.bool_]) -> Matrix:
-    """Return what each row adds to gram and moment, packed. Shapes: (n, d), (n,), (n,) -> (n, p)."""
+def _terms(features: Matrix, values: Vector, first: NDArray[np.bool_], squares: Vector) -> Matrix:
+    """Return what each row adds to gram, moment and squares, packed.
+
+    Shapes: (n, d), (n,), (n,), (n,) -> (n, p + 1).
+    """
     count, dim = features.shape
-    terms = np.empty((count, dim * (dim + 3) // 2))
+    terms = np.empty((count, dim * (dim + 3) // 2 + 1))
     left = np.ascontiguousarray(features, dtype=np.float64)
     right = left if first.all() else left * first[:, None]
     products = (left[:, :, None] * right[:, None, :]).reshape(count, dim * dim)
-    products.take(_triangle(dim), axis=1, out=terms[:, :-dim])
-    np.multiply(left, values[:, None], out=terms[:, -dim:])
+    products.take(_triangle(dim), axis=1, out=terms[:, : -dim - 1])
+    np.multiply(left, values[:, None], out=terms[:, -dim - 1 : -1])
+    terms[:, -1] = squares
     return terms
 
 

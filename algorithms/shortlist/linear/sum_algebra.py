@@ -17,11 +17,15 @@ instead of rounds.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 
 from shortlist import checks
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.types import Vector
+
+T = TypeVar("T", Vector, float)
 
 
 def weight(elapsed_ms: int, half_life_s: float) -> float:
@@ -42,7 +46,14 @@ def scaled(sums: RidgeSums, factor: float) -> RidgeSums:
     checks.in_range("factor", factor, least=0.0)
     if factor == 1.0:
         return sums
-    return RidgeSums(sums.total * factor, sums.error * factor, sums.observations, sums.weight * factor)
+    return RidgeSums(
+        sums.total * factor,
+        sums.error * factor,
+        sums.observations,
+        sums.weight * factor,
+        sums.squares * factor,
+        sums.squares_error * factor,
+    )
 
 
 def plus(a: RidgeSums, b: RidgeSums) -> RidgeSums:
@@ -59,15 +70,22 @@ def minus(a: RidgeSums, b: RidgeSums) -> RidgeSums:
 
 
 def _combined(a: RidgeSums, b: RidgeSums, sign: float) -> RidgeSums:
-    """(total - error) + sign (total - error), as a sum and its error."""
+    """Return a + sign b."""
     checks.shape("sums", b.total, a.total.shape)
-    high, low = _two_sum(a.total, sign * b.total)
-    total, rest = _two_sum(high, low - a.error - sign * b.error)
+    total, error = _sum(a.total, a.error, sign * b.total, sign * b.error)
+    squares, squares_error = _sum(a.squares, a.squares_error, sign * b.squares, sign * b.squares_error)
     count, weight = a.observations + int(sign) * b.observations, a.weight + sign * b.weight
-    return RidgeSums(total, -rest, count, weight)
+    return RidgeSums(total, error, count, weight, squares, squares_error)
 
 
-def _two_sum(a: Vector, b: Vector) -> tuple[Vector, Vector]:
+def _sum(a: T, a_error: T, b: T, b_error: T) -> tuple[T, T]:
+    """(a - a_error) + (b - b_error), as a sum and its error."""
+    high, low = _two_sum(a, b)
+    total, rest = _two_sum(high, low - a_error - b_error)
+    return total, -rest
+
+
+def _two_sum(a: T, b: T) -> tuple[T, T]:
     """Return a + b as rounded, and the rounding error, exactly (Knuth), whichever of both is larger."""
     total = a + b
     share = total - a

@@ -337,7 +337,9 @@ def test_features_that_are_not_finite_are_named(bad):
         )
 
 
-@pytest.mark.parametrize(("radius", "eta"), [(0.0, 0.1), (-1.0, 0.1), (np.nan, 0.1), (1.0, 0.0), (1.0, 1.1)])
+@pytest.mark.parametrize(
+    ("radius", "eta"), [(0.0, 0.1), (-1.0, 0.1), (np.nan, 0.1), (1.0, 0.0), (1.0, np.inf)]
+)
 def test_bad_rules_are_named(radius, eta):
     with pytest.raises(InvalidParameter):
         rules(radius=radius, eta=eta)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,6 +26,7 @@ def test_the_sums_are_the_same_to_the_bit_however_the_log_is_cut(data, dim, rows
     whole, cut = fold(features, values, first), fold(features, values, first, cuts)
     for name in ("total", "error"):
         assert getattr(whole, name).tobytes() == getattr(cut, name).tobytes(), name
+    assert (whole.squares, whole.squares_error) == (cut.squares, cut.squares_error)
     assert whole.observations == cut.observations == whole.weight == cut.weight == np.count_nonzero(first)
 
 
@@ -51,6 +54,7 @@ def test_learners_that_are_added_to_together_are_as_those_added_to_alone(*, seed
         alone = ridge_sums.add(sums, features[mine], values[mine], first[mine])
         assert together.total.tobytes() == alone.total.tobytes()
         assert together.error.tobytes() == alone.error.tobytes()
+        assert (together.squares, together.squares_error) == (alone.squares, alone.squares_error)
         assert (together.observations, together.weight) == (alone.observations, alone.weight)
 
 
@@ -96,7 +100,9 @@ def test_large_and_small_learners_are_added_to_alike_to_the_bit(monkeypatch, dim
         monkeypatch.setattr(ridge_sums, "_PART_TERMS", terms)
         once = ridge_sums.add_each([ridge_sums.empty(dim)] * 4, *words)
         twice = ridge_sums.add_each(once, *words)
-        found.append([(s.total.tobytes(), s.error.tobytes(), s.observations, s.weight) for s in twice])
+        found.append(
+            [(s.total.tobytes(), s.error.tobytes(), s.squares, s.observations, s.weight) for s in twice]
+        )
     assert found[0] == found[1] == found[2]
 
 
@@ -119,6 +125,7 @@ def test_discounts_are_those_of_scaled_sums_to_the_bit(dim):
         counted = counted * factors[n] + weights[n] * first[n]
     assert at_once.total.tobytes() == one_by_one.total.tobytes()
     assert at_once.error.tobytes() == one_by_one.error.tobytes()
+    assert at_once.squares == pytest.approx(one_by_one.squares, rel=1e-14)
     assert at_once.observations == one_by_one.observations == 5 + np.count_nonzero(first)
     assert at_once.weight == counted
 
@@ -128,6 +135,39 @@ def test_discounts_must_be_as_many_as_the_rows(factors, weights):
     words = np.ones((3, 2)), np.ones(3), np.ones(3, dtype=bool)
     with pytest.raises(InvalidShape):
         ridge_sums.add(ridge_sums.empty(2), *words, (np.ones(factors), np.ones(weights)))
+
+
+@pytest.mark.parametrize("dim", [2, 130])
+@pytest.mark.parametrize("half", [1.0, 0.5])
+def test_squares_are_those_of_what_each_decision_earned_in_all(dim, half):
+    """In any order of rewards: those of decision 0 are 3, -1 and 4, of decision 1 are 2 and 5."""
+    earned = {}
+    rows = [(0, 3.0), (1, 2.0), (0, -1.0), (1, 5.0), (0, 4.0)]
+    before, first = [], []
+    for decision, value in rows:
+        first.append(decision not in earned)
+        before.append(earned.get(decision, 0.0))
+        earned[decision] = before[-1] + value
+    words = np.ones((5, dim)), np.array([value for _, value in rows]), np.array(first)
+    discounts = np.ones(5), np.full(5, half)
+    found = ridge_sums.add(ridge_sums.empty(dim), *words, discounts, before=np.array(before))
+    assert found.squares == half * (6.0**2 + 7.0**2)
+    assert ridge_sums.of(*words, discounts[1], before=np.array(before)).squares == found.squares
+    with pytest.raises(InvalidShape, match="before"):
+        ridge_sums.add(ridge_sums.empty(dim), *words, before=np.ones(4))
+
+
+def test_squares_are_compensated_and_may_be_unknown():
+    ones = np.ones((1_000, 1)), np.full(1_000, 1e-8), np.ones(1_000, dtype=bool)
+    large = ridge_sums.add(ridge_sums.empty(1), np.ones((1, 1)), np.array([1e4]), np.array([True]))
+    found = ridge_sums.add(large, *ones)
+    assert found.squares - found.squares_error == pytest.approx(1e8)
+    assert (found.squares - 1e8) - found.squares_error == pytest.approx(1e-13, rel=1e-6)
+    unknown = ridge_sums.RidgeSums(large.total, large.error, 1, 1.0)
+    assert math.isnan(ridge_sums.add(unknown, *ones).squares)
+    beyond = ridge_sums.add(large, np.ones((1, 1)), np.array([1e200]), np.array([True]))
+    assert not math.isfinite(beyond.squares)
+    assert beyond.moment.tolist() == [1e200]
 
 
 def test_the_dimension_is_read_off_the_length():
@@ -161,6 +201,7 @@ def test_sums_made_at_once_are_those_of_rewards_added_one_after_the_other(dim):
         at_once = ridge_sums.of(features, values, which)
         one_by_one = ridge_sums.add(ridge_sums.empty(dim), features, values, which)
         np.testing.assert_allclose(at_once.total, one_by_one.total, rtol=1e-9, atol=1e-11)
+        assert at_once.squares == pytest.approx(one_by_one.squares)
         assert at_once.observations == one_by_one.observations == at_once.weight
     with pytest.raises(NonFinite):
         ridge_sums.of(features * 1e200, values * 1e200, first)

@@ -29,6 +29,8 @@ def value(sums):
 
 def assert_close(found, expected):
     np.testing.assert_allclose(value(found), value(expected), rtol=1e-13, atol=1e-13)
+    squares = expected.squares - expected.squares_error
+    assert found.squares - found.squares_error == pytest.approx(squares, rel=1e-13, abs=1e-13)
     assert (found.observations, found.weight) == (expected.observations, expected.weight)
 
 

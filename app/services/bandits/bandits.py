@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-import msgspec
+import numpy as np
+from msgspec.structs import replace
 
 from app.errors import Conflict, Invalid, NotFound, Unavailable
 from app.filters.filter import Filter, parse
@@ -17,7 +19,7 @@ from app.indexes.snapshot import Snapshot
 from app.services.bandits import context as contexts
 from app.services.bandits.context import Context
 from app.services.bandits.encoding import Numbers32
-from app.services.bandits.settings import BanditRecord
+from app.services.bandits.settings import AUTO, BEFORE_AUTO, BanditRecord
 from app.services.bandits.shifted import observed, observed_theta
 from app.services.bandits.versions import (
     BanditVersion,
@@ -38,6 +40,7 @@ from app.services.formats.pages import page_by_name
 from app.services.formats.records import differing, state_bytes, vector_to_bytes
 from app.storage.protocol import LearnerId, Store
 from shortlist.linear.ridge import Posterior
+from shortlist.linear.scales import Scales
 from shortlist.types import TopK, Vector
 
 log = logging.getLogger("shortlist")
@@ -45,6 +48,7 @@ GLOBAL_LEARNER = "_global"
 MAX_LEARNER_BYTES = 16 << 20
 MAX_KEY_LEARNER_BYTES = 4 << 20
 EARLIER_BYTES = 4 << 20  # of earlier versions that are kept in memory
+MOST_MEASURED = 1 << 20  # numbers of features
 OBJECT_BYTES = 2_000  # that a bandit takes in memory besides its record
 
 
@@ -62,6 +66,14 @@ class PolicyTerms(Protocol):
         """The number that ``exploration`` stands for; ``dim`` is the dimension of what learners learn."""
         ...
 
+    def eta(self, record: BanditRecord) -> float:
+        """The number that ``eta`` stands for."""
+        ...
+
+    def scales(self, record: BanditRecord, dim: int) -> Scales:
+        """How posteriors of its learners are made; ``dim`` is the dimension of what they learn."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Bandit:
@@ -73,6 +85,8 @@ class Bandit:
     record: BanditRecord
     catalogue: Catalogue
     exploration: float
+    eta: float
+    scales: Scales
     arm_filter: Filter | None
     version: BanditVersion
     context: Context | None
@@ -82,14 +96,9 @@ class Bandit:
         return etag_of(self.uid, self.version.number)
 
     @property
-    def prior_terms(self) -> tuple[float, float]:
+    def prior_terms(self) -> tuple[Scales, float]:
         """What a posterior depends on besides what was learned."""
-        return self.record.ridge, self.record.prior_strength
-
-    @property
-    def eta(self) -> float:
-        """As given, or T^-1/2 (Corollaries 5.3 and 6.2)."""
-        return self.record.eta if self.record.eta is not None else self.record.horizon**-0.5
+        return self.scales, self.record.prior_strength
 
     @property
     def learner_dim(self) -> int:
@@ -138,6 +147,10 @@ class Bandit:
         """(theta, offset) of the prediction x.theta + offset of rewards as users give them."""
         return observed_theta(theta) if self.record.shift_rewards else (theta, 0.0)
 
+    def observed_noise(self, sigma: float) -> float:
+        """The noise of rewards as users give them, from that of a posterior."""
+        return 2.0 * sigma if self.record.shift_rewards else sigma
+
     def joint_features(self, features: Vector, context: Numbers32 | None) -> Vector:
         """The features that a learner learns from, of an arm in a context; none: one of zeros.
 
@@ -169,14 +182,17 @@ def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[
     record = version.record
     if record.policy not in policies:
         raise Unavailable("the bandit has a policy of a newer version of the service")
-    context = Context.of(record, catalogue.dim)
+    context, policy = Context.of(record, catalogue.dim), policies[record.policy]
+    dim = _learner_dim(record, catalogue, context)
     return Bandit(
         name=name,
         uid=uid,
         stored=stored,
         record=record,
         catalogue=catalogue,
-        exploration=policies[record.policy].exploration(record, _learner_dim(record, catalogue, context)),
+        exploration=policy.exploration(record, dim),
+        eta=policy.eta(record),
+        scales=policy.scales(record, dim),
         arm_filter=None if record.filter is None else parse(record.filter),
         version=version,
         context=context,
@@ -211,7 +227,30 @@ def _learner_dim(record: BanditRecord, catalogue: Catalogue, context: Context | 
 
 def _asked(record: BanditRecord) -> BanditRecord:
     """What a caller asks for: the same bandit, whatever arms the catalogue had when it was made."""
-    return msgspec.structs.replace(record, directions=None)
+    return replace(record, directions=None, mean_square=None)
+
+
+def _kept(record: BanditRecord, standing: BanditRecord, absent: Collection[str]) -> BanditRecord:
+    """``record``, with what stands of the settings that are absent and had another default once."""
+    return replace(record, **{name: getattr(standing, name) for name in BEFORE_AUTO if name in absent})
+
+
+def _with_unit(record: BanditRecord, before: BanditRecord, catalogue: Catalogue) -> BanditRecord:
+    """The record with the unit of the features, if from now on its ridge is in it."""
+    if record.ridge != AUTO or before.ridge == AUTO or record.mean_square is not None:
+        return record
+    return replace(record, mean_square=mean_square_of(catalogue.index.snapshot()))
+
+
+def mean_square_of(arms: Snapshot) -> float | None:
+    """The mean squared length of the arms, or of an even sample of them; None where that is 0."""
+    rows = arms.eligible()
+    if not len(rows):
+        return None
+    rows = rows[:: -(-len(rows) * arms.view.dim // MOST_MEASURED)]
+    features = arms.features_of(rows).astype(np.float64, copy=False)
+    square = float(np.einsum("ij,ij->", features, features)) / len(rows)
+    return square if 0.0 < square < math.inf else None
 
 
 class Bandits:
@@ -263,28 +302,38 @@ class Bandits:
         for name in self._served.keys() - records.keys():
             self._drop(name)
 
-    async def create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
-        """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound, Invalid."""
+    async def create(
+        self, name: str, record: BanditRecord, absent: Collection[str] = ()
+    ) -> tuple[Bandit, bool]:
+        """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound, Invalid.
+
+        ``absent``: settings that nobody asked for: ridge and exploration are then what stands.
+        """
         record = self._completed(record)
         catalogue = await self._catalogues.get(record.catalogue)
         contexts.check_size(record, catalogue.dim)
+        if record.ridge == AUTO:
+            arms = (await self._catalogues.get_stocked(record.catalogue)).index.snapshot()
+            record = replace(record, mean_square=await REQUESTS.run(partial(mean_square_of, arms)))
         if isinstance(record.interactions, int):
-            record = await self._with_directions(name, record, record.interactions)
+            record = await self._with_directions(name, record, record.interactions, absent)
         async with self.changing:
-            return await self._create(name, record)
+            return await self._create(name, record, absent)
 
-    async def _with_directions(self, name: str, record: BanditRecord, count: int) -> BanditRecord:
+    async def _with_directions(
+        self, name: str, record: BanditRecord, count: int, absent: Collection[str]
+    ) -> BanditRecord:
         """The record with the directions that the bandit has, or would have if it were made now."""
         catalogue = await self._catalogues.get_stocked(record.catalogue)
         if name not in self._served:
             await self._refresh()
         standing = self._served.get(name)
-        if standing is not None and _asked(standing.record) == record:
+        if standing is not None and _asked(standing.record) == _asked(_kept(record, standing.record, absent)):
             return standing.record
         directions = await REQUESTS.run(partial(contexts.directions_of, catalogue.index.snapshot(), count))
-        return msgspec.structs.replace(record, directions=vector_to_bytes(directions))
+        return replace(record, directions=vector_to_bytes(directions))
 
-    async def _create(self, name: str, record: BanditRecord) -> tuple[Bandit, bool]:
+    async def _create(self, name: str, record: BanditRecord, absent: Collection[str]) -> tuple[Bandit, bool]:
         catalogue = self._catalogues.served(record.catalogue)
         self._policies[record.policy].check_dim(catalogue.dim)
         if name not in self._served:  # one that a store has already goes on
@@ -295,7 +344,7 @@ class Bandits:
             raise NotFound("the catalogue was deleted meanwhile")
         check_known(standing)
         _, version = bytes_to_version(standing)
-        if different := differing(_asked(version.record), _asked(record)):
+        if different := differing(_asked(version.record), _asked(_kept(record, version.record, absent))):
             changed = "" if version.number == 1 else ", as it was changed since it was made"
             raise Conflict(
                 f"a bandit of this name exists with another {', '.join(different)}{changed}: PATCH changes it"
@@ -313,9 +362,12 @@ class Bandits:
             raise Unavailable("the store does not answer")
 
         def completed(uid: str, version: BanditVersion) -> BanditRecord:
-            record = self._completed(changed(uid, version))
-            self._policies[record.policy].check_dim(self._catalogues.served(record.catalogue).dim)
-            return record
+            record, catalogue = (
+                self._completed(changed(uid, version)),
+                self._catalogues.served(version.record.catalogue),
+            )
+            self._policies[record.policy].check_dim(catalogue.dim)
+            return _with_unit(record, version.record, catalogue)
 
         async with self.changing:
             bandit = self._known(name)
@@ -327,7 +379,8 @@ class Bandits:
         bandit = await self.get(name)
         record = self._completed(changed(bandit.uid, bandit.version))
         self._policies[record.policy].check_dim(bandit.catalogue.dim)
-        version = msgspec.structs.replace(bandit.version, record=record)
+        record = _with_unit(record, bandit.record, bandit.catalogue)
+        version = replace(bandit.version, record=record)
         return self._made(name, version_to_bytes(bandit.uid, version), bandit.catalogue)
 
     async def history(

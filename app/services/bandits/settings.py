@@ -32,6 +32,8 @@ MAX_KEEP_S = 3_650 * 86_400
 MAX_PRIOR_STRENGTH = 1_000_000
 
 Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
+AUTO: Literal["auto"] = "auto"
+BEFORE_AUTO: Mapping[str, float] = {"ridge": 1.0, "exploration": 1.0}  # where absent, until 0.1.0
 Temperature = Annotated[float, Field(ge=1e-9, le=1e9)]
 Delta = Annotated[float, Field(ge=MIN_DELTA, lt=1)]
 
@@ -115,8 +117,9 @@ class LogRule(Document, frozen=True):
 
 
 class BanditSettings(Document, frozen=True):
-    """``exploration``: ``theory`` is the paper's radius. It is proved for features of norm at most 1 (with a
-    context those of arm and context together), for the plain prior and without a half-life.
+    """``auto`` follows from the features and from what a learner has seen. ``exploration``: ``theory`` is the
+    paper's radius; ``ridge`` is then 1 if absent. It is proved for features of norm at most 1 (with a context
+    those of arm and context together), for the plain prior and without a half-life.
     ``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
     sub_ts searches; ``adaptive`` is the paper's ladder, its ratio ``eta`` (horizon^-1/2 if absent).
     ``context``: what every choice is told besides. ``interactions``: how many directions of the arms it acts
@@ -126,11 +129,14 @@ class BanditSettings(Document, frozen=True):
     catalogue: Annotated[Identifier, Fixed("learners learn from the features of its arms")]
     policy: str
     scope: Annotated[Literal["global", "per_key"], Fixed("it says whose rewards a learner sums")] = "global"
-    ridge: Annotated[float, Field(ge=1e-9, le=1e9)] = 1.0
+    ridge: Annotated[
+        Annotated[float, Field(ge=1e-9, le=1e9)] | Literal["auto"],
+        _must_be('a number from 1e-9 to 1e9, or "auto"'),
+    ] = AUTO
     exploration: Annotated[
-        Annotated[float, Field(ge=0, le=1e6)] | Literal["theory"],
-        _must_be('a number from 0 to 1000000, or "theory"'),
-    ] = 1.0
+        Annotated[float, Field(ge=0, le=1e6)] | Literal["auto", "theory"],
+        _must_be('a number from 0 to 1000000, "auto" or "theory"'),
+    ] = AUTO
     delta: Delta = 0.05
     horizon: Annotated[int, Field(ge=1, le=10**12)] = 20_000
     shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
@@ -146,8 +152,13 @@ class BanditSettings(Document, frozen=True):
         Fixed("the sums of learners are discounted by it"),
     ] = None
     idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
-    temperature: Temperature | None = None
-    gamma: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    temperature: Annotated[
+        Temperature | Literal["auto"] | None, _must_be('a number from 1e-9 to 1e9, "auto" or null')
+    ] = None
+    gamma: Annotated[
+        Annotated[float, Field(ge=0, le=1e9)] | Literal["auto"] | None,
+        _must_be('a number from 0 to 1e9, "auto" or null'),
+    ] = None
     explore: ExploreRule | None = None
     filter: Annotated[dict[str, Any], Field(description="conditions on the metadata of arms")] | None = None
     shift_rewards: Annotated[bool, Fixed("learners sum transformed features and rewards")] = False
@@ -167,10 +178,12 @@ class BanditRecord(BanditSettings, frozen=True):
     """What a bandit is made with.
 
     ``directions``: those of the catalogue when the bandit was made, float64 row by row; None without a
-    context, and with interactions "all".
+    context, and with interactions "all". ``mean_square``: the mean squared length of its arms then, in the
+    unit of which ``auto`` is before there are rewards; None of a catalogue without arms, and with numbers.
     """
 
     directions: bytes | None = None
+    mean_square: float | None = None
 
 
 _NAMES = BanditRecord.__struct_fields__
@@ -185,7 +198,7 @@ FIXED: Mapping[str, str] = {
 
 
 def settings_of(record: BanditRecord) -> dict[str, Any]:
-    """All settings by name, as documents: ``directions`` are nobody's choice."""
+    """All settings by name, as documents: what a record has besides is nobody's choice."""
     return {name: getattr(record, name) for name in BanditSettings.__struct_fields__}
 
 

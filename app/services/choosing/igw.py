@@ -35,6 +35,7 @@ from app.services.choosing.selection import Drawn, ReadSnapshot, Selection, Sele
 from app.services.choosing.target import NO_ARM, Lists, Pool, Situations, Targets, Weighed
 from shortlist.evaluation import igw_target
 from shortlist.linear import igw as algorithm
+from shortlist.linear import scales
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 TOGETHER = 4_000_000  # numbers: candidates of decisions that are weighed at once
@@ -56,7 +57,7 @@ async def igw(dependencies: PolicyDependencies, request: SelectionRequest) -> Se
     Cost: one search of the index for max(k, ``shortlist``) arms, and O(k n).
     """
     snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    record, view = request.bandit.record, snapshot.view.plain
+    bandit, view = request.bandit, snapshot.view.plain
     theta, offset = request.bandit.observed_theta(snapshot.posterior.theta)
     count, cover = await near_and_cover(
         dependencies.covers, request.bandit, request.arm_filter, view, k=request.k
@@ -68,14 +69,25 @@ async def igw(dependencies: PolicyDependencies, request: SelectionRequest) -> Se
         cover,
         k=request.k,
         count=count,
-        gamma=0.0 if record.gamma is None else record.gamma,
+        gamma=_fixed_gamma(bandit),
+        noise=bandit.observed_noise(snapshot.posterior.sigma),
         rng=request.rng,
         exclude=request.excluded(view),
         limits=request.limits(view),
     )
-    us = view.expected_us + drawn_us(request.k, candidates=count + record.shortlist)
+    us = view.expected_us + drawn_us(request.k, candidates=count + bandit.record.shortlist)
     drawn = await computed(compute, request, view, us=us)
     return drawn.selection(snapshot, offset)
+
+
+def _fixed_gamma(bandit: Bandit) -> float | None:
+    """None: it follows from the noise."""
+    gamma = bandit.record.gamma
+    return None if isinstance(gamma, str) else gamma or 0.0
+
+
+def _gamma(fixed: float | None, noise: float, candidates: int) -> float:
+    return scales.GAMMA * candidates / noise if fixed is None else fixed
 
 
 async def near_and_cover(
@@ -99,12 +111,15 @@ def draw(
     *,
     k: int,
     count: int,
-    gamma: float,
+    gamma: float | None,
     rng: np.random.Generator,
+    noise: float = 1.0,
     exclude: Rows = NO_ROWS,
     limits: Limits | None = None,
 ) -> Drawn:
     """Draw min(k, eligible) arms from the ``count`` >= k arms of highest estimate and from ``cover``.
+
+    ``gamma``: None: by the ``noise`` of rewards, and how many candidates there are to begin with.
 
     With ``limits`` a candidate that they no longer allow cannot be drawn, and the others have its share. When
     none is left, as many of the next best arms that are allowed are the candidates: which those are follows
@@ -115,7 +130,7 @@ def draw(
     """
     pool = candidates(view, theta, cover, count=count, exclude=exclude)
     if limits is None:
-        drawn = algorithm.choose(pool.estimates, k=k, gamma=gamma, rng=rng)
+        drawn = algorithm.choose(pool.estimates, k=k, gamma=_gamma(gamma, noise, len(pool.rows)), rng=rng)
         hits = TopK(pool.rows[drawn.places], pool.estimates[drawn.places], pool.exact)
         return Drawn(hits, drawn.propensities)
     most = len(pool.rows)
@@ -128,7 +143,7 @@ def draw(
         if not len(positions):
             positions = np.flatnonzero(~left.barred)[:most]
         if len(positions):
-            one = algorithm.choose(pool.estimates[positions], k=1, gamma=gamma, rng=rng)
+            one = algorithm.choose(pool.estimates[positions], k=1, gamma=_gamma(gamma, noise, most), rng=rng)
             position = int(positions[one.places[0]])
             left.take(position)
             rows.append(int(pool.rows[position]))
@@ -165,7 +180,7 @@ class IgwTarget:
     view: Snapshot
     cover: Rows
     count: int
-    gamma: float
+    gamma: float | None
 
     @property
     def known_bytes(self) -> int:
@@ -180,12 +195,16 @@ class IgwTarget:
             known.append((pool.rows, pool.estimates))
         return known
 
-    def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:  # noqa: ARG002
+    def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:
         widest = max((len(rows) for rows, _ in known), default=0)
         rows = np.full((len(known), widest), NO_ARM, dtype=np.int64)
         estimates = np.zeros((len(known), widest))
         for position, (own, scores) in enumerate(known):
             rows[position, : len(own)], estimates[position, : len(own)] = own, scores
+        noises = situations.noises.tolist()
+        gamma = np.array(
+            [_gamma(self.gamma, noise, len(own)) for noise, (own, _) in zip(noises, known, strict=True)]
+        )
         weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape))
         step = max(1, TOGETHER // max(widest, 1))
         for start in range(0, len(lists.rows), step):
@@ -197,15 +216,15 @@ class IgwTarget:
                 same = near == drawn[:, j, None]
                 positions[:, j] = np.where(same.any(axis=1), same.argmax(axis=1), -1)
             weighed.propensities[part], weighed.expected[part] = igw_target.weigh(
-                estimates[which], near != NO_ARM, positions, gamma=self.gamma
+                estimates[which], near != NO_ARM, positions, gamma=gamma[which]
             )
         return weighed
 
 
 async def _of(covers: Covers, pool: Pool) -> IgwTarget:
-    record, view = pool.bandit.record, pool.view.plain
+    view = pool.view.plain
     count, cover = await near_and_cover(covers, pool.bandit, pool.arm_filter, view, k=pool.k)
-    return IgwTarget(view, cover, count, 0.0 if record.gamma is None else record.gamma)
+    return IgwTarget(view, cover, count, _fixed_gamma(pool.bandit))
 
 
 TARGETS = Targets(_of)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ import msgspec
 
 from app.errors import FieldPath, Invalid
 from app.services.bandits.bandits import Bandit
-from app.services.bandits.settings import BanditRecord
+from app.services.bandits.settings import AUTO, BanditRecord
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.choosing.covers import Covers
@@ -21,6 +22,8 @@ from app.services.choosing.warm_up import WarmUp
 from app.services.learning.learners import Learners
 from app.storage.protocol import LearnerId
 from shortlist import confidence
+from shortlist.linear import scales
+from shortlist.linear.scales import Scales
 
 # The options of a bandit that only some policies have, and what each is where nobody asked for it.
 SPECIAL_OPTIONS: Mapping[str, object] = {
@@ -73,6 +76,7 @@ class Policy:
     ``options``        which of ``SPECIAL_OPTIONS`` it has
     ``defaults``       what an option of a bandit becomes where it is None
     ``needs_exploration``  whether ``exploration`` must not be 0
+    ``fixed``          whether ridge and radius stay as they are while a learner learns
     ``most_dim``       largest dimension of the arms; None: any
     ``propensities``   whether it gives each arm its propensity
     ``sets``           what it has eliminated, if it eliminates arms: (dependencies, bandit, learner)
@@ -85,6 +89,7 @@ class Policy:
     options: frozenset[str] = frozenset()
     defaults: Mapping[str, object] = field(default_factory=dict)
     needs_exploration: bool = False
+    fixed: bool = False
     most_dim: int | None = None
     propensities: bool = False
     sets: Callable[[PolicyDependencies, Bandit, LearnerId], Awaitable[Sets]] | None = None
@@ -99,6 +104,8 @@ class Policy:
         ]
         if self.needs_exploration and record.exploration == 0:
             refused.append((("exploration",), f"exploration must be > 0 for the policy {self.name}"))
+        if record.exploration == "theory" and record.ridge == AUTO:
+            refused.append((("ridge",), 'ridge must be a number where exploration is "theory"'))
         if refused:
             raise Invalid.many(refused)
         absent = {name: value for name, value in self.defaults.items() if getattr(record, name) is None}
@@ -111,11 +118,42 @@ class Policy:
             raise Invalid(message, path=("policy",))
 
     def exploration(self, record: BanditRecord, dim: int) -> float:
-        """The multiplier of V^-1/2 xi, or the radius of elimination: as given, or the paper's.
+        """The multiplier of sigma V^-1/2 xi, or the radius of elimination: as given, the paper's, or ours.
 
         ``dim``: dimension of what the learners learn.
         """
-        if not isinstance(record.exploration, str):
+        if isinstance(record.exploration, float | int):
             return record.exploration
-        delta = self.theory_delta(record)
-        return confidence.beta(delta, dim=dim, horizon=record.horizon, ridge=record.ridge)
+        if record.exploration == AUTO:
+            return scales.RADIUS * (spread_of(record) or 1.0) if self.fixed else scales.exploration(dim)
+        ridge = record.ridge if isinstance(record.ridge, float | int) else 1.0
+        return confidence.beta(self.theory_delta(record), dim=dim, horizon=record.horizon, ridge=ridge)
+
+    def eta(self, record: BanditRecord) -> float:
+        """As given, or T^-1/2 (Corollaries 5.3 and 6.2), in the unit of rewards where the radius is."""
+        if record.eta is not None:
+            return record.eta
+        unit = (spread_of(record) or 1.0) if self.fixed and record.exploration == AUTO else 1.0
+        return unit / math.sqrt(record.horizon)
+
+    def scales(self, record: BanditRecord, dim: int) -> Scales:
+        """How posteriors of its learners are made; ``dim`` is the dimension of what they learn."""
+        square = 1.0 if record.mean_square is None else record.mean_square
+        if record.shift_rewards:
+            square = (square + 1.0) / 2.0
+        otherwise = scales.ridge_share(dim) * square
+        if self.fixed:
+            return Scales(otherwise if isinstance(record.ridge, str) else record.ridge)
+        learns_noise = AUTO in (record.exploration, record.temperature, record.gamma)
+        spread = spread_of(record) if learns_noise else None
+        if isinstance(record.ridge, str):
+            return Scales(None, otherwise, learns_noise, spread)
+        return Scales(record.ridge, learns_noise=learns_noise, spread=spread)
+
+
+def spread_of(record: BanditRecord) -> float | None:
+    """Half of what rewards can differ by, in the unit that learners learn in; None: they have no bounds."""
+    low, high = record.reward.min, record.reward.max
+    if low is None or high is None:
+        return None
+    return (high - low) / (4.0 if record.shift_rewards else 2.0)

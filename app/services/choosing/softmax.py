@@ -18,6 +18,7 @@ from functools import partial
 import numpy as np
 
 from app.indexes.snapshot import Snapshot, scores_of
+from app.services.bandits.bandits import Bandit
 from app.services.choosing.computing import computed
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import Limits
@@ -26,7 +27,9 @@ from app.services.choosing.selection import Drawn, ReadSnapshot, Selection, Sele
 from app.services.choosing.target import Lists, Pool, Situations, Targets, Weighed
 from shortlist.evaluation import softmax_target
 from shortlist.evaluation.softmax_target import Totals
+from shortlist.linear import scales
 from shortlist.linear import softmax as algorithm
+from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 _NUMBER_US = 0.01  # for each number of the features, with what is drawn for every arm
@@ -47,13 +50,20 @@ async def softmax(dependencies: PolicyDependencies, request: SelectionRequest) -
         view,
         theta,
         k=request.k,
-        temperature=request.bandit.record.temperature or 1.0,
+        temperature=_temperature(request.bandit, snapshot.posterior),
         rng=request.rng,
         exclude=request.excluded(view),
         limits=request.limits(view),
     )
     drawn = await computed(compute, request, view, us=_NUMBER_US * view.size * view.view.dim)
     return drawn.selection(snapshot, offset)
+
+
+def _temperature(bandit: Bandit, posterior: Posterior) -> float:
+    temperature = bandit.record.temperature
+    if isinstance(temperature, str):
+        return scales.TEMPERATURE * bandit.observed_noise(posterior.sigma)
+    return temperature or 1.0
 
 
 def draw(
@@ -89,22 +99,27 @@ Known = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SoftmaxTarget:
-    """``rows``: of all eligible arms (K,)."""
+    """``rows``: of all eligible arms (K,). ``temperature``: None: ``auto``.
+
+    What is summed and weighed are scores in units of the temperature of each situation.
+    """
 
     view: Snapshot
     rows: Rows
-    temperature: float
+    temperature: float | None
     known_bytes: int = 200
 
     def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
         """The totals of each situation."""
         known: list[Known] = []
+        units = self._temperatures(situations)[:, None]
         for start in range(0, len(situations), TOGETHER):
-            queries = situations.queries[start : start + TOGETHER]
+            part = slice(start, start + TOGETHER)
+            queries = situations.queries[part] / units[part]
             totals = softmax_target.totals(
                 self._blocks(check),
                 queries,
-                temperature=self.temperature,
+                temperature=1.0,
                 largest_norm=self.view.largest_norm,
             )
             columns = (totals.top, totals.mass, totals.moment)
@@ -113,12 +128,19 @@ class SoftmaxTarget:
 
     def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:
         columns = np.array(known).T
-        totals = Totals(*columns).of(lists.which)
-        result = softmax_target.weigh(totals, lists.scores, lists.eligible, temperature=self.temperature)
+        totals, units = Totals(*columns).of(lists.which), self._temperatures(situations)[lists.which][:, None]
+        result = softmax_target.weigh(totals, lists.scores / units, lists.eligible, temperature=1.0)
+        expected = units * result.expected
         lost = np.flatnonzero(result.lost)
         if len(lost):
-            self._walk(situations, lists, lost, result.propensities, result.expected)
-        return Weighed(result.propensities, result.expected)
+            self._walk(situations, lists, lost, result.propensities, expected)
+        return Weighed(result.propensities, expected)
+
+    def _temperatures(self, situations: Situations) -> Vector:
+        """Shape: (q,)."""
+        if self.temperature is None:
+            return scales.TEMPERATURE * situations.noises
+        return np.full(len(situations), self.temperature)
 
     def _blocks(self, check: Callable[[], None]) -> Iterator[Matrix]:
         for start in range(0, len(self.rows), BLOCK):
@@ -131,7 +153,7 @@ class SoftmaxTarget:
         """Overwrite what rounding has lost. Cost: K d for each situation among them, k K for each list."""
         order = np.argsort(self.rows)
         lost = lost[np.argsort(lists.which[lost], kind="stable")]
-        before = -1
+        before, temperatures = -1, self._temperatures(situations)
         for decision in lost.tolist():
             if lists.which[decision] != before:
                 before = int(lists.which[decision])
@@ -139,13 +161,14 @@ class SoftmaxTarget:
             rows = lists.rows[decision]
             positions = order[np.minimum(np.searchsorted(self.rows, rows, sorter=order), len(order) - 1)]
             positions = np.where(rows >= 0, positions, -1)
-            walked = softmax_target.walk(scores, positions, temperature=self.temperature)
+            walked = softmax_target.walk(scores, positions, temperature=float(temperatures[before]))
             propensities[decision], expected[decision] = walked
 
 
 async def _of(covers: Covers, pool: Pool) -> SoftmaxTarget:  # noqa: ARG001 - as all targets
     view = pool.view.plain
-    return SoftmaxTarget(view, view.eligible(), pool.bandit.record.temperature or 1.0)
+    temperature = pool.bandit.record.temperature
+    return SoftmaxTarget(view, view.eligible(), None if isinstance(temperature, str) else temperature or 1.0)
 
 
 TARGETS = Targets(_of, by_exclusion=False)

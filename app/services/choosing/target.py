@@ -89,6 +89,12 @@ class Situations:
         return self._estimates[1]
 
     @cached_property
+    def noises(self) -> Vector:
+        """What rewards vary by, as users give them. Shape: (q,)."""
+        each = [self.bandit.observed_noise(posterior.sigma) for posterior in self.learners]
+        return np.array(each)[self.owners]
+
+    @cached_property
     def _estimates(self) -> tuple[Matrix, Vector]:
         pairs = [self.bandit.observed_theta(theta) for theta in self._thetas()]
         return np.array([theta for theta, _ in pairs]), np.array([offset for _, offset in pairs])

@@ -6,6 +6,7 @@ Reading any of these formats can run no code.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,10 +19,13 @@ from app.storage.protocol import UID_LENGTH
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.types import Vector
 
+# Those that end with the squares are written where these are known. Until 0.1.0 there were none.
 STATE_FORMAT, UNWEIGHED_STATE_FORMAT, DISCOUNTED_STATE_FORMAT = 1, 2, 3
+SQUARES_STATE_FORMAT, DISCOUNTED_SQUARES_STATE_FORMAT = 4, 5
 _STATE_HEADER = struct.Struct("<BxHxxxxQQ")  # format, dim, version, observations
 _UNWEIGHED_HEADER = struct.Struct("<Qd")  # follows in a discounted state: time_ms, half_life_s
 _DISCOUNT_HEADER = struct.Struct("<Qdd")  # the same, and the weight of the observations
+_SQUARES = struct.Struct("<dd")  # the sum of squared rewards, and its error
 POOLED = "_pool"  # name of the learner that sums all learners of a bandit in one partition
 
 T = TypeVar("T")
@@ -138,47 +142,58 @@ def bytes_to_vector(data: bytes) -> Vector:
 
 
 def state_bytes(dim: int, *, discounted: bool) -> int:
-    """Size of what ``state_to_bytes`` makes."""
-    return _STATE_HEADER.size + discounted * _DISCOUNT_HEADER.size + 8 * dim * (dim + 3)
+    """Size of what ``state_to_bytes`` makes, with the squares."""
+    header = _STATE_HEADER.size + discounted * _DISCOUNT_HEADER.size
+    return header + 8 * dim * (dim + 3) + _SQUARES.size
 
 
 def state_to_bytes(state: LearnerState) -> bytes:
-    """Header, then the lower triangles of gram and of its errors, the moment and its errors.
+    """Header, then the lower triangles of gram and of its errors, the moment and its errors, and the squares.
 
-    Size: 24 + 8 d (d + 3) bytes, 24 more when discounted.
+    Squares that are unknown are left out: so one state has one form, and those that had none keep theirs.
+    Size: 40 + 8 d (d + 3) bytes, 24 more when discounted.
     """
     sums, dim = state.sums, state.sums.dim
-    kind = DISCOUNTED_STATE_FORMAT if state.half_life_s else STATE_FORMAT
+    squares = _SQUARES.pack(sums.squares, sums.squares_error) if sums.has_squares else b""
+    if squares:
+        kind = DISCOUNTED_SQUARES_STATE_FORMAT if state.half_life_s else SQUARES_STATE_FORMAT
+    else:
+        kind = DISCOUNTED_STATE_FORMAT if state.half_life_s else STATE_FORMAT
     header = _STATE_HEADER.pack(kind, dim, state.version, sums.observations)
     if state.half_life_s:
         header += _DISCOUNT_HEADER.pack(state.time_ms, state.half_life_s, sums.weight)
     numbers = (sums.total[:-dim], sums.error[:-dim], sums.total[-dim:], sums.error[-dim:])
-    return header + b"".join(map(vector_to_bytes, numbers))
+    return header + b"".join(map(vector_to_bytes, numbers)) + squares
 
 
 def bytes_to_state(data: bytes) -> LearnerState:
     """Inverse of ``state_to_bytes``, bit for bit.
 
     Until 0.1.0 a discounted state had no weight. It is taken for the number of observations, the most that it
-    can be; what is too much of it fades with the sums.
+    can be; what is too much of it fades with the sums. Its squares are unknown, for good.
     """
     kind, dim, version, observations = _STATE_HEADER.unpack_from(data)
     offset, time_ms, half_life_s, weight = _STATE_HEADER.size, 0, 0.0, float(observations)
-    if kind == DISCOUNTED_STATE_FORMAT:
+    if kind in (DISCOUNTED_STATE_FORMAT, DISCOUNTED_SQUARES_STATE_FORMAT):
         time_ms, half_life_s, weight = _DISCOUNT_HEADER.unpack_from(data, offset)
         offset += _DISCOUNT_HEADER.size
     elif kind == UNWEIGHED_STATE_FORMAT:
         time_ms, half_life_s = _UNWEIGHED_HEADER.unpack_from(data, offset)
         offset += _UNWEIGHED_HEADER.size
-    elif kind != STATE_FORMAT:
+    elif kind not in (STATE_FORMAT, SQUARES_STATE_FORMAT):
         raise ValueError(f"learner state of unknown format {kind}")
     numbers = np.frombuffer(data, dtype="<f8", offset=offset)
+    squares = math.nan, 0.0
+    if kind in (SQUARES_STATE_FORMAT, DISCOUNTED_SQUARES_STATE_FORMAT) and len(numbers) >= 2:
+        squares, numbers = (float(numbers[-2]), float(numbers[-1])), numbers[:-2]
     if len(numbers) != dim * (dim + 3):
         raise ValueError(f"learner state of dimension {dim} with {len(numbers)} numbers")
     half = dim * (dim + 1) // 2
     total = np.concatenate((numbers[:half], numbers[-2 * dim : -dim]), dtype=np.float64)
     error = np.concatenate((numbers[half : 2 * half], numbers[-dim:]), dtype=np.float64)
-    return LearnerState(version, RidgeSums(total, error, observations, weight), time_ms, half_life_s)
+    return LearnerState(
+        version, RidgeSums(total, error, observations, weight, *squares), time_ms, half_life_s
+    )
 
 
 def differing(standing: msgspec.Struct, asked: msgspec.Struct) -> list[str]:

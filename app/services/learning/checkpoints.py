@@ -25,7 +25,7 @@ FOLD_TERMS = 420_000_000  # numbers that the entries of a tail add to a state: a
 SMALL_BYTES = 12_000  # a smaller state, d up to 37, is written in less time than a tail is read and folded
 LARGE_CHECKPOINT = 1 << 19  # bytes that take half a millisecond to decode
 KEY_BYTES = 400  # that an entry of a cache takes in memory besides the name of its learner
-OBJECT_BYTES = 600  # that a state or a posterior takes in memory besides its numbers
+OBJECT_BYTES = 700  # that a state or a posterior takes in memory besides its numbers
 
 
 def tail_bytes(tail: Sequence[LogEntry]) -> int:

@@ -116,13 +116,13 @@ def learned(items: Sequence[Item]) -> States:
 
 def _state_of(items: Sequence[Item]) -> LearnerState:
     """The state of a learner with these rewards alone."""
-    features, values, first, positions = _rows(items)
+    features, values, first, before, positions = _rows(items)
     terms, time_ms, weights = items[0][1].terms or NO_TERMS, 0, None
     if terms.half_life_s:
         decided = [(payload.terms or NO_TERMS).decided_ms for _, payload in items]
         time_ms = max(decided)
         weights = np.array([weight(time_ms - each, terms.half_life_s) for each in decided])[positions]
-    sums = ridge_sums.of(features, values, first, weights)
+    sums = ridge_sums.of(features, values, first, weights, before=before)
     return LearnerState(len(items), sums, time_ms, terms.half_life_s)
 
 
@@ -272,22 +272,23 @@ def _added(
 ) -> dict[LearnerId, LearnerState]:
     """The states after the items of a group, which are of one kind."""
     items = [item for own in group.values() for item in own]
-    features, values, first, positions = _rows(items)
+    features, values, first, before, positions = _rows(items)
     nothing = ridge_sums.empty(features.shape[1])
-    before = [now.get(learner) or LearnerState(0, nothing) for learner in group]
+    states = [now.get(learner) or LearnerState(0, nothing) for learner in group]
     if (items[0][1].terms or NO_TERMS).half_life_s:
-        discounted = map(_add_discounted, before, group.values())
+        discounted = map(_add_discounted, states, group.values())
         return dict(zip(group, discounted, strict=True))
     counts = [len(own) for own in group.values()]
     owners = np.repeat(np.arange(len(group)), counts)[positions]
-    sums = ridge_sums.add_each([state.sums for state in before], owners, features, values, first)
-    states = (LearnerState(b.version + n, s) for b, n, s in zip(before, counts, sums, strict=True))
-    return dict(zip(group, states, strict=True))
+    known = [state.sums for state in states]
+    sums = ridge_sums.add_each(known, owners, features, values, first, before=before)
+    added = (LearnerState(s.version + n, each) for s, n, each in zip(states, counts, sums, strict=True))
+    return dict(zip(group, added, strict=True))
 
 
 def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
     """The newest decision sets the time of the state, and what is older weighs less."""
-    features, values, first, positions = _rows(items)
+    features, values, first, before, positions = _rows(items)
     factors, weights = np.ones(len(positions)), np.ones(len(items))
     time_ms, half_life_s = state.time_ms, state.half_life_s
     for place, row in enumerate(np.unique(positions, return_index=True)[1].tolist()):
@@ -296,33 +297,39 @@ def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
         time_ms = max(time_ms, terms.decided_ms)
         factors[row] = weight(time_ms - before_ms, half_life_s)
         weights[place] = weight(time_ms - terms.decided_ms, half_life_s)
-    sums = ridge_sums.add(state.sums, features, values, first, (factors, weights[positions]))
+    discounts = factors, weights[positions]
+    sums = ridge_sums.add(state.sums, features, values, first, discounts, before=before)
     return LearnerState(state.version + len(items), sums, time_ms, half_life_s)
 
 
-def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Rows]:
-    """What the items add: features, values, whether the first of a decision, and of which item each row is.
+def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vector, Rows]:
+    """What the items add: features, values, whether the first of a decision, the sum of its rewards before,
+    and of which item each row is.
 
     An entry that replaces a default is two rows: the default's, taken away, and its own. Shifted, all rewards
     R of a decision together teach [x'] with R / 2 + 1 / 2: the first of them brings the 1 / 2.
 
-    Shapes: n rows of m items -> (n, d), (n,), (n,), (n,); m <= n <= 2 m.
+    Shapes: n rows of m items -> (n, d), (n,), (n,), (n,), (n,); m <= n <= 2 m.
     """
     rows, values, first, positions = list[bytes](), list[float](), list[bool](), list[int]()
+    before = list[float]()
     for place, (entry, payload) in enumerate(items):
         if entry.replaces:
+            default = (payload.terms or NO_TERMS).default
             rows.append(payload.features)
-            values.append(-(payload.terms or NO_TERMS).default)
+            values.append(-default)
+            before.append(default)
             first.append(False)
             positions.append(place)
         rows.append(payload.features)
         values.append(payload.value)
+        before.append(entry.before)
         first.append(entry.first)
         positions.append(place)
     if len(set(map(len, rows))) > 1:
         raise InvalidShape("features must be as many as in the other rewards", argument="features")
     features = bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
-    result = features, np.array(values), np.array(first), np.array(positions)
+    begins, added, had = np.array(first), np.array(values), np.array(before)
     if (items[0][1].terms or NO_TERMS).shifted:
-        return shift_features(features), result[1] / 2 + result[2] / 2, *result[2:]
-    return result
+        features, added, had = shift_features(features), added / 2 + begins / 2, had / 2 + ~begins / 2
+    return features, added, begins, had, np.array(positions)

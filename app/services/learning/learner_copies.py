@@ -148,6 +148,7 @@ def _checked(data: bytes, bandit: Bandit) -> LearnerState:
         raise Invalid("must be discounted by the half-life of the bandit", path=where)
     numbers = np.abs(np.concatenate((state.sums.total, state.sums.error)))
     counts = (state.version, state.sums.observations, state.time_ms)
+    numbers = np.append(numbers, np.abs(state.sums.squares) if state.sums.has_squares else 0.0)
     if not (numbers <= LARGEST_SUM).all() or state.version < 1 or max(counts) >= 2**53:
         raise Invalid("must hold finite sums of at least one reward", path=where)
     if not 0 <= state.sums.weight <= state.sums.observations:

@@ -26,12 +26,13 @@ from app.services.formats.records import LearnerState
 from app.services.learning.checkpoints import LearnerReader, memory_bytes
 from app.services.learning.pooled_prior import PATIENCE_S, PooledPriors
 from app.storage.protocol import LearnerChanges, LearnerId, Store, entry_order
-from shortlist.linear import ridge, ridge_sums
+from shortlist.linear import ridge_sums
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
+from shortlist.linear.scales import Scales
 from shortlist.types import Matrix, Vector
 
-PriorTerms = tuple[float, float]
+PriorTerms = tuple[Scales, float]
 
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
 
@@ -68,13 +69,13 @@ class Learner:
 
 @dataclass(frozen=True, slots=True)
 class PriorId:
-    """Which learners without rewards share a prior: all of one dimension and ridge, or those of one bandit.
+    """Which learners without rewards share a prior: all of one dimension and scales, or those of one bandit.
 
     ``bandit_uid`` and ``strength`` are given where the prior is pooled.
     """
 
     dim: int
-    ridge: float
+    scales: Scales
     bandit_uid: str | None = None
     strength: float | None = None
 
@@ -88,6 +89,7 @@ class LearnerReport:
     theta: Vector
     sums: RidgeSums
     ridge: float
+    noise: float
 
     async def precision(self) -> Matrix:
         """Shape: (d, d)."""
@@ -156,7 +158,7 @@ class Learners:
         if learner.state is None:
             return await self._prior(bandit)
         terms = bandit.prior_terms
-        made = await _factored(await self._sums(bandit, learner.state), bandit.record.ridge)
+        made = await _factored(await self._sums(bandit, learner.state), bandit.scales)
         learner.posterior, learner.terms, learner.state = made, terms, None
         return made
 
@@ -185,7 +187,7 @@ class Learners:
         state = await self.state(identity)
         if state is None:
             return await self._prior(bandit)
-        return await _factored(await self._sums(bandit, state), bandit.record.ridge)
+        return await _factored(await self._sums(bandit, state), bandit.scales)
 
     async def state(self, identity: LearnerId) -> LearnerState | None:
         """The learner's own state as the store has it now; None without rewards. Raises Unavailable."""
@@ -196,8 +198,15 @@ class Learners:
         dim = bandit.learner_dim
         state = await self.state(identity) or LearnerState(0, ridge_sums.empty(dim))
         sums = await self._sums(bandit, state, anew=True)
-        posterior = await _factored(sums, bandit.record.ridge)
-        return LearnerReport(state.version, state.sums.observations, posterior.theta, sums, posterior.ridge)
+        made = await _factored(sums, bandit.scales)
+        return LearnerReport(state.version, state.sums.observations, made.theta, sums, made.ridge, made.sigma)
+
+    async def begins_with(self, bandit: Bandit) -> tuple[float, float]:
+        """Ridge and noise of a learner without rewards. Raises Unavailable, for a pooled prior."""
+        if bandit.record.prior == "plain":
+            return bandit.scales.begins_with
+        prior = await self._prior(bandit)
+        return prior.ridge, prior.sigma
 
     def applied(
         self, partition: int, before: str, after: str, states: Mapping[LearnerId, LearnerState | None]
@@ -246,10 +255,10 @@ class Learners:
 
     async def _prior(self, bandit: Bandit) -> Posterior:
         """The posterior of all keys without rewards; its version counts the rewards of other keys in it."""
-        dim, strength, version = bandit.learner_dim, bandit.record.ridge, 0
-        identity = PriorId(dim, strength)
+        dim, version = bandit.learner_dim, 0
+        identity = PriorId(dim, bandit.scales)
         if bandit.record.prior == "pooled" and (pooled := await self._pooled_priors.get(bandit)):
-            identity = PriorId(dim, strength, bandit.uid, bandit.record.prior_strength)
+            identity = PriorId(dim, bandit.scales, bandit.uid, bandit.record.prior_strength)
             version = pooled.version
         prior = self._cache.get(identity)
         if prior is not None and prior.posterior is not None and prior.version == version:
@@ -257,7 +266,7 @@ class Learners:
         sums = ridge_sums.empty(dim)
         if version:
             sums = await self._sums(bandit, LearnerState(0, sums))
-        posterior = await _factored(sums, strength)
+        posterior = await _factored(sums, bandit.scales)
         self._keep(identity, Learner(version, None, posterior))
         return posterior
 
@@ -288,7 +297,7 @@ class Learners:
         self._cache.put(identity, learner, memory_bytes(name, learner.dim))
 
 
-async def _factored(sums: RidgeSums, strength: float) -> Posterior:
+async def _factored(sums: RidgeSums, scales: Scales) -> Posterior:
     if sums.dim < LARGE_DIM:
-        return ridge.posterior(sums, ridge=strength)
-    return await LEARNERS.run(partial(ridge.posterior, sums, ridge=strength))
+        return scales.posterior(sums)
+    return await LEARNERS.run(partial(scales.posterior, sums))

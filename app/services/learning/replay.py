@@ -8,6 +8,7 @@ log the entries of a forgotten learner were erased.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -71,14 +72,17 @@ def _encoded(identity: LearnerId, stored: StoredLearner) -> bytes | None:
 
 
 def _is_equal(data: bytes | None, state: LearnerState | None) -> bool:
-    """Whether the state is stored. One that began without a weight (``bytes_to_state``) may weigh more."""
+    """Whether the state is stored. One of 0.1.0 may weigh more, and has no squares (``bytes_to_state``)."""
     if data is None or state is None:
         return data is None and state is None
     try:
-        weight = max(state.sums.weight, bytes_to_state(data).sums.weight)
+        had = bytes_to_state(data).sums
     except (ValueError, struct.error):
         return False
-    return data == state_to_bytes(replace(state, sums=replace(state.sums, weight=weight)))
+    sums = replace(state.sums, weight=max(state.sums.weight, had.weight))
+    if not had.has_squares:
+        sums = replace(sums, squares=math.nan)
+    return data == state_to_bytes(replace(state, sums=sums))
 
 
 def _version(data: bytes | None) -> int:

@@ -114,6 +114,7 @@ class RewardEntries:
             expires_ms=decision.expires_ms,
             known_entry=decision.known_entry,
             logged=logged,
+            summed=reward.value if is_sum else None,
         )
         return write, decision
 

@@ -314,7 +314,7 @@ def check_estimators(estimators: Sequence[str]) -> None:
 
 def _estimate(posterior: Posterior) -> Posterior:
     """A posterior without what it draws from."""
-    return Factored(np.array(posterior.theta), NO_ROOT, posterior.ridge)
+    return Factored(np.array(posterior.theta), NO_ROOT, posterior.ridge, posterior.sigma)
 
 
 def _rows(view: LearnerSnapshot, ids: Sequence[str]) -> Rows:

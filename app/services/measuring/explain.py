@@ -36,7 +36,9 @@ ChangedInput = Literal["bandit", "request", "warm_up", "prior", "learner", "cata
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """``width``: how uncertain the estimate is, (x^T V^-1 x)^(1/2). ``place``: null if it was not chosen."""
+    """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used.
+    ``place``: null if it was not chosen.
+    """
 
     id: str
     estimate: float

@@ -179,8 +179,8 @@ class PastLearners:
         own = state or LearnerState(0, ridge_sums.empty(self._bandit.learner_dim))
         sums = with_others(own, pooled, strength=record.prior_strength)
         if sums.dim < LARGE_DIM:
-            return ridge.posterior(sums, ridge=record.ridge)
-        return await MEASURING.run(partial(ridge.posterior, sums, ridge=record.ridge))
+            return self._bandit.scales.posterior(sums)
+        return await MEASURING.run(partial(self._bandit.scales.posterior, sums))
 
     def _takes_back(self) -> bool:
         record = self._bandit.record
@@ -200,8 +200,8 @@ class PastLearners:
             more, known = more + before - version, known + before
             if before > 0 and today is not None:
                 dust = ridge.rounding_floor(today.sums.lower_gram())
-                complete = complete and dust <= DUST * self._bandit.record.ridge
                 sums = today.sums if gained is None else minus(today.sums, gained.sums)
+                complete = complete and dust <= DUST * self._bandit.scales.ridge_of(sums)
                 result[learner] = LearnerState(before, sums)
                 self._check_size(len(result) + len(survey.since))
         if known and complete and more <= SLACK * known + survey.under_way:
@@ -243,18 +243,17 @@ class PastLearners:
         return await MEASURING.run(make), len(places) == len(counted)
 
     def _items(
-        self, counted: Sequence[tuple[Row, LoggedReward, bool, float | None]], features: Matrix
+        self, counted: Sequence[tuple[Row, LoggedReward, bool, float | None, float]], features: Matrix
     ) -> Sequence[tuple[float, _Item]]:
         record, result = self._bandit.record, list[tuple[float, _Item]]()
         joint = np.ascontiguousarray(self._joint(features, [row for row, *_ in counted]), dtype="<f8")
         data, size = joint.tobytes(), 8 * joint.shape[1]
         pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
-        for place, (row, reward, is_first, default) in enumerate(counted):
+        for place, (row, reward, is_first, default, before) in enumerate(counted):
             terms = RewardTerms(default or 0.0, row.time, half_life_s, pooled, record.shift_rewards)
             payload = RewardPayload(data[place * size : (place + 1) * size], reward.value, terms)
-            entry = LogEntry(
-                "", learner_of(self._bandit, row.key), is_first, b"", replaces=default is not None
-            )
+            learner, replaces = learner_of(self._bandit, row.key), default is not None
+            entry = LogEntry("", learner, is_first, b"", replaces=replaces, before=before)
             result.append((float(max(reward.time, row.time)), (entry, payload)))
         return result
 
@@ -287,16 +286,19 @@ def _add(states: States, more: States) -> None:
             states[learner] = merged(states.get(learner), state)
 
 
-def _counted(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None]]:
+def _counted(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, float]]:
     """The rewards of a decision that learners count, in the order in which they came.
 
-    With each, whether it is the first of its arm, and which default it takes the place of.
+    With each, whether it is the first of its arm, which default it takes the place of, and the sum of those
+    before it.
     """
-    defaults = dict[str, float | None]()
+    defaults, sums = dict[str, float | None](), dict[str, float]()
     for reward in row.rewards:
         is_first = reward.arm not in defaults
         if reward.default and not is_first:
             continue
         replaced = None if is_first else defaults[reward.arm]
         defaults[reward.arm] = reward.value if reward.default else None
-        yield reward, is_first, replaced
+        before = sums.get(reward.arm, 0.0)
+        sums[reward.arm] = 0.0 if reward.default else before + reward.value
+        yield reward, is_first, replaced, before

@@ -36,6 +36,7 @@ AT_ONCE, WAITING = 2, 16
 GroupName = Literal["policy", "holdout"]
 Unit = Literal["key", "decision"]
 GROUPS: tuple[GroupName, ...] = ("policy", "holdout")
+TRAILS = "the policy earns less than the holdout: docs/it-does-not-learn.md says what to look at"
 REASONS: Mapping[Unit, Mapping[Missing, str]] = {
     "key": {
         "few": f"no interval below {clustered.LEAST} keys",
@@ -89,7 +90,7 @@ class Report:
     ``interval_kind``       bounded ones hold exactly, asymptotic ones the better the more there are
     ``interval_decisions``  the intervals are of the first so many decisions: with keys a power of two
     ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
-    ``warnings``            why a group has no interval
+    ``warnings``            why a group has no interval, and whether the policy is the worse one
     ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; null: as asked
     """
 
@@ -184,6 +185,7 @@ class ReportFold:
         one, other = (group.counts.mean for group in groups)
         apart = None if one is None or other is None else one - other
         named = list(zip(GROUPS, groups, known.groups, known.missing, strict=True))
+        trails = known.difference is not None and known.difference[1] < 0
         return Report(
             groups=[group.report(name, interval) for name, group, interval, _ in named],
             lift=Lift(apart, known.difference),
@@ -196,7 +198,8 @@ class ReportFold:
                 f"{name}: {REASONS[self._unit][why]}"
                 for name, group, _, why in named
                 if why and group.counts.decisions
-            ],
+            ]
+            + [TRAILS] * trails,
             complete_from=complete_from,
         )
 

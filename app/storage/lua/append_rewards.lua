@@ -5,6 +5,7 @@
 -- ARGV   most bytes of dedupe keys, how long the names of those below are together, number of rewards; then for each
 --        reward: bandit uid, learner, issued_ms, known entry or '', payload; of a decision expires_ms, the last of
 --        the ms in the name of its hash, dedupe key, decision key or ''; without a decision '', ttl_ms, '', '';
+--        then the reward if those with its decision key are summed, or '';
 --        then for each whose decision is in the decision log: its place from 1, field of the row, keep_ms, record of
 --        the row, what is put at the end of the row
 -- Result {bytes of dedupe keys that are held now, {for each reward its entry id, or 'duplicate ' and the id of the
@@ -12,7 +13,8 @@
 -- Effect in one step: every reward whose learner was not forgotten after its decision, whose decision is not
 --        refused as expired and whose dedupe key is new is appended. Its dedupe keys are then taken, and counted:
 --        those of a decision until all that expires as early is refused, others for ttl_ms. One that comes after
---        its default was counted ('d') is marked as its replacement ('r'). It is put at the end of the row of its
+--        its default was counted ('d') is marked as its replacement ('r'). Of rewards that are summed, the decision key
+--        has their sum, and each entry says what it was before ('s', unless 0). It is put at the end of the row of its
 --        decision, which is made if it is not there. Repeated, it changes nothing. Without space for all new dedupe
 --        keys nothing is done.
 local log, refused, ends, ledger = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
@@ -34,15 +36,15 @@ local space, rewards = tonumber(ARGV[1]), tonumber(ARGV[3])
 if bytes + 2 * KEY * rewards + rounded_up(tonumber(ARGV[2])) > space then -- if all were new
   local new = {} -- bytes of each that is
   for i = 1, rewards do
-    local a, k = 9 * i - 5, 4 + 2 * i
-    local _, _, issued, known, _, expires, _, name, first = unpack(ARGV, a, a + 8)
+    local a, k = 10 * i - 6, 4 + 2 * i
+    local _, _, issued, known, _, expires, _, name, first, value = unpack(ARGV, a, a + 9)
     local home, counts = KEYS[k], not is_forgotten(KEYS[k + 1], issued, known)
     if counts and expires == '' and redis.call('EXISTS', home) == 0 then
       new[home] = KEY + rounded_up(#home)
     elseif counts and expires ~= '' and not is_refused(expires, known) and not is_taken(log, home, name, known) then
-      new[home .. name] = FIELD + rounded_up(#name)
+      new[home .. name] = field_bytes(name, '')
       if first ~= '' and not is_taken(log, home, first, known) then
-        new[home .. first] = FIELD + rounded_up(#first)
+        new[home .. first] = field_bytes(first, value)
       end
     end
   end
@@ -57,8 +59,8 @@ end
 
 -- Where the row of each reward is, among the keys and the arguments.
 local logged = {}
-for i = 1, (#ARGV - 3 - 9 * rewards) / 5 do
-  local a = 9 * rewards + 5 * i - 1
+for i = 1, (#ARGV - 3 - 10 * rewards) / 5 do
+  local a = 10 * rewards + 5 * i - 1
   logged[tonumber(ARGV[a])] = { 6 + 2 * rewards + 2 * i, a }
 end
 
@@ -76,9 +78,9 @@ end
 local outcome, k = {}, 4
 for i = 1, rewards do
   k = k + 2
-  local home, a = KEYS[k], 9 * i - 5
-  local bandit, learner, issued, known, payload, expires, ends_ms, name, first = unpack(ARGV, a, a + 8)
-  local kind, status = '1', nil
+  local home, a = KEYS[k], 10 * i - 6
+  local bandit, learner, issued, known, payload, expires, ends_ms, name, first, value = unpack(ARGV, a, a + 9)
+  local kind, sum, status = '1', 0, nil
   if is_forgotten(KEYS[k + 1], issued, known) then
     status = 'forgotten'
   elseif expires == '' then
@@ -101,10 +103,13 @@ for i = 1, rewards do
         redis.call('HSET', refused, 'known', known)
       end
     end
-    if first ~= '' and not take(log, ledger, ends, home, ends_ms, first, '', known) then
-      local value = redis.call('HGET', home, first) or redis.call('GET', string.sub(log, 1, -4) .. first)
-      kind = value == 'd' and 'r' or '0'
-      if kind == 'r' then
+    if first ~= '' and not take(log, ledger, ends, home, ends_ms, first, value, known) then
+      local had = redis.call('HGET', home, first) or redis.call('GET', string.sub(log, 1, -4) .. first)
+      kind = had == 'd' and 'r' or '0'
+      if value ~= '' then
+        sum = tonumber(had) or 0 -- none was kept by version 0.1.0
+        redis.call('HSET', home, first, string.format('%.17g', sum + tonumber(value)))
+      elseif kind == 'r' then
         redis.call('HSET', home, first, '')
       end
     end
@@ -112,7 +117,11 @@ for i = 1, rewards do
   if not status then
     status = next()
     newest = status
-    redis.call('XADD', log, status, 'b', bandit, 'l', learner, 'f', kind, 'p', payload)
+    local fields = { 'b', bandit, 'l', learner, 'f', kind, 'p', payload }
+    if sum ~= 0 then
+      fields[9], fields[10] = 's', string.format('%.17g', sum)
+    end
+    redis.call('XADD', log, status, unpack(fields))
     if logged[i] then
       log_reward(logged[i], bandit, learner, known)
     end

@@ -1,7 +1,12 @@
 -- Put after dedupe.lua and ledger.lua before every script that takes dedupe keys.
 -- Those of a decision are fields of a hash: `home`, of decisions that expire by `last_ms`. Others are keys that
 -- expire. How many bytes they take is counted in the ledger, for each hash and for each period in which keys expire.
-local FIELD, KEY = 80, 165 -- bytes that a field of a hash, and a key that expires, take besides their names
+-- Bytes that a field of a hash, and a key that expires, take besides their names; and a number as the value of a field.
+local FIELD, KEY, NUMBER = 80, 165, 32
+
+local function field_bytes(name, value)
+  return FIELD + rounded_up(#name) + (#value > 1 and NUMBER or 0)
+end
 
 -- What this call has taken, and what was held before, in bytes, by the field of the ledger.
 local taken, before = {}, {}
@@ -32,7 +37,7 @@ local function take(log, ledger, ends, home, last_ms, name, value, known)
       redis.call('ZADD', ends, last_ms, last_ms)
     end
   end
-  taken[part] = (taken[part] or 0) + FIELD + rounded_up(#name)
+  taken[part] = (taken[part] or 0) + field_bytes(name, value)
   return true
 end
 

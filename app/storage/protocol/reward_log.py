@@ -27,6 +27,7 @@ class RewardWrite:
                        the learner was forgotten by a later one. None, for decisions of version 0.1.0: if it
                        was forgotten at ``issued_ms`` or after
     ``logged``         what the decision log keeps of it, in the same step; None: the decision is not logged
+    ``summed``         the reward, where those with its decision key are summed: see ``LogEntry.before``
     """
 
     learner: LearnerId
@@ -38,6 +39,7 @@ class RewardWrite:
     expires_ms: int | None = None
     known_entry: int | None = None
     logged: LoggedReward | None = None
+    summed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class LogEntry:
     ``first``      whether it is the first with its decision key
     ``origin``     the id it had when it was a dead letter; empty if it never was one
     ``replaces``   a default was counted for this decision and arm, and this entry takes its place
+    ``before``     the sum of the rewards with its decision key before it, where they are ``summed``; else 0
     """
 
     entry_id: str
@@ -67,6 +70,7 @@ class LogEntry:
     payload: bytes
     origin: str = ""
     replaces: bool = False
+    before: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,15 +142,26 @@ class Deleted:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What settings are for one learner, as numbers. ``noise`` is 1 where it is not learned."""
+
+    ridge: float
+    noise: float
+    exploration: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandit(Settings):
     """The settings of a bandit, with all defaults filled in. ``version`` grows with every change; ``etag`` is
-    for the ``if_match`` of one. ``warnings``: what cannot be done with these settings.
+    for the ``if_match`` of one. ``warnings``: what cannot be done with these settings. ``used``: what they
+    are for a learner without rewards; None of a bandit as it was.
     """
 
     id: str
     version: int | None = None
     warnings: tuple[str, ...] = ()
+    used: Used | None = None
     etag: str | None = field(default=None, metadata=HEADER)
 
 
@@ -386,6 +397,7 @@ class Learner:
     version: int
     observations: int
     theta: tuple[float, ...]
+    used: Used | None = None
     offset: float | None = None
     weights: tuple[tuple[float, ...], ...] | None = None
     context: Encoding | None = None

@@ -70,8 +70,8 @@ class BanditBody(TypedDict, total=False):
     catalogue: Required[str]
     policy: Required[Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"]]
     scope: Literal["global", "per_key"]
-    ridge: float
-    exploration: float | Literal["theory"]
+    ridge: float | Literal["auto"]
+    exploration: float | Literal["auto", "theory"]
     delta: float
     horizon: int
     shortlist: int
@@ -81,8 +81,8 @@ class BanditBody(TypedDict, total=False):
     prior_strength: float
     half_life_s: float | None
     idle_ttl_s: float | None
-    temperature: float | None
-    gamma: float | None
+    temperature: float | Literal["auto"] | None
+    gamma: float | Literal["auto"] | None
     explore: ExploreRule | None
     filter: Mapping[str, Any] | None
     shift_rewards: bool
@@ -119,8 +119,8 @@ class BanditPatch(TypedDict, total=False):
     catalogue: str | None
     policy: Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"] | None
     scope: Literal["global", "per_key"] | None
-    ridge: float | None
-    exploration: float | Literal["theory"] | None
+    ridge: float | Literal["auto"] | None
+    exploration: float | Literal["auto", "theory"] | None
     delta: float | None
     horizon: int | None
     shortlist: int | None
@@ -130,8 +130,8 @@ class BanditPatch(TypedDict, total=False):
     prior_strength: float | None
     half_life_s: float | None
     idle_ttl_s: float | None
-    temperature: float | None
-    gamma: float | None
+    temperature: float | Literal["auto"] | None
+    gamma: float | Literal["auto"] | None
     explore: ExploreRulePatch | None
     filter: Mapping[str, Any] | None
     shift_rewards: bool | None
@@ -149,8 +149,8 @@ class Settings:
     catalogue: str
     policy: str
     scope: str = "global"
-    ridge: float = 1.0
-    exploration: float | str = 1.0
+    ridge: float | str = "auto"
+    exploration: float | str = "auto"
     delta: float = 0.05
     horizon: int = 20000
     shortlist: int = 30
@@ -160,8 +160,8 @@ class Settings:
     prior_strength: float = 0.3
     half_life_s: float | None = None
     idle_ttl_s: float | None = None
-    temperature: float | None = None
-    gamma: float | None = None
+    temperature: float | str | None = None
+    gamma: float | str | None = None
     explore: ExploreRule | None = None
     filter: Mapping[str, Any] | None = None
     shift_rewards: bool = False

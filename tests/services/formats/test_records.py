@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -37,10 +38,11 @@ def test_a_state_comes_back_to_the_bit(dim: int, discount: dict[str, float]) -> 
     before = state(dim, **discount)
     data = state_to_bytes(before)
     after = bytes_to_state(data)
-    assert len(data) == 24 + 8 * dim * (dim + 3) + 24 * bool(discount)
+    assert len(data) == 40 + 8 * dim * (dim + 3) + 24 * bool(discount)
     assert state_to_bytes(after) == data
     assert after.sums.total.tobytes() == before.sums.total.tobytes()
     assert after.sums.error.tobytes() == before.sums.error.tobytes()
+    assert (after.sums.squares, after.sums.squares_error) == (before.sums.squares, before.sums.squares_error)
     assert (after.version, after.sums.observations) == (before.version, before.sums.observations)
     assert after.sums.weight == before.sums.weight
     assert (after.sums.weight == after.sums.observations) == (not discount)
@@ -48,22 +50,27 @@ def test_a_state_comes_back_to_the_bit(dim: int, discount: dict[str, float]) -> 
 
 
 def test_the_order_of_the_numbers_is_that_of_what_is_stored() -> None:
-    """Lower triangles of the gram and of its errors by rows, then the moment and its errors."""
+    """Lower triangles of the gram and of its errors by rows, the moment and its errors, the squares."""
     sums = ridge_sums.RidgeSums(
         np.array([1.0, 2.0, 3.0, 10.0, 20.0]), np.array([0.1, 0.2, 0.3, 0.4, 0.5]), 7, 7.0
     )
     data = state_to_bytes(LearnerState(9, sums))
     header = struct.pack("<BxHxxxxQQ", 1, 2, 9, 7)
-    assert data == header + struct.pack("<10d", 1, 2, 3, 0.1, 0.2, 0.3, 10, 20, 0.4, 0.5)
+    numbers = struct.pack("<10d", 1, 2, 3, 0.1, 0.2, 0.3, 10, 20, 0.4, 0.5)
+    assert data == header + numbers
+    assert not bytes_to_state(data).sums.has_squares
+    data = state_to_bytes(LearnerState(9, replace(sums, squares=30.0, squares_error=0.6)))
+    assert data == b"\x04" + header[1:] + numbers + struct.pack("<2d", 30, 0.6)
 
 
 def test_a_discounted_state_without_a_weight_is_read_and_weighs_as_many_as_it_counts() -> None:
     """As version 0.1.0 wrote it."""
     new = state(3, time_ms=1_700_000_000_000, half_life_s=2.5)
     header = struct.pack("<BxHxxxxQQQd", 2, 3, 40, new.sums.observations, new.time_ms, 2.5)
-    read = bytes_to_state(header + state_to_bytes(new)[48:])
+    read = bytes_to_state(header + state_to_bytes(new)[48:-16])
     assert read.sums.weight == read.sums.observations == new.sums.observations
-    assert state_to_bytes(read)[48:] == state_to_bytes(new)[48:]
+    assert state_to_bytes(read)[48:] == state_to_bytes(new)[48:-16]
+    assert not read.sums.has_squares
     assert (read.version, read.time_ms, read.half_life_s) == (40, new.time_ms, 2.5)
 
 

@@ -303,3 +303,24 @@ def test_a_reason_names_the_error_and_is_cut():
     )
     assert reason_of(ValueError("why")) == "ValueError: why"
     assert reason_of(ValueError("y" * 500)) == "ValueError: " + "y" * 188
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("half_life_s", [0.0, 1.5])
+def test_the_squares_are_those_of_what_decisions_have_earned(shifted: bool, half_life_s: float):
+    """Decision 1: 2 and 3 are summed. Decision 2: a default, which 4 replaces, and 1 more."""
+    terms = RewardTerms(DEFAULT, 7_000, half_life_s, False, shifted)
+    rows = [
+        (2.0, True, False, 0.0), (DEFAULT, True, False, 0.0), (3.0, False, False, 2.0),
+        (4.0, False, True, 0.0), (1.0, False, False, 4.0),
+    ]  # fmt: skip
+    learner, x = LearnerId("u", "x"), vector_to_bytes(np.array([1.0, 2.0]))
+    entries = [
+        LogEntry(f"1-{n}", learner, first, pack(RewardPayload(x, value, terms)), "", replaces, before)
+        for n, (value, first, replaces, before) in enumerate(rows, start=1)
+    ]
+    sums = fold({}, entries)[learner].sums
+    expected = 3.0**2 + 3.0**2 if shifted else 5.0**2 + 5.0**2
+    assert sums.squares - sums.squares_error == pytest.approx(expected)
+    half = fold({}, entries[:3])
+    assert state_to_bytes(fold(half, entries[3:])[learner]) == state_to_bytes(fold({}, entries)[learner])

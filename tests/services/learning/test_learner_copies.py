@@ -92,13 +92,13 @@ async def test_learners_are_given_bit_for_bit(world: World, settings: dict[str, 
 
 
 async def test_a_discounted_state_of_the_first_version_is_given_once_and_replayed(world: World):
-    """It has no weight: 16 bytes of its own header, not 24."""
+    """It has no weight: 16 bytes of its own header, not 24. And no squares."""
     settings: dict[str, object] = {"half_life_s": 3e8, "prior": "pooled"}  # nothing fades while this runs
     bandit = await taught(world, **settings)
     states = await copied(world, bandit)
     other = await world.bandit("other", "w", **settings)
     for key, state in states.items():
-        older = b"\x02" + state[1:40] + state[48:]
+        older = b"\x02" + state[1:40] + state[48:-16]
         learner = LearnerId(other.uid, key)
         assert await world.service.learner_copies.give(other, learner, older) is True
         assert await world.service.learner_copies.give(other, learner, older) is False
@@ -106,6 +106,7 @@ async def test_a_discounted_state_of_the_first_version_is_given_once_and_replaye
     for key, state in (await copied(world, other)).items():
         sums = bytes_to_state(state).sums
         assert sums.weight == pytest.approx(sums.observations, rel=1e-3), key
+        assert not sums.has_squares
     assert (await compare(world.store)).different == []
 
 

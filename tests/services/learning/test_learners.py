@@ -169,7 +169,7 @@ async def test_a_large_posterior_is_made_beside_the_loop(world: World, monkeypat
         threads.append(__import__("threading").current_thread())
         return inner(*arguments, **options)
 
-    monkeypatch.setattr(module.ridge, "posterior", recorded)
+    monkeypatch.setattr(ridge, "posterior", recorded)
     await world.catalogue("d", dim=module.LARGE_DIM + 1)
     bandit = await world.bandit("wide", "d")
     await world.choose(bandit)

@@ -86,6 +86,13 @@ def test_groups_have_their_means_and_the_sequences_of_their_values():
     assert (found.unit, found.interval_decisions, found.warnings) == ("decision", 1_000, [])
 
 
+@pytest.mark.parametrize(("policy", "worse"), [(0.1, True), (0.5, False), (0.9, False)])
+def test_a_policy_that_is_worse_for_certain_is_named(policy: float, worse: bool):
+    rng = np.random.default_rng(4)
+    rows = coins(rng, 1_000, policy, "policy") + coins(rng, 1_000, 0.5, "holdout")
+    assert report_of(rows).warnings == [reports.TRAILS] * worse
+
+
 def test_rewards_without_bounds_have_asymptotic_intervals_and_none_at_first():
     values = np.random.default_rng(2).normal(size=400)
     rows = [row(value, group="policy" if place % 2 else "holdout") for place, value in enumerate(values)]

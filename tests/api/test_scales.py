@@ -1,0 +1,167 @@
+"""Bandits without a setting: what they use, and that it is in the unit of features and rewards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from api_client import Api, Json
+
+pytestmark = pytest.mark.anyio
+
+DIM, COUNT = 4, 30
+FEATURES = np.random.default_rng(7).standard_normal((COUNT, DIM)).astype(np.float32)
+THETA = np.random.default_rng(8).standard_normal(DIM)
+AUTO: Json = {"exploration": "auto", "ridge": "auto"}
+BOUNDS: Json = {"min": -8.0, "max": 8.0}
+
+
+async def build(api: Api, name: str, *, by: float = 1.0, times: float = 1.0, **rest: Any) -> None:
+    """Features are multiplied ``by``, rewards ``times``."""
+    arms = {f"a{i}": (by * row).tolist() for i, row in enumerate(FEATURES)}
+    await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": DIM, "index": {"kind": "exact"}}, 201)
+    await api.put_arms(name, arms)
+    reward = rest.pop("reward", BOUNDS)
+    reward = reward | {bound: times * value for bound, value in reward.items() if bound in BOUNDS}
+    await api.bandit(name, name, **{**AUTO, "reward": reward, **rest})
+
+
+async def anew(api: Api, name: str, **settings: Any) -> None:
+    """Seeds say the same of bandits of one name."""
+    await api.ok("DELETE", f"/v1/bandits/{name}", status=204)
+    await api.ok("DELETE", f"/v1/catalogues/{name}", status=204)
+    await build(api, name, **settings)
+
+
+async def played(api: Api, name: str, *, times: float = 1.0, rounds: int = 25, **request: Any) -> list[Any]:
+    """The arms that are chosen, their scores as they would be otherwise, and their propensities."""
+    rng, chosen = np.random.default_rng(9), list[Any]()
+    for step in range(rounds):
+        answer = await api.choose(name, k=3, seed=step, **request)
+        arms = [(arm["id"], arm["score"] / times, arm.get("propensity")) for arm in answer["arms"]]
+        chosen.append(arms)
+        for place in (0, 2):
+            arm = arms[place][0]
+            value = float(np.round(FEATURES[int(arm[1:])] @ THETA + rng.standard_normal(), 2).clip(-8, 8))
+            await api.reward({"decision": answer["decision"], "arm": arm, "value": times * value})
+    return chosen
+
+
+POLICIES: list[Json] = [
+    {"policy": "linear_ts"},
+    {"policy": "sub_ts", "scope": "per_key", "prior": "pooled"},
+    {"policy": "sub_ts", "reward": {}},
+    {"policy": "linear_ts", "context": {"dim": 2}, "interactions": 3},
+    {"policy": "softmax", "temperature": "auto"},
+    {"policy": "igw", "gamma": "auto", "shortlist": 5},
+    {"policy": "sub_elim"},
+    {"policy": "linear_elim"},
+]
+
+
+@pytest.mark.parametrize("settings", POLICIES, ids=str)
+@pytest.mark.parametrize(("by", "times"), [(8.0, 1.0), (1.0, 2.0**-9), (2.0**-20, 2.0**7)])
+async def test_choices_do_not_depend_on_units(api: Api, settings: Json, by: float, times: float):
+    """To the bit, for powers of two."""
+    request: Json = {"context": [1.0, -0.5]} if "context" in settings else {}
+    if settings.get("scope") == "per_key":
+        request["key"] = "ann"
+    await build(api, "b", **settings)
+    expected = await played(api, "b", **request)
+    await anew(api, "b", by=by, times=times, **settings)
+    found = await played(api, "b", times=times, **request)
+    if settings.get("reward") == {}:  # before there is one, nothing says how large they are
+        found[0], expected[0] = ([arm for arm, *_ in each[0]] for each in (found, expected))
+    assert found == expected
+
+
+@pytest.mark.parametrize("settings", POLICIES[:1] + POLICIES[4:6], ids=str)
+async def test_other_factors_change_no_more_than_rounding_does(api: Api, settings: Json):
+    await build(api, "b", **settings)
+    expected = await played(api, "b", rounds=8)
+    await anew(api, "b", by=0.3, times=7.0, **settings)
+    for mine, told in zip(await played(api, "b", times=7.0, rounds=8), expected, strict=True):
+        assert [arm for arm, _, _ in mine] == [arm for arm, _, _ in told]
+        scores = [score for _, score, _ in told]
+        np.testing.assert_allclose([score for _, score, _ in mine], scores, rtol=1e-4, atol=1e-4)
+
+
+async def test_a_bandit_says_what_it_uses(api: Api):
+    await build(api, "b", policy="linear_ts")
+    square = float((FEATURES.astype(float) ** 2).sum(axis=1).mean())
+    begins = {"ridge": pytest.approx(DIM / 320 * square), "noise": 8.0, "exploration": 9 / 16}
+    assert (await api.ok("GET", "/v1/bandits/b"))["used"] == begins
+    assert (await api.learner("b"))["used"] == begins
+    values = [1.0, -2.0, 4.0]
+    for place, value in enumerate(values):
+        await api.observe("b", {"id": f"o{place}", "arm": f"a{place}", "value": value})
+    X, r = FEATURES[:3].astype(float), np.array(values)
+    ridge = DIM / 320 * (X**2).sum() / 3
+    theta = np.linalg.solve(ridge * np.eye(DIM) + X.T @ X, X.T @ r)
+    noise = np.sqrt((r @ r - r @ X @ theta + 8.0**2) / 4)
+    learner = await api.learner("b")
+    assert learner["theta"] == pytest.approx(theta)
+    expected = {"ridge": pytest.approx(ridge), "noise": pytest.approx(noise), "exploration": 9 / 16}
+    assert learner["used"] == expected
+    assert (await api.ok("GET", "/v1/bandits/b"))["used"] == begins
+    answer = await api.ok("PATCH", "/v1/bandits/b", {"exploration": 0.5, "ridge": 2})
+    assert answer["used"] == {"ridge": 2, "noise": 1, "exploration": 0.5}
+    assert (await api.learner("b"))["used"] == answer["used"]
+
+
+async def test_the_bounds_of_rewards_are_the_noise_of_learners_without_any(api: Api):
+    await build(api, "b", policy="linear_ts", reward={}, scope="per_key")
+    assert (await api.ok("GET", "/v1/bandits/b"))["used"]["noise"] == 1
+    choice = (await api.choose("b", key="ann", seed=1))["arms"]
+    answer = await api.ok("PATCH", "/v1/bandits/b", {"reward": {"min": 0, "max": 6}})
+    assert answer["used"]["noise"] == 3
+    (arm,) = (await api.choose("b", key="ann", seed=1))["arms"]
+    assert (arm["id"], arm["score"]) == (choice[0]["id"], pytest.approx(3 * choice[0]["score"]))
+
+
+async def test_what_is_summed_is_the_noise_of_decisions(api: Api):
+    """Rewards of 1 and 2 for one decision are a reward of 3."""
+    noises = []
+    for name, parts in (("summed", [1.0, 2.0]), ("whole", [3.0])):
+        await build(api, name, policy="linear_ts", reward={"aggregate": "sum"})
+        decision = (await api.choose(name, seed=3))["decision"]
+        for place, value in enumerate(parts):
+            await api.reward({"decision": decision, "value": value, "reward_id": f"{place}"})
+        noises.append((await api.learner(name))["used"]["noise"])
+    assert noises[0] == noises[1]
+
+
+async def test_elimination_keeps_ridge_and_radius_while_it_learns(api: Api):
+    await build(api, "b", policy="sub_elim")
+    square = float((FEATURES.astype(float) ** 2).sum(axis=1).mean())
+    used = {"ridge": pytest.approx(DIM / 320 * square), "noise": 1, "exploration": 16}
+    assert (await api.learner("b"))["used"] == used
+    await api.observe("b", {"id": "o", "arm": "a1", "value": 5.0})
+    assert (await api.learner("b"))["used"] == used
+
+
+async def test_a_bandit_that_was_made_with_numbers_is_the_same_when_they_are_left_out(api: Api):
+    """Until 0.1.0 an absent ``ridge`` or ``exploration`` was 1, and is stored."""
+    path, body = "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}
+    await api.catalogue("c", {"a": [1.0, 2.0]})
+    made = await api.ok("PUT", path, {**body, "ridge": 1, "exploration": 1}, 201)
+    assert await api.ok("PUT", path, body, 200) == made
+    assert (made["ridge"], made["used"]) == (1, {"ridge": 1, "noise": 1, "exploration": 1})
+    await api.refused("PUT", path, {**body, "ridge": "auto"}, status=409, code="conflict")
+    await api.ok("PATCH", path, {"exploration": 0.5})
+    await api.refused("PUT", path, body, status=409, code="conflict")
+    assert (await api.ok("PATCH", path, {"exploration": None, "ridge": None}))["exploration"] == "auto"
+    assert (await api.ok("PUT", path, body, 200))["used"]["ridge"] == 5 * 2 / 320
+
+
+async def test_the_radius_of_theory_needs_a_number_as_ridge(api: Api):
+    """Where it is absent it is 1."""
+    path, body = "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts", "exploration": "theory"}
+    await api.catalogue("c", {"a": [1.0, 2.0]})
+    await api.refused("PUT", path, {**body, "ridge": "auto"}, loc=["body", "ridge"])
+    assert (await api.ok("PUT", path, body, 201))["ridge"] == 1
+    assert (await api.ok("PATCH", path, {"exploration": None, "ridge": None}))["ridge"] == "auto"
+    await api.refused("PATCH", path, {"exploration": "theory", "ridge": "auto"}, loc=["body", "ridge"])
+    assert (await api.ok("PATCH", path, {"exploration": "theory"}))["ridge"] == 1

@@ -1,0 +1,63 @@
+"""The benchmark of defaults on worlds small enough for a test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from server import cli
+from studies.bench import defaults
+from studies.bench.defaults import OURS, ahead_from, gauss, play
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(defaults, "ARMS", 60)
+    monkeypatch.setattr(defaults, "KEYS", 3)
+    monkeypatch.setattr(defaults, "ROUNDS", 25)
+    monkeypatch.setattr(defaults, "EARLY", 12)
+    monkeypatch.setattr(defaults, "CLICK_ROUNDS", 3)
+    monkeypatch.setattr(defaults, "USERS", 4)
+    monkeypatch.setattr(defaults, "FILM_ROUNDS", 5)
+
+
+def test_every_world_has_its_rows(small, movielens_100k: Path, capsys):
+    found = json.loads(json.dumps(defaults.run(quick=True, data=movielens_100k)))
+    rows = found["rows"]
+    assert [(row["world"], row["rounds"]) for row in rows] == [
+        *((world, rounds) for world in ("gauss4", "gauss16") for rounds in (12, 25)),
+        *((f"gauss16 x {scale}", rounds) for scale in (0.1, 10) for rounds in (12, 25)),
+        *((world, rounds) for world in ("gauss64", "lognormal") for rounds in (12, 25)),
+        ("clicks", 3),
+        ("context", 12),
+        ("context", 25),
+        ("films", 5),
+        ("films again", 5),
+    ]
+    for row in rows:
+        assert row["ratio"] == pytest.approx(row["ours"] / row["best"])
+    assert {row["D"] for row in rows} == {4, 16, 48, 64}
+    assert {row["keys"] for row in rows} == {2, 3, 4}
+    assert "ratio" in capsys.readouterr().out
+
+
+def test_ours_does_not_depend_on_the_unit_of_features(small):
+    plain, scaled = (play(gauss("gauss16", 16, 0, scale=scale), OURS) for scale in (1.0, 0.125))
+    assert plain.tobytes() == scaled.tobytes()
+    assert plain[:, 15:].mean() > plain[:, :5].mean()
+
+
+@pytest.mark.parametrize(("behind", "expected"), [([], 1), ([2], 4), ([24], None)])
+def test_ahead_is_for_good(small, monkeypatch, behind, expected):
+    monkeypatch.setattr(defaults, "WINDOW", 1)
+    rewards = np.ones((3, 25))
+    rewards[:, behind] = -1.0
+    assert ahead_from(gauss("gauss4", 4, 0), rewards, np.zeros((3, 25))) == expected
+
+
+def test_without_data_the_films_are_left_out_and_a_wrong_folder_is_named(tmp_path: Path, capsys):
+    assert cli.main(["bench", "defaults", "--quick", "--data", str(tmp_path)]) == 2
+    assert "no MovieLens ratings" in capsys.readouterr().err
