@@ -29,7 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -233,6 +233,7 @@ class _Line:
     probe: bytes
     due: float = 0.0
     sent: float | None = None
+    answer: _Answer = field(default_factory=_Answer)
     used: float = 0.0
     longest: float = 0.0
     busiest: float = 0.0
@@ -274,16 +275,19 @@ def _run_probes(lines: list[_Line], waiting: selectors.BaseSelector, control: Co
                 late = max(late, now - line.due)
                 line.used = _cpu_s(pid)
                 line.connection.sendall(line.probe)
-                line.sent = time.perf_counter()
+                line.sent, line.answer = time.perf_counter(), _Answer()
         stopping = stopping or control.poll()
         if stopping and all(line.sent is None for line in lines):
             return late
         nexts = [line.due for line in lines if line.sent is None]
         for key, _ in waiting.select(max(0.0, min([*nexts, now + 0.05]) - now)):
             line = key.data
-            answer = line.connection.recv(1 << 16)
-            if not answer.startswith(b"HTTP/1.1 200"):
-                raise ConnectionError(f"a probe was answered with {answer[:200]!r}")
+            received = line.connection.recv(1 << 16)
+            line.answer.take(received)
+            if not received or line.answer.status not in {0, 200}:
+                raise ConnectionError(f"a probe was answered with {received[:200]!r}")
+            if not line.answer.complete:
+                continue
             now = time.perf_counter()
             assert line.sent is not None
             line.longest = max(line.longest, now - line.sent)

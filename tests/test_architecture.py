@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -351,6 +352,7 @@ def circles(arrows: dict[str, set[str]]) -> dict[str, set[str]]:
         left = {here: there & kept for here, there in left.items() if here in kept}
 
 
+@cache
 def module_arrows() -> dict[str, set[str]]:
     """The modules that each module imports, also those that it imports for types alone."""
     modules = {name_of(path).removesuffix(".__init__"): name_of(path) for path in SOURCES}

@@ -198,8 +198,8 @@ async def test_changes_at_the_same_time_are_all_made_in_some_order(world: Api):
 async def test_put_is_of_the_bandit_as_it_is_now(world: Api):
     made_with = {"catalogue": "c", "policy": "sub_ts"}
     await world.ok("PUT", PATH, made_with, 201)
-    now = await patched(world, {"ridge": 2})
-    assert await world.ok("PUT", PATH, {**made_with, "ridge": 2}, 200) == now
+    now = await patched(world, {"ridge": 2, "delta": 0.1})
+    assert await world.ok("PUT", PATH, {**made_with, "delta": 0.1}, 200) == now
     problem = await world.refused("PUT", PATH, made_with, status=409, code="conflict")
     assert "PATCH" in problem["detail"]
     assert await world.ok("GET", PATH) == now

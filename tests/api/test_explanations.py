@@ -38,9 +38,14 @@ async def taught(api: Api, **changes: Any) -> None:
     await api.ok("POST", "/v1/bandits/b/observations?wait=applied", {"observations": [item]})
 
 
+AUTO: Json = {"exploration": "auto", "ridge": "auto", "reward": {"min": -1, "max": 3}}
+
+
+@pytest.mark.parametrize("settings", [{"exploration": 2.0}, AUTO], ids=["numbers", "auto"])
 @pytest.mark.parametrize("policy", ["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"])
-async def test_every_policy_makes_its_choice_again(world: Api, policy: str):
-    await world.bandit("b", "c", policy=policy, exploration=2.0, log={})
+async def test_every_policy_makes_its_choice_again(world: Api, policy: str, settings: Json):
+    unit = {"softmax": {"temperature": "auto"}, "igw": {"gamma": "auto"}} if settings is AUTO else {}
+    await world.bandit("b", "c", policy=policy, log={}, **settings, **unit.get(policy, {}))
     await taught(world)
     for _ in range(5):
         choice = await world.choose("b", k=3)

@@ -23,7 +23,7 @@ from app.api import documentation
 from app.services.access.api_keys import scope_of
 from service_process import Service, serving
 
-EXAMPLES = 40
+EXAMPLES = 15
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -217,7 +217,7 @@ async def sendings(api: Api, arms: list[list[float]], items: list[Any]) -> list[
     return sends
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     ridge=st.sampled_from([1e-3, 1.0, 50.0]),
     arms=st.lists(ROWS, min_size=1, max_size=6),

@@ -136,6 +136,7 @@ async def test_too_many_numbers_are_too_many(shared: Api):
         await shared.refused("POST", "/v1/sample", {"log_factors": many}, status=413, code="too_large")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 async def test_the_largest_matrices_are_answered_while_others_are_served(shared: Api, method: str):
     rng = np.random.default_rng(1)

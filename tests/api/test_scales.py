@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from api_client import Api, Json
+from api_client import Api, Json, running
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -133,6 +135,35 @@ async def test_what_is_summed_is_the_noise_of_decisions(api: Api):
     assert noises[0] == noises[1]
 
 
+async def test_a_default_that_a_reward_replaces_leaves_the_noise(api: Api):
+    noises = []
+    for name, waits in (("late", {"wait_s": 60.0, "default": -2.0}), ("none", {})):
+        await build(api, name, policy="linear_ts", reward={**BOUNDS, **waits})
+        decisions = [(await api.choose(name, seed=3))["decision"] for _ in range(2)]
+        if waits:
+            await api.due_now()
+            await until(lambda: observed(api, "late", 2), what="the defaults")
+        for decision, value in zip(decisions, (1.0, 5.0), strict=True):
+            await api.reward({"decision": decision, "value": value})
+        noises.append((await api.learner(name))["used"]["noise"])
+    assert noises[0] == pytest.approx(noises[1], rel=1e-14)
+
+
+async def observed(api: Api, name: str, count: int) -> bool:
+    answer = await api.call("GET", f"/v1/bandits/{name}/learners/_global")
+    return bool(answer.status_code == 200 and answer.json()["observations"] == count)
+
+
+async def test_a_service_that_starts_anew_uses_the_same_to_the_bit(api: Api, store_url: str, tmp_path: Path):
+    await build(api, "b", policy="linear_ts")
+    await played(api, "b", rounds=10)
+    before, choice = await api.learner("b"), await api.choose("b", k=5, seed=1)
+    async with running(store_url, tmp_path, empty=False) as other:
+        assert await other.learner("b") == before
+        again = await other.choose("b", k=5, seed=1)
+    assert again["arms"] == choice["arms"]
+
+
 async def test_elimination_keeps_ridge_and_radius_while_it_learns(api: Api):
     await build(api, "b", policy="sub_elim")
     square = float((FEATURES.astype(float) ** 2).sum(axis=1).mean())
@@ -150,8 +181,9 @@ async def test_a_bandit_that_was_made_with_numbers_is_the_same_when_they_are_lef
     assert await api.ok("PUT", path, body, 200) == made
     assert (made["ridge"], made["used"]) == (1, {"ridge": 1, "noise": 1, "exploration": 1})
     await api.refused("PUT", path, {**body, "ridge": "auto"}, status=409, code="conflict")
-    await api.ok("PATCH", path, {"exploration": 0.5})
-    await api.refused("PUT", path, body, status=409, code="conflict")
+    changed = await api.ok("PATCH", path, {"exploration": 0.5})
+    assert await api.ok("PUT", path, body, 200) == changed
+    await api.refused("PUT", path, {**body, "exploration": 1}, status=409, code="conflict")
     assert (await api.ok("PATCH", path, {"exploration": None, "ridge": None}))["exploration"] == "auto"
     assert (await api.ok("PUT", path, body, 200))["used"]["ridge"] == 5 * 2 / 320
 

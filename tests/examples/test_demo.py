@@ -29,7 +29,7 @@ def run_demo(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[
     return {name: float(value) for name, value in found}, text
 
 
-@pytest.mark.parametrize("data", ["movielens_100k", "movielens_1m"])
+@pytest.mark.parametrize("data", ["movielens_100k", pytest.param("movielens_1m", marks=pytest.mark.slow)])
 def test_movies(data: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(request.getfixturevalue(data))
     regret, text = run_demo(capsys, "--data", folder, "--users", "8", "--rounds", "40")
@@ -127,7 +127,7 @@ from examples import demo
 sys.exit(demo.main())"""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_interrupted_it_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", INTERRUPTIBLE, "--runs", "1", "--rounds", "4000"],

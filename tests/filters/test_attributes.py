@@ -110,7 +110,7 @@ WANTED = [
 
 
 @given(st.lists(DOCUMENTS, max_size=12), st.lists(st.integers(0, 5), max_size=4), FILTERS, st.integers(0, 13))
-@settings(max_examples=250)
+@settings(max_examples=120)
 def test_a_filter_lets_in_what_the_definition_says(documents, batches, document, first):
     wanted = parse(document)
     view = table_of(documents, batches).snapshot()
@@ -121,7 +121,7 @@ def test_a_filter_lets_in_what_the_definition_says(documents, batches, document,
 
 
 @given(st.lists(DOCUMENTS, max_size=12), st.lists(st.integers(0, 5), max_size=4), FIELDS)
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_values_are_those_of_the_document_and_keep_their_type(documents, batches, field):
     rows = np.array([*range(len(documents)), len(documents), 0, -1, 10**6])
     found = table_of(documents, batches).snapshot().values_of(field, rows)
@@ -408,6 +408,7 @@ def shop(count: int, seed: int) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 def test_an_arm_of_five_fields_costs_less_than_40_bytes():
     tracemalloc.start()
     try:

@@ -179,7 +179,7 @@ def pruned(monkeypatch):
 
 
 def run(machine):
-    run_state_machine_as_test(machine, settings=settings(max_examples=200, stateful_step_count=40))
+    run_state_machine_as_test(machine, settings=settings(max_examples=80, stateful_step_count=40))
 
 
 def test_exact_against_a_dict():

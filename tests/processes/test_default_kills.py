@@ -81,7 +81,7 @@ class Traffic:
             x = np.array(ARMS[made.arm])
             V = np.array(learner["precision"])
             assert learner["observations"] == 1, made
-            assert np.array_equal(V, np.eye(3) + np.outer(x, x)), made
+            assert np.array_equal(V, learner["used"]["ridge"] * np.eye(3) + np.outer(x, x)), made
             value = DEFAULT if made.value is None else made.value
             np.testing.assert_allclose(V @ learner["theta"], value * x, rtol=1e-9, atol=1e-9)
 

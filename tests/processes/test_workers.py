@@ -157,7 +157,7 @@ async def test_workers_that_are_killed_and_race_apply_every_reward_once(tmp_path
         for key, count in sent.items():
             learner = (await http.get(f"/v1/bandits/b/learners/{key}?include=precision")).json()
             assert learner["observations"] == learner["version"] == count
-            assert np.array(learner["precision"])[0][0] == 1 + count
+            assert np.array(learner["precision"])[0][0] == learner["used"]["ridge"] + count
 
 
 async def test_a_worker_beside_a_service_with_its_own(tmp_path: Path, url: str):

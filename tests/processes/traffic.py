@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import httpx
 import numpy as np
+import pytest
 
 from waiting import until
 
@@ -101,8 +102,15 @@ class Traffic:
             X = np.array([row for row, _ in rows]).reshape(-1, self.dim)
             r = np.array([value for _, value in rows])
             V = np.array(learner["precision"])
-            assert np.array_equal(V, np.eye(self.dim) + X.T @ X), key
-            np.testing.assert_allclose(V @ self.estimate(learner), X.T @ r, rtol=1e-9, atol=1e-6)
+            ridge = learner["used"]["ridge"]
+            assert np.array_equal(V, ridge * np.eye(self.dim) + X.T @ X), key
+            if rows:
+                assert ridge == self.dim / 320 * ((X**2).sum() / len(rows)), key
+            theta = np.array(self.estimate(learner))
+            np.testing.assert_allclose(V @ theta, X.T @ r, rtol=1e-9, atol=1e-6)
+            if r.any():
+                noise = np.sqrt((r @ r - X.T @ r @ theta) / len(r))
+                assert learner["used"]["noise"] == pytest.approx(noise, rel=1e-4, abs=1e-5), key
 
     async def build(self, http: httpx.AsyncClient) -> None:
         arms = [{"id": name, "features": row} for name, row in ARMS.items()]

@@ -161,7 +161,7 @@ async def test_what_an_apply_without_reply_has_done_is_read_again(one: RedisStor
     assert {name: data for name, data in (await held(one)).items() if data} == meant
 
 
-@pytest.mark.parametrize("dim", [1, 3, 16, 64])
+@pytest.mark.parametrize("dim", [1, 3, 16, pytest.param(64, marks=pytest.mark.slow)])
 async def test_a_tail_never_takes_more_than_the_state(one: RedisStore, dim: int):
     """And single rewards are seldom written with the whole state."""
     mine, rng = worker(one), np.random.default_rng(2)

@@ -63,7 +63,7 @@ async def written_bytes(store: Any) -> int:
     ("dim", "rewards", "most"),
     [
         (16, 100, 1_200),
-        (64, 250, 3_000),
+        pytest.param(64, 250, 3_000, marks=pytest.mark.slow),
         pytest.param(256, 500, 6_000, marks=pytest.mark.slow),
         pytest.param(1_024, 800, 20_000, marks=pytest.mark.slow),
     ],

@@ -146,9 +146,8 @@ def add(
     Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
     """
     if discounts is None:
-        return add_each(
-            [sums], np.zeros(len(values), dtype=np.int64), features, values, first, before=before
-        )[0]
+        one = np.zeros(len(values), dtype=np.int64)
+        return add_each([sums], one, features, values, first, before=before)[0]
     count = len(features)
     checks.shape("features", features, (None, sums.dim))
     checks.shape("values", values, (count,))

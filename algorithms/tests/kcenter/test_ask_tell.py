@@ -314,6 +314,7 @@ def test_the_largest_upper_bound_alone_stalls_and_the_two_candidates_do_not(monk
     assert not stalled.done
 
 
+@pytest.mark.slow
 def test_thompson_sampling_in_large_batches_does_not_blow_up():
     """Batches that grow with the drawn pair, as a naive batching does, took thirty times as many queries."""
     matrix = spread(12, seed=2)

@@ -139,7 +139,7 @@ def test_points_that_are_all_equal(algorithm):
 
 @everywhere
 def test_all_points_as_centres(algorithm):
-    points = separated(7, 3000, 7, seed=5)
+    points = separated(7, 1000, 7, seed=5)
     found = run(algorithm, points, 7)
     assert sorted(found.centers.tolist()) == list(range(7))
     assert found.radius == 0.0

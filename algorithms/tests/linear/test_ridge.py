@@ -62,6 +62,7 @@ def test_theta_is_the_closed_form_in_any_order_and_batching(dim):
             assert relative_error(ridge.posterior(sums, ridge=strength).theta, wanted) < 1e-8
 
 
+@pytest.mark.slow
 def test_a_million_rewards_of_one_arm_leave_the_other_directions_exact():
     """Rounding that grew with the rows would show, n-fold, in the directions never tried."""
     arm = np.array([[0.1, 0.7, -0.3]])

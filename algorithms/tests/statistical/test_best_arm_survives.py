@@ -64,7 +64,8 @@ def losses(radius: float, few: int) -> int:
     return sum(lost(seed, radius, few) for seed in range(RUNS))
 
 
-@pytest.mark.parametrize("few", [4, 256])  # arms are proposed, or all are compared from the first step on
+# Arms are proposed, or all are compared from the first step on.
+@pytest.mark.parametrize("few", [pytest.param(4, marks=pytest.mark.slow), 256])
 def test_with_the_radius_of_theory_the_best_arm_is_eliminated_in_at_most_delta_of_the_runs(few):
     """At delta itself the count exceeds the bound with probability below 1e-6; seeds are fixed."""
     theory = confidence.beta(DELTA / 2, dim=DIM, horizon=STEPS)

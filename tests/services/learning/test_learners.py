@@ -206,7 +206,9 @@ def taken() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-@pytest.mark.parametrize(("dim", "rewarded"), [(2, False), (2, True), (16, True), (64, True)])
+@pytest.mark.parametrize(
+    ("dim", "rewarded"), [pytest.param(2, False, marks=pytest.mark.slow), (2, True), (16, True), (64, True)]
+)
 async def test_the_posterior_cache_takes_no_more_than_it_may(world: World, dim: int, rewarded: bool):
     """As states and as posteriors, with tails that grow and pooled priors beside."""
     capacity, data = 3 << 18, state_to_bytes(state(3, dim))

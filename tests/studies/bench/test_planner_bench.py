@@ -34,6 +34,7 @@ def test_every_seed_is_built_next_to_every_neighbour(small, capsys):
     assert "of 3 builds are served by a graph" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_build_is_repeated_by_its_seed(small):
     one, again, other = (bench.run(quick=False, seed=seed)["rows"] for seed in (77, 77, 78))
     assert [row["seed"] for row in one] == [77, 77, 77]
