@@ -105,14 +105,7 @@ class Player:
             client.put_catalogue(CATALOGUE, dim=game.features.shape[1], index={"kind": "hnsw"})
         for bandit, policy in {(seat.bandit, POLICIES[seat.policy]) for seat in self._seats}:
             with caller.timed() as client:
-                client.put_bandit(
-                    bandit,
-                    catalogue=CATALOGUE,
-                    policy=policy,
-                    scope=game.scope,
-                    ridge=game.ridge,
-                    exploration=game.exploration,
-                )
+                client.put_bandit(bandit, catalogue=CATALOGUE, policy=policy, scope=game.scope)
 
     def _add_arms(self, first: int, last: int) -> None:
         features = self._game.features
