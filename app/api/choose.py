@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from fastapi import Response
+from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
 from app.api.contexts import ContextBody
 from app.api.fields import Identifier, Seed
 from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
+from app.api.guard import check_scope
 from app.api.limits import (
     MAX_BATCH,
     MAX_BATCH_ARMS,
@@ -30,7 +31,7 @@ from app.services.choosing.choosing import Choosing
 router = json_router(prefix="/v1/bandits", tags=["choices"])
 
 
-class ChooseBody(StrictModel):
+class ChooseItem(StrictModel):
     """``baseline`` names a finished slate campaign, whose slate is served instead of a draw. ``filter``:
     which arms are eligible. ``rules``: arms that stand at given places, and how many may share a value.
     ``context``: needed exactly when the bandit has one.
@@ -51,6 +52,14 @@ class ChooseBody(StrictModel):
     context: ContextBody = None
 
 
+class ChooseBody(ChooseItem):
+    """``dry_run``: what would be chosen now, and why; then without ``event_id`` and ``activate``. The other
+    fields are those of one choice of a batch.
+    """
+
+    dry_run: bool = False
+
+
 class ChooseBatchBody(StrictModel):
     """``k`` of all requests together is at most 20,000."""
 
@@ -58,7 +67,7 @@ class ChooseBatchBody(StrictModel):
     instead: ClassVar[str] = SEVERAL_CALLS
     long_list: ClassVar[str] = "requests"
 
-    requests: Annotated[list[ChooseBody], Field(min_length=1, max_length=MAX_BATCH)]
+    requests: Annotated[list[ChooseItem], Field(min_length=1, max_length=MAX_BATCH)]
 
 
 class ChosenArmView(BaseModel):
@@ -90,19 +99,54 @@ class ChoiceView(BaseModel):
     group: str | None = None
 
 
+class DryRunArmView(ChosenArmView):
+    """``estimate``: the reward that the learner expects of the arm. ``width``: the standard deviation of the
+    estimate. ``draw``: the value that was drawn for the arm, of policies that choose by such values; null of
+    the others, of arms that are pinned, of a baseline and of the holdout.
+    """
+
+    estimate: float
+    width: float
+    draw: float | None
+
+
+class DryRunView(BaseModel):
+    """As a choice, without a decision."""
+
+    arms: list[DryRunArmView]
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    exact: bool
+    bandit_version: int
+    stale_s: float | None = None
+    eligible: int | None = None
+    group: str | None = None
+
+
 class ChoicesView(BaseModel):
     results: list[ChoiceView]
 
 
-@router.post("/{bandit}/choose", response_model=ChoiceView, responses=problems(409))
+@router.post("/{bandit}/choose", response_model=ChoiceView | DryRunView, responses=problems(409))
 async def choose(
     bandit: str,
     body: ChooseBody,
+    *,
+    request: Request,
     bandits: Provided[Bandits],
     choosing: Provided[Choosing],
     slates: Provided[SlateCampaigns],
 ) -> Response:
-    """Choose up to k arms, the best first, and return the token to reward them with."""
+    """Choose up to k arms, the best first, and return the token to reward them with.
+
+    With ``dry_run`` nothing is decided: there is no token, nothing is logged, counted or reserved, and each
+    arm comes with its estimate, the width of that, and what was drawn for it. It needs the scope ``read``.
+    """
+    if body.dry_run:
+        check_scope(request, "read")
+        return reply(await choosing.dry_run(await bandits.get(bandit), await _request(body, slates)))
+    check_scope(request, "choose")
     return reply(await choosing.choose(await bandits.get(bandit), await _request(body, slates)))
 
 
@@ -125,7 +169,7 @@ async def choose_batch(
     return reply({"results": await choosing.choose_batch(owner, requests)})
 
 
-async def _request(body: ChooseBody, slates: SlateCampaigns) -> ChooseRequest:
+async def _request(body: ChooseItem, slates: SlateCampaigns) -> ChooseRequest:
     arms = None if body.baseline is None else await best_slate(slates, body.baseline)
     return ChooseRequest(
         key=body.key,

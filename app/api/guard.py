@@ -14,15 +14,17 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from fastapi import Request
 from starlette.types import Scope
 
 from app.errors import BadRequest, Forbidden, ShortlistError, StartupError, Unauthorized
-from app.services.access.api_keys import ApiKeys, configured, scope_of
+from app.services.access.api_keys import ApiKeys, configured, may_be_dry_run, scope_of
 from app.settings import ORIGIN, Settings, is_loopback
 
 log = logging.getLogger("shortlist.http")
 
 WATCH_EVERY_S = 1.0
+KEY = "shortlist.key"  # in the scope of a request: its API key, where keys are configured
 MOST_LOGGED = 100  # origins that were refused, each once
 
 Headers = list[tuple[bytes, bytes]]
@@ -109,8 +111,11 @@ class Guard:
         key = self._keys.find(text.strip())
         if key is None:
             raise Unauthorized("the API key is not known")
-        if not key.allows(needed):
-            raise Forbidden(f"the API key has not the scope {needed}")
+        if not key.allows(needed) and not (
+            key.allows("read") and may_be_dry_run(scope["method"], scope["path"])
+        ):
+            raise _lacks(needed)
+        scope[KEY] = key
         if from_page and not key.is_browser_safe:
             raise Forbidden(
                 "from a page, only API keys are accepted that can choose and reward, nothing else"
@@ -141,6 +146,17 @@ class Guard:
         except OSError:
             return None
         return status.st_mtime_ns, status.st_size
+
+
+def check_scope(request: Request, needed: str) -> None:
+    """Raise Forbidden unless the request may do what needs this scope: for a call whose body says which."""
+    key = request.scope.get(KEY)
+    if key is not None and not key.allows(needed):
+        raise _lacks(needed)
+
+
+def _lacks(scope: str) -> Forbidden:
+    return Forbidden(f"the API key has not the scope {scope}")
 
 
 def _only(name: bytes, before: bytes | None, value: bytes) -> bytes:

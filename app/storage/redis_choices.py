@@ -42,3 +42,8 @@ class RedisChoices(RedisPart):
         if first < 0 or held:
             self._quota.taken("turns", partition, *held or [0])
         return int(first)
+
+    async def next_warm_up_slot(self, learner: LearnerId) -> int:
+        key = keys.warm_up_slots(self._partition(learner), learner)
+        taken: bytes | None = await self._redis.command("HGET", key, "taken")
+        return int(taken or 0)

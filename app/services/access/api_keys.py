@@ -7,7 +7,7 @@ Scopes
     choose      ask for choices, and for the pulls of campaigns
     reward      send rewards for decisions, and activate them
     observe     send observations and the results of campaigns: they are believed, for any key
-    read        everything that changes nothing: reading, one-shot questions, metrics
+    read        everything that changes nothing: reading, one-shot questions, dry runs of choices, metrics
     admin       everything
 """
 
@@ -46,6 +46,8 @@ _RULES = (
     ),
     ("GET", re.compile(r"/v1/bandits/[^/]+/(report|log(/[^/]+)?)"), "read"),
 )
+# Its body says whether it is a choice or a dry run, which needs "read" instead.
+_CHOICE = re.compile(r"/v1/bandits/[^/]+/choose")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,11 @@ def scope_of(method: str, path: str) -> str | None:
         if method == allowed and pattern.fullmatch(path):
             return scope
     return "admin"
+
+
+def may_be_dry_run(method: str, path: str) -> bool:
+    """Whether a call that needs "choose" may turn out to be a dry run, once its body is read."""
+    return method == "POST" and _CHOICE.fullmatch(path) is not None
 
 
 def configured(inline: str, file: Path | None) -> ApiKeys:

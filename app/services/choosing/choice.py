@@ -33,6 +33,31 @@ class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     pinned: bool = False
 
 
+class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """``estimate``: x.theta^, the expected reward. ``width``: how uncertain it is, sigma ||x||_{V^-1}.
+
+    ``draw``: x.theta~, where the policy chose it by a drawn value; else null.
+    """
+
+    estimate: float
+    width: float
+    draw: float | None
+
+
+class DryRun(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a choice would be: as ``Choice``, without a decision."""
+
+    arms: list[DryRunArm]
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    exact: bool
+    bandit_version: int
+    stale_s: float | None = None
+    eligible: int | None = None
+    group: str | None = None
+
+
 class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The answer to a ChooseRequest: the best arm first, or in the order drawn.
 

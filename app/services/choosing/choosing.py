@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -16,9 +17,18 @@ from app.errors import EventUsed, Invalid, NoArms, NotFound, within
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.bounded.caller import caller, check
+from app.services.bounded.long_work import REQUESTS
 from app.services.bounded.yielding import yield_to_others
 from app.services.choosing.baseline import baseline
-from app.services.choosing.choice import Choice, ChosenArm, answers, choice_of, record_of
+from app.services.choosing.choice import (
+    Choice,
+    ChosenArm,
+    DryRun,
+    DryRunArm,
+    answers,
+    choice_of,
+    record_of,
+)
 from app.services.choosing.choose_request import ChooseRequest
 from app.services.choosing.elimination_state import Sets
 from app.services.choosing.holdout import Group, group_of, named, serving, unit_of
@@ -27,6 +37,7 @@ from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import PolicyDependencies, Select
 from app.services.choosing.seeds import draw_seed, generator
 from app.services.choosing.selection import Selection, SelectionRequest
+from app.services.choosing.uncertainty import estimates_and_widths
 from app.services.decision_log.row_buffer import RowBuffer
 from app.services.decision_log.shares import is_logged
 from app.services.formats.logged import LoggedRequest, LogPart
@@ -101,6 +112,35 @@ class Choosing:
         await self._log(bandit, made)
         return [each.choice for each in made]
 
+    async def dry_run(self, bandit: Bandit, request: ChooseRequest) -> DryRun:
+        """What ``choose`` would choose now, and why. Nothing is decided, kept, logged or counted.
+
+        Cost: about that of a choice, and d^2 for each arm. Raises as ``choose``, and Invalid for what only a
+        decision has.
+        """
+        if request.event_id is not None:
+            raise Invalid("event_id is not used by a dry run: it decides nothing", path=("event_id",))
+        if not request.activate:
+            raise Invalid("activate is not used by a dry run: it decides nothing", path=("activate",))
+        learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
+        stale_s = self._sync.stale_s() and await self._sync.confirm()
+        group = _group(bandit, request, new_decision_id())
+        rng = self._rng if request.seed is None else generator(request.seed, bandit.name, request.key)
+        selection_request = _selection_request(bandit, learner, request, context, rng, dry_run=True)
+        selection = await self._selected(selection_request, group)
+        snapshot = selection.snapshot
+        return DryRun(
+            arms=await _measured(selection_request, selection),
+            policy=bandit.record.policy,
+            learner_version=snapshot.learner_version,
+            catalogue_version=snapshot.catalogue_version,
+            exact=selection.hits.exact,
+            bandit_version=bandit.version.number,
+            stale_s=round(stale_s, 3) or None,
+            eligible=None if selection_request.arm_filter is None else snapshot.view.size,
+            group=group,
+        )
+
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """What the policy has left of the arms for a learner. Raises NotFound: it eliminates none."""
         sets = POLICIES[bandit.record.policy].sets
@@ -124,6 +164,7 @@ class Choosing:
             request,
             decision.encoded_context,
             generator(part.seed, bandit.name, key),
+            dry_run=True,
         )
         return selection_request, await self._selected(selection_request, part.group)
 
@@ -267,6 +308,8 @@ def _selection_request(
     request: ChooseRequest,
     context: Numbers32 | None,
     rng: np.random.Generator,
+    *,
+    dry_run: bool = False,
 ) -> SelectionRequest:
     return SelectionRequest(
         bandit=bandit,
@@ -280,6 +323,7 @@ def _selection_request(
         rules=request.rules,
         context=context,
         seeded=request.seed is not None,
+        dry_run=dry_run,
     )
 
 
@@ -301,6 +345,23 @@ def _arms(request: SelectionRequest, selection: Selection, ids: list[str]) -> li
         return arms
     pinned = set(request.rules.pinned)
     return [msgspec.structs.replace(arm, pinned=True) if arm.id in pinned else arm for arm in arms]
+
+
+async def _measured(request: SelectionRequest, selection: Selection) -> list[DryRunArm]:
+    """The arms of a dry run. Raises Unavailable (too much waits already)."""
+    snapshot, rows = selection.snapshot, selection.hits.rows
+    measure = partial(estimates_and_widths, request.bandit, snapshot, rows)
+    estimates, widths = await REQUESTS.run(measure)
+    arms = _arms(request, selection, list(map(snapshot.view.id_of, rows.tolist())))
+    return [
+        DryRunArm(
+            *msgspec.structs.astuple(arm),
+            estimate=estimate,
+            width=width,
+            draw=arm.score if selection.drawn and not arm.pinned else None,
+        )
+        for arm, estimate, width in zip(arms, estimates.tolist(), widths.tolist(), strict=True)
+    ]
 
 
 def _numbers(selection: Selection) -> bytes:

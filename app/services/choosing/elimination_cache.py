@@ -66,11 +66,15 @@ def work_us(work: int) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Subject:
-    """The learner whose state is asked for, in one snapshot. ``key`` names the state."""
+    """The learner whose state is asked for, in one snapshot. ``key`` names the state.
+
+    ``is_kept``: whether states of it are; not those of a dry run.
+    """
 
     bandit: Bandit
     key: LearnerId
     snapshot: ReadSnapshot
+    is_kept: bool = True
 
     @property
     def view(self) -> LearnerSnapshot:
@@ -97,14 +101,14 @@ class EliminationCache:
         With a filter or limits, those of the arms that they let in; the state stays that of all arms.
         """
         while True:
-            subject, placed = await self._ready(request.bandit, request.learner)
+            subject, placed = await self._ready(request.bandit, request.learner, is_kept=not request.dry_run)
             if request.arm_filter is None and not request.rules.at_most:
                 return Selection(await self._pick(subject, placed, request), subject.snapshot)
             snapshot = await subject.snapshot.among(filtered, request)
             if snapshot.view.view.table == placed.table:  # else the catalogue was compacted meanwhile
                 break
-        # Makes the passes that are due.
-        await self._pick(subject, placed, msgspec.structs.replace(request, k=1, exclude=()))
+        if subject.is_kept:  # makes the passes that are due
+            await self._pick(subject, placed, msgspec.structs.replace(request, k=1, exclude=()))
         view = snapshot.view
         exclude, limits = request.excluded(view), request.limits(view)
         choose = partial(pick_among, placed, snapshot, request.k, exclude=exclude, limits=limits)
@@ -116,7 +120,7 @@ class EliminationCache:
         subject, placed = await self._ready(bandit, learner)
         fresh = await self._making.run(partial(refreshed, placed, subject.snapshot, subject.rules))
         if self._states.get(subject.key) is placed:
-            self._keep(subject.key, fresh)
+            self._keep(subject, fresh)
         return sets_of(fresh)
 
     def forget(self, learner: LearnerId) -> None:
@@ -135,17 +139,22 @@ class EliminationCache:
         self._making.close()
         self.exact_choices.close()
 
-    async def _subject(self, bandit: Bandit, learner: LearnerId) -> _Subject:
+    async def _subject(self, bandit: Bandit, learner: LearnerId, *, is_kept: bool) -> _Subject:
         snapshot = await ReadSnapshot.now(self._learners, bandit, learner)
-        return _Subject(bandit, learner if snapshot.learner_version else _prior(bandit), snapshot)
+        key = learner if snapshot.learner_version else _prior(bandit)
+        return _Subject(bandit, key, snapshot, is_kept)
 
-    async def _ready(self, bandit: Bandit, learner: LearnerId) -> tuple[_Subject, Placed]:
+    async def _ready(
+        self, bandit: Bandit, learner: LearnerId, *, is_kept: bool = True
+    ) -> tuple[_Subject, Placed]:
         """A state to choose from, at the learner and the catalogue as they are now."""
         while True:
-            subject = await self._subject(bandit, learner)
+            subject = await self._subject(bandit, learner, is_kept=is_kept)
             placed = self._current(subject)
+            if placed is None and not is_kept:
+                placed = await self._making.run(partial(refreshed, None, subject.snapshot, subject.rules))
             if placed is not None:
-                self._keep(subject.key, placed)
+                self._keep(subject, placed)
                 return subject, placed
             await asyncio.shield(self._begin_pass(subject, None))
 
@@ -163,7 +172,8 @@ class EliminationCache:
                 if placed.state.living.count or not subject.view.size:
                     return placed
                 break
-            self.forget(key)
+            if subject.is_kept:
+                self.forget(key)
         if full_work(subject.bandit, subject.view) <= INLINE_WORK:
             return rebuilt(subject.snapshot, subject.rules)
         return None
@@ -173,15 +183,16 @@ class EliminationCache:
         choose = partial(pick, snapshot=subject.snapshot, k=request.k, rng=request.rng, exclude=exclude)
         us = work_us(FIND.most * subject.bandit.learner_dim**2)
         picked = await computed(partial(choose, placed), request, subject.view, us=us)
-        overtaken = self._states.get(subject.key) is not placed
+        overtaken = subject.is_kept and self._states.get(subject.key) is not placed
         if overtaken or not (picked.due or picked.broken):
             return picked.hits
         before = None if picked.broken else placed
         if pass_work(before, subject.view) > INLINE_WORK:
-            self._begin_pass(subject, before)
+            if subject.is_kept:
+                self._begin_pass(subject, before)
             return picked.hits
         placed = refreshed(before, subject.snapshot, subject.rules)
-        self._keep(subject.key, placed)
+        self._keep(subject, placed)
         return choose(placed).hits
 
     def _begin_pass(self, subject: _Subject, placed: Placed | None) -> asyncio.Task[None]:
@@ -198,14 +209,14 @@ class EliminationCache:
             make = partial(refreshed, placed, subject.snapshot, subject.rules)
             made = await self._making.run(make)
             if self._passes.get(subject.key) is me:
-                self._keep(subject.key, made)
+                self._keep(subject, made)
         finally:
             if self._passes.get(subject.key) is me:
                 del self._passes[subject.key]
 
-    def _keep(self, key: LearnerId, placed: Placed) -> None:
-        if self._states.get(key) is not placed:
-            self._states.put(key, placed, STATE_BYTES + placed.state.nbytes)
+    def _keep(self, subject: _Subject, placed: Placed) -> None:
+        if subject.is_kept and self._states.get(subject.key) is not placed:
+            self._states.put(subject.key, placed, STATE_BYTES + placed.state.nbytes)
 
 
 def _prior(bandit: Bandit) -> LearnerId:

@@ -35,6 +35,7 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     ``arms``      ids of the arms to serve, in this order: of a baseline alone
     ``seeded``    whether ``rng`` is of a seed: then the same arms give the same answer on every process
     ``context``   as it was encoded; None: the bandit has none
+    ``dry_run``   nothing is decided: no slot of a warm-up is taken, and no state of elimination is kept
     """
 
     bandit: Bandit
@@ -48,6 +49,7 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     rules: Rules = NO_RULES
     context: Numbers32 | None = None
     seeded: bool = False
+    dry_run: bool = False
 
     def excluded(self, view: LearnerSnapshot) -> Rows:
         """The rows of ``exclude``, and of the arms that are pinned, each once."""
@@ -121,8 +123,10 @@ class Selection(msgspec.Struct, frozen=True, eq=False):
     """The arms that a policy has chosen, as rows of the view of ``snapshot``; best first, or as drawn.
 
     ``propensities``: the probability of each arm given those before it, where the policy knows it.
+    ``drawn``: whether the scores are drawn values, x.theta~.
     """
 
     hits: TopK
     snapshot: ReadSnapshot
     propensities: Sequence[float] | None = None
+    drawn: bool = False

@@ -96,7 +96,7 @@ async def _choose(
         exclude=request.excluded(view),
     )
     us = view.expected_us * searches * (1 + request.k / _USUAL_K) + _PAIR_US * bandit.catalogue.dim**2
-    return Selection(bandit.observed(await computed(draw, request, view, us=us)), snapshot)
+    return Selection(bandit.observed(await computed(draw, request, view, us=us)), snapshot, drawn=True)
 
 
 def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, view: LearnerSnapshot) -> MipsSolver:

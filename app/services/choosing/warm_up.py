@@ -70,8 +70,15 @@ class WarmUp:
         if rule is None or snapshot.learner_version >= rule.centers:
             return request.limited(view, solver)
         ids = await self._covers.of(request.bandit.catalogue, request.arm_filter, view, rule.centers)
-        start = await self._store.choices.take_warm_up_slots(
-            request.learner, count=request.k, most=len(ids), claim=request.claim or "", ttl_ms=self._ttl_ms
-        )
+        start = await self._first_slot(request, most=len(ids))
         centers = view.rows_of(ids[start : start + request.k])
         return CentersFirst(view, solver, centers, request.limits(view))
+
+    async def _first_slot(self, request: SelectionRequest, *, most: int) -> int:
+        """The first of the slots that are now the request's; of a dry run, that would be."""
+        choices = self._store.choices
+        if request.dry_run:
+            return await choices.next_warm_up_slot(request.learner)
+        return await choices.take_warm_up_slots(
+            request.learner, count=request.k, most=most, claim=request.claim or "", ttl_ms=self._ttl_ms
+        )

@@ -24,10 +24,10 @@ from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.long_work import REQUESTS
 from app.services.choosing.choosing import Choosing
 from app.services.choosing.selection import Selection, SelectionRequest
+from app.services.choosing.uncertainty import estimates_and_widths
 from app.services.decision_log.decision_log import DecisionLog, LoggedChoice
 from app.services.decision_log.rows import Row
 from app.services.formats.logged import LoggedRequest
-from shortlist.linear.shifted_rewards import unshift_scores
 
 MOST_CANDIDATES = 100
 
@@ -131,15 +131,11 @@ def _not_repeatable(bandit: Bandit, logged: LoggedChoice) -> list[ChangedInput]:
 def _candidates(request: SelectionRequest, selection: Selection, chosen: Sequence[str]) -> list[Candidate]:
     """Arms with their estimates and widths. Cost: one search, and d^2 for each arm."""
     snapshot = selection.snapshot
-    view, posterior = snapshot.view, snapshot.posterior
+    view = snapshot.view
     count = min(max(request.bandit.record.shortlist, len(chosen)), MOST_CANDIDATES)
-    rows = view.search(posterior.theta, count, request.excluded(view)).rows
+    rows = view.search(snapshot.posterior.theta, count, request.excluded(view)).rows
     rows = np.unique(np.concatenate((rows, view.rows_of(chosen))))
-    features = view.features_of(rows)
-    estimates = features @ posterior.theta
-    widths = np.linalg.norm(features @ posterior.root, axis=1)
-    if request.bandit.record.shift_rewards:
-        estimates, widths = unshift_scores(estimates), unshift_scores(widths) - unshift_scores(0.0 * widths)
+    estimates, widths = estimates_and_widths(request.bandit, snapshot, rows)
     places = {arm: place for place, arm in enumerate(chosen, start=1)}
     order = np.argsort(-estimates, kind="stable").tolist()
     ids = [view.id_of(row) for row in rows.tolist()]

@@ -28,3 +28,7 @@ class Choices(Protocol):
         of the learner are free again ``ttl_ms`` after the last call that took some.
         """
         ...
+
+    async def next_warm_up_slot(self, learner: LearnerId) -> int:
+        """The slot that ``take_warm_up_slots`` would take next without a claim; none is taken."""
+        ...
