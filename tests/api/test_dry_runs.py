@@ -1,0 +1,322 @@
+"""Dry runs: what would be chosen now and why, of which nothing is left anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from api_client import Api, Json
+from app.services.choosing import elimination_cache
+from center_brute_force import greedy, squared
+from waiting import until
+
+pytestmark = pytest.mark.anyio
+
+CHOOSE = "/v1/bandits/b/choose"
+RNG = np.random.default_rng(5)
+ARMS = {f"a{i}": [float(x) for x in row] for i, row in enumerate(RNG.normal(size=(40, 3)))}
+LONGEST = int(np.argmax([np.linalg.norm(row) for row in ARMS.values()]))
+CENTERS = [f"a{row}" for row in greedy(squared(np.array([*ARMS.values()])), 5, LONGEST)]
+CONTEXT = {"context": {"dim": 2}}
+PINNED = {"pin": [{"arm": "a7", "place": 2}]}
+POLICIES = ["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"]
+AUTO = {"exploration": "auto", "ridge": "auto", "reward": {"min": 0.0, "max": 2.0}}
+# (bandit, request)
+CASES: dict[str, tuple[Json, Json]] = {
+    **{policy: ({"policy": policy}, {"k": 3}) for policy in POLICIES},
+    **{
+        f"{policy}, shifted": ({"policy": policy, "shift_rewards": True}, {"k": 3, "rules": PINNED})
+        for policy in POLICIES
+    },
+    **{
+        f"{policy}, filter": ({"policy": policy, "log": {}}, {"k": 3, "filter": {"even": True}})
+        for policy in POLICIES
+    },
+    **{
+        f"{policy}, rules": (
+            {"policy": policy, "filter": {"even": True}},
+            {"k": 4, "exclude": ["a2"], "rules": {**PINNED, "at_most": [{"field": "third", "count": 1}]}},
+        )
+        for policy in POLICIES
+    },
+    **{
+        f"{policy}, context": ({"policy": policy, **CONTEXT}, {"k": 3, "context": [0.5, -1.0]})
+        for policy in ("sub_ts", "linear_ts", "softmax", "igw")
+    },
+    "auto": ({"policy": "sub_ts", **AUTO}, {"k": 3}),
+    "auto of softmax": ({"policy": "softmax", "temperature": "auto", **AUTO}, {"k": 3}),
+    "adaptive": ({"policy": "sub_ts", "solver": "adaptive"}, {"k": 3}),
+    "greedy": ({"policy": "linear_ts", "exploration": 0}, {"k": 3}),
+    "key": ({"policy": "sub_ts", "scope": "per_key"}, {"k": 2, "key": "ann"}),
+    "pooled": ({"policy": "sub_ts", "scope": "per_key", "prior": "pooled"}, {"k": 2, "key": "new"}),
+    "warm-up": ({"policy": "sub_ts", "scope": "per_key", "explore": {"centers": 5}}, {"k": 2, "key": "new"}),
+    "random holdout": ({"policy": "sub_ts", "log": {}, "holdout": {"share": 1.0}}, {"k": 3}),
+    "named holdout": (
+        {"policy": "sub_ts", "holdout": {"share": 1.0, "serve": {"arms": ["a4", "a2"]}}},
+        {"k": 3},
+    ),
+    "half a holdout": ({"policy": "linear_ts", "holdout": {"share": 0.5}}, {"k": 2}),
+    "all pinned": ({"policy": "igw"}, {"k": 1, "rules": {"pin": [{"arm": "a7", "place": 1}]}}),
+}
+every_case = pytest.mark.parametrize(("bandit", "request_"), CASES.values(), ids=CASES)
+
+
+async def build(api: Api, **bandit: Any) -> None:
+    await api.ok("PUT", "/v1/catalogues/c", {"dim": 3}, 201)
+    rows = [
+        {"id": arm, "features": row, "metadata": {"even": place % 2 == 0, "third": place % 3}}
+        for place, (arm, row) in enumerate(ARMS.items())
+    ]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": rows})
+    await api.bandit("b", "c", **bandit)
+
+
+async def taught(api: Api, bandit: Json, request: Json, rewards: int = 12) -> None:
+    """Rewards for what was chosen before, of the same key and context."""
+    request = {name: value for name, value in request.items() if name in {"key", "context"}}
+    if request.get("key") == "new":
+        request["key"] = "ann"
+    for number in range(rewards):
+        choice = await api.choose("b", **request, seed=1_000 + number)
+        await api.reward({"decision": choice["decision"], "value": float(number % 3) / 2})
+
+
+async def dry(api: Api, **request: Any) -> Json:
+    answer: Json = await api.ok("POST", CHOOSE, {**request, "dry_run": True})
+    for arm in answer["arms"]:
+        assert {"id", "score", "estimate", "width", "draw"} <= arm.keys()
+    return answer
+
+
+def plain(answer: Json) -> Json:
+    """What a choice and its dry run have in common."""
+    arms = [
+        {name: value for name, value in arm.items() if name not in {"estimate", "width", "draw"}}
+        for arm in answer["arms"]
+    ]
+    return {**{name: value for name, value in answer.items() if name != "decision"}, "arms": arms}
+
+
+async def metrics(api: Api) -> list[str]:
+    """What is counted, but for the requests themselves and what runs by itself."""
+    lines = (await api.call("GET", "/metrics")).text.splitlines()
+    counted = ("shortlist_group", "shortlist_rewards", "shortlist_decision", "shortlist_store_used")
+    return [line for line in lines if line.startswith(counted)]
+
+
+@every_case
+async def test_with_a_seed_it_is_the_choice_that_follows(api: Api, bandit: Json, request_: Json):
+    await build(api, **bandit)
+    await taught(api, bandit, request_)
+    for seed in range(8):
+        before = await dry(api, **request_, seed=seed)
+        assert await dry(api, **request_, seed=seed) == before
+        choice = await api.choose("b", **request_, seed=seed)
+        assert "decision" in choice
+        assert plain(before) == plain(choice)
+
+
+@every_case
+async def test_nothing_is_left_of_it(api: Api, bandit: Json, request_: Json):
+    waits: Json = {"aggregate": "sum"} if "reward" in bandit else {"reward": {"wait_s": 60.0, "default": 0.0}}
+    await build(api, **{"log": {}, **({} if "reward" in bandit else waits), **bandit})
+    await taught(api, bandit, request_, rewards=5)
+
+    async def is_logged() -> bool:
+        return len(await api.listed("/v1/bandits/b/log")) == 5
+
+    await until(is_logged, what="the rows are written")
+    states = held_states(api)
+    stored, counted = await api.stored(), await metrics(api)
+    for seed in (None, *range(6)):
+        await dry(api, **request_, **({} if seed is None else {"seed": seed}))
+    await api.refused("POST", CHOOSE, {**request_, "exclude": ["?"], "dry_run": True})
+    assert await api.stored() == stored
+    assert await metrics(api) == counted
+    assert held_states(api) == states
+    assert await is_logged()
+
+
+def held_states(api: Api) -> list[tuple[Any, int]]:
+    """The states of elimination that are in memory."""
+    held = api.app.service.elimination._states
+    return [(key, id(held.peek(key))) for key in sorted(held)]
+
+
+@every_case
+async def test_estimates_and_widths_are_those_by_hand(api: Api, bandit: Json, request_: Json):
+    await build(api, **bandit)
+    await taught(api, bandit, request_)
+    key = request_.get("key", "_global")
+    if key == "new":
+        await taught(api, bandit, {"key": "bob"})
+        key, request_ = "ann", {**request_, "key": "ann"}
+    learner = await api.learner("b", key, precision=True)
+    covariance = np.linalg.inv(np.array(learner["precision"]))
+    noise = learner["used"]["noise"]
+    numbers = np.concatenate((learner["theta"], np.ravel(learner.get("weights") or [])))
+    answer = await dry(api, **request_, seed=3)
+    assert answer["learner_version"] > 0
+    for arm in answer["arms"]:
+        x = np.array(ARMS[arm["id"]])
+        u = np.array(request_.get("context", []), dtype=np.float32).astype(float)
+        phi = np.concatenate((x, np.kron(x, u)))
+        seen = np.append(phi, 1.0) / np.sqrt(2) if bandit.get("shift_rewards") else phi
+        unit = 2.0 if bandit.get("shift_rewards") else 1.0
+        assert arm["estimate"] == pytest.approx(float(phi @ numbers) + learner.get("offset", 0.0), abs=1e-9)
+        assert arm["width"] == pytest.approx(unit * noise * float(np.sqrt(seen @ covariance @ seen)))
+
+
+@every_case
+async def test_a_draw_is_what_thompson_sampling_has_drawn(api: Api, bandit: Json, request_: Json):
+    await build(api, **bandit)
+    await taught(api, bandit, request_)
+    answer = await dry(api, **request_, seed=3)
+    draws = bandit["policy"] in {"sub_ts", "linear_ts"} and answer.get("group") != "holdout"
+    for arm in answer["arms"]:
+        if not draws or arm.get("pinned"):
+            assert arm["draw"] is None
+        else:
+            assert arm["draw"] == arm["score"]
+            assert (arm["draw"] == pytest.approx(arm["estimate"], abs=1e-9)) == (
+                bandit.get("exploration") == 0
+            )
+        if bandit["policy"] in {"softmax", "igw"} or arm.get("pinned") or answer.get("group") == "holdout":
+            assert arm["score"] == pytest.approx(arm["estimate"], abs=1e-9)
+
+
+async def test_draws_have_the_spread_that_exploration_gives_the_widths(api: Api):
+    await build(api, policy="linear_ts", exploration=0.5)
+    await taught(api, {}, {})
+    answers = [await dry(api, k=40, seed=seed) for seed in range(400)]
+    arms = [{arm["id"]: arm for arm in answer["arms"]} for answer in answers]
+    for name in ("a0", "a9"):
+        draws = np.array([found[name]["draw"] for found in arms])
+        known = arms[0][name]
+        assert {(found[name]["estimate"], found[name]["width"]) for found in arms} == {
+            (known["estimate"], known["width"])
+        }
+        errors = (draws - known["estimate"]) / (0.5 * known["width"])
+        assert abs(errors.mean()) < 4 / np.sqrt(len(errors))
+        assert abs(errors.std() - 1.0) < 4 / np.sqrt(2 * len(errors))
+
+
+async def test_a_baseline_is_shown_without_draws(api: Api):
+    await build(api, policy="sub_ts")
+    slates = {"id": "s", "arms": ["a4", "a2", "a9"], "k": 2, "method": "icb", "epsilon": 0.5, "delta": 0.05}
+    await api.ok("POST", "/v1/slates", {**slates, "noise_range": 1, "seed": 1}, 201)
+    while not (pulls := await api.ok("POST", "/v1/slates/s/ask", {"count": 500}))["done"]:
+        results = [{"pull": pull["pull"], "total": float("a4" in pull["slate"])} for pull in pulls["pulls"]]
+        await api.ok("POST", "/v1/slates/s/tell", {"results": results})
+    answer, choice = await dry(api, k=2, baseline="s"), await api.choose("b", k=2, baseline="s")
+    assert plain(answer) == plain(choice)
+    assert {arm["draw"] for arm in answer["arms"]} == {None}
+
+
+async def test_no_slot_of_a_warm_up_is_taken(api: Api):
+    await build(api, scope="per_key", explore={"centers": 5})
+    for place, center in enumerate(CENTERS):
+        for k in (1, 2, 5):
+            shown = [arm["id"] for arm in (await dry(api, key="ann", k=k))["arms"]]
+            assert set(CENTERS[place : place + k]) <= set(shown)
+        assert [arm["id"] for arm in (await dry(api, key=f"new-{place}"))["arms"]] == CENTERS[:1]
+        assert [arm["id"] for arm in (await api.choose("b", key="ann"))["arms"]] == [center]
+    after = [await dry(api, key="ann", seed=seed) for seed in range(20)]
+    assert {answer["arms"][0]["id"] for answer in after} - set(CENTERS)
+    names = [name async for name in api.store.scan_iter()]
+    assert not [name for name in names if b"new-" in name]
+
+
+async def test_it_eliminates_nothing(api: Api):
+    """What a learner believed for a moment eliminates arms when a choice is made then; a dry run does not."""
+    await api.catalogue("c", {"steady": [1.0, 0.0], "late": [0.0, 1.0]})
+    names = ["b", "chosen", "untouched"]
+    for name in names:
+        await api.bandit(name, "c", policy="sub_elim", exploration=1.5, horizon=10**8)
+        await api.choose(name)
+    states = held_states(api)
+
+    async def teach(value: float, first: int, last: int) -> None:
+        for name in names:
+            steady = [{"id": f"s{i}", "arm": "steady", "value": 1.0} for i in range(first, last)]
+            late = [{"id": f"l{i}", "arm": "late", "value": value} for i in range(first, last)]
+            await api.observe(name, *steady, *late)
+
+    await teach(0.0, 0, 20)
+    for seed in range(5):
+        assert [arm["id"] for arm in (await dry(api, seed=seed))["arms"]] == ["steady"]
+        await dry(api, k=2, filter={"mood": {"$exists": False}}, seed=seed)
+        assert held_states(api) == states
+    assert [arm["id"] for arm in (await api.choose("chosen"))["arms"]] == ["steady"]
+    assert held_states(api) != states
+    await teach(1.0, 20, 80)
+    sets = [await api.ok("GET", f"/v1/bandits/{name}/learners/_global/sets") for name in names]
+    assert [found["eliminated"] for found in sets] == [0, 1, 0]
+    assert sets[0] == sets[2]
+
+
+async def test_a_pass_over_many_arms_is_made_for_it_alone(api: Api, monkeypatch: pytest.MonkeyPatch):
+    """As of a catalogue for which a pass takes long."""
+    monkeypatch.setattr(elimination_cache, "INLINE_WORK", 1)
+    await build(api, policy="sub_elim")
+    assert plain(await dry(api, k=3, seed=1)) == plain(await dry(api, k=3, seed=1))
+    assert held_states(api) == []
+    before = await dry(api, k=3, seed=1)
+    assert plain(before) == plain(await api.choose("b", k=3, seed=1))
+    assert len(held_states(api)) == 1
+    await taught(api, {}, {}, rewards=4)
+    states = held_states(api)
+    before = await dry(api, k=3, seed=2)
+    assert held_states(api) == states
+    assert not api.app.service.elimination._passes
+    assert plain(before) == plain(await api.choose("b", k=3, seed=2))
+
+
+async def test_an_explanation_leaves_elimination_as_it_was(api: Api):
+    """Also one by the terms of an earlier version, which a state of now does not fit."""
+    await build(api, policy="sub_elim", log={})
+    choice = await api.choose("b", seed=1)
+    await api.ok("PATCH", "/v1/bandits/b", {"exploration": 2.0})
+    await api.choose("b", seed=1)
+    states = held_states(api)
+    assert states
+
+    async def explained() -> Any:
+        found = await api.call("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
+        return found.status_code == 200 and found.json()
+
+    assert (await until(explained, what="the row is written"))["repeated"] is True
+    assert held_states(api) == states
+
+
+@pytest.mark.parametrize(
+    ("fields", "loc"),
+    [
+        ({"event_id": "e"}, ["event_id"]), ({"activate": False}, ["activate"]), ({"key": "ann"}, ["key"]),
+        ({"context": [1.0]}, ["context"]), ({"k": 0}, ["k"]), ({"seed": -1}, ["seed"]),
+        ({"filter": {"even": {"$no": 1}}}, ["filter", "even", "?"]),
+        ({"rules": {"pin": [{"arm": "gone", "place": 1}]}}, ["rules", "pin", 0, "arm"]),
+        ({"dry_run": 1}, ["dry_run"]), ({"dry_run": "true"}, ["dry_run"]), ({"dry_run": None}, ["dry_run"]),
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_what_it_cannot_be_asked_with(shared: Api, fields: Json, loc: list[str | int]):
+    if (await shared.call("GET", "/v1/bandits/b")).status_code == 404:
+        await build(shared)
+    await shared.refused("POST", CHOOSE, {"dry_run": True, **fields}, loc=["body", *loc])
+
+
+async def test_what_there_is_no_answer_to(shared: Api):
+    if (await shared.call("GET", "/v1/bandits/b")).status_code == 404:
+        await build(shared)
+    path = "/v1/bandits/nobody/choose"
+    await shared.refused("POST", path, {"dry_run": True}, status=404, code="not_found")
+    everything = {"exclude": list(ARMS), "dry_run": True}
+    await shared.refused("POST", CHOOSE, everything, status=409, code="no_arms")
+    batch = {"requests": [{}, {"dry_run": True}]}
+    await shared.refused("POST", f"{CHOOSE}/batch", batch, loc=["body", "requests", 1, "dry_run"])
+    large = {"exclude": [f"x{i:0>20}" for i in range(9_000)], "dry_run": True}
+    assert "decision" not in await shared.ok("POST", CHOOSE, large)
+    assert "decision" in await shared.ok("POST", CHOOSE, {**large, "dry_run": False})
