@@ -1,6 +1,6 @@
 // The declarations of src/; a test holds names and members to the code.
 
-import type { Activation, Choice, ChooseOptions, ClientOptions, Receipt, Reward, RewardOptions, SenderOptions } from "./types.js";
+import type { Activation, Choice, ChooseOptions, ClientOptions, DryRun, DryRunRequest, Receipt, Reward, RewardOptions, SenderOptions } from "./types.js";
 
 export type * from "./types.js";
 
@@ -11,6 +11,8 @@ export declare class Client {
   constructor(url: string, options?: ClientOptions);
   /** Choose up to k arms, the best first. */
   choose(bandit: string, options?: ChooseOptions): Promise<Choice>;
+  /** What `choose` would choose now, with what the learner knows of each arm; nothing is decided. Needs a key of scope read. */
+  dryRun(bandit: string, options?: DryRunRequest): Promise<DryRun>;
   /** Reward a decision. It counts once, however often it is sent. Throws RewardRejected. */
   reward(decision: string, options?: RewardOptions): Promise<Receipt>;
   /** Reward many decisions; each is accepted, a duplicate, or rejected with a code. `keepalive`: also when the page is left. */

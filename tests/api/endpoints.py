@@ -330,8 +330,8 @@ WRITES = (
         "POST",
         "/v1/bandits/{bandit}/choose",
         "/v1/bandits/b/choose",
-        CHOOSE,
-        CHOOSE_KINDS,
+        {**CHOOSE, "dry_run": False},
+        {**CHOOSE_KINDS, "dry_run": "bool"},
         CHOOSE_NULLABLE,
     ),
     Endpoint(

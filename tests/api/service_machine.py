@@ -266,10 +266,24 @@ class WholeService(RuleBasedStateMachine):
         if (refusal := chooser.refusal()) is not None:
             self._refused(refusal, "POST", path, body)
             return None
+        dry = {name: value for name, value in body.items() if name not in {"event_id", "activate"}}
+        self._looked_at(chooser, self._expect(200, "POST", path, {**dry, "dry_run": True}))
         answer = self._expect(200, "POST", path, body)
         if "event_id" in body:
             bandit.events[claim] = body, answer
         return self._decided(chooser, answer)
+
+    def _looked_at(self, chooser: Chooser, answer: Json) -> None:
+        """A dry run is an answer that may be given; nothing is kept of it, as all that follows shows."""
+        assert "decision" not in answer
+        self._check(chooser, answer)
+        version = answer["learner_version"]
+        if version not in chooser.bandit.learner(chooser.request.get("key")).unknown:
+            estimates = {arm["id"]: arm["estimate"] for arm in answer["arms"]}
+            scores = chooser.scores(version)
+            wanted = [scores[arm] for arm in estimates]
+            np.testing.assert_allclose(list(estimates.values()), wanted, atol=1e-8)
+        assert all(arm["width"] > 0.0 for arm in answer["arms"])
 
     @rule(
         target=decisions,
@@ -292,6 +306,10 @@ class WholeService(RuleBasedStateMachine):
 
     def _decided(self, chooser: Chooser, answer: Json) -> Decision:
         """The answer is one that may be given; the decision of it."""
+        self._check(chooser, answer)
+        return self._kept(chooser, answer)
+
+    def _check(self, chooser: Chooser, answer: Json) -> None:
         bandit, catalogue, body = chooser.bandit, chooser.catalogue, chooser.request
         config, version = bandit.config(), answer["learner_version"]
         learner = bandit.learner(body.get("key"))
@@ -313,7 +331,7 @@ class WholeService(RuleBasedStateMachine):
         assert chooser.best(chosen) == chosen, "the rules hold"
         assert set(chosen) <= set(order)
         if version in learner.unknown:
-            return self._kept(chooser, answer)
+            return
         found = {arm["id"]: arm["score"] for arm in answer["arms"]}
         if config["exploration"] == 0.0 or config["policy"] == "softmax":
             np.testing.assert_allclose(list(found.values()), [scores[arm] for arm in ids], atol=1e-8)
@@ -322,7 +340,6 @@ class WholeService(RuleBasedStateMachine):
         elif config["exploration"] == 0.0:
             best = [scores[arm] for arm in chooser.best(order)]
             np.testing.assert_allclose([scores[arm] for arm in chosen], best, atol=1e-8)
-        return self._kept(chooser, answer)
 
     def _drawn(self, chooser: Chooser, scores: dict[str, float], chosen: list[str], answer: Json) -> None:
         """Each arm has the probability that it says it had."""

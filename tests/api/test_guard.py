@@ -93,6 +93,9 @@ def test_what_is_not_known_needs_admin(path: str, method: str):
 
 CALLS: list[tuple[str, str, Any, str]] = [
     ("POST", "/v1/bandits/b/choose", {}, "choose"),
+    ("POST", "/v1/bandits/b/choose", {"dry_run": False}, "choose"),
+    ("POST", "/v1/bandits/b/choose", {"dry_run": True}, "read"),
+    ("POST", "/v1/bandits/b/choose/batch", {"requests": [{}]}, "choose"),
     ("POST", "/v1/rewards", {"rewards": [{"decision": "x", "value": 1}]}, "reward"),
     (
         "POST",
@@ -121,6 +124,48 @@ async def test_a_key_does_what_its_scopes_say_and_nothing_else(
             assert answer.status_code not in {401, 403}
         else:
             await guarded.refused(method, path, body, status=403, code="forbidden", headers=bearer(name))
+
+
+async def test_a_choice_with_a_key_that_may_only_look_is_refused_as_any_call_without_its_scope(guarded: Api):
+    path = "/v1/bandits/b/choose"
+    refused = await guarded.call("POST", path, {}, headers=bearer("read"))
+    other = await guarded.call("POST", path, {}, headers=bearer("reward"))
+    assert (refused.status_code, refused.json(), refused.headers["content-type"]) == (
+        (other.status_code, other.json(), other.headers["content-type"])
+    )
+    assert refused.json()["detail"] == "the API key has not the scope choose"
+    dry = await guarded.refused(
+        "POST", path, {"dry_run": True}, status=403, code="forbidden", headers=bearer("choose")
+    )
+    assert dry["detail"] == "the API key has not the scope read"
+    # What is no choice at all tells nothing of the service that its documents do not.
+    for body in ({"k": 0}, {"dry_run": 1}, {"mood": 1}):
+        await guarded.refused("POST", path, body, headers=bearer("read"))
+    await guarded.refused(
+        "POST", "/v1/bandits/nobody/choose", {}, status=403, code="forbidden", headers=bearer("read")
+    )
+
+
+@pytest.mark.parametrize("name", ["reward", "observe", None])
+async def test_the_body_of_a_choice_is_not_read_for_a_key_that_may_not_choose_nor_look(
+    guarded: Api, name: str | None
+):
+    """A body that ends in a failure as soon as it is asked for."""
+
+    async def body() -> AsyncIterator[bytes]:
+        raise AssertionError("the body was read")
+        yield b""
+
+    headers = {"authorization": "Bearer sl_wrong"} if name is None else bearer(name)
+    answer = await guarded.http.post("/v1/bandits/b/choose", content=body(), headers=headers)
+    assert answer.status_code == (401 if name is None else 403)
+
+
+async def test_a_page_may_not_look_at_what_would_be_chosen(guarded: Api):
+    path, body = "/v1/bandits/b/choose", {"dry_run": True}
+    for name in ("both", "choose", "read", "admin"):
+        headers = {"origin": SHOP} | bearer(name)
+        await guarded.refused("POST", path, body, status=403, code="forbidden", headers=headers)
 
 
 @pytest.mark.parametrize(

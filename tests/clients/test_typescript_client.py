@@ -21,7 +21,7 @@ from waiting import wait_until
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent / "typescript"
 CASES = ROOT / "clients/cases/cases.json"
-CALLS = {"choose", "reward", "reward_batch", "activate"}
+CALLS = {"choose", "dry_run", "reward", "reward_batch", "activate"}
 NAMES = [case["name"] for case in json.loads(CASES.read_text("utf-8")) if case["call"] in CALLS]
 MOST_BYTES = 6_000
 DROPPED = 1 / 12
@@ -29,12 +29,14 @@ MANY = [5_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeou
 
 # Each type of the client and the schema that it stands for.
 SCHEMAS = {
-    "ChooseRequest": "ChooseBody",
+    "ChooseRequest": "ChooseItem",
     "Rules": "RulesBody",
     "Pin": "PinBody",
     "AtMost": "AtMostBody",
     "Choice": "ChoiceView",
     "ChosenArm": "ChosenArmView",
+    "DryRun": "DryRunView",
+    "DryRunArm": "DryRunArmView",
     "Reward": "RewardItem",
     "Receipt": "ReceiptView",
     "Rejected": "RejectedView",
@@ -185,7 +187,9 @@ def test_the_types_have_the_fields_of_the_service():
         found = fields_of(text, name)
         assert found.keys() == schema["properties"].keys(), name
         needed = {field for field, optional in found.items() if not optional}
-        filled = {"pinned"} if name == "ChosenArm" else set()  # by the client, for older services
+        filled = (
+            {"pinned"} if name in {"ChosenArm", "DryRunArm"} else set()
+        )  # by the client, for older services
         assert needed - filled == set(schema.get("required", ())), name
 
 

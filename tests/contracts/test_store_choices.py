@@ -60,6 +60,17 @@ async def test_turns_are_taken_in_order_and_once_for_a_claim(store: Store):
     assert [await take(claim="e"), await take(learner="bob")] == [0, 1]
 
 
+async def test_the_next_turn_is_told_and_not_taken(store: Store):
+    ann, bob = LearnerId(UID, "ann"), LearnerId(UID, "bob")
+    for first in (0, 2, 4):
+        assert [await store.choices.next_warm_up_slot(ann) for _ in range(3)] == [first] * 3
+        assert await store.choices.take_warm_up_slots(ann, count=2, most=6, claim="", ttl_ms=KEEP_MS) == first
+    assert await store.choices.next_warm_up_slot(ann) == 6
+    assert await store.choices.next_warm_up_slot(bob) == 0
+    await store.side_data.append_forget(ann, payload=b"F", now_ms=1, ttl_ms=KEEP_MS)
+    assert await store.choices.next_warm_up_slot(ann) == 0
+
+
 async def test_turns_taken_at_once_are_different(store: Store):
     found = await asyncio.gather(
         *(

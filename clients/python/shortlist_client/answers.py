@@ -58,6 +58,37 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class DryRunArm:
+    """``estimate``: the reward that the learner expects. ``width``: the standard deviation of the estimate.
+    ``draw``: the value that was drawn for the arm, None where the policy chooses by none. The rest is as in a
+    choice.
+    """
+
+    id: str
+    score: float
+    estimate: float
+    width: float
+    draw: float | None
+    propensity: float | None = None
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a choice would be: its fields without a decision."""
+
+    arms: tuple[DryRunArm, ...]
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    exact: bool
+    bandit_version: int
+    stale_s: float | None = None
+    eligible: int | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Choices:
     """In the order of the requests."""
 

@@ -89,21 +89,28 @@ class RulesBody(TypedDict, total=False):
     at_most: Sequence[AtMostBody]
 
 
-class ChooseBody(TypedDict, total=False):
-    """``key`` is required by a bandit of scope per_key, and refused by others. ``activate`` False: the
-    decision counts from ``activate`` on.
-    """
+class DryRunRequest(TypedDict, total=False):
+    """``key`` is required by a bandit of scope per_key, and refused by others."""
 
     key: str | None
     k: int
     exclude: Sequence[str]
-    event_id: str | None
     seed: int | None
-    activate: bool
     baseline: str | None
     filter: Filter | None
     rules: RulesBody | None
     context: Context | None
+
+
+class DryRunBody(DryRunRequest, total=False):
+    dry_run: bool
+
+
+class ChooseBody(DryRunRequest, total=False):
+    """``activate`` False: the decision counts from ``activate`` on."""
+
+    event_id: str | None
+    activate: bool
 
 
 class ChooseBatchBody(TypedDict):

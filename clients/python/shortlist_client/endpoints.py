@@ -27,6 +27,7 @@ from shortlist_client.answers import (
     Choices,
     Deleted,
     Draws,
+    DryRun,
     Evaluation,
     Explanation,
     Health,
@@ -408,6 +409,15 @@ class Endpoints:
         choice = yield from routes.CHOOSE.call(bandit, body=request, safe=safe)
         self._compare_version(bandit, choice)
         return choice
+
+    @endpoint
+    def dry_run(self, bandit: str, **request: Unpack[bodies.DryRunRequest]) -> Call[DryRun]:
+        """What ``choose`` would choose now, with what the learner knows of each arm; nothing is decided.
+
+        With a ``seed`` it is what a choice with that seed would be. Needs a key of scope read.
+        """
+        body: bodies.DryRunBody = {**request, "dry_run": True}
+        return routes.DRY_RUN.call(bandit, body=body)
 
     @endpoint
     def choose_batch(

@@ -191,6 +191,7 @@ EVALUATE = Route("POST", f"{_BANDIT}/evaluations", answers.Evaluation, SAFE, bod
 DELETE_BANDIT = Route("DELETE", _BANDIT, NOTHING, SAFE)
 
 CHOOSE = Route("POST", f"{_BANDIT}/choose", answers.Choice, ONE_CHOICE, bodies.ChooseBody)
+DRY_RUN = Route("POST", f"{_BANDIT}/choose", answers.DryRun, SAFE, bodies.DryRunBody)
 CHOOSE_BATCH = Route("POST", f"{_BANDIT}/choose/batch", answers.Choices, ONE_CHOICE, bodies.ChooseBatchBody)
 ACTIVATE = Route("POST", "/v1/decisions/activate", answers.Activation, SAFE, bodies.ActivationsBody)
 REWARDS = Route("POST", "/v1/rewards", answers.Receipt, SAFE, bodies.RewardsBody, _WAIT)

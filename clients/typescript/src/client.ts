@@ -1,13 +1,14 @@
 // The calls, and when one is sent again: if it never left, or if a second one does no harm.
 
 import { BY_CODE, ConnectionFailed, Forbidden, InvalidArgument, RewardRejected, ServiceError, TimedOut, UnexpectedAnswer } from "./errors.ts";
-import type { Activation, Choice, ChooseOptions, ClientOptions, Receipt, Reward, RewardOptions } from "./types.ts";
+import type { Activation, Choice, ChooseOptions, ClientOptions, DryRun, DryRunRequest, Receipt, Reward, RewardOptions } from "./types.ts";
 
 const IDENTIFIER = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/;
 const TRY_LATER = new Set([429, 502, 503, 504]);
 // What Node says of a request that never left. A browser does not tell.
 const NEVER_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
-const CHOICE = ["decision", "arms", "policy", "learner_version", "catalogue_version", "exact"];
+const DRY_RUN = ["arms", "policy", "learner_version", "catalogue_version", "exact"];
+const CHOICE = ["decision", ...DRY_RUN];
 const RECEIPT = ["accepted", "duplicate", "rejected"];
 const ACTIVATION = ["activated", "duplicate", "rejected"];
 // In one request; the service takes ten times as many rewards, and bodies of 4 MiB.
@@ -41,8 +42,7 @@ export class Client {
 
   /** Choose up to k arms, the best first. */
   async choose(bandit: string, options: ChooseOptions = {}): Promise<Choice> {
-    if (!IDENTIFIER.test(bandit)) throw new InvalidArgument("bandit must be letters, digits and . _ : - (at most 128)");
-    const path = `/v1/bandits/${bandit}`;
+    const path = pathOf(bandit);
     const { once, ...body } = options;
     if ((once ?? (await this.#isMattering(bandit, path))) && body.event_id == null) body.event_id = eventId();
     const safe = body.event_id != null || this.#matters.get(bandit)?.matters === false;
@@ -51,6 +51,14 @@ export class Client {
     const version = this.#matters.get(bandit)?.version;
     if (version != null && choice.bandit_version != null && version !== choice.bandit_version) this.#matters.delete(bandit);
     return choice;
+  }
+
+  /** What `choose` would choose now, with what the learner knows of each arm; nothing is decided. Needs a key of scope read. */
+  async dryRun(bandit: string, options: DryRunRequest = {}): Promise<DryRun> {
+    const body = { ...options, dry_run: true };
+    const found = await this.#send<DryRun>({ method: "POST", path: `${pathOf(bandit)}/choose`, body, fields: DRY_RUN, safe: true });
+    for (const arm of found.arms) arm.pinned ??= false;
+    return found;
   }
 
   /** Reward a decision. It counts once, however often it is sent. Throws RewardRejected. */
@@ -201,6 +209,11 @@ function* batches<T>(items: T[]): Generator<{ first: number; items: T[] }> {
     chars += more;
   }
   if (first < items.length) yield { first, items: items.slice(first) };
+}
+
+function pathOf(bandit: string): string {
+  if (!IDENTIFIER.test(bandit)) throw new InvalidArgument("bandit must be letters, digits and . _ : - (at most 128)");
+  return `/v1/bandits/${bandit}`;
 }
 
 function named(call: Call): string {

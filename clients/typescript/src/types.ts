@@ -65,6 +65,35 @@ export interface Choice {
   group?: string | null;
 }
 
+/** What a dry run is asked with: as a choice, without what only a decision has. */
+export type DryRunRequest = Omit<ChooseRequest, "event_id" | "activate">;
+
+export interface DryRunArm {
+  id: string;
+  score: number;
+  /** The reward that the learner expects. */
+  estimate: number;
+  /** The standard deviation of the estimate. */
+  width: number;
+  /** The value that was drawn for the arm; null where the policy chooses by none. */
+  draw: number | null;
+  propensity?: number | null;
+  pinned: boolean;
+}
+
+/** What a choice would be: its fields without a decision. */
+export interface DryRun {
+  arms: DryRunArm[];
+  policy: string;
+  learner_version: number;
+  catalogue_version: number;
+  exact: boolean;
+  bandit_version: number;
+  stale_s?: number | null;
+  eligible?: number | null;
+  group?: string | null;
+}
+
 export interface Reward {
   decision: string;
   value: number;

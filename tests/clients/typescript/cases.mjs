@@ -6,7 +6,7 @@ import { pathToFileURL } from "node:url";
 
 const { Client, ShortlistError } = await import(pathToFileURL(process.argv[2]));
 const cases = JSON.parse(readFileSync(process.argv[3], "utf8"));
-const CALLS = { choose: "choose", reward: "reward", reward_batch: "rewardBatch", activate: "activate" };
+const CALLS = { choose: "choose", dry_run: "dryRun", reward: "reward", reward_batch: "rewardBatch", activate: "activate" };
 const FAILURES = {
   "never sent": () => new TypeError("fetch failed", { cause: Object.assign(new Error("no"), { code: "ECONNREFUSED" }) }),
   broken: () => new TypeError("fetch failed", { cause: Object.assign(new Error("no"), { code: "UND_ERR_SOCKET" }) }),
