@@ -138,16 +138,16 @@ def _bandit(settings: dict[str, Any], index: LiveIndex, first: Row) -> Bandit:
         record = _completed(record, index)
     except ShortlistError as error:
         raise _named(error) from None
-    dim = index.snapshot().view.dim
+    dim = index.snapshot().table.dim
     catalogue = Catalogue(NAME, UID, CatalogueRecord(dim, asdict(IndexOptions(kind="exact"))), index)
     return bandit_of(NAME, version_to_bytes(UID, BanditVersion(record)), catalogue, POLICIES)
 
 
 def _completed(record: BanditRecord, index: LiveIndex) -> BanditRecord:
     snapshot = index.snapshot()
-    POLICIES[record.policy].check_dim(snapshot.view.dim)
+    POLICIES[record.policy].check_dim(snapshot.table.dim)
     record = completed(record, POLICIES)
-    contexts.check_size(record, snapshot.view.dim)
+    contexts.check_size(record, snapshot.table.dim)
     record = msgspec.structs.replace(record, mean_square=mean_square_of(snapshot))
     if isinstance(record.interactions, int):
         directions = contexts.directions_of(snapshot, record.interactions)

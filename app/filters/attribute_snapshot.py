@@ -35,7 +35,7 @@ _PYTHON = 50
 _SEARCH = 20
 
 Step = Callable[[ColumnBlock, Mask], None]
-"""A part of a filter, ready for the blocks of one view: writes which entries of a block (size,) hold."""
+"""A part of a filter, ready for the blocks of one snapshot: writes which entries of a block (size,) hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ class AttributeSnapshot:
         return entries
 
     def _before(self, entry: int) -> int:
-        """The entry of this view that stood where ``entry`` stands now."""
+        """The entry of this snapshot that stood where ``entry`` stands now."""
         while entry >= self.entries:
             entry = self.earlier.of(entry)
         return entry

@@ -1,11 +1,11 @@
-"""The attributes of all arms of a catalogue in memory: a table that changes, and views of it.
+"""The attributes of all arms of a catalogue in memory: a table that changes, and snapshots of it.
 
 Notation
     row     an arm's number, whatever the caller numbers arms by
     entry   the fields of one row (tags and metadata) at the time they were set, numbered in that order
     path    a number for a field and a type of its values, see ``names``
 
-Entries are only ever appended, so a view is a few references: it costs nothing and stays true whatever
+Entries are only ever appended, so a snapshot is a few references: it costs nothing and stays true whatever
 happens afterwards, and what a filter lets in is to be computed for new entries alone. A row that gets another
 document gets another entry, and the later one holds.
 """
@@ -38,7 +38,7 @@ _SMALL_TABLE = 75_000  # values: compacted in some 20 ms
 
 
 class AttributeTable:
-    """See the module. One thread changes it; the views may be read from all."""
+    """See the module. One thread changes it; the snapshots may be read from all."""
 
     def __init__(self) -> None:
         self._generation = self._moves = 0
@@ -47,7 +47,7 @@ class AttributeTable:
         self._entries = self._straight = 0
         self._rows = np.empty(0, dtype=np.int32)
         self._clear_rows()
-        self._view: AttributeSnapshot | None = None
+        self._snapshot: AttributeSnapshot | None = None
 
     @property
     def memory_bytes(self) -> int:
@@ -58,10 +58,10 @@ class AttributeTable:
         return names + arrays + sum(block.memory_bytes for block in self._blocks)
 
     def snapshot(self) -> AttributeSnapshot:
-        if self._view is None:
+        if self._snapshot is None:
             rows = self._rows[: self._entries]
             rows.setflags(write=False)
-            self._view = AttributeSnapshot(
+            self._snapshot = AttributeSnapshot(
                 generation=self._generation,
                 rows=rows,
                 straight=self._straight,
@@ -71,7 +71,7 @@ class AttributeTable:
                 latest=self._latest,
                 earlier=self._earlier,
             )
-        return self._view
+        return self._snapshot
 
     def append(self, rows: Rows, documents: Sequence[Document]) -> None:
         """Set the fields of rows, one document for each; of equal rows the last holds.
@@ -107,7 +107,7 @@ class AttributeTable:
         self._set_rows(there[kept], entries[kept])
         self._straight = _straight(self._rows[: self._entries], 0)
         self._moves += 1
-        self._view = None
+        self._snapshot = None
         self._compact_if_worth()
 
     def _block(self, documents: Sequence[Document]) -> ColumnBlock:
@@ -143,10 +143,10 @@ class AttributeTable:
         self._entries = last
         if self._straight == first:
             self._straight += _straight(self._rows[first:last], first)
-        self._view = None
+        self._snapshot = None
 
     def _clear_rows(self) -> None:
-        """No row has an entry. Earlier views keep the arrays that they have."""
+        """No row has an entry. Earlier snapshots keep the arrays that they have."""
         self._latest = np.full(0, -1, dtype=np.int32)
         self._earlier = Earlier()
         self._live = 0
@@ -193,7 +193,7 @@ class AttributeTable:
         since = np.arange(self._entries) >= len(done.rows)
         made._take(self._rows[: self._entries], since, self._names, self._blocks)
         self.__dict__.update(made.__dict__)
-        self._generation, self._moves, self._view = done.generation + 1, done.moves, None
+        self._generation, self._moves, self._snapshot = done.generation + 1, done.moves, None
 
     def _compact_if_worth(self) -> None:
         """Of a small table at once: it takes a few milliseconds."""

@@ -34,18 +34,20 @@ class Coded:
     count: int
 
 
-def coded(view: AttributeSnapshot, name: str, rows: Rows) -> Coded:
+def coded(attributes: AttributeSnapshot, name: str, rows: Rows) -> Coded:
     """Which of these rows have which values of a field. Shapes: rows (m,), any numbers.
 
     Cost: O(m + v), besides the different values, which are sorted.
     """
     places, codes, count = [np.empty(0, np.int32)], [np.empty(0, np.int32)], 0
-    for stored, pieces in groupby(view.held(name, rows), key=itemgetter(0)):
+    for stored, pieces in groupby(attributes.held(name, rows), key=itemgetter(0)):
         columns = []
         for _, column, positions, own in pieces:
             places.append(positions.astype(np.int32))
             columns.append((column, own))
-        renamed, different = _renamed(columns, len(view.names.values.names) if stored in CODED else None)
+        renamed, different = _renamed(
+            columns, len(attributes.names.values.names) if stored in CODED else None
+        )
         codes.append(renamed + np.int32(count))
         count += different
     return Coded(np.concatenate(places), np.concatenate(codes), count)

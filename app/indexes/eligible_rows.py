@@ -1,7 +1,7 @@
 """The arms that a filter lets in, as rows of a table, and how they follow a catalogue that changes.
 
-Rows, tombstones and entries of attributes are only ever appended. So what was found for an earlier view stays
-true but for what was appended since, and only that is looked at.
+Rows, tombstones and entries of attributes are only ever appended. So what was found for an earlier snapshot
+stays true but for what was appended since, and only that is looked at.
 
 A new filter is evaluated in memory that the one before it used, for fresh memory costs more time than a
 comparison. Of few rows their numbers alone are kept, of many a byte for every row of the table.
@@ -43,15 +43,15 @@ class Change:
 class _Moment(NamedTuple):
     """Which snapshot of the arms and of their attributes. ``size``: K; ``dead``: number of tombstones."""
 
-    table: int
+    number: int
     generation: int
     entries: int
     dead: int
     size: int
 
     @classmethod
-    def of(cls, view: TableSnapshot, attributes: AttributeSnapshot) -> _Moment:
-        return cls(view.table, attributes.generation, attributes.entries, len(view.dead), view.rows)
+    def of(cls, table: TableSnapshot, attributes: AttributeSnapshot) -> _Moment:
+        return cls(table.number, attributes.generation, attributes.entries, len(table.dead), table.rows)
 
     def precedes(self, other: _Moment) -> bool:
         """Whether the other one is the same or a later one, of the same table and the same entries."""
@@ -74,9 +74,9 @@ class EligibleRows:
     number: int = field(default_factory=lambda: next(_NUMBERS))
 
     @property
-    def table(self) -> int:
+    def table_number(self) -> int:
         """The number of the table whose rows they are."""
-        return self.moment.table
+        return self.moment.number
 
     @cached_property
     def rows(self) -> Rows:
@@ -102,9 +102,9 @@ class EligibleRows:
         """Memory of the arrays, also of those not made yet. ``listed``: its rows are asked for."""
         return self.moment.size + (8 * self.count if listed else 0)
 
-    def is_of(self, view: TableSnapshot, attributes: AttributeSnapshot) -> bool:
+    def is_of(self, table: TableSnapshot, attributes: AttributeSnapshot) -> bool:
         """Whether nothing has changed since."""
-        return self.moment == _Moment.of(view, attributes)
+        return self.moment == _Moment.of(table, attributes)
 
     def since(self, before: EligibleRows) -> Change:
         """What changed since an earlier moment of the same table. Cost: K, or nothing if made from it."""
@@ -119,60 +119,63 @@ class EligibleRows:
         return Change(np.concatenate((differs[is_in], later)), differs[~is_in])
 
 
-def renumbered(before: EligibleRows, position: Rows, view: TableSnapshot) -> EligibleRows:
+def renumbered(before: EligibleRows, position: Rows, table: TableSnapshot) -> EligibleRows:
     """The same rows in a table that numbers them anew: row r is now ``position[r]``, -1 if it is gone.
 
     For ``since`` alone: nothing is known of what came since. Cost: K.
     """
     rows = position[before.rows]
-    mask = np.zeros(view.rows, dtype=np.bool_)
+    mask = np.zeros(table.rows, dtype=np.bool_)
     mask[rows[rows >= 0]] = True
-    return EligibleRows(_Moment(view.table, -1, 0, 0, view.rows), int(np.count_nonzero(mask)), mask)
+    return EligibleRows(_Moment(table.number, -1, 0, 0, table.rows), int(np.count_nonzero(mask)), mask)
 
 
 _NOTHING = Change(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 def eligible_rows(
-    arm_filter: Filter, view: TableSnapshot, attributes: AttributeSnapshot, before: EligibleRows | None = None
+    arm_filter: Filter,
+    table: TableSnapshot,
+    attributes: AttributeSnapshot,
+    before: EligibleRows | None = None,
 ) -> EligibleRows:
-    """Find the living rows that ``arm_filter`` lets in. ``view`` and ``attributes`` are of one moment.
+    """Find the living rows that ``arm_filter`` lets in. ``table`` and ``attributes`` are of one moment.
 
     ``before``: what was found for an earlier moment. Cost: ``work`` reads, and a copy of the mask.
     """
-    moment = _Moment.of(view, attributes)
+    moment = _Moment.of(table, attributes)
     if before is not None and before.moment == moment:
         return before
     if before is None or not before.moment.precedes(moment):
-        return EligibleRows(moment, *_of_all(arm_filter, view, attributes))
+        return EligibleRows(moment, *_of_all(arm_filter, table, attributes))
     _, _, entries, dead, known = before.moment
-    mask = np.empty(view.rows, dtype=np.bool_)
+    mask = np.empty(table.rows, dtype=np.bool_)
     mask[:known] = before.mask
-    if attributes.straight < view.rows:
+    if attributes.straight < table.rows:
         mask[known:] = _of_no_fields(arm_filter)
     if entries < attributes.entries:
         _write(mask, attributes, entries, attributes.evaluate(arm_filter, entries))
-    mask[view.dead[dead:]] = False
-    step = _step(before, mask, attributes.rows[entries:], view.dead[dead:])
+    mask[table.dead[dead:]] = False
+    step = _step(before, mask, attributes.rows[entries:], table.dead[dead:])
     count = before.count + len(step.came) - len(step.went)
     return EligibleRows(moment, count, mask, before.number, step)
 
 
 def _of_all(
-    arm_filter: Filter, view: TableSnapshot, attributes: AttributeSnapshot
+    arm_filter: Filter, table: TableSnapshot, attributes: AttributeSnapshot
 ) -> tuple[int, NDArray[Any]]:
     """How many living rows are let in, and which: as ``held``.
 
     Few of them are looked for in words of eight rows, and then in the words that have any.
     """
-    scratch = _scratch(view.rows)
-    mask = scratch[: view.rows]
-    if attributes.straight == view.rows == attributes.entries:
+    scratch = _scratch(table.rows)
+    mask = scratch[: table.rows]
+    if attributes.straight == table.rows == attributes.entries:
         attributes.evaluate(arm_filter, out=mask)
     else:
         mask[:] = _of_no_fields(arm_filter)
         _write(mask, attributes, 0, attributes.evaluate(arm_filter))
-    mask[view.dead] = False
+    mask[table.dead] = False
     words = scratch.view(np.uint64)
     is_hit = words != 0
     if _FEW * np.count_nonzero(is_hit) <= len(words):
@@ -181,7 +184,7 @@ def _of_all(
         rows = positions[inside // _WORD] * _WORD + inside % _WORD
         return len(rows), rows
     count = int(np.count_nonzero(mask))
-    return count, mask.copy() if _FEW * count > view.rows else np.flatnonzero(mask)
+    return count, mask.copy() if _FEW * count > table.rows else np.flatnonzero(mask)
 
 
 def _of_no_fields(arm_filter: Filter) -> bool:
@@ -205,10 +208,10 @@ def _scratch(rows: int) -> NDArray[np.bool_]:
 
 
 def work(
-    arm_filter: Filter, view: TableSnapshot, attributes: AttributeSnapshot, before: EligibleRows | None
+    arm_filter: Filter, table: TableSnapshot, attributes: AttributeSnapshot, before: EligibleRows | None
 ) -> int:
     """About how many values ``eligible_rows`` reads."""
-    is_usable = before is not None and before.moment.precedes(_Moment.of(view, attributes))
+    is_usable = before is not None and before.moment.precedes(_Moment.of(table, attributes))
     return attributes.work(arm_filter, before.moment.entries if before is not None and is_usable else 0)
 
 

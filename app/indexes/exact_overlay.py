@@ -39,10 +39,10 @@ class ExactOverlay:
         return cls(NO_ROWS, np.zeros((0, 0), dtype=np.float32))
 
     @classmethod
-    def copied(cls, view: TableSnapshot, rows: Rows) -> ExactOverlay:
-        """Copy live ``rows`` (n,) of the view."""
-        rows = longest_first(view, rows)
-        return cls(rows, np.asfortranarray(view.working[rows]))
+    def copied(cls, table: TableSnapshot, rows: Rows) -> ExactOverlay:
+        """Copy live ``rows`` (n,) of the table."""
+        rows = longest_first(table, rows)
+        return cls(rows, np.asfortranarray(table.working[rows]))
 
     def __len__(self) -> int:
         return len(self.rows)

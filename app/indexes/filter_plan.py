@@ -113,11 +113,11 @@ def plan_filter(
     """
     if not eligible.count:
         return FilterPlan(None, 0, graph_number(snapshot), 0.0, 0.0)
-    queries, like_recent = queries_like(snapshot.view.dim, PROBES, recent, rng)
+    queries, like_recent = queries_like(snapshot.table.dim, PROBES, recent, rng)
     plain = _fastest_exact(snapshot, eligible, options, queries)
-    if eligible.count * snapshot.view.dim <= QUICK_NUMBERS:
+    if eligible.count * snapshot.table.dim <= QUICK_NUMBERS:
         return plain
-    probes = solve(snapshot.view, queries, among=eligible.mask)
+    probes = solve(snapshot.table, queries, among=eligible.mask)
     trials = _Trials(snapshot, eligible, plain, probes, like_recent)
     by_catalogue_graph = trials.first_good(trials.catalogue_graph())
     if by_catalogue_graph is not None:
@@ -147,8 +147,8 @@ def renew(
         return replace(plain, is_refuted=True, reason="what served cannot be made anew")
     if strategy.kind != "hnsw":
         return replace(plan, strategy=strategy, graph=graph_number(snapshot))
-    queries, like_recent = queries_like(snapshot.view.dim, PROBES, recent, rng)
-    probes = solve(snapshot.view, queries, among=eligible.mask)
+    queries, like_recent = queries_like(snapshot.table.dim, PROBES, recent, rng)
+    probes = solve(snapshot.table, queries, among=eligible.mask)
     search, exact = _searching(strategy, snapshot, eligible), _searching(None, snapshot, eligible)
     trial = compare(search, exact, probes, like_recent)
     if not is_fair(trial.quality):
@@ -173,22 +173,22 @@ def _fastest_exact(
     snapshot: Snapshot, eligible: EligibleRows, options: PlanOptions, queries: Matrix
 ) -> FilterPlan:
     """The fastest exact strategy. A copy is kept only if it is clearly faster than what needs none."""
-    view, some = snapshot.view, queries[:TIMED]
-    gather_us = typical_us(lambda query: gather(view, eligible.rows, query, 1), some)
-    mask_us = typical_us(lambda query: mask(view, eligible, query, 1, NO_ROWS), some)
+    table, some = snapshot.table, queries[:TIMED]
+    gather_us = typical_us(lambda query: gather(table, eligible.rows, query, 1), some)
+    mask_us = typical_us(lambda query: mask(table, eligible, query, 1, NO_ROWS), some)
     us = min(gather_us, mask_us)
     plain = FilterPlan(None, eligible.count, graph_number(snapshot), us, us)
-    if eligible.count * view.dim * view.working.itemsize > options.copy_bytes:
+    if eligible.count * table.dim * table.working.itemsize > options.copy_bytes:
         return plain
     best = plain
     strategies: dict[str, Callable[[TableSnapshot, EligibleRows], SearchStrategy]] = {
         "is scanned": OwnCopy.of
     }
-    norms = view.norms[eligible.rows]
+    norms = table.norms[eligible.rows]
     if norms.min() < (1.0 - _SAME_NORM) * norms.max():  # else every search reads all blocks
         strategies["is read by norm"] = OwnBlocks.of
     for what, make in strategies.items():
-        strategy = make(view, eligible)  # one at a time: what does not serve is let go
+        strategy = make(table, eligible)  # one at a time: what does not serve is let go
         _, us, exact_us = time_alternately(
             _searching(strategy, snapshot, eligible),
             _searching(best.strategy, snapshot, eligible),
@@ -218,7 +218,7 @@ class _Trials:
         graph = self.snapshot.structure
         if not isinstance(graph, HnswGraph):
             return
-        ask = int(ASKED * self.snapshot.view.live / self.eligible.count)
+        ask = int(ASKED * self.snapshot.table.live / self.eligible.count)
         while ask <= MOST_ASKED * graph.arms:
             yield f"the graph is asked for {ask} arms", CatalogueGraph(self.snapshot, self.eligible, ask)
             ask *= 2
@@ -258,6 +258,6 @@ def _searching(
 
     def search(query: Vector) -> TopK:
         result = strategy.search(snapshot, query, 1, NO_ROWS) if strategy is not None else None
-        return result or search_exactly(snapshot.view, eligible, query, 1, NO_ROWS)
+        return result or search_exactly(snapshot.table, eligible, query, 1, NO_ROWS)
 
     return search

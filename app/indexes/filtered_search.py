@@ -32,37 +32,39 @@ _BITS_OF_MINUS_INF = np.uint32(0xFF800000)
 _SCRATCH = threading.local()
 
 
-def search_exactly(view: TableSnapshot, eligible: EligibleRows, query: Vector, k: int, exclude: Rows) -> TopK:
+def search_exactly(
+    table: TableSnapshot, eligible: EligibleRows, query: Vector, k: int, exclude: Rows
+) -> TopK:
     """The best ``k`` rows that are let in, by gathering or by a mask, whichever should be faster."""
-    if is_gathered(view, eligible):
-        return gather(view, eligible.rows, query, k, exclude)
-    return mask(view, eligible, query, k, exclude)
+    if is_gathered(table, eligible):
+        return gather(table, eligible.rows, query, k, exclude)
+    return mask(table, eligible, query, k, exclude)
 
 
-def is_gathered(view: TableSnapshot, eligible: EligibleRows) -> bool:
+def is_gathered(table: TableSnapshot, eligible: EligibleRows) -> bool:
     """Whether gathering should be faster than a scan with a mask."""
-    return GATHER_ROWS * eligible.count < view.rows
+    return GATHER_ROWS * eligible.count < table.rows
 
 
-def exact_reads(view: TableSnapshot, eligible: EligibleRows) -> int:
+def exact_reads(table: TableSnapshot, eligible: EligibleRows) -> int:
     """The work of ``search_exactly``, in numbers that a scan would read in the same time."""
-    return min(GATHER_ROWS * eligible.count, view.rows) * view.dim
+    return min(GATHER_ROWS * eligible.count, table.rows) * table.dim
 
 
-def gather(view: TableSnapshot, rows: Rows, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+def gather(table: TableSnapshot, rows: Rows, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
     """The best ``k`` of ``rows`` (n,) outside ``exclude``. Cost: n d reads at random places."""
     if len(exclude):
         rows = rows[not_in(rows, exclude)]
-    return ranked(contenders(view, rows, query, k), k, view.features, query)
+    return ranked(contenders(table, rows, query, k), k, table.features, query)
 
 
-def mask(view: TableSnapshot, eligible: EligibleRows, query: Vector, k: int, exclude: Rows) -> TopK:
+def mask(table: TableSnapshot, eligible: EligibleRows, query: Vector, k: int, exclude: Rows) -> TopK:
     """As ``gather``, by a scan of all rows. Cost: K d reads."""
-    return ranked(masked_contenders(view, eligible.mask, query, k, exclude), k, view.features, query)
+    return ranked(masked_contenders(table, eligible.mask, query, k, exclude), k, table.features, query)
 
 
 def masked_contenders(
-    view: TableSnapshot,
+    table: TableSnapshot,
     mask: NDArray[np.bool_],
     query: Vector,
     k: int,
@@ -71,8 +73,8 @@ def masked_contenders(
     first: int = 0,
 ) -> Rows:
     """Rows >= ``first`` of ``mask`` (K,), outside ``exclude``, that could be the best ``k`` of them."""
-    scaled, error = view.scaled(query)
-    working = view.working[first:] if first else view.working
+    scaled, error = table.scaled(query)
+    working = table.working[first:] if first else table.working
     approximate = _scores(len(working), working.dtype)
     np.dot(working, scaled, out=approximate)
     strike_out(approximate, mask[first:])
@@ -96,7 +98,7 @@ def strike_out(approximate: NDArray[np.floating[Any]], mask: NDArray[np.bool_]) 
         np.add(scores, bits.view(np.float32), out=scores)
 
 
-def contenders(view: TableSnapshot, rows: Rows, query: Vector, k: int) -> Rows:
+def contenders(table: TableSnapshot, rows: Rows, query: Vector, k: int) -> Rows:
     """Those of ``rows`` that could be the best ``k`` of them.
 
     Gathered in float64, for there a row's numbers are side by side.
@@ -104,8 +106,8 @@ def contenders(view: TableSnapshot, rows: Rows, query: Vector, k: int) -> Rows:
     if len(rows) <= k:
         return rows
     scaled, query_norm = unit_scale(query)
-    slope, offset = error_line(view.dim, view.largest_norm, view.features.dtype)
-    approximate = _products(view.features, rows, scaled)
+    slope, offset = error_line(table.dim, table.largest_norm, table.features.dtype)
+    approximate = _products(table.features, rows, scaled)
     return rows[candidates(approximate, slope * query_norm + offset, k)]
 
 

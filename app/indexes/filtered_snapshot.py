@@ -18,7 +18,7 @@ from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilteredSnapshot(Snapshot):
-    """As ``Snapshot``, of the arms of ``among`` alone. ``view`` still has all arms of the catalogue.
+    """As ``Snapshot``, of the arms of ``among`` alone. ``table`` still has all arms of the catalogue.
 
     ``all_arms``: the snapshot of all arms. ``strategy``: how to search, at this moment; None: every
     search is exact.
@@ -55,11 +55,11 @@ class FilteredSnapshot(Snapshot):
             result = self.strategy.search(self.all_arms, query, min(k, count) or 1, exclude)
             if result is not None and len(result.rows) >= min(k, count - len(exclude)):
                 return result
-        return search_exactly(self.view, self.among, query, k, exclude)
+        return search_exactly(self.table, self.among, query, k, exclude)
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         self._check(query, k)
-        return search_exactly(self.view, self.among, query, k, self._inside(exclude))
+        return search_exactly(self.table, self.among, query, k, self._inside(exclude))
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
         """Rows of the arms that are let in; others are left out, as unknown ids are."""
@@ -74,7 +74,7 @@ class FilteredSnapshot(Snapshot):
         return let_in
 
     def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
-        rows, _ = self.view.by_revision
+        rows, _ = self.table.by_revision
         rows = rows[self.among.mask[rows]]
         return rows[not_in(rows, exclude)] if len(exclude) else rows
 

@@ -60,22 +60,22 @@ class GraphHeader:
     payload_bytes: int
 
 
-def write(path: Path, graph: HnswGraph, view: TableSnapshot, *, m: int, ef_construction: int) -> None:
-    """Write the graph that was built over ``view``, atomically, for the owner's eyes only. Raises OSError."""
-    left_out = view.norms[np.setdiff1d(view.live_rows, graph.rows, assume_unique=True)]
+def write(path: Path, graph: HnswGraph, table: TableSnapshot, *, m: int, ef_construction: int) -> None:
+    """Write the graph over ``table``, atomically, for the owner's eyes only. Raises OSError."""
+    left_out = table.norms[np.setdiff1d(table.live_rows, graph.rows, assume_unique=True)]
     with _private_file(path) as payload, _private_file(path) as whole:
         graph.save(payload)
         header = GraphHeader(
-            dim=view.dim,
+            dim=table.dim,
             arms=graph.arms,
             m=m,
             ef_construction=ef_construction,
-            last_revision=int(view.revisions.max()),
+            last_revision=int(table.revisions.max()),
             cut_norm=float(left_out.max(initial=0.0)),
             payload_bytes=payload.stat().st_size,
         )
-        revisions = view.revisions[graph.rows].astype("<i8").tobytes()
-        fingerprints = _fingerprints(view, graph.rows).astype("<f8").tobytes()
+        revisions = table.revisions[graph.rows].astype("<i8").tobytes()
+        fingerprints = _fingerprints(table, graph.rows).astype("<f8").tobytes()
         text = json.dumps(asdict(header)).encode()
         head = _MAGIC + _LENGTH.pack(len(text)) + text + revisions + fingerprints
         digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
@@ -89,18 +89,18 @@ def write(path: Path, graph: HnswGraph, view: TableSnapshot, *, m: int, ef_const
         whole.replace(path)
 
 
-def read(path: Path, view: TableSnapshot, *, m: int, ef_construction: int) -> HnswGraph | None:
+def read(path: Path, table: TableSnapshot, *, m: int, ef_construction: int) -> HnswGraph | None:
     """The graph in the file, its dead arms marked; None when it does not fit the catalogue or was changed."""
     try:
         with path.open("rb") as source, _private_file(path) as payload:
             header, revisions, fingerprints = _unpack(source, payload)
-            if (header.dim, header.m, header.ef_construction) != (view.dim, m, ef_construction):
+            if (header.dim, header.m, header.ef_construction) != (table.dim, m, ef_construction):
                 return None
-            rows = _rows(view, header, revisions, fingerprints)
+            rows = _rows(table, header, revisions, fingerprints)
             if rows is None:
                 return None
-            covered = int(view.revisions.searchsorted(header.last_revision, side="right"))
-            return HnswGraph.load_verified(payload, rows, dim=view.dim, covered=covered, m=m)
+            covered = int(table.revisions.searchsorted(header.last_revision, side="right"))
+            return HnswGraph.load_verified(payload, rows, dim=table.dim, covered=covered, m=m)
     except (OSError, ValueError, TypeError, RuntimeError):
         return None
 
@@ -144,29 +144,29 @@ def _unpack(source: IO[bytes], payload: Path) -> tuple[GraphHeader, NDArray[np.i
 
 
 def _rows(
-    view: TableSnapshot, header: GraphHeader, revisions: NDArray[np.int64], fingerprints: Vector
+    table: TableSnapshot, header: GraphHeader, revisions: NDArray[np.int64], fingerprints: Vector
 ) -> Rows | None:
     """Row of every label, -1 where its arm is gone; None when the file is not of this catalogue."""
-    live = view.live_rows
-    known = view.revisions[live]
-    if not view.in_order or not live.size or (known[1:] == known[:-1]).any():
+    live = table.live_rows
+    known = table.revisions[live]
+    if not table.in_order or not live.size or (known[1:] == known[:-1]).any():
         return None
     positions = known.searchsorted(revisions).clip(max=live.size - 1)
     alive = known[positions] == revisions
     rows = np.where(alive, live[positions], -1)
     if alive.sum() < _LEAST_SHARE_ALIVE * header.arms:
         return None
-    if not np.array_equal(_fingerprints(view, rows[alive]), fingerprints[alive]):
+    if not np.array_equal(_fingerprints(table, rows[alive]), fingerprints[alive]):
         return None
     older = live[known <= header.last_revision]
-    left_out = view.norms[np.setdiff1d(older, rows, assume_unique=True)]
+    left_out = table.norms[np.setdiff1d(older, rows, assume_unique=True)]
     return rows if left_out.max(initial=0.0) <= header.cut_norm else None
 
 
-def _fingerprints(view: TableSnapshot, rows: Rows) -> Vector:
-    direction = np.random.default_rng(0).standard_normal(view.dim)
+def _fingerprints(table: TableSnapshot, rows: Rows) -> Vector:
+    direction = np.random.default_rng(0).standard_normal(table.dim)
     parts = [
-        row_scores(view.features, rows[start : start + _CHUNK_ROWS], direction)
+        row_scores(table.features, rows[start : start + _CHUNK_ROWS], direction)
         for start in range(0, len(rows), _CHUNK_ROWS)
     ]
     return np.concatenate(parts) if parts else np.empty(0)

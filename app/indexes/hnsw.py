@@ -18,7 +18,7 @@ reserve were dead already, and the longest of the arms that were left out stand 
 
 A graph is never added to once it is searched (hnswlib #562, #590). Fresh arms are scanned until the graph is
 built again. A deletion sets a flag in the graph, which searches read without a lock. That is safe: the flag
-is a byte of its own, and every result is checked against the view of the caller.
+is a byte of its own, and every result is checked against the snapshot of the caller.
 
 A process inserts into one graph at a time, a chunk of arms of one and then of the other. Two builds at once
 would leave no core to the event loop where there are two, and its searches would wait for whole time slices
@@ -62,9 +62,9 @@ _LOOK_EVERY_S = 0.05
 
 
 class HnswGraph:
-    """A graph over some rows of a view. Call ``tuned`` before searching it.
+    """A graph over some rows of a table. Call ``tuned`` before searching it.
 
-    ``rows`` (n,): the row of every label. ``covered``: rows of the view it was built over; later rows are
+    ``rows`` (n,): the row of every label. ``covered``: rows of the snapshot it was built over; later rows are
     fresh. ``m``: links of an arm in the upper layers, twice as many in the lowest. ``number``: every graph
     that is built or loaded has its own.
     """
@@ -87,7 +87,7 @@ class HnswGraph:
     @classmethod
     def build(
         cls,
-        view: TableSnapshot,
+        table: TableSnapshot,
         rows: Rows,
         *,
         m: int,
@@ -103,20 +103,20 @@ class HnswGraph:
         is released during insertion. With one thread the graph is a function of the arguments; with several,
         the order in which they insert is not fixed.
         """
-        index = hnswlib.Index(space="ip", dim=_padded(view.dim))
+        index = hnswlib.Index(space="ip", dim=_padded(table.dim))
         index.init_index(len(rows), M=m, ef_construction=ef_construction, random_seed=seed)
-        exponent = _LARGEST_NORM_EXPONENT - int(np.frexp(view.norms[rows].max())[1])
+        exponent = _LARGEST_NORM_EXPONENT - int(np.frexp(table.norms[rows].max())[1])
         start = 0
         while start < len(rows):
             check()
             # Parallel insertion into a small graph can strand points (hnswlib #579).
             stop = min(start + (_CHUNK if start else _SERIAL_ARMS), len(rows))
-            block = np.zeros((stop - start, _padded(view.dim)), dtype=np.float32)
-            block[:, : view.dim] = np.ldexp(view.features[rows[start:stop]], exponent)
+            block = np.zeros((stop - start, _padded(table.dim)), dtype=np.float32)
+            block[:, : table.dim] = np.ldexp(table.features[rows[start:stop]], exponent)
             with build_lock(check):
                 index.add_items(block, np.arange(start, stop), num_threads=threads if start else 1)
             start = stop
-        return cls(index, rows, covered=view.rows, m=m)
+        return cls(index, rows, covered=table.rows, m=m)
 
     @classmethod
     def load_verified(cls, path: Path, rows: Rows, *, dim: int, covered: int, m: int) -> HnswGraph:
@@ -147,10 +147,10 @@ class HnswGraph:
         overlays = self._substitutes.memory_bytes + self._head.memory_bytes
         return len(self._rows) * arm_bytes(self._index.dim, self._m) + self._labels.nbytes + overlays
 
-    def with_head(self, view: TableSnapshot) -> None:
+    def with_head(self, table: TableSnapshot) -> None:
         """Scan the longest arms in every search, for a graph of ``build``: its first arms are the longest."""
-        rows = self._rows[: _HEAD_NUMBERS // view.dim]
-        self._head = ExactOverlay.copied(view, rows[rows >= 0])
+        rows = self._rows[: _HEAD_NUMBERS // table.dim]
+        self._head = ExactOverlay.copied(table, rows[rows >= 0])
 
     def with_reserve(self, reserve: int, substitutes: ExactOverlay) -> None:
         """Say how many deaths the core was chosen for, and which arms stand in after more of them.
@@ -183,10 +183,10 @@ class HnswGraph:
             return None
         return labels[0].astype(np.int64), distances[0]
 
-    def search(self, view: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None:
+    def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None:
         """Return about the ``k`` best rows, fresh ones included; None when that needs a scan.
 
-        Every row is alive in ``view``, not in ``exclude``, and appears once; scores are exact.
+        Every row is alive in ``table``, not in ``exclude``, and appears once; scores are exact.
         """
         count = max(self._shortlist, 2 * k) + len(exclude)
         dead = self.degradation.dead
@@ -198,27 +198,27 @@ class HnswGraph:
         if near is None:
             return None
         labels, distances = near
-        any_dead = dead > 0 or len(view.dead) > 0
+        any_dead = dead > 0 or len(table.dead) > 0
         if not any_dead and not len(exclude):
             slope, offset = self._error_line
             farthest = float(distances[k - 1]) + 2.0 * (slope * query_norm + offset)
             labels = labels[: distances.searchsorted(farthest, side="right")]  # others cannot be the best k
-        rows = self._with_overlays(self._rows[labels], view, scaled, query_norm, k + len(exclude))
+        rows = self._with_overlays(self._rows[labels], table, scaled, query_norm, k + len(exclude))
         if any_dead:
-            rows = rows[(rows >= 0) & view.is_alive(rows)]
+            rows = rows[(rows >= 0) & table.is_alive(rows)]
         if len(exclude):
             rows = rows[not_in(rows, exclude)]
         if k > 1:
             rows = np.unique(rows)  # the head is in the graph as well
         if len(rows) < k:
             return None
-        return ranked(rows, k, view.features, query, exact=False)
+        return ranked(rows, k, table.features, query, exact=False)
 
     def _with_overlays(
-        self, rows: Rows, view: TableSnapshot, scaled: Vector, query_norm: float, k: int
+        self, rows: Rows, table: TableSnapshot, scaled: Vector, query_norm: float, k: int
     ) -> Rows:
         """``rows``, and those of the head, of substitutes and of fresh arms that could be the best ``k``."""
-        slope, offset = view.error_line
+        slope, offset = table.error_line
         error, degradation, parts = slope * query_norm + offset, self.degradation, [rows]
         if len(self._head):
             gone = degradation.gone[: len(self._head)]
@@ -226,8 +226,8 @@ class HnswGraph:
         if degradation.missing:
             gone = degradation.gone[len(self._rows) :][: degradation.missing]
             parts.append(self._substitutes.best(scaled, error, k, gone, any_gone=True))
-        if view.rows > self.covered:
-            parts.append(contenders(view, scaled, error, k, first=self.covered))
+        if table.rows > self.covered:
+            parts.append(contenders(table, scaled, error, k, first=self.covered))
         return np.concatenate(parts) if len(parts) > 1 else rows
 
     def weigh(self, probes: NDArray[np.float64]) -> None:

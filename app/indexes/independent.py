@@ -23,21 +23,21 @@ _CHANGED_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndependentGraphs:
-    """``graphs`` over the arms that were alive in ``view``."""
+    """``graphs`` over the arms that were alive in ``table``."""
 
-    view: TableSnapshot
+    table: TableSnapshot
     graphs: tuple[HnswGraph, ...]
 
     @classmethod
     def build(
-        cls, view: TableSnapshot, copies: int, options: IndexOptions, *, seed: int, check: Callable[[], None]
+        cls, table: TableSnapshot, copies: int, options: IndexOptions, *, seed: int, check: Callable[[], None]
     ) -> IndependentGraphs:
         """Build ``copies`` graphs on one core. ``check`` is called now and then, and may raise to stop."""
         graphs = []
         for copy in range(copies):
             graph = HnswGraph.build(
-                view,
-                np.random.default_rng(seed + copy).permutation(view.live_rows),
+                table,
+                np.random.default_rng(seed + copy).permutation(table.live_rows),
                 m=options.m,
                 ef_construction=options.ef_construction,
                 seed=seed + copy,
@@ -47,20 +47,20 @@ class IndependentGraphs:
             ef = options.ef_search or _EF
             graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
             graphs.append(graph)
-        return cls(view, tuple(graphs))
+        return cls(table, tuple(graphs))
 
     @property
     def memory_bytes(self) -> int:
         return sum(graph.memory_bytes for graph in self.graphs)
 
-    def follows(self, view: TableSnapshot) -> bool:
-        """Whether ``view`` is a later moment of the same table."""
-        return view.table == self.view.table and view.rows >= self.view.rows
+    def follows(self, table: TableSnapshot) -> bool:
+        """Whether ``table`` is a later moment of the same table."""
+        return table.number == self.table.number and table.rows >= self.table.rows
 
-    def is_stale(self, view: TableSnapshot) -> bool:
+    def is_stale(self, table: TableSnapshot) -> bool:
         """Whether so much has changed since that the graphs should be built again."""
-        changed = view.rows - self.view.rows + len(view.dead) - len(self.view.dead)
-        return not self.follows(view) or changed > _CHANGED_SHARE * self.view.live
+        changed = table.rows - self.table.rows + len(table.dead) - len(self.table.dead)
+        return not self.follows(table) or changed > _CHANGED_SHARE * self.table.live
 
     def solvers(self, snapshot: Snapshot) -> list[Snapshot]:
         """The arms of ``snapshot``, searched by each of the graphs."""

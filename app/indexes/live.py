@@ -2,7 +2,7 @@
 
 All changes come from one thread, the event loop; searches run over immutable snapshots in any thread.
 Long work (compaction, building, measuring) is done by a ``Maintenance`` in another thread over a frozen
-view, while the table goes on growing; ``finish_maintenance`` then applies what happened since, and swaps.
+snapshot, while the table goes on growing; ``finish_maintenance`` then applies what happened since, and swaps.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class LiveIndex:
             attributes = self._attributes.begin_compaction()
         if compaction or attributes is not None or self._plan_is_due():
             self._job = Maintenance(
-                view=self._table.snapshot(),
+                table=self._table.snapshot(),
                 options=self._options,
                 compaction=compaction,
                 load_from=self._cache if self._plan is None else None,
@@ -199,19 +199,19 @@ class LiveIndex:
         self._job = None
         if job.attributes is not None:
             self._attributes.finish_compaction(job.attributes)
-        elif job.table is not None:
-            self._swap_table(job.table, job)
+        elif job.compacted is not None:
+            self._swap_table(job.compacted, job)
         elif job.plan is not None:
             self._plan, self._structure, self._changes = job.plan, job.structure, 0
             if self._structure is not None:
-                self._structure.tombstone(self._table.snapshot().dead[len(job.view.dead) :])
+                self._structure.tombstone(self._table.snapshot().dead[len(job.table.dead) :])
         self._rest_until = time.monotonic() + _REST * job.seconds
         self._snapshot = None
 
     def status(self) -> IndexStatus:
         snapshot, plan, structure = self.snapshot(), self._plan, self._structure
         served = plan if plan is not None and snapshot.structure is not None else None
-        view = snapshot.view
+        table = snapshot.table
         return IndexStatus(
             kind=snapshot.kind,
             state="building" if self._job is not None else "ready",
@@ -221,8 +221,8 @@ class LiveIndex:
             ratio_min=served.ratio_min if served else 1.0,
             build_s=plan.build_s if plan else 0.0,
             arms_in_graph=structure.arms if structure is not None and structure.kind == "hnsw" else 0,
-            fresh=view.rows - structure.covered if structure else 0,
-            dead=len(view.dead),
+            fresh=table.rows - structure.covered if structure else 0,
+            dead=len(table.dead),
             ef_search=served.ef_search if served else None,
             expected_us=snapshot.expected_us,
             memory_bytes=self._table.memory_bytes
@@ -242,24 +242,24 @@ class LiveIndex:
 
     def _swap_table(self, table: ArmTable, job: Maintenance) -> None:
         until = self._table.snapshot()
-        position = table.catch_up(job.view, until)
-        positions = _all_positions(position, job.view, until)
+        position = table.catch_up(job.table, until)
+        positions = _all_positions(position, job.table, until)
         table.replaces(until, positions)
         self._attributes.moved(positions)
         if self._structure is not None:
-            covered = int(job.view.live_rows.searchsorted(self._structure.covered))
+            covered = int(job.table.live_rows.searchsorted(self._structure.covered))
             self._structure = self._structure.moved(position, covered)
         self._table = table
 
     def _take_snapshot(self) -> Snapshot:
-        view, plan, structure = self._table.snapshot(), self._plan, self._structure
+        table, plan, structure = self._table.snapshot(), self._plan, self._structure
         if plan is None or not plan.size:
-            expected_us = measured_scan_cost().us(view.rows * view.dim)
-            return Snapshot(view, None, expected_us, self._recent, self._attributes.snapshot())
+            expected_us = measured_scan_cost().us(table.rows * table.dim)
+            return Snapshot(table, None, expected_us, self._recent, self._attributes.snapshot())
         if structure is None or structure.degradation.is_degraded or self._is_overruled(structure, plan):
-            return Snapshot(view, None, self._scan_us(plan), self._recent, self._attributes.snapshot())
+            return Snapshot(table, None, self._scan_us(plan), self._recent, self._attributes.snapshot())
         search_us = self._search_us(structure, plan)
-        return Snapshot(view, structure, search_us, self._recent, self._attributes.snapshot())
+        return Snapshot(table, structure, search_us, self._recent, self._attributes.snapshot())
 
     def _is_overruled(self, structure: Structure, plan: Plan) -> bool:
         """Whether a scan serves because it is faster by now, and the owner did not ask for a graph."""
@@ -283,18 +283,18 @@ class LiveIndex:
         return plan.scan_us * rows / max(plan.size, 1)
 
     def _compaction_is_due(self) -> bool:
-        view = self._table.snapshot()
-        return len(view.dead) > max(_LEAST_DEAD, _DEAD_SHARE * view.rows)
+        table = self._table.snapshot()
+        return len(table.dead) > max(_LEAST_DEAD, _DEAD_SHARE * table.rows)
 
     def _plan_is_due(self) -> bool:
-        view, plan, structure = self._table.snapshot(), self._plan, self._structure
-        if not view.live or self._is_too_small():
+        table, plan, structure = self._table.snapshot(), self._plan, self._structure
+        if not table.live or self._is_too_small():
             return False
         if time.monotonic() < self._rest_until and not self._is_urgent():
             return False
         if plan is None:
             return True
-        if not plan.size / _GROWTH <= view.live <= plan.size * _GROWTH:
+        if not plan.size / _GROWTH <= table.live <= plan.size * _GROWTH:
             return True
         if self._changes > _CHANGED_SHARE * plan.size:
             return True

@@ -1,4 +1,4 @@
-"""Long work on one catalogue's index, over a frozen view: for a thread of its own."""
+"""Long work on one catalogue's index, over a frozen snapshot: for a thread of its own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Maintenance(Cancellation):
     """One piece of work: a compaction, or measuring and building.
 
     Call ``run`` in any thread, then ``LiveIndex.finish_maintenance`` in the thread of the event loop.
-    ``cancel`` makes ``run`` return early, within seconds. After ``run``: ``table`` of a compaction; ``plan``
+    ``cancel`` makes ``run`` return early, within seconds. After ``run``: ``compacted``, a table; ``plan``
     and ``structure`` otherwise; ``seconds`` it took.
 
     ``seed`` fixes probes and graph. ``recent``: queries served lately, each (d,). ``threads``: of a build.
@@ -55,7 +55,7 @@ class Maintenance(Cancellation):
     With one thread the graph is a function of the arms, the options, the seed and ``recent``.
     """
 
-    view: TableSnapshot
+    table: TableSnapshot
     options: IndexOptions
     compaction: bool
     load_from: Path | None
@@ -64,7 +64,7 @@ class Maintenance(Cancellation):
     recent: Sequence[Vector]
     threads: int
     attributes: Compaction | None = None
-    table: ArmTable | None = None
+    compacted: ArmTable | None = None
     plan: Plan | None = None
     structure: Structure | None = None
     seconds: float = 0.0
@@ -79,31 +79,31 @@ class Maintenance(Cancellation):
             if self.attributes is not None:
                 self.attributes.run()
             elif self.compaction:
-                self.table = ArmTable.compacted(self.view, check=self.check)
+                self.compacted = ArmTable.compacted(self.table, check=self.check)
             else:
                 self._measure_and_build()
         except Cancelled:
-            self.table = self.plan = self.structure = None
+            self.compacted = self.plan = self.structure = None
         finally:
             self.seconds = time.monotonic() - started
 
     def _measure_and_build(self) -> None:
         rng = np.random.default_rng((self.seed, _PROBE_SALT))
-        chosen, structure = plan(self.view, self.options, self._graph, recent=self.recent, rng=rng)
+        chosen, structure = plan(self.table, self.options, self._graph, recent=self.recent, rng=rng)
         self.check()
         self.plan, self.structure = chosen, structure
 
     def _graph(self, rows: Rows) -> HnswGraph:
         shape = {"m": self.options.m, "ef_construction": self.options.ef_construction}
         if self.load_from is not None:
-            loaded = graph_file.read(self.load_from, self.view, **shape)
+            loaded = graph_file.read(self.load_from, self.table, **shape)
             if loaded is not None:
                 return loaded
         graph = HnswGraph.build(
-            self.view, rows, seed=self.seed, threads=self.threads, check=self.check, **shape
+            self.table, rows, seed=self.seed, threads=self.threads, check=self.check, **shape
         )
         if self.save_to is not None:
             # If the cache cannot be written, the next start builds the graph again.
             with suppress(OSError):
-                graph_file.write(self.save_to, graph, self.view, **shape)
+                graph_file.write(self.save_to, graph, self.table, **shape)
         return graph

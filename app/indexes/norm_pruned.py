@@ -30,23 +30,23 @@ _ROUND_UP = 1.0 + 1e-9
 
 
 class NormBlocks:
-    """The rows of a view that were alive when it was built, in blocks of descending norm.
+    """The rows of a snapshot that were alive when it was built, in blocks of descending norm.
 
     Deaths neither spoil its answers nor slow it down. ``rows`` (n,): these living rows alone.
     """
 
     kind: ClassVar[Literal["norm_pruned"]] = "norm_pruned"
 
-    def __init__(self, view: TableSnapshot, rows: Rows | None = None) -> None:
-        live = view.live_rows if rows is None else rows
-        order = np.argsort(-view.norms[live], kind="stable")
-        self.covered = view.rows
+    def __init__(self, table: TableSnapshot, rows: Rows | None = None) -> None:
+        live = table.live_rows if rows is None else rows
+        order = np.argsort(-table.norms[live], kind="stable")
+        self.covered = table.rows
         self.degradation = Degradation(0)
         self._rows: Rows = live[order]
-        self._positions = positions_of(self._rows, view.rows)
-        self._largest = float(view.norms[self._rows[0]]) if live.size else 0.0
+        self._positions = positions_of(self._rows, table.rows)
+        self._largest = float(table.norms[self._rows[0]]) if live.size else 0.0
         self._blocks = [
-            (start, stop, float(view.norms[self._rows[start]]), _block(view, self._rows[start:stop]))
+            (start, stop, float(table.norms[self._rows[start]]), _block(table, self._rows[start:stop]))
             for start, stop in pairwise(_bounds(live.size))
         ]
         self._gone = NO_ROWS
@@ -62,7 +62,7 @@ class NormBlocks:
         return self._rows.nbytes + self._positions.nbytes + sum(block.nbytes for *_, block in self._blocks)
 
     def tombstone(self, rows: Rows) -> None:
-        """Count the dead; which rows they are is for the view of a search to say."""
+        """Count the dead; which rows they are is for the snapshot of a search to say."""
         self.degradation.dead += len(self._positions_of(rows))
 
     def moved(self, position: Rows, covered: int) -> NormBlocks:
@@ -76,7 +76,7 @@ class NormBlocks:
         other._masked = (0, other._gone)
         return other
 
-    def search(self, view: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+    def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """Return the ``k`` best rows below ``covered`` that are alive and not excluded: exactly those.
 
         Shapes: query (d,), exclude (e,). Cost: d reads for every row up to the block where it stops.
@@ -84,8 +84,8 @@ class NormBlocks:
         scaled, query_norm = unit_scale(query)
         dtype = self._blocks[0][3].dtype if self._blocks else np.dtype(np.float32)
         working = scaled.astype(dtype, copy=False)
-        error = error_bound(view.dim, self._largest, query_norm, dtype)
-        masked = self._masked_positions(view, exclude)
+        error = error_bound(table.dim, self._largest, query_norm, dtype)
+        masked = self._masked_positions(table, exclude)
         approximate = np.empty(len(self._rows), dtype=dtype)
         kth, done = -np.inf, 0
         # BLAS may compute with what memory held before, and drop it: no reason to warn.
@@ -99,16 +99,16 @@ class NormBlocks:
                     approximate[hidden] = -np.inf
                 kth, done = max(kth, kth_largest_or_less(approximate[:stop], k)), stop
         positions = candidates(approximate[:done], error, k)
-        return ranked(self._rows[positions], k, view.features, query)
+        return ranked(self._rows[positions], k, table.features, query)
 
-    def _masked_positions(self, view: TableSnapshot, exclude: Rows) -> NDArray[np.int64]:
-        """Slots, ascending, of rows that are dead in ``view`` or excluded."""
+    def _masked_positions(self, table: TableSnapshot, exclude: Rows) -> NDArray[np.int64]:
+        """Slots, ascending, of rows that are dead in ``table`` or excluded."""
         known, masked = self._masked
-        if len(view.dead) < known:
+        if len(table.dead) < known:
             known, masked = 0, self._gone
-        if len(view.dead) > known:
-            masked = _inserted(masked, self._positions_of(view.dead[known:]))
-            self._masked = (len(view.dead), masked)
+        if len(table.dead) > known:
+            masked = _inserted(masked, self._positions_of(table.dead[known:]))
+            self._masked = (len(table.dead), masked)
         return _inserted(masked, self._positions_of(exclude)) if len(exclude) else masked
 
     def _positions_of(self, rows: Rows) -> NDArray[np.int64]:
@@ -132,7 +132,7 @@ def _bounds(size: int) -> Iterator[int]:
         yield stop
 
 
-def _block(view: TableSnapshot, rows: Rows) -> Working:
-    block = aligned_empty(len(rows), view.dim, view.working.dtype)
-    block[:] = view.working[rows]
+def _block(table: TableSnapshot, rows: Rows) -> Working:
+    block = aligned_empty(len(rows), table.dim, table.working.dtype)
+    block[:] = table.working[rows]
     return block

@@ -115,13 +115,13 @@ class _ExactSearch:
     numbers: float
 
 
-def is_small(view: TableSnapshot) -> bool:
+def is_small(table: TableSnapshot) -> bool:
     """Whether the catalogue is so small that no index is tried."""
-    return view.live * view.dim < _SMALL_NUMBERS
+    return table.live * table.dim < _SMALL_NUMBERS
 
 
 def plan(
-    view: TableSnapshot,
+    table: TableSnapshot,
     options: IndexOptions,
     make: MakeGraph,
     *,
@@ -132,33 +132,33 @@ def plan(
 
     ``recent``: queries that were served lately, each (d,); half of the probes are taken from them.
     """
-    queries, recent_probes = make_queries(view.dim, _PROBES, recent, rng)
-    scan_us = typical_us(lambda query: scan(view, query, 1), queries[:_TIMED])
-    plain = Plan("exact", view.live, scan_us, scan_us, recent_probes=recent_probes)
-    if options.kind == "exact" or not view.live:
+    queries, recent_probes = make_queries(table.dim, _PROBES, recent, rng)
+    scan_us = typical_us(lambda query: scan(table, query, 1), queries[:_TIMED])
+    plain = Plan("exact", table.live, scan_us, scan_us, recent_probes=recent_probes)
+    if options.kind == "exact" or not table.live:
         return replace(plain, reason="as configured"), None
-    if is_small(view) and options.kind != "hnsw":
+    if is_small(table) and options.kind != "hnsw":
         return plain, None
-    probes = solve(view, queries)
-    exact = _ExactSearch(plain, lambda query: scan(view, query, 1), None, view.live * view.dim)
+    probes = solve(table, queries)
+    exact = _ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
     if options.kind != "hnsw":
-        exact = _faster_exact(view, exact, probes)
+        exact = _faster_exact(table, exact, probes)
         if exact.numbers < _SMALL_NUMBERS:
             return exact.plan, exact.blocks
-    return _with_graph(view, options, make, exact, probes)
+    return _with_graph(table, options, make, exact, probes)
 
 
-def _faster_exact(view: TableSnapshot, plain: _ExactSearch, probes: Probes) -> _ExactSearch:
+def _faster_exact(table: TableSnapshot, plain: _ExactSearch, probes: Probes) -> _ExactSearch:
     """Norm-pruned search if it is faster than the plain scan; it is tried only if the norms promise that."""
-    norms = np.sort(view.norms[view.live_rows])
+    norms = np.sort(table.norms[table.live_rows])
     least = probes.best / np.linalg.norm(probes.queries, axis=1)
     share_read = 1.0 - float(norms.searchsorted(least).mean()) / len(norms)
     if share_read > _MOST_READ:
         return plain
-    blocks = NormBlocks(view)
+    blocks = NormBlocks(table)
 
     def search(query: Vector) -> TopK:
-        return blocks.search(view, query, 1)
+        return blocks.search(table, query, 1)
 
     _, us, scan_us = time_alternately(search, plain.search, probes.queries[:_TIMED_EXACT])
     if scan_us < _LEAST_EXACT_SPEEDUP * us:
@@ -171,18 +171,18 @@ def _faster_exact(view: TableSnapshot, plain: _ExactSearch, probes: Probes) -> _
 
 
 def _with_graph(
-    view: TableSnapshot, options: IndexOptions, make: MakeGraph, exact: _ExactSearch, probes: Probes
+    table: TableSnapshot, options: IndexOptions, make: MakeGraph, exact: _ExactSearch, probes: Probes
 ) -> tuple[Plan, Structure | None]:
     """A graph and its plan if some ef may serve, else the exact search."""
-    if not np.isfinite(view.largest_norm):
+    if not np.isfinite(table.largest_norm):
         return replace(exact.plan, reason="norms out of range"), exact.blocks
     started = time.perf_counter()
-    rows, reserve, substitutes = core(view, probes.queries)
+    rows, reserve, substitutes = core(table, probes.queries)
     graph = make(rows)
-    graph.with_head(view)
-    graph.with_reserve(reserve, ExactOverlay.copied(view, substitutes))
+    graph.with_head(table)
+    graph.with_reserve(reserve, ExactOverlay.copied(table, substitutes))
     build_s = time.perf_counter() - started
-    trials = _climb(view, graph, options, exact, probes)
+    trials = _climb(table, graph, options, exact, probes)
     ef = choose_ef(trials, forced=options.kind == "hnsw")
     if ef is None:
         reason = f"a graph was tried: {_comparison(exact.plan, *list(trials.items())[-1])}"
@@ -196,14 +196,14 @@ def _with_graph(
 
 
 def _climb(
-    view: TableSnapshot, graph: HnswGraph, options: IndexOptions, exact: _ExactSearch, probes: Probes
+    table: TableSnapshot, graph: HnswGraph, options: IndexOptions, exact: _ExactSearch, probes: Probes
 ) -> dict[int, Trial]:
     """Measure one ef after the other, until no larger one could be chosen."""
     trials: dict[int, Trial] = {}
     for ef in LADDER if options.ef_search is None else (options.ef_search,):
         graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
         trials[ef] = compare(
-            lambda query: graph.search(view, query, 1) or scan(view, query, 1), exact.search, probes
+            lambda query: graph.search(table, query, 1) or scan(table, query, 1), exact.search, probes
         )
         if ef_choice.is_settled(trials, forced=options.kind == "hnsw"):
             break
@@ -234,21 +234,21 @@ def _comparison(exact: Plan, ef: int, trial: Trial) -> str:
     return f"{trial.speedup:.1f} times as fast as the {other}, {result}{least}"
 
 
-def core(view: TableSnapshot, queries: Matrix) -> tuple[Rows, int, Rows]:
+def core(table: TableSnapshot, queries: Matrix) -> tuple[Rows, int, Rows]:
     """The rows for a graph, the longest first, the size of its reserve, and its substitutes.
 
     The rows are those long enough to win though the longest arms, the reserve, were dead. They have the norms
     of 98 % of the winners on ``queries`` (P, d) then; a quarter more arms are added. Substitutes are the
     longest of the others. Where the core is most of the catalogue, all of it is taken, without a reserve.
     """
-    rows = view.live_rows
-    norms = view.norms[rows]
+    rows = table.live_rows
+    norms = table.norms[rows]
     reserve = max(1, int(_RESERVE * len(rows)))
     shortest = float(np.partition(norms, len(rows) - reserve)[len(rows) - reserve])
-    winners = solve(view, queries, shorter_than=shortest).winners
-    count = int(_CORE_MARGIN * np.count_nonzero(norms >= np.quantile(view.norms[winners], _CORE_QUANTILE)))
+    winners = solve(table, queries, shorter_than=shortest).winners
+    count = int(_CORE_MARGIN * np.count_nonzero(norms >= np.quantile(table.norms[winners], _CORE_QUANTILE)))
     if count >= _LARGEST_CORE * len(rows):
-        return longest_first(view, rows), 0, NO_ROWS
+        return longest_first(table, rows), 0, NO_ROWS
     standing = min(count + _SUBSTITUTES * reserve, len(rows) - 1)
     order = np.argpartition(-norms, (count, standing))
-    return longest_first(view, rows[order[:count]]), reserve, rows[order[count:standing]]
+    return longest_first(table, rows[order[:count]]), reserve, rows[order[count:standing]]

@@ -123,7 +123,7 @@ def _directions(dim: int, recent: Sequence[Vector]) -> Matrix:
 
 
 def solve(
-    view: TableSnapshot,
+    table: TableSnapshot,
     queries: Matrix,
     *,
     shorter_than: float = np.inf,
@@ -135,13 +135,13 @@ def solve(
     Cost: K * P * d multiply-adds.
     """
     each = np.arange(len(queries))
-    columns = np.ascontiguousarray(queries.T, dtype=view.working.dtype)
+    columns = np.ascontiguousarray(queries.T, dtype=table.working.dtype)
     best = np.full(len(queries), -np.inf)
-    winners = np.full(len(queries), view.live_rows[0] if among is None else int(among.argmax()))
-    for start in range(0, view.rows, _CHUNK_ROWS):
-        rows = np.arange(start, min(start + _CHUNK_ROWS, view.rows))
-        scores = view.working[start : start + _CHUNK_ROWS] @ columns
-        counted = view.is_alive(rows) & (view.norms[rows] < shorter_than)
+    winners = np.full(len(queries), table.live_rows[0] if among is None else int(among.argmax()))
+    for start in range(0, table.rows, _CHUNK_ROWS):
+        rows = np.arange(start, min(start + _CHUNK_ROWS, table.rows))
+        scores = table.working[start : start + _CHUNK_ROWS] @ columns
+        counted = table.is_alive(rows) & (table.norms[rows] < shorter_than)
         if among is not None:
             counted &= among[rows]
         scores[~counted] = -np.inf
@@ -149,7 +149,7 @@ def solve(
         better = scores[top, each] > best
         best[better] = scores[top, each][better]
         winners[better] = start + top[better]
-    best = np.add.reduce(view.features.take(winners, axis=0) * queries, axis=1)
+    best = np.add.reduce(table.features.take(winners, axis=0) * queries, axis=1)
     return Probes(queries, winners, best)
 
 

@@ -39,11 +39,11 @@ class RowCopy:
     gone: NDArray[np.int64]
 
     @classmethod
-    def of(cls, view: TableSnapshot, rows: Rows) -> RowCopy:
-        """Copy ``rows`` (n,) of the view."""
-        features = aligned_empty(len(rows), view.dim, view.working.dtype)
-        features[:] = view.working[rows]
-        return cls(rows, features, positions_of(rows, view.rows), len(rows), NO_ROWS)
+    def of(cls, table: TableSnapshot, rows: Rows) -> RowCopy:
+        """Copy ``rows`` (n,) of the table."""
+        features = aligned_empty(len(rows), table.dim, table.working.dtype)
+        features[:] = table.working[rows]
+        return cls(rows, features, positions_of(rows, table.rows), len(rows), NO_ROWS)
 
     def __len__(self) -> int:
         """The rows that are not gone."""
@@ -53,14 +53,14 @@ class RowCopy:
     def memory_bytes(self) -> int:
         return self.rows.nbytes + self.features.nbytes + self.positions.nbytes + self.gone.nbytes
 
-    def followed(self, view: TableSnapshot, change: Change) -> RowCopy:
+    def followed(self, table: TableSnapshot, change: Change) -> RowCopy:
         """The same after a change of what is let in; rows that went and were not copied are ignored.
 
         Cost: O(changed rows), over many changes.
         """
         came, went = change.came, change.went
         if not self.size:
-            return RowCopy.of(view, came) if len(came) else self
+            return RowCopy.of(table, came) if len(came) else self
         if not len(came) and not len(went):
             return self
         used, size = self.size, self.size + len(came)
@@ -71,8 +71,8 @@ class RowCopy:
             features = aligned_empty(len(rows), features.shape[1], features.dtype)
             features[:used] = self.features[:used]
         rows[used:size] = came
-        features[used:size] = view.working[came]
-        positions = grown(self.positions, view.rows, used=len(self.positions))
+        features[used:size] = table.working[came]
+        positions = grown(self.positions, table.rows, used=len(self.positions))
         positions[went] = -1
         positions[came] = np.arange(used, size)
         return RowCopy(rows, features, positions, size, np.concatenate((self.gone, left[left >= 0])))
@@ -89,14 +89,14 @@ class RowCopy:
             rows, self.features, positions_of(there, table_rows), self.size, np.flatnonzero(there < 0)
         )
 
-    def contenders(self, view: TableSnapshot, query: Vector, k: int) -> Rows:
+    def contenders(self, table: TableSnapshot, query: Vector, k: int) -> Rows:
         """The rows that could be the best ``k`` of the copy for ``query`` (d,). Cost: m d reads in a row."""
         if not self.size:
             return NO_ROWS
         rows, features = self.rows, self.features
         if self.size < len(rows):
             rows, features = rows[: self.size], features[: self.size]
-        scaled, error = view.scaled(query)
+        scaled, error = table.scaled(query)
         approximate = features @ scaled
         if len(self.gone):
             approximate[self.gone] = -np.inf

@@ -51,8 +51,8 @@ class OwnCopy:
     kind: ClassVar[IndexKind] = "exact"
 
     @classmethod
-    def of(cls, view: TableSnapshot, eligible: EligibleRows) -> OwnCopy:
-        return cls(eligible, RowCopy.of(view, eligible.rows))
+    def of(cls, table: TableSnapshot, eligible: EligibleRows) -> OwnCopy:
+        return cls(eligible, RowCopy.of(table, eligible.rows))
 
     @property
     def memory_bytes(self) -> int:
@@ -63,15 +63,15 @@ class OwnCopy:
         return len(self.copy.gone) / max(len(self.copy), 1)
 
     def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnCopy | None:
-        followed = _followed(self.copy, self.eligible, snapshot.view, eligible)
+        followed = _followed(self.copy, self.eligible, snapshot.table, eligible)
         return None if followed is None else OwnCopy(eligible, followed[0])
 
     def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnCopy:
-        return OwnCopy.of(snapshot.view, eligible)
+        return OwnCopy.of(snapshot.table, eligible)
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
-        rows = self.copy.contenders(snapshot.view, query, k + len(exclude))
-        return _ranked(snapshot.view, rows, query, k, exclude)
+        rows = self.copy.contenders(snapshot.table, query, k + len(exclude))
+        return _ranked(snapshot.table, rows, query, k, exclude)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,8 +90,8 @@ class OwnBlocks:
     kind: ClassVar[IndexKind] = "norm_pruned"
 
     @classmethod
-    def of(cls, view: TableSnapshot, eligible: EligibleRows) -> OwnBlocks:
-        return cls(eligible, NormBlocks(view, eligible.rows))
+    def of(cls, table: TableSnapshot, eligible: EligibleRows) -> OwnBlocks:
+        return cls(eligible, NormBlocks(table, eligible.rows))
 
     @property
     def memory_bytes(self) -> int:
@@ -102,30 +102,30 @@ class OwnBlocks:
         return (self.added.size + self.went) / max(self.blocks.arms, 1)
 
     def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnBlocks | None:
-        view = snapshot.view
-        followed = _followed(self.added, self.eligible, view, eligible)
+        table = snapshot.table
+        followed = _followed(self.added, self.eligible, table, eligible)
         if followed is None:
             return None
         added, change, position = followed
         blocks, struck = self.blocks, self.struck
         if position is not None:
-            blocks, struck = blocks.moved(position, view.rows), position[struck]
+            blocks, struck = blocks.moved(position, table.rows), position[struck]
         struck = np.concatenate((struck[struck >= 0], change.went))
         went = self.went + len(change.went)
-        return OwnBlocks(eligible, blocks, added, struck[view.is_alive(struck)], went)
+        return OwnBlocks(eligible, blocks, added, struck[table.is_alive(struck)], went)
 
     def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnBlocks:
-        return OwnBlocks.of(snapshot.view, eligible)
+        return OwnBlocks.of(snapshot.table, eligible)
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
-        view, hidden = snapshot.view, exclude
+        table, hidden = snapshot.table, exclude
         if len(self.struck):
             hidden = np.union1d(exclude, self.struck)
-        result = self.blocks.search(view, query, k, hidden)
-        rows = self.added.contenders(view, query, k + len(exclude))
+        result = self.blocks.search(table, query, k, hidden)
+        rows = self.added.contenders(table, query, k + len(exclude))
         if len(exclude):
             rows = rows[not_in(rows, exclude)]
-        return merged(result, ranked(rows, k, view.features, query), k) if len(rows) else result
+        return merged(result, ranked(rows, k, table.features, query), k) if len(rows) else result
 
 
 class CatalogueGraph:
@@ -161,17 +161,17 @@ class CatalogueGraph:
         graph, ask = self._graph, self._ask * k
         if graph is None or ask > MOST_ASKED * graph.arms:
             return None
-        fresh = self._fresh_contenders(snapshot.view, query, k + len(exclude))
+        fresh = self._fresh_contenders(snapshot.table, query, k + len(exclude))
         rows = _proposed(graph, query, ask + len(exclude), self._eligible, fresh)
-        return _ranked(snapshot.view, rows, query, k, exclude, exact=False)
+        return _ranked(snapshot.table, rows, query, k, exclude, exact=False)
 
-    def _fresh_contenders(self, view: TableSnapshot, query: Vector, k: int) -> Rows:
+    def _fresh_contenders(self, table: TableSnapshot, query: Vector, k: int) -> Rows:
         """The fresh rows that could be the best ``k`` of them: gathered if they are few, else scanned."""
         if not self._fresh:
             return NO_ROWS
-        if GATHER_ROWS * self._fresh < view.rows - self._covered:
-            return contenders(view, self._fresh_rows, query, k)
-        return masked_contenders(view, self._eligible.mask, query, k, first=self._covered)
+        if GATHER_ROWS * self._fresh < table.rows - self._covered:
+            return contenders(table, self._fresh_rows, query, k)
+        return masked_contenders(table, self._eligible.mask, query, k, first=self._covered)
 
     @cached_property
     def _fresh_rows(self) -> Rows:
@@ -199,11 +199,11 @@ class OwnGraph:
         return (self.added.size + self.graph.degradation.dead) / self.graph.arms
 
     def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnGraph | None:
-        followed = _followed(self.added, self.eligible, snapshot.view, eligible)
+        followed = _followed(self.added, self.eligible, snapshot.table, eligible)
         if followed is None:
             return None
         added, change, position = followed
-        graph = self.graph if position is None else self.graph.moved(position, snapshot.view.rows)
+        graph = self.graph if position is None else self.graph.moved(position, snapshot.table.rows)
         graph.tombstone(change.went)
         return replace(self, graph=graph, eligible=eligible, added=added)
 
@@ -215,10 +215,10 @@ class OwnGraph:
         return OwnGraph(graph, eligible, self.ask, self.make)
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
-        added = self.added.contenders(snapshot.view, query, k + len(exclude))
+        added = self.added.contenders(snapshot.table, query, k + len(exclude))
         ask = max(self.ask, 2 * k) + len(exclude)
         rows = _proposed(self.graph, query, ask, self.eligible, added)
-        return _ranked(snapshot.view, rows, query, k, exclude, exact=False)
+        return _ranked(snapshot.table, rows, query, k, exclude, exact=False)
 
 
 SearchStrategy = OwnCopy | OwnBlocks | CatalogueGraph | OwnGraph
@@ -233,22 +233,22 @@ search      about the best ``k`` rows outside ``exclude``, which the filter lets
 
 
 def _followed(
-    copy: RowCopy, before: EligibleRows, view: TableSnapshot, eligible: EligibleRows
+    copy: RowCopy, before: EligibleRows, table: TableSnapshot, eligible: EligibleRows
 ) -> tuple[RowCopy, Change, Rows | None] | None:
     """The copy at a later moment, what changed until then, and where rows are now if they were numbered anew.
 
     ``before``: the rows at the moment of the copy. None: the copy cannot follow.
     """
     position = None
-    if before.table != view.table:
-        if view.renumbered is None or view.renumbered.table != before.table:
+    if before.table_number != table.number:
+        if table.renumbered is None or table.renumbered.number != before.table_number:
             return None
-        position = view.renumbered.positions.astype(np.int64)
-        before, copy = renumbered(before, position, view), copy.moved(position, view.rows)
-    if copy.size and copy.features.dtype != view.working.dtype:
+        position = table.renumbered.positions.astype(np.int64)
+        before, copy = renumbered(before, position, table), copy.moved(position, table.rows)
+    if copy.size and copy.features.dtype != table.working.dtype:
         return None
     change = eligible.since(before)
-    return copy.followed(view, change), change, position
+    return copy.followed(table, change), change, position
 
 
 def _proposed(graph: HnswGraph, query: Vector, count: int, eligible: EligibleRows, more: Rows) -> Rows:
@@ -264,9 +264,9 @@ def _proposed(graph: HnswGraph, query: Vector, count: int, eligible: EligibleRow
 
 
 def _ranked(
-    view: TableSnapshot, rows: Rows, query: Vector, k: int, exclude: Rows, *, exact: bool = True
+    table: TableSnapshot, rows: Rows, query: Vector, k: int, exclude: Rows, *, exact: bool = True
 ) -> TopK | None:
     """The best ``k`` of ``rows`` outside ``exclude``; None if there are fewer and others may be let in."""
     if len(exclude):
         rows = rows[not_in(rows, exclude)]
-    return ranked(rows, k, view.features, query, exact=exact) if exact or len(rows) >= k else None
+    return ranked(rows, k, table.features, query, exact=exact) if exact or len(rows) >= k else None

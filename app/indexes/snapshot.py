@@ -1,4 +1,4 @@
-"""An immutable view of a catalogue that can be searched from any thread."""
+"""An immutable snapshot of a catalogue that can be searched from any thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 IndexKind = Literal["exact", "norm_pruned", "hnsw"]
 Structure = HnswGraph | NormBlocks
-"""An index over the rows of a view below ``covered``. Later rows are fresh, and scanned exactly."""
+"""An index over the rows of a snapshot below ``covered``. Later rows are fresh, and scanned exactly."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,10 +29,10 @@ class Snapshot:
 
     ``structure`` None: every search is a plain scan. ``expected_us`` is the typical time of a search in
     microseconds, so that a caller can run long ones in a thread. ``recent`` collects the last queries.
-    ``attributes``: tags and metadata of the arms of ``view`` at the same moment.
+    ``attributes``: tags and metadata of the arms of ``table`` at the same moment.
     """
 
-    view: TableSnapshot
+    table: TableSnapshot
     structure: Structure | None
     expected_us: float
     recent: deque[Vector]
@@ -40,7 +40,7 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        return self.view.live
+        return self.table.live
 
     @property
     def kind(self) -> IndexKind:
@@ -49,7 +49,7 @@ class Snapshot:
     @property
     def largest_norm(self) -> float:
         """A bound on the norms of the features."""
-        return self.view.largest_norm
+        return self.table.largest_norm
 
     @property
     def is_filtered(self) -> bool:
@@ -75,69 +75,69 @@ class Snapshot:
         self._check(query, k)
         self.recent.append(query)
         if self.structure is None:
-            return scan(self.view, query, k, exclude)
-        result = self.structure.search(self.view, query, k, exclude)
+            return scan(self.table, query, k, exclude)
+        result = self.structure.search(self.table, query, k, exclude)
         if result is None:
-            return scan(self.view, query, k, exclude)
-        if self.kind == "hnsw" or self.view.rows == self.structure.covered:
+            return scan(self.table, query, k, exclude)
+        if self.kind == "hnsw" or self.table.rows == self.structure.covered:
             return result
-        return merged(result, scan(self.view, query, k, exclude, first=self.structure.covered), k)
+        return merged(result, scan(self.table, query, k, exclude, first=self.structure.covered), k)
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``search``, and every eligible arm is compared."""
         if self.kind == "norm_pruned":
             return self.search(query, k, exclude)
         self._check(query, k)
-        return scan(self.view, query, k, exclude)
+        return scan(self.table, query, k, exclude)
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
         """Rows of the arms that are in this snapshot; unknown ids are left out."""
-        return self.view.rows_of(ids)
+        return self.table.rows_of(ids)
 
     def id_of(self, row: int) -> str:
-        return self.view.ids[row]
+        return self.table.ids[row]
 
     def revision_of(self, row: int) -> int:
-        return self.view.revisions.item(row)
+        return self.table.revisions.item(row)
 
     def features_of(self, rows: Rows) -> Matrix:
         """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""
-        return self.view.features[rows]
+        return self.table.features[rows]
 
     @property
     def listed(self) -> Rows:
         """All rows of this snapshot, ascending. Shape: (n,). Cost: K the first time, then nothing."""
-        return self.view.live_rows
+        return self.table.live_rows
 
     def lets_in(self, rows: Rows) -> NDArray[np.bool_]:
         """True for rows of this snapshot. Shapes: (m,) -> (m,)."""
-        return self.view.is_alive(rows)
+        return self.table.is_alive(rows)
 
     def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
         """All rows of this snapshot but those excluded, by revision. Shapes: exclude (e,) -> (m,)."""
-        rows, _ = self.view.by_revision
+        rows, _ = self.table.by_revision
         return rows[~np.isin(rows, exclude)] if len(exclude) else rows
 
     def page(self, after_revision: int, limit: int) -> Rows:
         """The first ``limit`` rows of larger revision, in ascending revision order."""
-        rows, revisions = self.view.by_revision
+        rows, revisions = self.table.by_revision
         start = int(revisions.searchsorted(after_revision, side="right"))
         return rows[start : start + limit]
 
     def _check(self, query: Vector, k: int) -> None:
-        if query.shape != (self.view.dim,):
-            checks.shape("query", query, (self.view.dim,))
+        if query.shape != (self.table.dim,):
+            checks.shape("query", query, (self.table.dim,))
         if k < 1:
             checks.in_range("k", k, least=1)
 
 
-def scores_of(view: TableSnapshot, rows: Rows, query: Vector) -> Vector:
+def scores_of(table: TableSnapshot, rows: Rows, query: Vector) -> Vector:
     """Inner products with the query. Shapes: rows (m,), query (d,) -> (m,) float64."""
-    checks.shape("query", query, (view.dim,))
-    if 2 * len(rows) < view.rows:
-        scattered: Vector = view.features.take(rows, axis=0) @ query
+    checks.shape("query", query, (table.dim,))
+    if 2 * len(rows) < table.rows:
+        scattered: Vector = table.features.take(rows, axis=0) @ query
         return scattered
-    scores: Vector = (view.features @ query)[rows]
+    scores: Vector = (table.features @ query)[rows]
     return scores
 
 

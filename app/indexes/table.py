@@ -1,4 +1,4 @@
-"""The arms of one catalogue as append-only arrays, and immutable views of them.
+"""The arms of one catalogue as append-only arrays, and immutable snapshots of them.
 
 Notation
     K, d        number of rows ever appended since the last compaction, dimension
@@ -6,8 +6,8 @@ Notation
     tombstone   entry of ``dead``, the log of rows that died, in the order of their deaths
 
 Rows and tombstones are only ever appended, and an array that is full is copied into a larger one. So a
-view is two lengths and some references: it costs nothing, and stays true whatever happens afterwards.
-The two logs are also the journal of everything that was done since an earlier view.
+snapshot is two lengths and some references: it costs nothing, and stays true whatever happens afterwards.
+The two logs are also the journal of everything that was done since an earlier snapshot.
 
 To copy a million rows takes a good part of a second. So the larger arrays of a table that is not small are
 made before they are needed, and every append copies a few rows for each that it brings: by the time that the
@@ -50,9 +50,9 @@ _NUMBERS = count()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Renumbering:
-    """How a compaction numbered the rows of ``table`` anew: row r became ``positions[r]``, -1 if gone."""
+    """How a compaction numbered the rows of a table anew: row r became ``positions[r]``, -1 if it is gone."""
 
-    table: int
+    number: int
     positions: NDArray[np.int32]
 
 
@@ -63,11 +63,11 @@ class TableSnapshot:
     Shapes: features (K, d) float64, working (K, d), norms, revisions, died (K,), dead (tombstones,).
     ``working`` is the float32 copy for scans, or ``features`` when their size leaves float32's range.
     ``died[row]`` is the row's position in ``dead`` or larger than any. ``largest_norm`` bounds all norms.
-    Views of one ``table`` number their arms alike, and a later one's ``dead`` begins with an earlier one's.
+    Those of one ``number`` number their arms alike, and a later one's ``dead`` begins with an earlier one's.
     ``renumbered``: the table that this one took the place of.
     """
 
-    table: int
+    number: int
     ids: Sequence[str]
     dim: int
     features: Matrix
@@ -129,16 +129,16 @@ class TableSnapshot:
         return rows, self.revisions[rows]
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
-        """Rows of the arms that are alive in this view, in the order of ``ids``; unknown ids are left out."""
+        """Rows of the arms that are alive here, in the order of ``ids``; unknown ids are left out."""
         rows = self.row_of_each(ids)
         return rows[rows >= 0]
 
     def row_of_each(self, ids: Iterable[str]) -> Rows:
-        """The row of each of ``ids`` that is alive in this view, -1 for the others. Shape: -> (n,)."""
+        """The row of each of ``ids`` that is alive in this snapshot, -1 for the others. Shape: -> (n,)."""
         return np.array([self.row_of(arm_id) for arm_id in ids], dtype=np.int64)
 
     def row_of(self, arm_id: str) -> int:
-        """The row of an arm that is alive in this view, -1 of any other."""
+        """The row of an arm that is alive in this snapshot, -1 of any other."""
         row = self.latest.get(arm_id)
         while row is not None and row >= len(self.revisions):
             row = self.earlier.get(row)
@@ -173,7 +173,7 @@ class _Columns:
 
 
 class ArmTable:
-    """See the module. One thread changes it; the views may be read from all."""
+    """See the module. One thread changes it; the snapshots may be read from all."""
 
     def __init__(self, dim: int) -> None:
         self._number = next(_NUMBERS)
@@ -189,23 +189,23 @@ class ArmTable:
         self._largest_norm = 0.0
         self._in_order = True
         self._renumbered: Renumbering | None = None
-        self._view: TableSnapshot | None = None
+        self._snapshot: TableSnapshot | None = None
 
     @classmethod
-    def compacted(cls, view: TableSnapshot, *, check: Callable[[], None] = lambda: None) -> ArmTable:
-        """A table of the live rows of ``view`` alone, in their order; ``check`` may raise to stop.
+    def compacted(cls, table: TableSnapshot, *, check: Callable[[], None] = lambda: None) -> ArmTable:
+        """A table of the live rows of ``table`` alone, in their order; ``check`` may raise to stop.
 
         For any thread: the work is done in small steps, so that other threads get their turns.
         """
-        table = cls(view.dim)
-        kept = view.live_rows
-        table._reserve(len(kept))
+        made = cls(table.dim)
+        kept = table.live_rows
+        made._reserve(len(kept))
         for start in range(0, len(kept), _CHUNK):
             check()
             rows = kept[start : start + _CHUNK]
-            ids = [view.ids[row] for row in rows.tolist()]
-            table.append(ids, view.features[rows], view.revisions[rows])
-        return table
+            ids = [table.ids[row] for row in rows.tolist()]
+            made.append(ids, table.features[rows], table.revisions[rows])
+        return made
 
     def __len__(self) -> int:
         return len(self._ids) - self._tombstones
@@ -222,9 +222,9 @@ class ArmTable:
         return row if row is not None and self._columns.died[row] == _ALIVE else None
 
     def snapshot(self) -> TableSnapshot:
-        if self._view is None:
-            self._view = self._make_view()
-        return self._view
+        if self._snapshot is None:
+            self._snapshot = self._make_snapshot()
+        return self._snapshot
 
     def append(self, ids: Sequence[str], features: Matrix, revisions: NDArray[np.int64]) -> Rows:
         """Append arms that are not alive in the table, each once; returns their rows."""
@@ -245,7 +245,7 @@ class ArmTable:
             self._latest[arm_id] = row
         self._ids.extend(ids)
         self._copy_ahead(len(ids))
-        self._view = None
+        self._snapshot = None
         return np.arange(first, last)
 
     def tombstone(self, rows: Rows) -> None:
@@ -258,7 +258,7 @@ class ArmTable:
             copied = rows[rows < self._copied]
             self._larger.died[copied] = self._columns.died[copied]
         self._tombstones = last
-        self._view = None
+        self._snapshot = None
 
     def changed(self, ids: Sequence[str], revisions: Sequence[int]) -> list[int]:
         """Positions of the arms that are not alive with this or a later revision; of equal ids the last."""
@@ -285,8 +285,8 @@ class ArmTable:
 
     def replaces(self, other: TableSnapshot, positions: Rows) -> None:
         """Say that it takes the place of another table, and where the rows of that one are now."""
-        self._renumbered = Renumbering(other.table, positions.astype(np.int32))
-        self._view = None
+        self._renumbered = Renumbering(other.number, positions.astype(np.int32))
+        self._snapshot = None
 
     def _note(self, first: int, last: int) -> None:
         """Keep what is known of all rows true after rows [first, last) were written."""
@@ -294,11 +294,11 @@ class ArmTable:
         with_last = self._columns.revisions[max(first - 1, 0) : last]
         self._in_order = self._in_order and bool((with_last[1:] >= with_last[:-1]).all())
 
-    def _make_view(self) -> TableSnapshot:
+    def _make_snapshot(self) -> TableSnapshot:
         rows, columns = len(self._ids), self._columns
         fits = self._largest_norm <= _FLOAT32_NORM
         return TableSnapshot(
-            table=self._number,
+            number=self._number,
             ids=self._ids,
             dim=self._dim,
             features=columns.features[:rows],
@@ -365,9 +365,9 @@ def aligned_empty(rows: int, dim: int, dtype: np.dtype[Any] = _FLOAT32) -> Worki
     return flat.reshape(padded, dim)[:rows]
 
 
-def longest_first(view: TableSnapshot, rows: Rows) -> Rows:
+def longest_first(table: TableSnapshot, rows: Rows) -> Rows:
     """The rows by descending norm, equal norms in row order. Shapes: (n,) -> (n,)."""
-    return rows[np.lexsort((rows, -view.norms[rows]))]
+    return rows[np.lexsort((rows, -table.norms[rows]))]
 
 
 def not_in(rows: Rows, others: Rows) -> NDArray[np.bool_]:

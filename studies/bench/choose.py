@@ -125,9 +125,9 @@ def _methods(features: Matrix) -> list[Method]:
     auto = index_of("auto", features, SEED)
     hnsw = auto if auto.status().kind == "hnsw" else index_of("hnsw", features, SEED)
     started = time.perf_counter()
-    blocks = NormBlocks(auto.snapshot().view)
+    blocks = NormBlocks(auto.snapshot().table)
     blocks_s = time.perf_counter() - started
-    view = auto.snapshot().view
+    view = auto.snapshot().table
 
     def pruned(query: Vector) -> int:
         found = blocks.search(view, query, 1)

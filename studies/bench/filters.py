@@ -251,7 +251,7 @@ async def case(arms: Arms, placement: Placement, share: float, count: int) -> li
     best = _best(arms.features[let_in], queries)
     (status,) = views.in_use(catalogue, 1)
     exact_way = "gather" if GATHER_ROWS * status.eligible < len(let_in) else "mask"
-    view, attributes = snapshot.view, snapshot.attributes
+    view, attributes = snapshot.table, snapshot.attributes
     evaluation_us = _median_us(lambda _: eligible_rows(wanted, view, attributes), queries[:_TRIED])
     prepare_ms = {"new": evaluation_us / 1e3, "known": plan_ms}
     views.close()

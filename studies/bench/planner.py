@@ -93,8 +93,8 @@ def checked(index: LiveIndex, seed: int) -> dict[str, Any]:
     queries = np.random.default_rng((seed, _CHECK_SALT)).standard_normal((CHECKED, DIM))
     trial = compare(
         lambda query: snapshot.search(query, 1),
-        lambda query: scan(snapshot.view, query, 1),
-        solve(snapshot.view, queries),
+        lambda query: scan(snapshot.table, query, 1),
+        solve(snapshot.table, queries),
     )
     return {
         "kind": status.kind,

@@ -25,7 +25,7 @@ def new_views() -> FilteredSnapshots:
 
 def served_catalogue(index: LiveIndex, options: IndexOptions) -> Catalogue:
     """The catalogue that the service would serve from this index, made with these options."""
-    dim = index.snapshot().view.dim
+    dim = index.snapshot().table.dim
     return Catalogue("bench", _UID, CatalogueRecord(dim, asdict(options)), index)
 
 

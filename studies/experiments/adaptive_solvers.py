@@ -137,7 +137,7 @@ def graphs(arms: Matrix, copies: int) -> Sequence[MipsSolver]:
     rows = range(len(arms))
     index.upsert(list(map(str, rows)), arms, rows)
     snapshot = index.snapshot()
-    made = IndependentGraphs.build(snapshot.view, copies, options, seed=SEED, check=lambda: None)
+    made = IndependentGraphs.build(snapshot.table, copies, options, seed=SEED, check=lambda: None)
     return made.solvers(snapshot)
 
 

@@ -33,7 +33,7 @@ def maintain(index):
     while (job := index.begin_maintenance()) is not None:
         job.run()
         index.finish_maintenance(job)
-        done.append("compaction" if job.table is not None else "plan")
+        done.append("compaction" if job.compacted is not None else "plan")
         assert len(done) < 5, "maintenance does not come to rest"
     return done
 

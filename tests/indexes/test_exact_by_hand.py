@@ -139,15 +139,15 @@ def test_blocks_are_read_until_the_bound_says_so_and_no_further(monkeypatch):
     monkeypatch.setattr(norm_pruned, "_FIRST_BLOCK", 1)
     monkeypatch.setattr(norm_pruned, "_LARGEST_BLOCK", 1)
     features = np.array([[1.0, 0.0], [0.0, 4.0], [3.0, 0.0], [2.5, 0.0], [2.0, 0.0], [0.0, 3.0]])
-    made = NormBlocks(filled(features).snapshot().view)
+    made = NormBlocks(filled(features).snapshot().table)
     read = []
     dot = np.dot
     monkeypatch.setattr(norm_pruned.np, "dot", lambda a, b, out: read.append(len(a)) or dot(a, b, out=out))
-    assert made.search(filled(features).snapshot().view, np.array([2.0, 0.0]), 1).rows.tolist() == [2]
+    assert made.search(filled(features).snapshot().table, np.array([2.0, 0.0]), 1).rows.tolist() == [2]
     # 4, 3 and 3 are read; 2.5 * 2 is below what was found, 3 * 2.
     assert len(read) == 3
     read.clear()
-    assert made.search(filled(features).snapshot().view, np.array([2.0, 0.0]), 2).rows.tolist() == [2, 3]
+    assert made.search(filled(features).snapshot().table, np.array([2.0, 0.0]), 2).rows.tolist() == [2, 3]
     assert len(read) == 4
 
 
@@ -187,7 +187,7 @@ def shop(count=COUNT, kind="exact", **options):
 
 
 def let_in(snapshot, document, before=None):
-    return eligible_rows(parse(document), snapshot.view, snapshot.attributes, before)
+    return eligible_rows(parse(document), snapshot.table, snapshot.attributes, before)
 
 
 @pytest.mark.parametrize("piece", [3, 3 * 7, 32_768])
@@ -202,7 +202,7 @@ def test_gathering_and_masks_are_brute_force(piece, together, count, monkeypatch
     snapshot = index.snapshot()
     eligible = let_in(snapshot, {"number": {"$lt": count}})
     rows = sorted(set(range(count)) - {4, 30})
-    view = snapshot.view
+    view = snapshot.table
     assert filtered_search.is_gathered(view, eligible) == (7 * len(rows) < 40)
     assert filtered_search.exact_reads(view, eligible) == min(7 * len(rows), 40) * DIM
     for query in QUERIES:
@@ -226,7 +226,7 @@ def test_few_arms_are_gathered(count, gathered, monkeypatch):
     monkeypatch.setattr(filtered_search, "mask", lambda *_: asked.append("mask"))
     snapshot = shop().snapshot()
     eligible = let_in(snapshot, {"number": {"$lt": count}})
-    filtered_search.search_exactly(snapshot.view, eligible, QUERIES[0], 1, NO_ROWS)
+    filtered_search.search_exactly(snapshot.table, eligible, QUERIES[0], 1, NO_ROWS)
     assert asked == ["gather" if gathered else "mask"]
 
 
@@ -252,7 +252,7 @@ def test_room_for_scores_is_kept_up_to_a_size():
 
 def built(snapshot, rows):
     graph = HnswGraph.build(
-        snapshot.view, rows, m=4, ef_construction=20, seed=1, threads=1, check=lambda: None
+        snapshot.table, rows, m=4, ef_construction=20, seed=1, threads=1, check=lambda: None
     )
     graph.tuned(len(rows), shortlist=1, most=graph.arms)
     return graph
@@ -262,7 +262,7 @@ def made(kind, snapshot, eligible):
     if kind == "own_graph":
         graph = built(snapshot, eligible.rows)
         return OwnGraph(graph, eligible, ask=graph.arms, make=built)
-    return {"copy": OwnCopy.of, "blocks": OwnBlocks.of}[kind](snapshot.view, eligible)
+    return {"copy": OwnCopy.of, "blocks": OwnBlocks.of}[kind](snapshot.table, eligible)
 
 
 @pytest.mark.parametrize("kind", ["copy", "blocks", "own_graph"])
@@ -289,14 +289,14 @@ def test_a_way_counts_what_came_and_went(kind):
             left = sorted(set(rows) - set(exclude.tolist()))
             for k in (1, 3, len(left)):
                 found = followed.search(after, query, k, exclude)
-                assert found.rows.tolist() == best_of(after.view.features, left, query, k)
+                assert found.rows.tolist() == best_of(after.table.features, left, query, k)
                 assert found.exact == (kind != "own_graph")
             none = followed.search(after, query, len(left) + 1, exclude)
             assert (none is None) == (kind == "own_graph")
     again = followed.renewed(after, now)
     assert again.staleness == 0.0
     assert again.search(after, QUERIES[1], 3, NO_ROWS).rows.tolist() == best_of(
-        after.view.features, rows, QUERIES[1], 3
+        after.table.features, rows, QUERIES[1], 3
     )
     index.describe(["a20"], [([], {"number": 99})])
     later = index.snapshot()
@@ -304,7 +304,7 @@ def test_a_way_counts_what_came_and_went(kind):
     twice = followed.followed(later, last)
     assert twice.staleness == pytest.approx({"copy": 3 / 10, "blocks": 6 / 10, "own_graph": 5 / 10}[kind])
     found = twice.search(later, QUERIES[1], 3, NO_ROWS).rows.tolist()
-    assert found == best_of(later.view.features, last.rows.tolist(), QUERIES[1], 3)
+    assert found == best_of(later.table.features, last.rows.tolist(), QUERIES[1], 3)
 
 
 def test_a_way_that_holds_nothing_finds_nothing():
@@ -354,7 +354,7 @@ class Graph(HnswGraph):
 
 def with_graph(graph, count=COUNT, view=None):
     snapshot = shop(count).snapshot()
-    return SimpleNamespace(view=view or snapshot.view, attributes=snapshot.attributes, structure=graph)
+    return SimpleNamespace(table=view or snapshot.table, attributes=snapshot.attributes, structure=graph)
 
 
 def test_a_catalogue_graph_is_asked_for_so_many_arms_and_keeps_those_let_in(monkeypatch):
@@ -365,11 +365,11 @@ def test_a_catalogue_graph_is_asked_for_so_many_arms_and_keeps_those_let_in(monk
     strategy = CatalogueGraph(snapshot, eligible, 6)
     query = QUERIES[1]
     assert strategy.search(snapshot, query, 2, NO_ROWS).rows.tolist() == best_of(
-        snapshot.view.features, range(30, 40), query, 2
+        snapshot.table.features, range(30, 40), query, 2
     )
     assert graph.asked == [12]
     assert strategy.search(snapshot, query, 1, np.array([39, 38])).rows.tolist() == best_of(
-        snapshot.view.features, range(32, 38), query, 1
+        snapshot.table.features, range(32, 38), query, 1
     )
     assert graph.asked == [12, 8], "as many more as are excluded"
     assert strategy.search(snapshot, query, 4, NO_ROWS) is None, "24 of 40 are more than half"
@@ -410,7 +410,7 @@ def test_fresh_rows_of_a_catalogue_graph_are_looked_through(fresh, gathered, mon
         for k, exclude in ((1, NO_ROWS), (2, NO_ROWS), (1, np.array([39, 38]))):
             left = [row for row in own if row not in exclude]
             found = strategy.search(snapshot, query, k, exclude)
-            assert found.rows.tolist() == best_of(snapshot.view.features, left, query, k)
+            assert found.rows.tolist() == best_of(snapshot.table.features, left, query, k)
     assert seen == ([own] * 9 if gathered else [])
 
 
@@ -424,7 +424,7 @@ def test_a_way_of_another_precision_or_table_cannot_follow():
     copy = made("copy", snapshot, eligible)
     index.upsert(["long"], np.full((1, DIM), 1e30), [99])
     later = index.snapshot()
-    assert later.view.working.dtype == np.float64
+    assert later.table.working.dtype == np.float64
     assert copy.followed(later, let_in(later, {"number": {"$lt": 10}}, eligible)) is None
 
 
@@ -550,7 +550,7 @@ def graph_snapshot(monkeypatch, numbers=0):
     snapshot = shop().snapshot()
     graph = Graph(np.arange(4_000) % COUNT, COUNT)
     graph.number = 17
-    return SimpleNamespace(view=snapshot.view, attributes=snapshot.attributes, structure=graph)
+    return SimpleNamespace(table=snapshot.table, attributes=snapshot.attributes, structure=graph)
 
 
 @pytest.mark.parametrize(("numbers", "tried"), [(20 * DIM, False), (20 * DIM - 1, True)])
@@ -649,7 +649,7 @@ def test_what_is_renewed_is_measured_if_it_is_a_graph(monkeypatch):
     assert (worse.strategy, worse.us, worse.exact_us, worse.is_refuted) == (None, 80.0, 50.0, True)
     assert (worse.recall_at_1, worse.ratio_mean) == (1.0, 1.0)
     assert worse.reason == "a graph had recall 0.940, mean ratio 0.9985 by now"
-    copy = FilterPlan(OwnCopy.of(snapshot.view, eligible), 20, 3, 7.0, 50.0)
+    copy = FilterPlan(OwnCopy.of(snapshot.table, eligible), 20, 3, 7.0, 50.0)
     assert renew(copy, snapshot, eligible, recent=[], rng=rng).graph == 17
     nothing = let_in(snapshot, {"number": {"$lt": 0}})
     for gone, left in ((copy, nothing), (FilterPlan(None, 20, 3, 7.0, 50.0), eligible)):
@@ -685,7 +685,7 @@ def test_the_core_and_its_substitutes_are_counted_on_arms_of_known_lengths(live,
     one; the winner is then the longest of the others, and a quarter more is added; six substitutes each.
     """
     lengths = np.arange(live, 0, -1.0)
-    view = filled(np.vstack((lengths, np.zeros(live))).T).snapshot().view
+    view = filled(np.vstack((lengths, np.zeros(live))).T).snapshot().table
     winner = reserve + 1
     expected = int(1.25 * winner)
     rows, kept, substitutes = core(view, np.tile([[1.0, 0.0]], (60, 1)))
@@ -699,7 +699,7 @@ def test_the_core_and_its_substitutes_are_counted_on_arms_of_known_lengths(live,
 def test_where_most_arms_can_win_all_are_taken():
     """Three quarters of them is most."""
     features = np.vstack((np.ones(8), np.linspace(1.0, 0.0, 8))).T
-    view = filled(features).snapshot().view
+    view = filled(features).snapshot().table
     rows, reserve, substitutes = core(view, np.tile([[0.0, -1.0]], (60, 1)))
     assert (len(rows), reserve, len(substitutes)) == (8, 0, 0)
 
@@ -717,7 +717,7 @@ def test_blocks_serve_that_are_a_tenth_faster(monkeypatch, us, scan_us, kind):
         planner, "_with_graph", lambda view, options, make, exact, probes: (exact.plan, exact.blocks)
     )
     decided, structure = plan(
-        filled(features).snapshot().view, IndexOptions(), None, recent=(), rng=np.random.default_rng(1)
+        filled(features).snapshot().table, IndexOptions(), None, recent=(), rng=np.random.default_rng(1)
     )
     assert decided.kind == kind
     assert (structure is None) == (kind == "exact")

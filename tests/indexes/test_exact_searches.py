@@ -113,14 +113,14 @@ def arms_of_several_norms():
     directions = rng.standard_normal((20_000, 16))
     directions /= np.linalg.norm(directions, axis=1)[:, None]
     features = directions * np.exp(rng.normal(0.0, 1.0, (20_000, 1)))
-    queries, view = rng.standard_normal((50, 16)), filled(features).snapshot().view
+    queries, view = rng.standard_normal((50, 16)), filled(features).snapshot().table
     return features, queries, [expected(view, query, 3, np.empty(0, np.int64))[0] for query in queries]
 
 
 def test_norm_blocks_read_little_when_norms_differ(monkeypatch):
     """And the broken variant, which stops at a third of the bound, returns wrong arms."""
     features, queries, wanted = arms_of_several_norms()
-    view = filled(features).snapshot().view
+    view = filled(features).snapshot().table
     monkeypatch.setattr(norm_pruned, "_FIRST_BLOCK", 32)
     blocks = NormBlocks(view)
     read = []
@@ -144,7 +144,7 @@ def counted(dot, read):
 def test_both_layouts_hold_the_same_numbers(dim):
     rng = np.random.default_rng(dim)
     features = rng.standard_normal((333, dim))
-    view = filled(features).snapshot().view
+    view = filled(features).snapshot().table
     assert np.array_equal(view.working, features.astype(np.float32))
     room = aligned_empty(100, dim)
     assert room.shape == (100, dim)
@@ -161,7 +161,7 @@ def test_sizes_beyond_float32_are_scanned_in_float64():
 
 def test_blocks_survive_the_death_of_all_their_rows():
     index = filled(np.ones((3, 2)))
-    table, blocks = index._table, NormBlocks(index.snapshot().view)
+    table, blocks = index._table, NormBlocks(index.snapshot().table)
     table.tombstone(np.arange(3))
     for _ in range(2):
         table, blocks = compacted(table, blocks)

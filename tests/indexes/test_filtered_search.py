@@ -45,7 +45,7 @@ DOCUMENTS = [
 
 def built(view_rows: Rows, snapshot: Snapshot) -> HnswGraph:
     graph = HnswGraph.build(
-        snapshot.view, view_rows, m=8, ef_construction=60, seed=1, threads=1, check=lambda: None
+        snapshot.table, view_rows, m=8, ef_construction=60, seed=1, threads=1, check=lambda: None
     )
     graph.tuned(len(view_rows), shortlist=1, most=graph.arms)
     return graph
@@ -58,12 +58,12 @@ def own_graph(graph: HnswGraph, eligible: EligibleRows) -> OwnGraph:
 def searched(strategy: SearchStrategy | None, snapshot: Snapshot, eligible: EligibleRows) -> FilteredSnapshot:
     recent: deque[Vector] = deque(maxlen=4)
     return FilteredSnapshot(
-        snapshot.view, None, 1.0, recent, snapshot.attributes, snapshot, eligible, strategy
+        snapshot.table, None, 1.0, recent, snapshot.attributes, snapshot, eligible, strategy
     )
 
 
 def brute(snapshot: Snapshot, rows: Rows, query: Vector, k: int) -> list[int]:
-    scores = snapshot.view.features[rows] @ query
+    scores = snapshot.table.features[rows] @ query
     return [int(rows[place]) for place in np.lexsort((rows, -scores))[:k]]
 
 
@@ -88,9 +88,9 @@ def test_few_rows_and_many_are_found_alike_whatever_was_evaluated_before(count, 
     snapshot = numbered(count, without_fields=without_fields, dead=dead)
     for bound in sorted({0, 1, 2, count // 100, count // 8, count // 7, count // 2, count}):
         for negated in (False, True):
-            eligible_rows(everything, larger.view, larger.attributes)
+            eligible_rows(everything, larger.table, larger.attributes)
             wanted = parse({"$not": {"lot": {"$lt": bound}}} if negated else {"lot": {"$lt": bound}})
-            found = eligible_rows(wanted, snapshot.view, snapshot.attributes)
+            found = eligible_rows(wanted, snapshot.table, snapshot.attributes)
             lots = range(count - without_fields)
             expected = [row for row in range(count) if (row in lots and row < bound) != negated]
             expected = [row for row in expected if row not in dead]
@@ -101,7 +101,7 @@ def test_few_rows_and_many_are_found_alike_whatever_was_evaluated_before(count, 
 def test_what_was_found_stays_true_while_other_filters_are_evaluated():
     snapshot = numbered(200)
     filters = [parse({"lot": {"$lt": bound}}) for bound in (1, 20, 25, 100, 200)]
-    found = [eligible_rows(wanted, snapshot.view, snapshot.attributes) for wanted in filters]
+    found = [eligible_rows(wanted, snapshot.table, snapshot.attributes) for wanted in filters]
     assert [each.rows.tolist() for each in found] == [list(range(bound)) for bound in (1, 20, 25, 100, 200)]
     assert [int(each.mask.sum()) for each in found] == [1, 20, 25, 100, 200]
 
@@ -110,11 +110,11 @@ def test_a_new_filter_of_few_arms_takes_no_memory_for_the_others():
     """A byte for each arm would be 60,000."""
     snapshot = numbered(60_000)
     filters = [parse({"lot": {"$lt": bound}}) for bound in (10, 11)]
-    eligible_rows(filters[0], snapshot.view, snapshot.attributes)
+    eligible_rows(filters[0], snapshot.table, snapshot.attributes)
     gc.collect()
     tracemalloc.start()
     try:
-        found = eligible_rows(filters[1], snapshot.view, snapshot.attributes)
+        found = eligible_rows(filters[1], snapshot.table, snapshot.attributes)
         assert found.rows.tolist() == list(range(11))
         _, most = tracemalloc.get_traced_memory()
     finally:
@@ -179,7 +179,7 @@ class Shop(RuleBasedStateMachine):
     def compact(self) -> None:
         """As maintenance does when many arms have died; arms come and go while it runs."""
         self.index._rest_until = 0.0
-        view = self.index.snapshot().view
+        view = self.index.snapshot().table
         if not len(view.dead):
             return
         compacting = pytest.MonkeyPatch()
@@ -192,16 +192,16 @@ class Shop(RuleBasedStateMachine):
         self.put([0, 1, 2], 1)
         self.remove([1, 3])
         self.index.finish_maintenance(job)
-        assert self.index.snapshot().view.table != view.table
+        assert self.index.snapshot().table.number != view.number
 
     @rule(wanted=st.sampled_from(FILTERS), kind=st.sampled_from(["copy", "blocks", "graph", "own_graph"]))
     def build(self, wanted: Filter, kind: str) -> None:
         snapshot = self.index.snapshot()
-        eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes)
+        eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes)
         if kind == "copy":
-            self.strategies.append((wanted, OwnCopy.of(snapshot.view, eligible)))
+            self.strategies.append((wanted, OwnCopy.of(snapshot.table, eligible)))
         elif kind == "blocks":
-            self.strategies.append((wanted, OwnBlocks.of(snapshot.view, eligible)))
+            self.strategies.append((wanted, OwnBlocks.of(snapshot.table, eligible)))
         elif kind == "graph":
             self.strategies.append((wanted, CatalogueGraph(snapshot, eligible, 1_000)))
         elif eligible.count:
@@ -216,11 +216,11 @@ class Shop(RuleBasedStateMachine):
             names = [n for n, (_, kind) in self.model.items() if wanted.matches(*DOCUMENTS[kind])]
             expected = np.sort(snapshot.rows_of(names))
             assert len(expected) == len(names)
-            anew = eligible_rows(wanted, snapshot.view, snapshot.attributes)
+            anew = eligible_rows(wanted, snapshot.table, snapshot.attributes)
             before = self.followed.get(wanted)
-            followed = eligible_rows(wanted, snapshot.view, snapshot.attributes, before)
+            followed = eligible_rows(wanted, snapshot.table, snapshot.attributes, before)
             self.followed[wanted] = followed
-            if before is not None and before.table == followed.table:
+            if before is not None and before.table_number == followed.table_number:
                 self._changed_as_said(before, followed)
             for found in (anew, followed):
                 assert found.rows.tolist() == expected.tolist()
@@ -256,8 +256,8 @@ class Shop(RuleBasedStateMachine):
             assert view.search_exact(query, 50).rows.tolist() == brute(snapshot, rows, query, 50)
             assert sorted(view.eligible(exclude).tolist()) == left.tolist()
         for exact in (
-            gather(snapshot.view, rows, query, k),
-            mask(snapshot.view, eligible, query, k, NO_ROWS),
+            gather(snapshot.table, rows, query, k),
+            mask(snapshot.table, eligible, query, k, NO_ROWS),
         ):
             assert exact.rows.tolist() == brute(snapshot, rows, query, k)
 
@@ -293,7 +293,7 @@ def served_by(strategy: SearchStrategy, eligible: EligibleRows) -> FilterPlan:
 
 
 def planned(snapshot: Snapshot, wanted: Filter, given: PlanOptions) -> tuple[EligibleRows, object]:
-    eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes)
+    eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes)
     rng = np.random.default_rng(2)
     return eligible, plan_filter(snapshot, eligible, given, recent=[], rng=rng)
 
@@ -317,7 +317,7 @@ def test_without_memory_for_a_copy_there_is_none():
 
 def test_a_graph_that_finds_too_few_leaves_the_search_to_an_exact_one(monkeypatch: pytest.MonkeyPatch):
     _, snapshot = shop(2_000)
-    eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
+    eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
     asked: list[int] = []
 
     def too_few(graph: HnswGraph, query: Vector, count: int) -> Sequence[int] | None:
@@ -336,7 +336,7 @@ def test_a_graph_that_finds_too_few_leaves_the_search_to_an_exact_one(monkeypatc
 
 def test_an_answer_of_a_graph_is_not_called_exact():
     _, snapshot = shop(2_000)
-    eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
+    eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
     view = searched(CatalogueGraph(snapshot, eligible, 20), snapshot, eligible)
     found: TopK = view.search(np.ones(8), 1)
     assert not found.exact
@@ -347,21 +347,21 @@ def test_an_answer_of_a_graph_is_not_called_exact():
 def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
     index, snapshot = shop(300)
     wanted = parse({"even": True})
-    before = eligible_rows(wanted, snapshot.view, snapshot.attributes)
+    before = eligible_rows(wanted, snapshot.table, snapshot.attributes)
     strategy: SearchStrategy = (
-        OwnBlocks.of(snapshot.view, before) if kind == "blocks" else OwnCopy.of(snapshot.view, before)
+        OwnBlocks.of(snapshot.table, before) if kind == "blocks" else OwnCopy.of(snapshot.table, before)
     )
     if kind == "own_graph":
         strategy = own_graph(built(before.rows, snapshot), before)
     query = np.random.default_rng(4).normal(size=8)
-    order = [snapshot.id_of(row) for row in brute(snapshot, snapshot.view.live_rows, query, 300)]
+    order = [snapshot.id_of(row) for row in brute(snapshot, snapshot.table.live_rows, query, 300)]
     even = [name for name in order if int(name[1:]) % 2 == 0]
     odd = next(name for name in order if int(name[1:]) % 2)
     index.describe(even[:2], [([], {"even": False})] * 2)
     index.remove(even[2:3])
     index.describe([odd], [([], {"even": True})])
     snapshot = index.snapshot()
-    eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes, before)
+    eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes, before)
     view = searched(strategy.followed(snapshot, eligible), snapshot, eligible)
     found = [view.id_of(row) for row in view.search(query, 4).rows.tolist()]
     expected = [name for name in order if name in {odd, *even[3:]}]
@@ -392,11 +392,11 @@ def test_blocks_by_norm_are_not_tried_where_all_norms_are_equal(monkeypatch: pyt
 def test_what_is_renewed_is_of_the_arms_of_now_and_measured_on_them():
     index, snapshot = shop(600)
     wanted = parse({"even": True})
-    before = eligible_rows(wanted, snapshot.view, snapshot.attributes)
+    before = eligible_rows(wanted, snapshot.table, snapshot.attributes)
     plan = served_by(own_graph(built(before.rows, snapshot), before), before)
     index.remove([f"a{number}" for number in range(0, 300, 2)])
     snapshot = index.snapshot()
-    eligible = eligible_rows(wanted, snapshot.view, snapshot.attributes, before)
+    eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes, before)
     again = renewed(plan, snapshot, eligible)
     assert isinstance(again.strategy, OwnGraph)
     assert (again.strategy.staleness, again.recall_at_1, again.is_refuted) == (0.0, 1.0, False)
@@ -406,7 +406,7 @@ def test_what_is_renewed_is_of_the_arms_of_now_and_measured_on_them():
 def test_a_graph_whose_recall_is_below_the_floor_serves_no_longer(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     _, snapshot = shop(2_000)
-    eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
+    eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
     plan = served_by(CatalogueGraph(snapshot, eligible, 200), eligible)
     assert not renewed(plan, snapshot, eligible).is_refuted
     monkeypatch.setattr(HnswGraph, "nearest", lambda graph, query, count: np.arange(graph.arms)[-count:])
@@ -420,7 +420,7 @@ def test_a_graph_is_measured_where_it_is_asked(monkeypatch: pytest.MonkeyPatch):
     """It misses one in eight of the queries that look one strategy, and none of all others."""
     monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     _, snapshot = shop(2_000)
-    eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
+    eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
     plan = served_by(CatalogueGraph(snapshot, eligible, 200), eligible)
     recent = np.random.default_rng(1).normal(size=(100, 8)) + np.eye(8)[0] * 20
     nearest, asked = HnswGraph.nearest, 0
@@ -441,7 +441,7 @@ def test_a_graph_is_measured_where_it_is_asked(monkeypatch: pytest.MonkeyPatch):
 
 def test_copies_of_a_plan_are_made_anew_without_measuring(monkeypatch: pytest.MonkeyPatch):
     _, snapshot = shop(300)
-    eligible = eligible_rows(parse({"even": True}), snapshot.view, snapshot.attributes)
+    eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
     monkeypatch.setattr("app.indexes.filter_plan.compare", None)
-    again = renewed(served_by(OwnCopy.of(snapshot.view, eligible), eligible), snapshot, eligible)
+    again = renewed(served_by(OwnCopy.of(snapshot.table, eligible), eligible), snapshot, eligible)
     assert isinstance(again.strategy, OwnCopy)

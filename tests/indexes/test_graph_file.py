@@ -32,7 +32,7 @@ def path(tmp_path, features):
 
 
 def read(path, index, options=OPTIONS):
-    view = index.snapshot().view
+    view = index.snapshot().table
     return graph_file.read(path, view, m=options.m, ef_construction=options.ef_construction)
 
 

@@ -16,7 +16,7 @@ from tests.indexes.brute_force import filled, maintain, measure
 
 
 def view_of(features):
-    return filled(features).snapshot().view
+    return filled(features).snapshot().table
 
 
 def built(view, rows=None, *, m=8, ef_construction=40, ef=64, shortlist=10, threads=1):
@@ -116,11 +116,11 @@ def test_the_dead_are_neither_returned_nor_do_they_crowd_out_the_living():
 
 def test_an_arm_that_died_in_the_view_but_is_not_marked_is_left_out():
     index = filled(gaussian(300, 4))
-    graph = built(index.snapshot().view)
+    graph = built(index.snapshot().table)
     query = gaussian(1, 4, seed=1)[0]
-    best = graph.search(index.snapshot().view, query, 3).rows
+    best = graph.search(index.snapshot().table, query, 3).rows
     index.remove([str(best[0])])
-    assert graph.search(index.snapshot().view, query, 2).rows.tolist() == best[1:].tolist()
+    assert graph.search(index.snapshot().table, query, 2).rows.tolist() == best[1:].tolist()
 
 
 def test_who_dies_while_the_graph_is_built_is_marked_when_it_serves():
@@ -215,7 +215,7 @@ def test_the_load_of_a_dead_arm_is_how_often_it_is_found():
 def test_the_dead_among_the_nearest_cost_half_a_search_at_most_and_little_in_recall():
     features = gaussian(5_000, 8)
     index = filled(features)
-    graph = built(index.snapshot().view, ef=128)
+    graph = built(index.snapshot().table, ef=128)
     graph.weigh(gaussian(200, 8, seed=8))
     assert graph.degradation.slowdown == 1.0
     longest = np.argsort(-np.linalg.norm(features, axis=1))[:600]
@@ -227,7 +227,7 @@ def test_the_dead_among_the_nearest_cost_half_a_search_at_most_and_little_in_rec
     assert graph.degradation.load > 128 / 3
     assert graph._index.ef == int(1.5 * (128 - graph.degradation.load))
     assert graph.degradation.slowdown == 1.5
-    view = index.snapshot().view
+    view = index.snapshot().table
     queries = gaussian(300, 8, seed=9)
     hits = [graph.search(view, query, 1).rows[0] == scan(view, query, 1).rows[0] for query in queries]
     assert np.mean(hits) > 0.95
@@ -236,14 +236,14 @@ def test_the_dead_among_the_nearest_cost_half_a_search_at_most_and_little_in_rec
 def test_a_compaction_moves_the_graph_along():
     features = gaussian(400, 5)
     index = filled(features)
-    graph = built(index.snapshot().view)
+    graph = built(index.snapshot().table)
     index.remove([str(row) for row in range(0, 400, 2)])
-    before = index.snapshot().view
+    before = index.snapshot().table
     graph.tombstone(before.dead)
     places = np.full(400, -1)
     places[before.live_rows] = np.arange(200)
     moved = graph.moved(places, covered=200)
-    after = filled(features[1::2]).snapshot().view
+    after = filled(features[1::2]).snapshot().table
     for query in gaussian(30, 5, seed=6):
         found = moved.search(after, query, 5, NO_ROWS)
         assert (2 * found.rows + 1).tolist() == graph.search(before, query, 5).rows.tolist()
@@ -251,7 +251,7 @@ def test_a_compaction_moves_the_graph_along():
 
 def test_the_longest_arms_are_never_missed_because_the_head_is_scanned():
     index = filled(gaussian(8_000, 16))
-    view = index.snapshot().view
+    view = index.snapshot().table
     graph = built(view, ef=1)
     queries = gaussian(300, 16, seed=8)
     winners = [scan(view, query, 1).rows.item() for query in queries]
@@ -265,7 +265,7 @@ def test_the_longest_arms_are_never_missed_because_the_head_is_scanned():
     graph.with_head(view)
     assert missed(longest) == []
     index.remove([str(row) for row in longest[:50]])
-    later = index.snapshot().view
+    later = index.snapshot().table
     for query in queries:
         found = graph.search(later, query, 5)
         assert found is None or (

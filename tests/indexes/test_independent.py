@@ -15,7 +15,7 @@ def made():
     index = LiveIndex(DIM, IndexOptions(kind="hnsw"), seed=1)
     index.upsert([f"a{i}" for i in range(ARMS)], rng.standard_normal((ARMS, DIM)), range(ARMS))
     graphs = IndependentGraphs.build(
-        index.snapshot().view, COPIES, IndexOptions(), seed=5, check=lambda: None
+        index.snapshot().table, COPIES, IndexOptions(), seed=5, check=lambda: None
     )
     return index, graphs, rng
 
@@ -34,16 +34,16 @@ def test_arms_that_came_are_found_and_those_that_went_are_not():
     for _ in range(3):
         best = {f"a{int(row)}" for row in (index.snapshot().search_exact(q, 1).rows[0] for q in queries)}
         index.remove(sorted(best))
-        came = range(len(index.snapshot().view.ids), len(index.snapshot().view.ids) + 10)
+        came = range(len(index.snapshot().table.ids), len(index.snapshot().table.ids) + 10)
         index.upsert([f"a{i}" for i in came], 2 * rng.standard_normal((10, DIM)), came)
         snapshot = index.snapshot()
-        assert graphs.follows(snapshot.view)
+        assert graphs.follows(snapshot.table)
         for query in queries:
             wanted = snapshot.search_exact(query, 1)
             found = [solver.search(query, 1) for solver in graphs.solvers(snapshot)]
             assert max(one.scores[0] for one in found) >= 0.999 * wanted.scores[0]
             for one in found:
-                assert snapshot.view.is_alive(one.rows).all()
+                assert snapshot.table.is_alive(one.rows).all()
                 assert one.scores[0] == snapshot.features_of(one.rows)[0] @ query or np.isclose(
                     one.scores[0], snapshot.features_of(one.rows)[0] @ query, rtol=1e-12
                 )
@@ -51,13 +51,13 @@ def test_arms_that_came_are_found_and_those_that_went_are_not():
 
 def test_they_are_stale_after_a_fifth_and_worth_nothing_after_a_compaction():
     index, graphs, rng = made()
-    assert not graphs.is_stale(index.snapshot().view)
+    assert not graphs.is_stale(index.snapshot().table)
     index.remove([f"a{i}" for i in range(ARMS // 5)])
-    assert not graphs.is_stale(index.snapshot().view)
+    assert not graphs.is_stale(index.snapshot().table)
     index.upsert(["new"], rng.standard_normal((1, DIM)), [ARMS])
-    view = index.snapshot().view
+    view = index.snapshot().table
     assert graphs.follows(view)
     assert graphs.is_stale(view)
     other, _, _ = made()
-    assert not graphs.follows(other.snapshot().view)
-    assert graphs.is_stale(other.snapshot().view)
+    assert not graphs.follows(other.snapshot().table)
+    assert graphs.is_stale(other.snapshot().table)

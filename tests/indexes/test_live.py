@@ -96,7 +96,7 @@ class LiveIndexMachine(RuleBasedStateMachine):
         self.job.cancel()
         if not self.ran:
             self.job.run()
-            assert self.job.plan is self.job.table is self.job.structure is None
+            assert self.job.plan is self.job.compacted is self.job.structure is None
         self.index.finish_maintenance(self.job)
         self.job = None
 
@@ -139,7 +139,7 @@ class LiveIndexMachine(RuleBasedStateMachine):
                 tuple(arms[snapshot.id_of(row)][1]) for row in rows
             ]
         assert len(self.index) == len(self.arms)
-        assert all(self.index.snapshot().view.row_of(arm_id) >= 0 for arm_id in self.arms)
+        assert all(self.index.snapshot().table.row_of(arm_id) >= 0 for arm_id in self.arms)
         status = self.index.status()
         assert status.size == len(self.arms)
         assert status.state == ("building" if self.job else "ready")

@@ -19,7 +19,7 @@ def gaussian(count, dim, seed=0):
 
 
 def view_of(features):
-    return filled(features).snapshot().view
+    return filled(features).snapshot().table
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_probes_know_the_best_arm():
     features = gaussian(9_000, 5)
     index = filled(features)
     index.remove([str(row) for row in range(0, 9_000, 3)])
-    view = index.snapshot().view
+    view = index.snapshot().table
     probes = solve(view, gaussian(50, 5, seed=2))
     scores = features @ probes.queries.T
     scores[::3] = -np.inf
@@ -320,7 +320,7 @@ def test_arms_that_were_left_out_stand_in_for_the_longest_when_those_die(compact
         index.remove([str(row) for row in longest[-2_000:]])
         job = index.begin_maintenance()
         job.run()
-        assert job.table is not None
+        assert job.compacted is not None
         index.finish_maintenance(job)
     index.remove([str(longest[3_300])])
     assert index.status().kind == "hnsw"

@@ -75,7 +75,7 @@ def test_after_each_change_it_is_the_state_made_anew(seed, arms, script):
         assert sets_of(placed).threshold == pytest.approx(sets_of(anew).threshold, abs=1e-9)
         found = pick(placed, at(known, view), k=40, rng=np.random.default_rng(0)).hits
         assert {view.id_of(row) for row in found.rows.tolist()} == {
-            view.id_of(row) for row in view.view.live_rows.tolist()
+            view.id_of(row) for row in view.table.live_rows.tolist()
         }
 
 
@@ -106,7 +106,7 @@ def test_a_compaction_makes_another_table():
     job.run()
     world.index.finish_maintenance(job)
     view = world.index.snapshot()
-    assert view.view.table != before.table
+    assert view.table.number != before.number
     assert rebuilt(at(known, view), RULES).state.present == 1_000
 
 

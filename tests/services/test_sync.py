@@ -73,7 +73,7 @@ async def teacher_and_pupil(store: RedisStore, tmp_path: Path) -> AsyncIterator[
 
 
 def held(catalogue: Catalogue) -> dict[str, tuple[int, list[float]]]:
-    view = catalogue.index.snapshot().view
+    view = catalogue.index.snapshot().table
     rows = view.live_rows.tolist()
     return {view.ids[r]: (int(view.revisions[r]), view.features[r].tolist()) for r in rows}
 

@@ -247,7 +247,7 @@ def mean_square_of(arms: Snapshot) -> float | None:
     rows = arms.eligible()
     if not len(rows):
         return None
-    rows = rows[:: -(-len(rows) * arms.view.dim // MOST_MEASURED)]
+    rows = rows[:: -(-len(rows) * arms.table.dim // MOST_MEASURED)]
     features = arms.features_of(rows).astype(np.float64, copy=False)
     square = float(np.einsum("ij,ij->", features, features)) / len(rows)
     return square if 0.0 < square < math.inf else None

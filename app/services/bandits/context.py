@@ -116,7 +116,7 @@ def directions_of(arms: Snapshot, p: int) -> Matrix:
             'the catalogue has no arms yet, so it has no directions: add arms first, or ask for "all"',
             path=("interactions",),
         )
-    dim = arms.view.dim
+    dim = arms.table.dim
     rows = rows[:: -(-len(rows) * dim**2 // MOST_PRODUCTS)]
     gram = np.zeros((dim, dim))
     block = max(1, BLOCK_NUMBERS // dim)

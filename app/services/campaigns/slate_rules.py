@@ -80,7 +80,7 @@ async def stored(
 
     async def read(catalogue: Catalogue) -> Sequence[Sequence[Value]]:
         snapshot = catalogue.index.snapshot()
-        rows = [snapshot.view.rows_of([arm]) for arm in arms]
+        rows = [snapshot.table.rows_of([arm]) for arm in arms]
         missing[:] = [position for position, row in enumerate(rows) if not len(row)]
         if missing:
             raise NotFound("arms are missing")

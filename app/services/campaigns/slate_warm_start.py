@@ -59,11 +59,11 @@ class SlateWarmStart:
 
 
 def _features(campaign: SlateCampaign, bandit: Bandit) -> Matrix:
-    view = bandit.catalogue.index.snapshot()
-    each = [view.rows_of([arm]) for arm in campaign.parameters.arms]
+    arms = bandit.catalogue.index.snapshot()
+    each = [arms.rows_of([arm]) for arm in campaign.parameters.arms]
     missing = sum(not len(rows) for rows in each)
     if missing:
         text = f"{missing} arms of the campaign are not in the catalogue of this bandit"
         raise Invalid(text, path=("bandit",))
-    features: Matrix = view.features_of(np.concatenate(each))
+    features: Matrix = arms.features_of(np.concatenate(each))
     return features

@@ -29,12 +29,12 @@ _SEED = 0x61646170
 
 @dataclass(frozen=True, slots=True)
 class ExactSolver:
-    """The solver that compares every eligible arm of a view."""
+    """The solver that compares every eligible arm of a snapshot."""
 
-    view: LearnerSnapshot
+    arms: LearnerSnapshot
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        return self.view.search_exact(query, k, exclude)
+        return self.arms.search_exact(query, k, exclude)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class LadderWithScan:
     """
 
     ladder: Ladder
-    view: LearnerSnapshot
+    arms: LearnerSnapshot
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         result = self.ladder.search(query, k, exclude)
-        if len(result.rows) < min(k, self.view.size - len(exclude)):
-            return self.view.search_exact(query, k, exclude)
+        if len(result.rows) < min(k, self.arms.size - len(exclude)):
+            return self.arms.search_exact(query, k, exclude)
         return result
 
 
@@ -73,10 +73,10 @@ class IndependentSolvers:
             return [snapshot]
         with self._lock:
             held = self._graphs.get(catalogue.uid)
-            if (held is None or held.is_stale(snapshot.view)) and catalogue.uid not in self._building:
+            if (held is None or held.is_stale(snapshot.table)) and catalogue.uid not in self._building:
                 self._building.add(catalogue.uid)
                 self._pool.submit(self._build, catalogue.uid, snapshot, catalogue.index_options)
-        if held is None or not held.follows(snapshot.view):
+        if held is None or not held.follows(snapshot.table):
             return [snapshot]
         return [snapshot, *held.solvers(snapshot)]
 
@@ -87,7 +87,9 @@ class IndependentSolvers:
     def _build(self, uid: str, snapshot: Snapshot, options: IndexOptions) -> None:
         made = None
         try:
-            made = IndependentGraphs.build(snapshot.view, COPIES, options, seed=_SEED, check=self._stop.check)
+            made = IndependentGraphs.build(
+                snapshot.table, COPIES, options, seed=_SEED, check=self._stop.check
+            )
         except Cancelled:
             return
         finally:
@@ -97,9 +99,9 @@ class IndependentSolvers:
                     self._graphs.put(uid, made, made.memory_bytes)
 
 
-def solver_of(view: LearnerSnapshot) -> MipsSolver:
+def solver_of(arms: LearnerSnapshot) -> MipsSolver:
     """A solver that searches a graph where one serves, and compares all arms elsewhere."""
-    return view if view.kind == "hnsw" else ExactSolver(view)
+    return arms if arms.kind == "hnsw" else ExactSolver(arms)
 
 
 def ladder(
@@ -109,8 +111,8 @@ def ladder(
     largest_norm: float,
     eta: float,
 ) -> Ladder:
-    """The ladder over views of the same arms. Shapes: features_of rows (m,) -> (m, d).
+    """The ladder over snapshots of the same arms. Shapes: features_of rows (m,) -> (m, d).
 
     ``largest_norm`` bounds the norms of the features. ``eta`` is the ratio of the ladder, in (0, 1].
     """
-    return Ladder([solver_of(view) for view in solvers], features_of, largest_norm, eta)
+    return Ladder([solver_of(arms) for arms in solvers], features_of, largest_norm, eta)

@@ -34,7 +34,7 @@ class BlockedCopy:
 
     uid: str
     version: int
-    view: TableSnapshot
+    table: TableSnapshot
     columns: Columns | None = None
     arms: BlockedArms | None = None
     answers: int = 0
@@ -42,11 +42,11 @@ class BlockedCopy:
 
     @property
     def bytes(self) -> int:
-        return (3 * 8 * self.view.dim) + (self.arms.memory_bytes if self.arms is not None else 0)
+        return (3 * 8 * self.table.dim) + (self.arms.memory_bytes if self.arms is not None else 0)
 
-    def serves(self, version: int, view: TableSnapshot) -> bool:
+    def serves(self, version: int, table: TableSnapshot) -> bool:
         """Whether this is the version, in the same arrays: a compaction copies the arms into others."""
-        return self.version == version and self.view.ids is view.ids
+        return self.version == version and self.table.ids is table.ids
 
 
 class BlockedCopies:
@@ -68,13 +68,13 @@ class BlockedCopies:
     def prepare(self, catalogue: Catalogue) -> BlockedCopy:
         """What is kept of the catalogue as it is now. To be called on the event loop.
 
-        There nothing changes the catalogue meanwhile, so that version and view belong together.
+        There nothing changes the catalogue meanwhile, so that version and snapshot belong together.
         """
-        version, view = catalogue.version, catalogue.index.snapshot().view
+        version, table = catalogue.version, catalogue.index.snapshot().table
         with self._changing:
             prepared = self._kept.get(catalogue.uid)
-            if prepared is None or not prepared.serves(version, view):
-                prepared = BlockedCopy(catalogue.uid, version, view)
+            if prepared is None or not prepared.serves(version, table):
+                prepared = BlockedCopy(catalogue.uid, version, table)
                 self._kept.put(prepared.uid, prepared, prepared.bytes)
         return prepared
 
@@ -82,13 +82,13 @@ class BlockedCopies:
         """The bounds of every coordinate. Cost: reads the catalogue, once for a version."""
         with prepared.making:
             if prepared.columns is None:
-                prepared.columns = columns.of(prepared.view.features, prepared.view.live_rows)
+                prepared.columns = columns.of(prepared.table.features, prepared.table.live_rows)
             return prepared.columns
 
     def fits(self, prepared: BlockedCopy) -> bool:
         """Whether a blocked copy is there, or smaller than all that may be kept."""
-        view = prepared.view
-        return prepared.arms is not None or blocked.memory_bytes(view.live, view.dim) <= self._capacity
+        table = prepared.table
+        return prepared.arms is not None or blocked.memory_bytes(table.live, table.dim) <= self._capacity
 
     def arms(self, prepared: BlockedCopy) -> BlockedArms:
         """The blocked copy. Cost: reads the catalogue twice and writes it, once for a version and order."""
@@ -97,15 +97,15 @@ class BlockedCopies:
             prepared.answers += 1
             if prepared.arms is not None and prepared.answers <= REDRAW:
                 return prepared.arms
-            view = prepared.view
+            table = prepared.table
             prepared.arms, prepared.answers = None, 1
             rng = np.random.default_rng()  # seeded from the operating system's entropy
             arms = prepared.arms = blocked.build(
-                view.features,
+                table.features,
                 rng=rng,
-                rows=view.live_rows,
+                rows=table.live_rows,
                 columns=bounds,
-                working=view.working,
+                working=table.working,
                 costs=self.costs(),
             )
         self._has_grown(prepared)

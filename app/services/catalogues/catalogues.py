@@ -259,22 +259,22 @@ class Catalogues:
         after = decode_number(cursor) if cursor is not None else -1
         async with catalogue.lock:  # else the documents could be of a later write than the features
             self._still_served(catalogue)
-            view = catalogue.index.snapshot()
-            rows = view.page(after, limit + 1)
+            snapshot = catalogue.index.snapshot()
+            rows = snapshot.page(after, limit + 1)
             page = rows[:limit]
-            ids = [view.id_of(int(row)) for row in page]
-            arms = await self._with_documents(catalogue, ids, view.features_of(page))
+            ids = [snapshot.id_of(int(row)) for row in page]
+            arms = await self._with_documents(catalogue, ids, snapshot.features_of(page))
         more = len(rows) > len(arms)
-        return arms, encode_cursor(str(view.revision_of(int(rows[len(arms) - 1])))) if more else None
+        return arms, encode_cursor(str(snapshot.revision_of(int(rows[len(arms) - 1])))) if more else None
 
     async def arm(self, catalogue: Catalogue, arm_id: str) -> Arm:
         async with catalogue.lock:  # as above
             self._still_served(catalogue)
-            view = catalogue.index.snapshot()
-            rows = view.rows_of([arm_id])
+            arms = catalogue.index.snapshot()
+            rows = arms.rows_of([arm_id])
             if not len(rows):
                 raise NotFound("no arm of this id in the catalogue")
-            return (await self._with_documents(catalogue, [arm_id], view.features_of(rows)))[0]
+            return (await self._with_documents(catalogue, [arm_id], arms.features_of(rows)))[0]
 
     async def features(self, catalogue: Catalogue, ids: Collection[str]) -> dict[str, Vector]:
         """The features of those arms that are there, also of ones that another process has just written.
@@ -288,10 +288,10 @@ class Catalogues:
 
     async def features_at(self, catalogue: Catalogue, arm_id: str, revision: int) -> Vector | None:
         """The features that an arm had at a revision, also when it was changed or deleted since."""
-        view = catalogue.index.snapshot().view
-        row = view.row_of(arm_id)
-        if row >= 0 and view.revisions.item(row) == revision:
-            features: Vector = view.features[row]  # rows never change
+        arms = catalogue.index.snapshot().table
+        row = arms.row_of(arm_id)
+        if row >= 0 and arms.revisions.item(row) == revision:
+            features: Vector = arms.features[row]  # rows never change
             return features
         (standing,) = await self._store.arms.read(catalogue.uid, [arm_id])  # another process may be ahead
         if standing is not None and standing.revision == revision:
@@ -360,7 +360,7 @@ class Catalogues:
             numbers += b"".join(arm.features for arm in batch)
         features = np.frombuffer(numbers, dtype="<f8").reshape(len(ids), catalogue.dim)
         stored = dict(zip(ids, revisions, strict=True))
-        catalogue.index.remove(_strangers(catalogue.index.snapshot().view, stored))
+        catalogue.index.remove(_strangers(catalogue.index.snapshot().table, stored))
         order = np.argsort(np.array(revisions, dtype=np.int64))
         for start in range(0, len(ids), LOADED_TOGETHER):
             some = order[start : start + LOADED_TOGETHER].tolist()
@@ -413,10 +413,10 @@ def _features(catalogue: Catalogue, ids: Collection[str]) -> dict[str, Vector]:
     return dict(zip(map(snapshot.id_of, rows.tolist()), snapshot.features_of(rows), strict=True))
 
 
-def _strangers(view: TableSnapshot, stored: Mapping[str, int]) -> list[str]:
+def _strangers(arms: TableSnapshot, stored: Mapping[str, int]) -> list[str]:
     """Arms that the store does not have, or not so new: it may have come back from an older copy."""
-    rows = view.live_rows.tolist()
-    return [view.ids[row] for row in rows if stored.get(view.ids[row], -1) < view.revisions[row]]
+    rows = arms.live_rows.tolist()
+    return [arms.ids[row] for row in rows if stored.get(arms.ids[row], -1) < arms.revisions[row]]
 
 
 def _attributes(data: bytes) -> Document:

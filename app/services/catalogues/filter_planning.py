@@ -83,7 +83,7 @@ class FilterPlanning:
         )
 
         def run() -> FilterPlan | SearchStrategy | None:
-            eligible = eligible_rows(known.arm_filter, snapshot.view, snapshot.attributes, before)
+            eligible = eligible_rows(known.arm_filter, snapshot.table, snapshot.attributes, before)
             if work == "renew_fallback":
                 return fallback.renewed(snapshot, eligible) if fallback is not None else None
             if work == "renew" and plan is not None:
@@ -94,11 +94,11 @@ class FilterPlanning:
 
     def _graph(self, options: IndexOptions, snapshot: Snapshot, rows: Rows) -> HnswGraph | None:
         """None, before the long work of building it, for a graph that there is no memory for."""
-        if len(rows) * arm_bytes(snapshot.view.dim, options.m) > self._graph_bytes:
+        if len(rows) * arm_bytes(snapshot.table.dim, options.m) > self._graph_bytes:
             return None
         return HnswGraph.build(
-            snapshot.view,
-            longest_first(snapshot.view, rows),
+            snapshot.table,
+            longest_first(snapshot.table, rows),
             m=options.m,
             ef_construction=options.ef_construction,
             seed=_SEED,

@@ -76,13 +76,13 @@ class FilteredSnapshots:
         key = catalogue.uid, arm_filter.key
         snapshot, known = catalogue.index.snapshot(), self._known.peek(key)
         before = known.eligible if known is not None else None
-        while work(arm_filter, snapshot.view, snapshot.attributes, before) > LONG_EVALUATION:
+        while work(arm_filter, snapshot.table, snapshot.attributes, before) > LONG_EVALUATION:
             before = await self._evaluations.run(
-                partial(eligible_rows, arm_filter, snapshot.view, snapshot.attributes, before)
+                partial(eligible_rows, arm_filter, snapshot.table, snapshot.attributes, before)
             )
             # Arms may have come meanwhile, and others may have used the filter.
             snapshot, known = catalogue.index.snapshot(), self._known.peek(key)
-        eligible = eligible_rows(arm_filter, snapshot.view, snapshot.attributes, before)
+        eligible = eligible_rows(arm_filter, snapshot.table, snapshot.attributes, before)
         if known is None:
             known = KnownFilter(arm_filter, eligible)
         known.follow(snapshot, eligible)

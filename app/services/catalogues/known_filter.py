@@ -77,7 +77,7 @@ class KnownFilter:
 
     @property
     def memory_bytes(self) -> int:
-        is_listed = self.snapshot is None or is_gathered(self.snapshot.view, self.eligible)
+        is_listed = self.snapshot is None or is_gathered(self.snapshot.table, self.eligible)
         held = KNOWN_BYTES + TEXT_COPIES * len(self.arm_filter.key)
         held += self.eligible.memory_bytes(listed=is_listed)
         return held + sum(made.memory_bytes for made in (self.strategy, self.fallback) if made is not None)
@@ -103,13 +103,13 @@ class KnownFilter:
         strategy = self.strategy.followed(whole, eligible) if self.strategy is not None else None
         if _is_small(whole, eligible) and (strategy is None or strategy.staleness > STALE):
             # What was used once may be used no more.
-            strategy = OwnCopy.of(whole.view, eligible) if self.uses else None
+            strategy = OwnCopy.of(whole.table, eligible) if self.uses else None
         if self.plan is not None and strategy is not None:
             self.plan = replace(self.plan, strategy=strategy)  # lets go of the earlier one
         self.eligible, self.strategy = eligible, strategy
         self.fallback = self.fallback.followed(whole, eligible) if self.fallback is not None else None
         self.snapshot = FilteredSnapshot(
-            view=whole.view,
+            table=whole.table,
             structure=None,
             expected_us=self._expected_us(whole),
             recent=self.recent,
@@ -173,9 +173,9 @@ class KnownFilter:
     def _expected_us(self, whole: Snapshot) -> float:
         serving, plan = self.serving, self.plan
         if serving is None:
-            return measured_scan_cost().us(exact_reads(whole.view, self.eligible))
+            return measured_scan_cost().us(exact_reads(whole.table, self.eligible))
         if plan is None:
-            return measured_scan_cost().us(self.eligible.count * whole.view.dim)
+            return measured_scan_cost().us(self.eligible.count * whole.table.dim)
         return plan.us if serving is self.strategy else plan.exact_us
 
     def _is_stale(self, plan: FilterPlan, whole: Snapshot) -> bool:
@@ -196,4 +196,4 @@ class KnownFilter:
 
 
 def _is_small(whole: Snapshot, eligible: EligibleRows) -> bool:
-    return eligible.count * whole.view.dim <= SMALL_NUMBERS
+    return eligible.count * whole.table.dim <= SMALL_NUMBERS

@@ -26,8 +26,8 @@ class ShiftedSnapshot:
     plain: Snapshot
 
     @property
-    def view(self) -> TableSnapshot:
-        return self.plain.view
+    def table(self) -> TableSnapshot:
+        return self.plain.table
 
     @property
     def size(self) -> int:
@@ -77,7 +77,7 @@ LearnerSnapshot = Snapshot | ShiftedSnapshot
 """What policies need of the arms. It can be used from any thread, and never changes.
 
 plain           the catalogue's own snapshot, in its own dimension d
-view            tells which rows live or died, and in which table. Its features are the catalogue's as well
+table           tells which rows live or died, and in which table. Its features are the catalogue's as well
 largest_norm    bounds the norms of the features that the learner sees
 expected_us     the measured typical time of a search, in microseconds
 """

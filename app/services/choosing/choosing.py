@@ -137,7 +137,7 @@ class Choosing:
             exact=selection.hits.exact,
             bandit_version=bandit.version.number,
             stale_s=round(stale_s, 3) or None,
-            eligible=None if selection_request.arm_filter is None else snapshot.view.size,
+            eligible=None if selection_request.arm_filter is None else snapshot.arms.size,
             group=group,
         )
 
@@ -203,8 +203,8 @@ class Choosing:
         selection_request = _selection_request(bandit, learner, request, context, rng)
         selection = await self._selected(selection_request, group)
         snapshot, rows = selection.snapshot, selection.hits.rows.tolist()
-        arms = _arms(selection_request, selection, list(map(snapshot.view.id_of, rows)))
-        eligible = None if selection_request.arm_filter is None else snapshot.view.size
+        arms = _arms(selection_request, selection, list(map(snapshot.arms.id_of, rows)))
+        eligible = None if selection_request.arm_filter is None else snapshot.arms.size
         part = None
         if logged and seed is not None:
             part = LogPart(
@@ -229,7 +229,7 @@ class Choosing:
             issued_ms=now_ms,
             expires_ms=now_ms + self._token_ttl_ms,
             arms=[arm.id for arm in arms],
-            revisions=list(map(snapshot.view.revision_of, rows)),
+            revisions=list(map(snapshot.arms.revision_of, rows)),
             deferred=not request.activate,
             known_entry=self._dependencies.learners.newest_entry(learner),
             bandit_version=bandit.version.number,
@@ -352,7 +352,7 @@ async def _measured(request: SelectionRequest, selection: Selection) -> list[Dry
     snapshot, rows = selection.snapshot, selection.hits.rows
     measure = partial(estimates_and_widths, request.bandit, snapshot, rows)
     estimates, widths = await REQUESTS.run(measure)
-    arms = _arms(request, selection, list(map(snapshot.view.id_of, rows.tolist())))
+    arms = _arms(request, selection, list(map(snapshot.arms.id_of, rows.tolist())))
     return [
         DryRunArm(
             *msgspec.structs.astuple(arm),

@@ -19,17 +19,17 @@ _PLACE_US = 15.0  # for each arm that is drawn, or taken within limits
 async def computed(
     work: Callable[[], T],
     request: SelectionRequest,
-    view: LearnerSnapshot,
+    arms: LearnerSnapshot,
     *,
     us: float,
     threads: LongWork = REQUESTS,
 ) -> T:
-    """Return ``work()``, which answers ``request`` from the arms of ``view``.
+    """Return ``work()``, which answers ``request`` from the arms of ``arms``.
 
     ``us``: about how many microseconds it takes without limits. Raises Unavailable (too much waits already).
     """
     if request.rules.at_most:
-        us += limits_us(request, view)
+        us += limits_us(request, arms)
     return work() if us <= INLINE_US else await threads.run(work)
 
 
@@ -38,8 +38,8 @@ def drawn_us(k: int, *, candidates: int = 0) -> float:
     return k * (_PLACE_US + 0.02 * candidates)
 
 
-def limits_us(request: SelectionRequest, view: LearnerSnapshot) -> float:
+def limits_us(request: SelectionRequest, arms: LearnerSnapshot) -> float:
     """About how many microseconds limits take at most: when all arms have to be looked at."""
-    attributes = view.plain.attributes
+    attributes = arms.plain.attributes
     values = sum(attributes.values_in(rule.field) for rule in request.rules.at_most)
-    return _LIMITED_US * (view.size + values) + request.k * _PLACE_US
+    return _LIMITED_US * (arms.size + values) + request.k * _PLACE_US

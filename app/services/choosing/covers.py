@@ -1,4 +1,4 @@
-"""Covers: k arms that cover the arms of a view, by greedy k-center, the longest arm first.
+"""Covers: k arms that cover the arms of a snapshot, by greedy k-center, the longest arm first.
 
 A cover is a function of the version of the catalogue, of k and of the filter, so every process makes the same
 one. It is made when it is first asked for, and again in the background after the catalogue has changed; until
@@ -53,9 +53,9 @@ class Covers:
         self._making: dict[_Identity, asyncio.Task[_Cover]] = {}
 
     async def of(
-        self, catalogue: Catalogue, arm_filter: Filter | None, view: LearnerSnapshot, count: int
+        self, catalogue: Catalogue, arm_filter: Filter | None, arms: LearnerSnapshot, count: int
     ) -> Sequence[str]:
-        """Ids of ``count`` arms that cover those of ``view``, the arms of the catalogue that ``arm_filter``
+        """Ids of ``count`` arms that cover those of ``arms``, the arms of the catalogue that ``arm_filter``
         lets in.
 
         Awaits nothing but for the first of a catalogue and a filter. Some may be gone by now.
@@ -63,22 +63,22 @@ class Covers:
         identity = catalogue.uid, count, "" if arm_filter is None else arm_filter.key
         known = self._known.get(identity)
         if known is None or not known.ids:
-            return (await asyncio.shield(self._make(identity, catalogue.version, view.plain))).ids
+            return (await asyncio.shield(self._make(identity, catalogue.version, arms.plain))).ids
         if known.version != catalogue.version and time.monotonic() >= known.rest_until:
-            self._make(identity, catalogue.version, view.plain)
+            self._make(identity, catalogue.version, arms.plain)
         return known.ids
 
-    def _make(self, identity: _Identity, version: int, view: Snapshot) -> asyncio.Task[_Cover]:
+    def _make(self, identity: _Identity, version: int, arms: Snapshot) -> asyncio.Task[_Cover]:
         making = self._making.get(identity)
         if making is None:
-            making = task_for_all(self._made(identity, version, view))
+            making = task_for_all(self._made(identity, version, arms))
             self._making[identity] = making
         return making
 
-    async def _made(self, identity: _Identity, version: int, view: Snapshot) -> _Cover:
+    async def _made(self, identity: _Identity, version: int, arms: Snapshot) -> _Cover:
         try:
             started = time.monotonic()
-            ids = await REQUESTS.run(partial(center_ids, view, identity[1]))
+            ids = await REQUESTS.run(partial(center_ids, arms, identity[1]))
             took = time.monotonic() - started
             made = _Cover(version, ids, time.monotonic() + max(REFRESH_S, REST * took))
             self._known.put(identity, made, ID_BYTES * (1 + len(ids)) + len(identity[2]))
@@ -87,19 +87,19 @@ class Covers:
             del self._making[identity]
 
 
-def center_ids(view: Snapshot, k: int) -> list[str]:
+def center_ids(arms: Snapshot, k: int) -> list[str]:
     """Ids of ``k`` centres, the longest arm first: among the first choices it is what rewards tell most of.
 
     Cost: n d k reads; of an even sample of the n arms when that is more than ``MOST_READS``, or with a filter
     more than ``MOST_FILTERED_READS``.
     """
-    rows = view.eligible()
-    most = MOST_FILTERED_READS if view.is_filtered else MOST_READS
-    step = -(-len(rows) * view.view.dim * max(k, LEAST_COUNTED) // most)
+    rows = arms.eligible()
+    most = MOST_FILTERED_READS if arms.is_filtered else MOST_READS
+    step = -(-len(rows) * arms.table.dim * max(k, LEAST_COUNTED) // most)
     rows = rows[:: max(step, 1)]
     if not len(rows):
         return []
-    points: Matrix = view.features_of(rows)
+    points: Matrix = arms.features_of(rows)
     first = int(np.argmax(np.linalg.norm(points, axis=1)))
     result = naive_greedy(points, k=min(k, len(rows)), first=first, rng=np.random.default_rng(0))
-    return [view.id_of(row) for row in rows[result.centers].tolist()]
+    return [arms.id_of(row) for row in rows[result.centers].tolist()]

@@ -29,10 +29,10 @@ async def sub_elim_sets(dependencies: PolicyDependencies, bandit: Bandit, learne
 async def linear_elim(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
     """Yang et al. 2022, section 5: the most uncertain living arm, by an exact pass. Cost: K d^2."""
     snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    exclude, limits = request.excluded(snapshot.view), request.limits(snapshot.view)
+    exclude, limits = request.excluded(snapshot.arms), request.limits(snapshot.arms)
     choose = partial(pick_exactly, snapshot, rules_of(request.bandit), request.k, exclude, limits)
-    us, threads = work_us(full_work(request.bandit, snapshot.view)), dependencies.elimination.exact_choices
-    hits = await computed(choose, request, snapshot.view, us=us, threads=threads)
+    us, threads = work_us(full_work(request.bandit, snapshot.arms)), dependencies.elimination.exact_choices
+    hits = await computed(choose, request, snapshot.arms, us=us, threads=threads)
     return Selection(hits, snapshot)
 
 

@@ -54,9 +54,9 @@ def rules_of(bandit: Bandit) -> EliminationRules:
     return elimination.rules(radius=bandit.exploration, eta=bandit.eta)
 
 
-def full_work(bandit: Bandit, view: LearnerSnapshot) -> int:
+def full_work(bandit: Bandit, arms: LearnerSnapshot) -> int:
     """Multiply-adds of a pass over all arms."""
-    return view.size * bandit.learner_dim**2
+    return arms.size * bandit.learner_dim**2
 
 
 def work_us(work: int) -> float:
@@ -77,8 +77,8 @@ class _Subject:
     is_kept: bool = True
 
     @property
-    def view(self) -> LearnerSnapshot:
-        return self.snapshot.view
+    def arms(self) -> LearnerSnapshot:
+        return self.snapshot.arms
 
     @property
     def rules(self) -> EliminationRules:
@@ -105,15 +105,15 @@ class EliminationCache:
             if request.arm_filter is None and not request.rules.at_most:
                 return Selection(await self._pick(subject, placed, request), subject.snapshot)
             snapshot = await subject.snapshot.among(filtered, request)
-            if snapshot.view.view.table == placed.table:  # else the catalogue was compacted meanwhile
+            if snapshot.arms.table.number == placed.number:  # else the catalogue was compacted meanwhile
                 break
         if subject.is_kept:  # makes the passes that are due
             await self._pick(subject, placed, msgspec.structs.replace(request, k=1, exclude=()))
-        view = snapshot.view
-        exclude, limits = request.excluded(view), request.limits(view)
+        arms = snapshot.arms
+        exclude, limits = request.excluded(arms), request.limits(arms)
         choose = partial(pick_among, placed, snapshot, request.k, exclude=exclude, limits=limits)
-        us = work_us(full_work(subject.bandit, view))
-        return Selection(await computed(choose, request, view, us=us, threads=self.exact_choices), snapshot)
+        us = work_us(full_work(subject.bandit, arms))
+        return Selection(await computed(choose, request, arms, us=us, threads=self.exact_choices), snapshot)
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """The stages of a learner, after every pass that is due."""
@@ -169,25 +169,25 @@ class EliminationCache:
                 continue
             if fits(placed, subject.snapshot, subject.rules):
                 placed = caught_up(placed, subject.snapshot, most_work=INLINE_WORK)
-                if placed.state.living.count or not subject.view.size:
+                if placed.state.living.count or not subject.arms.size:
                     return placed
                 break
             if subject.is_kept:
                 self.forget(key)
-        if full_work(subject.bandit, subject.view) <= INLINE_WORK:
+        if full_work(subject.bandit, subject.arms) <= INLINE_WORK:
             return rebuilt(subject.snapshot, subject.rules)
         return None
 
     async def _pick(self, subject: _Subject, placed: Placed, request: SelectionRequest) -> TopK:
-        exclude = request.excluded(subject.view)
+        exclude = request.excluded(subject.arms)
         choose = partial(pick, snapshot=subject.snapshot, k=request.k, rng=request.rng, exclude=exclude)
         us = work_us(FIND.most * subject.bandit.learner_dim**2)
-        picked = await computed(partial(choose, placed), request, subject.view, us=us)
+        picked = await computed(partial(choose, placed), request, subject.arms, us=us)
         overtaken = subject.is_kept and self._states.get(subject.key) is not placed
         if overtaken or not (picked.due or picked.broken):
             return picked.hits
         before = None if picked.broken else placed
-        if pass_work(before, subject.view) > INLINE_WORK:
+        if pass_work(before, subject.arms) > INLINE_WORK:
             if subject.is_kept:
                 self._begin_pass(subject, before)
             return picked.hits

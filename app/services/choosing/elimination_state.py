@@ -36,7 +36,7 @@ class Placed:
     state: Elimination
     ridge: float
     version: int
-    table: int
+    number: int
     rows: int
     dead: int
 
@@ -64,23 +64,23 @@ def fits(placed: Placed, snapshot: ReadSnapshot, rules: EliminationRules) -> boo
 
     It does not once the catalogue was compacted, the learner forgotten, or the bandit changed.
     """
-    made_by = placed.table, placed.ridge, placed.state.rules
-    now = snapshot.view.view.table, snapshot.posterior.ridge, rules
+    made_by = placed.number, placed.ridge, placed.state.rules
+    now = snapshot.arms.table.number, snapshot.posterior.ridge, rules
     return made_by == now and placed.version <= snapshot.learner_version
 
 
 def rebuilt(snapshot: ReadSnapshot, rules: EliminationRules) -> Placed:
     """Place all arms of the catalogue by this posterior. Work: K d^2."""
-    arms = snapshot.view.view
-    state = elimination.start(snapshot.posterior, arms.live_rows, snapshot.view.features_of, rules)
+    arms = snapshot.arms.table
+    state = elimination.start(snapshot.posterior, arms.live_rows, snapshot.arms.features_of, rules)
     return Placed(
-        state, snapshot.posterior.ridge, snapshot.learner_version, arms.table, arms.rows, len(arms.dead)
+        state, snapshot.posterior.ridge, snapshot.learner_version, arms.number, arms.rows, len(arms.dead)
     )
 
 
 def caught_up(placed: Placed, snapshot: ReadSnapshot, *, most_work: float = UNBOUNDED) -> Placed:
     """Take out the arms that were deleted; take in the new ones, unless that is more than ``most_work``."""
-    arms, state, rows = snapshot.view.view, placed.state, placed.rows
+    arms, state, rows = snapshot.arms.table, placed.state, placed.rows
     if placed.version == snapshot.learner_version and (rows, placed.dead) == (arms.rows, len(arms.dead)):
         return placed
     died = arms.dead[placed.dead :]
@@ -89,9 +89,9 @@ def caught_up(placed: Placed, snapshot: ReadSnapshot, *, most_work: float = UNBO
         state = elimination.delete(state, died)
     if rows < arms.rows and (arms.rows - rows) * arms.dim**2 <= most_work:
         new = np.arange(rows, arms.rows)
-        state = elimination.add(state, snapshot.posterior, new[arms.is_alive(new)], snapshot.view.features_of)
+        state = elimination.add(state, snapshot.posterior, new[arms.is_alive(new)], snapshot.arms.features_of)
         rows = arms.rows
-    return Placed(state, placed.ridge, snapshot.learner_version, arms.table, rows, len(arms.dead))
+    return Placed(state, placed.ridge, snapshot.learner_version, arms.number, rows, len(arms.dead))
 
 
 def refreshed(placed: Placed | None, snapshot: ReadSnapshot, rules: EliminationRules) -> Placed:
@@ -102,20 +102,20 @@ def refreshed(placed: Placed | None, snapshot: ReadSnapshot, rules: EliminationR
         placed = rebuilt(snapshot, rules)
     rng = np.random.default_rng(0)  # no choice is made here
     state, _ = sub_elim.play(
-        placed.state, snapshot.posterior, snapshot.view.features_of, FIND, k=1, rng=rng, check_rate=1.0
+        placed.state, snapshot.posterior, snapshot.arms.features_of, FIND, k=1, rng=rng, check_rate=1.0
     )
     if state.stale:
         return rebuilt(snapshot, rules)
     return replace(placed, state=state)
 
 
-def pass_work(placed: Placed | None, view: LearnerSnapshot) -> int:
+def pass_work(placed: Placed | None, arms: LearnerSnapshot) -> int:
     """Work of what is due: of a pass, or of a rebuild."""
-    arms = view.view
+    table = arms.table
     if placed is None:
-        return arms.live * arms.dim**2
-    rows = placed.state.pass_size if placed.state.stages and not placed.state.stale else arms.live
-    return (rows + arms.rows - placed.rows) * arms.dim**2
+        return table.live * table.dim**2
+    rows = placed.state.pass_size if placed.state.stages and not placed.state.stale else table.live
+    return (rows + table.rows - placed.rows) * table.dim**2
 
 
 def pick(
@@ -130,40 +130,40 @@ def pick(
 
     When fewer than k live, the eliminated ones of largest estimate follow, scored by their widths as well.
     """
-    state, posterior, view = placed.state, snapshot.posterior, snapshot.view
-    choice = sub_elim.choose(state, posterior, view.features_of, FIND, k=k, rng=rng, exclude=exclude)
+    state, posterior, arms = placed.state, snapshot.posterior, snapshot.arms
+    choice = sub_elim.choose(state, posterior, arms.features_of, FIND, k=k, rng=rng, exclude=exclude)
     hits = choice.arms
     if len(hits.rows) < k:
         taken = np.concatenate((hits.rows, exclude))
-        rest = view.search(posterior.theta, k - len(hits.rows), taken)
-        _, spans = elimination.measure(posterior, rest.rows, view.features_of, state.rules.radius)
+        rest = arms.search(posterior.theta, k - len(hits.rows), taken)
+        _, spans = elimination.measure(posterior, rest.rows, arms.features_of, state.rules.radius)
         hits = TopK(
             np.concatenate((hits.rows, rest.rows)),
             np.concatenate((hits.scores, spans)),
             exact=hits.exact and rest.exact,
         )
-    return Picked(hits, choice.due or state.stale or placed.rows < view.view.rows, choice.broken)
+    return Picked(hits, choice.due or state.stale or placed.rows < arms.table.rows, choice.broken)
 
 
 def pick_among(
     placed: Placed, snapshot: ReadSnapshot, k: int, *, exclude: Rows = NO_ROWS, limits: Limits | None = None
 ) -> TopK:
-    """Choose ``k`` of the arms that the view of ``snapshot`` lets in: the widest living ones.
+    """Choose ``k`` of the arms that ``snapshot`` lets in: the widest living ones.
 
     When too few of them live, those of largest upper bound follow. ``limits``: arms that they do not allow
     are passed over. Scores are widths. Work: d^2 for each living arm that is let in, and for the others where
     they are needed.
     """
-    view, rows = snapshot.view, snapshot.view.eligible(exclude)
+    arms, rows = snapshot.arms, snapshot.arms.eligible(exclude)
     lives = placed.state.living.mask(rows) | (rows >= placed.rows)  # arms that no pass has seen live
     living, gone = rows[lives], rows[~lives]
     radius = placed.state.rules.radius
-    _, spans = elimination.measure(snapshot.posterior, living, view.features_of, radius)
+    _, spans = elimination.measure(snapshot.posterior, living, arms.features_of, radius)
     order = np.lexsort((living, -spans))
     living, spans = living[order], spans[order]
     if limits is None and len(living) >= k:
         return TopK(living[:k], spans[:k], exact=True)
-    estimates, widths = elimination.measure(snapshot.posterior, gone, view.features_of, radius)
+    estimates, widths = elimination.measure(snapshot.posterior, gone, arms.features_of, radius)
     order = np.lexsort((gone, -(estimates + widths)))
     ranked, spans = np.concatenate((living, gone[order])), np.concatenate((spans, widths[order]))
     positions = np.arange(min(k, len(ranked))) if limits is None else limits.take_allowed(ranked, k)
@@ -183,14 +183,14 @@ def pick_exactly(
     exclude: Rows = NO_ROWS,
     limits: Limits | None = None,
 ) -> TopK:
-    """Choose ``k`` of the arms that the view of ``snapshot`` lets in, by linear elimination. Work: K d^2."""
-    view, rows = snapshot.view, snapshot.view.view.live_rows
+    """Choose ``k`` of the arms that ``snapshot`` lets in, by linear elimination. Work: K d^2."""
+    arms, rows = snapshot.arms, snapshot.arms.table.live_rows
     barred = np.isin(rows, exclude)
-    if view.plain.is_filtered:
-        barred |= ~np.isin(rows, view.eligible())
+    if arms.plain.is_filtered:
+        barred |= ~np.isin(rows, arms.eligible())
     hits = linear_elimination.choose(
         snapshot.posterior,
-        view.features_of(rows),
+        arms.features_of(rows),
         k=k if limits is None else max(len(rows), 1),
         radius=rules.radius,
         exclude=np.flatnonzero(barred),
@@ -201,7 +201,7 @@ def pick_exactly(
 
 def exact_sets(snapshot: ReadSnapshot, rules: EliminationRules) -> Sets:
     """The stages, by their widths now, of the arms that live for linear elimination. Work: K d^2."""
-    features = snapshot.view.features_of(snapshot.view.view.live_rows)
+    features = snapshot.arms.features_of(snapshot.arms.table.live_rows)
     survey = linear_elimination.survey(snapshot.posterior, features, radius=rules.radius)
     stages = elimination.stage_of(survey.spans[survey.lives], rules.last_stage)
     counts = zip(*(column.tolist() for column in np.unique(stages, return_counts=True)), strict=True)

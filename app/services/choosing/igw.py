@@ -57,14 +57,14 @@ async def igw(dependencies: PolicyDependencies, request: SelectionRequest) -> Se
     Cost: one search of the index for max(k, ``shortlist``) arms, and O(k n).
     """
     snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    bandit, view = request.bandit, snapshot.view.plain
+    bandit, arms = request.bandit, snapshot.arms.plain
     theta, offset = request.bandit.observed_theta(snapshot.posterior.theta)
     count, cover = await near_and_cover(
-        dependencies.covers, request.bandit, request.arm_filter, view, k=request.k
+        dependencies.covers, request.bandit, request.arm_filter, arms, k=request.k
     )
     compute = partial(
         draw,
-        view,
+        arms,
         theta,
         cover,
         k=request.k,
@@ -72,11 +72,11 @@ async def igw(dependencies: PolicyDependencies, request: SelectionRequest) -> Se
         gamma=_fixed_gamma(bandit),
         noise=bandit.observed_noise(snapshot.posterior.sigma),
         rng=request.rng,
-        exclude=request.excluded(view),
-        limits=request.limits(view),
+        exclude=request.excluded(arms),
+        limits=request.limits(arms),
     )
-    us = view.expected_us + drawn_us(request.k, candidates=count + bandit.record.shortlist)
-    drawn = await computed(compute, request, view, us=us)
+    us = arms.expected_us + drawn_us(request.k, candidates=count + bandit.record.shortlist)
+    drawn = await computed(compute, request, arms, us=us)
     return drawn.selection(snapshot, offset)
 
 
@@ -91,21 +91,21 @@ def _gamma(fixed: float | None, noise: float, candidates: int) -> float:
 
 
 async def near_and_cover(
-    covers: Covers, bandit: Bandit, arm_filter: Filter | None, view: Snapshot, *, k: int
+    covers: Covers, bandit: Bandit, arm_filter: Filter | None, arms: Snapshot, *, k: int
 ) -> tuple[int, Rows]:
-    """How many arms of highest estimate are candidates, and the rows of a cover of ``view``.
+    """How many arms of highest estimate are candidates, and the rows of a cover of ``arms``.
 
-    The cover is empty where the arms of highest estimate are all. ``arm_filter``: what ``view`` stands for.
+    The cover is empty where the arms of highest estimate are all. ``arm_filter``: what ``arms`` stands for.
     """
     shortlist = bandit.record.shortlist
     count = max(k, shortlist)
-    if view.size <= count:
+    if arms.size <= count:
         return count, NO_ROWS
-    return count, view.rows_of(await covers.of(bandit.catalogue, arm_filter, view, shortlist))
+    return count, arms.rows_of(await covers.of(bandit.catalogue, arm_filter, arms, shortlist))
 
 
 def draw(
-    view: Snapshot,
+    arms: Snapshot,
     theta: Vector,
     cover: Rows,
     *,
@@ -128,7 +128,7 @@ def draw(
     Cost: a search and O(k n). Where limits leave none, one ranking of all K arms, and K bytes read whenever
     none is left.
     """
-    pool = candidates(view, theta, cover, count=count, exclude=exclude)
+    pool = candidates(arms, theta, cover, count=count, exclude=exclude)
     if limits is None:
         drawn = algorithm.choose(pool.estimates, k=k, gamma=_gamma(gamma, noise, len(pool.rows)), rng=rng)
         hits = TopK(pool.rows[drawn.places], pool.estimates[drawn.places], pool.exact)
@@ -152,22 +152,22 @@ def draw(
         elif pool.is_all:
             break
         else:
-            pool = candidates(view, theta, cover, count=view.size, exclude=exclude)
+            pool = candidates(arms, theta, cover, count=arms.size, exclude=exclude)
             left = limits.after(np.array(rows, dtype=np.int64)).over(pool.rows)
             left.barred[np.isin(pool.rows, rows)] = True
     hits = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), pool.exact)
     return Drawn(hits, np.array(propensities, dtype=np.float64))
 
 
-def candidates(view: Snapshot, theta: Vector, cover: Rows, *, count: int, exclude: Rows) -> Candidates:
+def candidates(arms: Snapshot, theta: Vector, cover: Rows, *, count: int, exclude: Rows) -> Candidates:
     """The ``count`` arms of highest estimate, best first, then the others of ``cover``."""
     # DEVIATION (Alg. 1, line 4): only these can be drawn, not every arm; see "What is not covered".
-    search = view.search if count < view.size else view.search_exact
+    search = arms.search if count < arms.size else arms.search_exact
     hits = search(theta, max(count, 1), exclude)
     others = cover[not_in(cover, np.concatenate((hits.rows, exclude)))]
     rows = np.concatenate((hits.rows, others))
-    estimates = np.concatenate((hits.scores, view.features_of(others) @ theta))
-    return Candidates(rows, estimates, hits.exact, count >= view.size)
+    estimates = np.concatenate((hits.scores, arms.features_of(others) @ theta))
+    return Candidates(rows, estimates, hits.exact, count >= arms.size)
 
 
 Known = tuple[Rows, Vector]
@@ -177,7 +177,7 @@ Known = tuple[Rows, Vector]
 class IgwTarget:
     """``cover``, ``count``, ``gamma``: as in ``igw.draw``."""
 
-    view: Snapshot
+    arms: Snapshot
     cover: Rows
     count: int
     gamma: float | None
@@ -191,7 +191,7 @@ class IgwTarget:
         known: list[Known] = []
         for query, exclude in zip(situations.queries, situations.exclude, strict=True):
             check()
-            pool = candidates(self.view, query, self.cover, count=self.count, exclude=exclude)
+            pool = candidates(self.arms, query, self.cover, count=self.count, exclude=exclude)
             known.append((pool.rows, pool.estimates))
         return known
 
@@ -222,9 +222,9 @@ class IgwTarget:
 
 
 async def _of(covers: Covers, pool: Pool) -> IgwTarget:
-    view = pool.view.plain
-    count, cover = await near_and_cover(covers, pool.bandit, pool.arm_filter, view, k=pool.k)
-    return IgwTarget(view, cover, count, _fixed_gamma(pool.bandit))
+    arms = pool.arms.plain
+    count, cover = await near_and_cover(covers, pool.bandit, pool.arm_filter, arms, k=pool.k)
+    return IgwTarget(arms, cover, count, _fixed_gamma(pool.bandit))
 
 
 TARGETS = Targets(_of)

@@ -146,16 +146,16 @@ class LimitedSolver:
     all arms at most.
     """
 
-    view: LearnerSnapshot
+    arms: LearnerSnapshot
     solver: MipsSolver
     limits: Limits
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         request = k
         while True:
-            is_last = request > k and LARGE * request >= self.view.size
+            is_last = request > k and LARGE * request >= self.arms.size
             if is_last:
-                hits = self.view.search_exact(query, max(self.view.size, 1), exclude)
+                hits = self.arms.search_exact(query, max(self.arms.size, 1), exclude)
             else:
                 hits = self.solver.search(query, request, exclude)
             positions = self.limits.take_allowed(hits.rows, k)

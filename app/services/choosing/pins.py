@@ -17,14 +17,14 @@ def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
     A pin beyond the end of a short list stands at its end. An arm that was deleted meanwhile is left out.
     """
     snapshot, hits = selection.snapshot, selection.hits
-    whole = snapshot.view.plain.whole
+    whole = snapshot.arms.plain.whole
     rows, scores = hits.rows.tolist(), hits.scores.tolist()
     propensities = None if selection.propensities is None else list(selection.propensities)
     for pin in sorted(request.rules.pins, key=lambda pin: pin.place):
         own = whole.rows_of([pin.arm])
         if not len(own):
             continue
-        scored = TopK(own, snapshot.view.features_of(own) @ snapshot.posterior.theta, exact=True)
+        scored = TopK(own, snapshot.arms.features_of(own) @ snapshot.posterior.theta, exact=True)
         estimate = request.bandit.observed(scored)
         rows.insert(pin.place - 1, int(own[0]))
         scores.insert(pin.place - 1, float(estimate.scores[0]))

@@ -51,23 +51,23 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     seeded: bool = False
     dry_run: bool = False
 
-    def excluded(self, view: LearnerSnapshot) -> Rows:
+    def excluded(self, arms: LearnerSnapshot) -> Rows:
         """The rows of ``exclude``, and of the arms that are pinned, each once."""
         if not self.exclude and not self.rules.pins:
             return NO_ROWS
-        return view.rows_of(dict.fromkeys((*self.exclude, *self.rules.pinned)))
+        return arms.rows_of(dict.fromkeys((*self.exclude, *self.rules.pinned)))
 
-    def limits(self, view: LearnerSnapshot) -> Limits | None:
+    def limits(self, arms: LearnerSnapshot) -> Limits | None:
         """How many arms of each value may be chosen, besides those that are pinned; None: any number."""
         if not self.rules.at_most:
             return None
-        pinned = view.plain.whole.rows_of(self.rules.pinned)
-        return Limits(self.rules.at_most, view.plain.attributes, pinned)
+        pinned = arms.plain.whole.rows_of(self.rules.pinned)
+        return Limits(self.rules.at_most, arms.plain.attributes, pinned)
 
-    def limited(self, view: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
+    def limited(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
         """``solver``, within the limits of the rules."""
-        limits = self.limits(view)
-        return solver if limits is None else LimitedSolver(view, solver, limits)
+        limits = self.limits(arms)
+        return solver if limits is None else LimitedSolver(arms, solver, limits)
 
 
 class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
@@ -77,7 +77,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     """
 
     posterior: Posterior
-    view: LearnerSnapshot
+    arms: LearnerSnapshot
     learner_version: int
     catalogue_version: int
 
@@ -103,8 +103,8 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         """This snapshot, of the arms that the filter lets in. Awaits nothing for a known one."""
         if request.arm_filter is None:
             return self
-        view = request.bandit.seen(await filtered.of(request.bandit.catalogue, request.arm_filter))
-        return msgspec.structs.replace(self, view=view, catalogue_version=request.bandit.catalogue.version)
+        arms = request.bandit.seen(await filtered.of(request.bandit.catalogue, request.arm_filter))
+        return msgspec.structs.replace(self, arms=arms, catalogue_version=request.bandit.catalogue.version)
 
 
 class Drawn(msgspec.Struct, frozen=True, eq=False):
@@ -120,7 +120,7 @@ class Drawn(msgspec.Struct, frozen=True, eq=False):
 
 
 class Selection(msgspec.Struct, frozen=True, eq=False):
-    """The arms that a policy has chosen, as rows of the view of ``snapshot``; best first, or as drawn.
+    """The arms that a policy has chosen, as rows of ``snapshot``; best first, or as drawn.
 
     ``propensities``: the probability of each arm given those before it, where the policy knows it.
     ``drawn``: whether the scores are drawn values, x.theta~.

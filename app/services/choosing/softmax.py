@@ -44,18 +44,18 @@ async def softmax(dependencies: PolicyDependencies, request: SelectionRequest) -
     """
     snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
     theta, offset = request.bandit.observed_theta(snapshot.posterior.theta)
-    view = snapshot.view.plain
+    arms = snapshot.arms.plain
     compute = partial(
         draw,
-        view,
+        arms,
         theta,
         k=request.k,
         temperature=_temperature(request.bandit, snapshot.posterior),
         rng=request.rng,
-        exclude=request.excluded(view),
-        limits=request.limits(view),
+        exclude=request.excluded(arms),
+        limits=request.limits(arms),
     )
-    drawn = await computed(compute, request, view, us=_NUMBER_US * view.size * view.view.dim)
+    drawn = await computed(compute, request, arms, us=_NUMBER_US * arms.size * arms.table.dim)
     return drawn.selection(snapshot, offset)
 
 
@@ -67,7 +67,7 @@ def _temperature(bandit: Bandit, posterior: Posterior) -> float:
 
 
 def draw(
-    view: Snapshot,
+    arms: Snapshot,
     theta: Vector,
     *,
     k: int,
@@ -81,8 +81,8 @@ def draw(
     With ``limits`` an arm that they no longer allow cannot be drawn, and the others have its share; there may
     be fewer than k arms. That takes O(1) more for every arm and each value of the limited fields that it has.
     """
-    rows = view.eligible(exclude)
-    scores = scores_of(view.view, rows, theta)
+    rows = arms.eligible(exclude)
+    scores = scores_of(arms.table, rows, theta)
     if limits is None:
         drawn = algorithm.choose(scores, k=k, temperature=temperature, rng=rng)
     else:
@@ -104,7 +104,7 @@ class SoftmaxTarget:
     What is summed and weighed are scores in units of the temperature of each situation.
     """
 
-    view: Snapshot
+    arms: Snapshot
     rows: Rows
     temperature: float | None
     known_bytes: int = 200
@@ -120,7 +120,7 @@ class SoftmaxTarget:
                 self._blocks(check),
                 queries,
                 temperature=1.0,
-                largest_norm=self.view.largest_norm,
+                largest_norm=self.arms.largest_norm,
             )
             columns = (totals.top, totals.mass, totals.moment)
             known += zip(*(column.tolist() for column in columns), strict=True)
@@ -145,7 +145,7 @@ class SoftmaxTarget:
     def _blocks(self, check: Callable[[], None]) -> Iterator[Matrix]:
         for start in range(0, len(self.rows), BLOCK):
             check()
-            yield self.view.features_of(self.rows[start : start + BLOCK])
+            yield self.arms.features_of(self.rows[start : start + BLOCK])
 
     def _walk(
         self, situations: Situations, lists: Lists, lost: Rows, propensities: Matrix, expected: Matrix
@@ -157,7 +157,7 @@ class SoftmaxTarget:
         for decision in lost.tolist():
             if lists.which[decision] != before:
                 before = int(lists.which[decision])
-                scores = scores_of(self.view.view, self.rows, situations.queries[before])
+                scores = scores_of(self.arms.table, self.rows, situations.queries[before])
             rows = lists.rows[decision]
             positions = order[np.minimum(np.searchsorted(self.rows, rows, sorter=order), len(order) - 1)]
             positions = np.where(rows >= 0, positions, -1)
@@ -166,9 +166,9 @@ class SoftmaxTarget:
 
 
 async def _of(covers: Covers, pool: Pool) -> SoftmaxTarget:  # noqa: ARG001 - as all targets
-    view = pool.view.plain
+    arms = pool.arms.plain
     temperature = pool.bandit.record.temperature
-    return SoftmaxTarget(view, view.eligible(), None if isinstance(temperature, str) else temperature or 1.0)
+    return SoftmaxTarget(arms, arms.eligible(), None if isinstance(temperature, str) else temperature or 1.0)
 
 
 TARGETS = Targets(_of, by_exclusion=False)

@@ -35,12 +35,12 @@ class Pool:
     """The arms that some decisions had to choose from.
 
     ``bandit``    with the policy that is evaluated
-    ``arm_filter``    the filter that ``view`` stands for; None: all arms
+    ``arm_filter``    the filter that ``arms`` stands for; None: all arms
     ``k``         how many arms were drawn in each decision
     """
 
     bandit: Bandit
-    view: LearnerSnapshot
+    arms: LearnerSnapshot
     arm_filter: Filter | None
     k: int
 

@@ -43,13 +43,13 @@ SCORES = 500_000  # of draws that are compared at once
 class ShortlistSolver:
     """A graph proposes at least ``shortlist`` arms, which are scored again exactly."""
 
-    view: LearnerSnapshot
+    arms: LearnerSnapshot
     shortlist: int
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        if self.view.kind != "hnsw" or self.shortlist <= k:
-            return self.view.search(query, k, exclude)
-        hits = self.view.search(query, self.shortlist, exclude)
+        if self.arms.kind != "hnsw" or self.shortlist <= k:
+            return self.arms.search(query, k, exclude)
+        hits = self.arms.search(query, self.shortlist, exclude)
         return TopK(hits.rows[:k], hits.scores[:k], hits.exact)
 
 
@@ -58,18 +58,18 @@ async def sub_ts(dependencies: PolicyDependencies, request: SelectionRequest) ->
     bandit = request.bandit
     snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
     if bandit.record.solver == "adaptive":
-        solver = _adaptive(dependencies, bandit, snapshot.view)
+        solver = _adaptive(dependencies, bandit, snapshot.arms)
         return await _choose(dependencies, request, snapshot, solver, searches=1 + COPIES)
     if bandit.record.shortlist > bandit.catalogue.shortlist:
-        solver = ShortlistSolver(snapshot.view, bandit.record.shortlist)
+        solver = ShortlistSolver(snapshot.arms, bandit.record.shortlist)
         return await _choose(dependencies, request, snapshot, solver)
-    return await _choose(dependencies, request, snapshot, snapshot.view)
+    return await _choose(dependencies, request, snapshot, snapshot.arms)
 
 
 async def linear_ts(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
     """Linear Thompson sampling (Abeille and Lazaric 2017): every eligible arm is compared."""
     snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    return await _choose(dependencies, request, snapshot, ExactSolver(snapshot.view))
+    return await _choose(dependencies, request, snapshot, ExactSolver(snapshot.arms))
 
 
 async def _choose(
@@ -81,11 +81,11 @@ async def _choose(
     searches: int = 1,
 ) -> Selection:
     """``searches``: about how many searches of the index ``solver`` makes."""
-    bandit, view = request.bandit, snapshot.view
+    bandit, arms = request.bandit, snapshot.arms
     if bandit.record.explore is not None:
         solver = await dependencies.warm_up.before(solver, request, snapshot)
     elif request.rules.at_most:
-        solver = request.limited(view, solver)
+        solver = request.limited(arms, solver)
     draw = partial(
         algorithm.choose,
         snapshot.posterior,
@@ -93,22 +93,22 @@ async def _choose(
         k=request.k,
         exploration=bandit.exploration,
         rng=request.rng,
-        exclude=request.excluded(view),
+        exclude=request.excluded(arms),
     )
-    us = view.expected_us * searches * (1 + request.k / _USUAL_K) + _PAIR_US * bandit.catalogue.dim**2
-    return Selection(bandit.observed(await computed(draw, request, view, us=us)), snapshot, drawn=True)
+    us = arms.expected_us * searches * (1 + request.k / _USUAL_K) + _PAIR_US * bandit.catalogue.dim**2
+    return Selection(bandit.observed(await computed(draw, request, arms, us=us)), snapshot, drawn=True)
 
 
-def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, view: LearnerSnapshot) -> MipsSolver:
+def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
     """The ladder of adaptive solvers (Yang et al. 2022, Algorithms 1 and 4), which never comes back empty.
 
     The independent solvers know of no filter: with one, every arm that is let in is compared.
     """
-    if view.plain.is_filtered:
-        return ExactSolver(view)
-    solvers = [bandit.seen(solver) for solver in dependencies.independent.of(bandit.catalogue, view.plain)]
-    rungs = ladder(solvers, view.features_of, largest_norm=view.largest_norm, eta=bandit.eta)
-    return LadderWithScan(rungs, view)
+    if arms.plain.is_filtered:
+        return ExactSolver(arms)
+    solvers = [bandit.seen(solver) for solver in dependencies.independent.of(bandit.catalogue, arms.plain)]
+    rungs = ladder(solvers, arms.features_of, largest_norm=arms.largest_norm, eta=bandit.eta)
+    return LadderWithScan(rungs, arms)
 
 
 Known = tuple[Rows, Matrix]
@@ -118,7 +118,7 @@ Known = tuple[Rows, Matrix]
 class ThompsonTarget:
     """``draws``: for each situation, of ``k`` arms."""
 
-    view: LearnerSnapshot
+    arms: LearnerSnapshot
     solver: MipsSolver
     exploration: float
     k: int
@@ -136,10 +136,10 @@ class ThompsonTarget:
         posterior, exclude = situations.posterior(position), situations.exclude[position]
         rng = np.random.default_rng(zlib.crc32(repr(situations.names[position]).encode()))
         queries = draws(posterior, self.draws, exploration=self.exploration, rng=rng)
-        is_small = self.view.size * self.view.view.dim <= SCANNED
+        is_small = self.arms.size * self.arms.table.dim <= SCANNED
         rows = (self._scanned if is_small else self._searched)(queries, exclude, check)
         distinct, positions = np.unique(rows, return_inverse=True)
-        features = self.view.plain.features_of(np.maximum(distinct, 0))
+        features = self.arms.plain.features_of(np.maximum(distinct, 0))
         scores = np.where(distinct >= 0, features @ situations.queries[position], 0.0)
         return rows, scores[positions].reshape(rows.shape)
 
@@ -155,11 +155,11 @@ class ThompsonTarget:
     def _scanned(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
         """The best arms for each query, all compared. Shapes: (draws, d') -> (draws, k)."""
         rows = np.full((len(queries), self.k), NO_ARM, dtype=np.int64)
-        arms = np.sort(self.view.eligible(exclude))
+        arms = np.sort(self.arms.eligible(exclude))
         count = min(self.k, len(arms))
         if not count:
             return rows
-        features = self.view.features_of(arms)
+        features = self.arms.features_of(arms)
         step = max(1, SCORES // len(arms))
         for start in range(0, len(queries), step):
             check()
@@ -195,7 +195,7 @@ def _targets(solver_of: Callable[[LearnerSnapshot], MipsSolver]) -> Targets:
         exploration = pool.bandit.exploration
         draws = DRAWS if exploration else 1
         k = min(max(pool.k, 1), MAX_PLACES)
-        return ThompsonTarget(pool.view, solver_of(pool.view), exploration, k, draws)
+        return ThompsonTarget(pool.arms, solver_of(pool.arms), exploration, k, draws)
 
     return Targets(of, _caveats, needs_noise=True)
 
@@ -213,5 +213,5 @@ def _caveats(bandit: Bandit) -> Sequence[str]:
     return caveats
 
 
-SUB_TS_TARGETS = _targets(lambda view: view)
+SUB_TS_TARGETS = _targets(lambda arms: arms)
 LINEAR_TS_TARGETS = _targets(ExactSolver)

@@ -11,10 +11,10 @@ from shortlist.types import Rows, TopK, Vector
 def estimates_and_widths(bandit: Bandit, snapshot: ReadSnapshot, rows: Rows) -> tuple[Vector, Vector]:
     """x.theta^ of each row, and sigma ||x||_{V^-1} for the noise sigma that is used, in the unit of rewards.
 
-    ``rows``: of the view of ``snapshot``. Shapes: (n,) -> (n,), (n,).
+    ``rows``: of ``snapshot``. Shapes: (n,) -> (n,), (n,).
     Cost: n d^2 multiply-adds; n d D in a context, of learners of D numbers.
     """
     posterior = snapshot.posterior
-    features = snapshot.view.features_of(rows)
+    features = snapshot.arms.features_of(rows)
     estimates = bandit.observed(TopK(rows, features @ posterior.theta, exact=True)).scores
     return estimates, bandit.observed_noise(1.0) * ridge.widths(posterior, features)

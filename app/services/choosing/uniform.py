@@ -31,26 +31,26 @@ SPARSE = 8  # of so many rows one is eligible, or fewer: they are listed
 async def uniform(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
     """Draw k of the eligible arms, each as likely as any other that is left. Scores are estimated rewards."""
     snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    view = snapshot.view.plain
+    arms = snapshot.arms.plain
     compute = partial(
         draw,
-        view,
+        arms,
         k=request.k,
         rng=request.rng,
-        exclude=request.excluded(view),
-        limits=request.limits(view),
+        exclude=request.excluded(arms),
+        limits=request.limits(arms),
         seeded=request.seeded,
     )
-    lists = request.seeded or request.rules.at_most or _is_sparse(view)
-    us = _LISTED_US * view.view.rows if lists else 0.0
-    rows, propensities = await computed(compute, request, view, us=us)
-    scores = snapshot.view.features_of(rows) @ snapshot.posterior.theta
+    lists = request.seeded or request.rules.at_most or _is_sparse(arms)
+    us = _LISTED_US * arms.table.rows if lists else 0.0
+    rows, propensities = await computed(compute, request, arms, us=us)
+    scores = snapshot.arms.features_of(rows) @ snapshot.posterior.theta
     hits = request.bandit.observed(TopK(rows, scores, exact=True))
     return Selection(hits, snapshot, propensities)
 
 
 def draw(
-    view: Snapshot,
+    arms: Snapshot,
     *,
     k: int,
     rng: np.random.Generator,
@@ -58,18 +58,18 @@ def draw(
     limits: Limits | None = None,
     seeded: bool = False,
 ) -> tuple[Rows, list[float]]:
-    """Draw min(k, n) distinct rows of the view, and the propensity of each given those before it.
+    """Draw min(k, n) distinct rows of the snapshot, and the propensity of each given those before it.
 
-    ``exclude``   distinct rows of the view
+    ``exclude``   distinct rows of the snapshot
     ``limits``    an arm that they allow no longer cannot be drawn; there may be fewer than k arms
 
     Cost: O(k K / n) expected, or O(n) once for each version of the catalogue; O(K) with ``seeded``; with
     ``limits`` O(K), and O(1) for each value of the limited fields.
     """
     if limits is not None:
-        return _within(view, limits, k, rng, exclude)
-    left = view.size - len(exclude)
-    listed = view.eligible() if seeded else view.listed if _is_sparse(view) or 2 * k > left else None
+        return _within(arms, limits, k, rng, exclude)
+    left = arms.size - len(exclude)
+    listed = arms.eligible() if seeded else arms.listed if _is_sparse(arms) or 2 * k > left else None
     if listed is not None and 2 * k > left:
         rows = rng.permutation(listed[not_in(listed, exclude)])[:k]
         return rows, _propensities(left, len(rows))
@@ -80,19 +80,19 @@ def draw(
 
     def accepts(positions: Rows) -> NDArray[np.bool_]:
         rows = rows_at(positions)
-        free = view.lets_in(rows)
+        free = arms.lets_in(rows)
         if barred:
             free &= ~np.fromiter(map(barred.__contains__, rows.tolist()), np.bool_, len(rows))
         return free
 
-    pool = view.view.rows if listed is None else len(listed)
+    pool = arms.table.rows if listed is None else len(listed)
     rows = rows_at(draw_distinct(accepts, pool=pool, accepted=left, k=k, rng=rng))
     return rows, _propensities(left, len(rows))
 
 
-def _is_sparse(view: Snapshot) -> bool:
+def _is_sparse(arms: Snapshot) -> bool:
     """Whether rejection takes longer than a list of the eligible rows, which is made once."""
-    return view.size * SPARSE < view.view.rows
+    return arms.size * SPARSE < arms.table.rows
 
 
 def _propensities(eligible: int, drawn: int) -> list[float]:
@@ -100,10 +100,10 @@ def _propensities(eligible: int, drawn: int) -> list[float]:
 
 
 def _within(
-    view: Snapshot, limits: Limits, k: int, rng: np.random.Generator, exclude: Rows
+    arms: Snapshot, limits: Limits, k: int, rng: np.random.Generator, exclude: Rows
 ) -> tuple[Rows, list[float]]:
     """Each arm is drawn among those that are still allowed: a softmax of equal scores."""
-    rows = view.eligible(exclude)
+    rows = arms.eligible(exclude)
     left, equal = limits.over(rows), np.zeros(len(rows))
     drawn = algorithm.choose_within(equal, left.take, k=k, temperature=1.0, rng=rng, barred=left.barred)
     return rows[drawn.places], drawn.propensities.tolist()

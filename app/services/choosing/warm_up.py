@@ -31,7 +31,7 @@ class CentersFirst:
     Both within the ``limits`` of the rules: centres count first, however low they score.
     """
 
-    view: LearnerSnapshot
+    arms: LearnerSnapshot
     solver: MipsSolver
     centers: Rows
     limits: Limits | None = None
@@ -40,10 +40,10 @@ class CentersFirst:
         rows, solver = self.centers[~np.isin(self.centers, exclude)][:k], self.solver
         if self.limits is not None:
             rows = rows[self.limits.take_allowed(rows, k)]
-            solver = LimitedSolver(self.view, solver, self.limits.after(rows))
+            solver = LimitedSolver(self.arms, solver, self.limits.after(rows))
         if not len(rows):
             return solver.search(query, k, exclude)
-        shown = TopK(rows, self.view.features_of(rows) @ query, exact=False)
+        shown = TopK(rows, self.arms.features_of(rows) @ query, exact=False)
         rest = TopK(NO_ROWS, np.empty(0), exact=False)
         if len(rows) < k:
             rest = solver.search(query, k - len(rows), np.union1d(exclude, rows))
@@ -66,13 +66,13 @@ class WarmUp:
         ``solver`` within the rules when the learner knows enough. The same claim takes the same slots.
         Raises Unavailable.
         """
-        view, rule = snapshot.view, request.bandit.record.explore
+        arms, rule = snapshot.arms, request.bandit.record.explore
         if rule is None or snapshot.learner_version >= rule.centers:
-            return request.limited(view, solver)
-        ids = await self._covers.of(request.bandit.catalogue, request.arm_filter, view, rule.centers)
+            return request.limited(arms, solver)
+        ids = await self._covers.of(request.bandit.catalogue, request.arm_filter, arms, rule.centers)
         start = await self._first_slot(request, most=len(ids))
-        centers = view.rows_of(ids[start : start + request.k])
-        return CentersFirst(view, solver, centers, request.limits(view))
+        centers = arms.rows_of(ids[start : start + request.k])
+        return CentersFirst(arms, solver, centers, request.limits(arms))
 
     async def _first_slot(self, request: SelectionRequest, *, most: int) -> int:
         """The first of the slots that are now the request's; of a dry run, that would be."""

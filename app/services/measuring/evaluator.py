@@ -170,11 +170,11 @@ class Evaluator:
         if known is None:
             document = lists.document
             arm_filter = self.bandit.filter_with(None if document is None else parse(dict(document)))
-            view = await self._source.view(self.bandit, arm_filter)
-            pool = Pool(self.bandit, view, arm_filter, lists.name.k)
+            arms = await self._source.snapshot(self.bandit, arm_filter)
+            pool = Pool(self.bandit, arms, arm_filter, lists.name.k)
             target = await self._targets.of(self._source.covers, pool)
             known = _KnownPool(pool, target, BoundedCache(KNOWN_BYTES))
-            self._pools.put(lists.name, known, POOL_BYTES + KNOWN_BYTES + 8 * view.size)
+            self._pools.put(lists.name, known, POOL_BYTES + KNOWN_BYTES + 8 * arms.size)
         return known
 
     async def _posteriors(self, keys: Sequence[str | None]) -> Sequence[Posterior]:
@@ -217,12 +217,12 @@ class Evaluator:
 
         That is propensities, targets, rewards, predicted, expected. Shapes: each (n, places).
         """
-        lists, name, view = work.lists, work.lists.name, work.pool.pool.view
+        lists, name, arms = work.lists, work.lists.name, work.pool.pool.arms
         situations, which = self._situations(work)
-        rows = _rows(view, lists.ids).reshape(len(lists), -1)
-        scores = _scores(view, rows, situations.queries, which)
+        rows = _rows(arms, lists.ids).reshape(len(lists), -1)
+        scores = _scores(arms, rows, situations.queries, which)
         drawn = list(name.drawn_places)
-        among = np.where(_lets_in(view, rows[:, drawn]), rows[:, drawn], -1)
+        among = np.where(_lets_in(arms, rows[:, drawn]), rows[:, drawn], -1)
         result = self._weigh(work, situations, which, among, np.where(among >= 0, scores[:, drawn], 0.0))
         shape = (len(lists), places)
         targets, expected = np.ones(shape), np.zeros(shape)
@@ -239,15 +239,15 @@ class Evaluator:
     def _weigh(self, work: _Work, situations: Situations, which: Rows, rows: Rows, scores: Matrix) -> Weighed:
         """What the target would do with the drawn arms of each list. Shapes: rows, scores (n, k)."""
         known = self._known(work.pool, situations)
-        target, view = work.pool.target, work.pool.pool.view
+        target, arms = work.pool.target, work.pool.pool.arms
         if self._targets.by_exclusion or not any(work.lists.excluded):
             return target.weigh(situations, known, Lists(which, rows, scores))
-        excluded = _padded([_known_rows(view, ids) for ids in work.lists.excluded])
+        excluded = _padded([_known_rows(arms, ids) for ids in work.lists.excluded])
         count = excluded.shape[1]
         lists = Lists(
             which,
             np.hstack((excluded, rows)),
-            np.hstack((_scores(view, excluded, situations.queries, which), scores)),
+            np.hstack((_scores(arms, excluded, situations.queries, which), scores)),
             count,
         )
         result = target.weigh(situations, known, lists)
@@ -269,10 +269,10 @@ class Evaluator:
         keys, contexts = zip(*(work.lists.situations[place] for place in first), strict=True)
         check_contexts(self.bandit, {len(context) // 4 for context in contexts})
         owners = np.array([work.owners[key] for key in keys])
-        view = work.pool.pool.view
+        arms = work.pool.pool.arms
         exclude: Sequence[Rows] = [NO_ROWS] * len(first)
         if by_exclusion:
-            exclude = [_known_rows(view, work.lists.excluded[place]) for place in first]
+            exclude = [_known_rows(arms, work.lists.excluded[place]) for place in first]
         joined = _joined(contexts)
         names = list(numbers) if self.past is None else [(self._block, name) for name in numbers]
         return Situations(self.bandit, names, work.learners, owners, joined, exclude), which
@@ -317,17 +317,17 @@ def _estimate(posterior: Posterior) -> Posterior:
     return Factored(np.array(posterior.theta), NO_ROOT, posterior.ridge, posterior.sigma)
 
 
-def _rows(view: LearnerSnapshot, ids: Sequence[str]) -> Rows:
+def _rows(arms: LearnerSnapshot, ids: Sequence[str]) -> Rows:
     """Rows of arms in the whole catalogue; -1 for those that it has not. Shape: -> (n,)."""
     distinct = dict.fromkeys(ids)
-    places = view.plain.whole.view.row_of_each(distinct).tolist()
+    places = arms.plain.whole.table.row_of_each(distinct).tolist()
     rows = dict(zip(distinct, places, strict=True))
     return np.array([rows[arm] for arm in ids], dtype=np.int64)
 
 
-def _known_rows(view: LearnerSnapshot, ids: Sequence[str]) -> Rows:
-    """Rows of arms of a view, each once."""
-    return np.unique(view.rows_of(ids)) if ids else NO_ROWS
+def _known_rows(arms: LearnerSnapshot, ids: Sequence[str]) -> Rows:
+    """Rows of arms of a snapshot, each once."""
+    return np.unique(arms.rows_of(ids)) if ids else NO_ROWS
 
 
 def _padded(columns: Sequence[Rows]) -> Rows:
@@ -345,22 +345,22 @@ def _joined(contexts: Sequence[bytes]) -> NDArray[np.float32] | None:
     return np.frombuffer(b"".join(contexts), dtype=np.float32).reshape(len(contexts), -1)
 
 
-def _lets_in(view: LearnerSnapshot, rows: Rows) -> NDArray[np.bool_]:
+def _lets_in(arms: LearnerSnapshot, rows: Rows) -> NDArray[np.bool_]:
     """Whether arms can be drawn. Shapes: (n, k) -> (n, k)."""
     known = rows >= 0
-    known[known] = view.plain.lets_in(rows[known])
+    known[known] = arms.plain.lets_in(rows[known])
     return known
 
 
-def _scores(view: LearnerSnapshot, rows: Rows, queries: Matrix, which: Rows) -> Matrix:
+def _scores(arms: LearnerSnapshot, rows: Rows, queries: Matrix, which: Rows) -> Matrix:
     """x.query of every arm of lists, 0 for those without a row. Shapes: rows (n, k), which (n,) -> (n, k)."""
     result = np.zeros(rows.shape)
-    if not view.view.rows or not rows.size:
+    if not arms.table.rows or not rows.size:
         return result
-    step = max(1, TOGETHER // (rows.shape[1] * view.view.dim))
+    step = max(1, TOGETHER // (rows.shape[1] * arms.table.dim))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        features = view.plain.features_of(np.maximum(rows[part], 0).reshape(-1))
+        features = arms.plain.features_of(np.maximum(rows[part], 0).reshape(-1))
         shaped = features.reshape(*rows[part].shape, -1)
         np.einsum("nkd,nd->nk", shaped, queries[which[part]], out=result[part])
     return np.where(rows >= 0, result, 0.0)

@@ -113,7 +113,7 @@ class Explanations:
             changed.append("catalogue")
         if changed:
             return changed, [], []
-        again = [snapshot.view.id_of(position) for position in selection.hits.rows.tolist()]
+        again = [snapshot.arms.id_of(position) for position in selection.hits.rows.tolist()]
         find = partial(_candidates, request, selection, [arm.id for arm in row.arms])
         return [], again, await REQUESTS.run(find)
 
@@ -131,14 +131,14 @@ def _not_repeatable(bandit: Bandit, logged: LoggedChoice) -> list[ChangedInput]:
 def _candidates(request: SelectionRequest, selection: Selection, chosen: Sequence[str]) -> list[Candidate]:
     """Arms with their estimates and widths. Cost: one search, and d^2 for each arm."""
     snapshot = selection.snapshot
-    view = snapshot.view
+    arms = snapshot.arms
     count = min(max(request.bandit.record.shortlist, len(chosen)), MOST_CANDIDATES)
-    rows = view.search(snapshot.posterior.theta, count, request.excluded(view)).rows
-    rows = np.unique(np.concatenate((rows, view.rows_of(chosen))))
+    rows = arms.search(snapshot.posterior.theta, count, request.excluded(arms)).rows
+    rows = np.unique(np.concatenate((rows, arms.rows_of(chosen))))
     estimates, widths = estimates_and_widths(request.bandit, snapshot, rows)
     places = {arm: place for place, arm in enumerate(chosen, start=1)}
     order = np.argsort(-estimates, kind="stable").tolist()
-    ids = [view.id_of(row) for row in rows.tolist()]
+    ids = [arms.id_of(row) for row in rows.tolist()]
     return [
         Candidate(ids[each], float(estimates[each]), float(widths[each]), places.get(ids[each]))
         for each in order

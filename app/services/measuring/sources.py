@@ -33,7 +33,7 @@ class HeldSource:
         default_factory=lambda: FilteredSnapshots(capacity_bytes=FILTER_BYTES)
     )
 
-    async def view(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerSnapshot:
+    async def snapshot(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerSnapshot:
         """The arms that a filter lets in."""
         return bandit.seen(await self.filtered.of(bandit.catalogue, arm_filter))
 
@@ -43,7 +43,7 @@ class HeldSource:
         Shapes: -> (n, d), (n,). Raises Invalid.
         """
         index = bandit.catalogue.index.snapshot()
-        rows = index.view.row_of_each([arm for _, arm in shown])
+        rows = index.table.row_of_each([arm for _, arm in shown])
         if (rows < 0).any():
             raise Invalid("an arm of a logged decision is not among the arms")
         return index.features_of(rows), [True] * len(shown)
@@ -66,8 +66,8 @@ class ServedSource(HeldSource):
     async def features(self, bandit: Bandit, shown: ShownArms) -> tuple[Matrix, Sequence[bool]]:
         """A catalogue that did not change since a decision has its features still."""
         index, version = bandit.catalogue.index.snapshot(), bandit.catalogue.version
-        rows = index.view.row_of_each([arm for _, arm in shown])
-        features = index.features_of(np.maximum(rows, 0)) if index.view.rows else np.zeros((len(shown), 0))
+        rows = index.table.row_of_each([arm for _, arm in shown])
+        features = index.features_of(np.maximum(rows, 0)) if index.table.rows else np.zeros((len(shown), 0))
         known = rows >= 0
         then = dict[tuple[str, int], Vector | None]()
         for place, (row, arm) in enumerate(shown):

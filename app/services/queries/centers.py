@@ -96,24 +96,24 @@ class CatalogueCenters:
         """
         started = time.perf_counter()
         method = METHODS[request.method]
-        version, view = catalogue.version, await self._filtered.of(catalogue, arm_filter)
+        version, arms = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         # The layout of a whole catalogue is kept for the next request.
         layouts = self._layouts if arm_filter is None else Layouts(0)
-        first = _check(view, request, method.most_reads)
-        rows = view.eligible()
+        first = _check(arms, request, method.most_reads)
+        rows = arms.eligible()
 
         position = None if first is None else int(np.flatnonzero(rows == first)[0])
         job = _Job(
             uid=catalogue.uid,
             version=version,
-            view=view,
+            arms=arms,
             rows=rows,
             layouts=layouts,
             request=request,
             first=position,
         )
         centers = await self._work.run(lambda: method.find(job))
-        ids = [view.id_of(row) for row in rows[centers.centers].tolist()]
+        ids = [arms.id_of(row) for row in rows[centers.centers].tolist()]
         return Centers(ids, centers, request.method, version, (time.perf_counter() - started) * 1e3)
 
     def close(self) -> None:
@@ -146,18 +146,18 @@ class Layouts:
         return layout
 
 
-def _check(view: Snapshot, request: CentersRequest, most_reads: int) -> int | None:
+def _check(arms: Snapshot, request: CentersRequest, most_reads: int) -> int | None:
     """Return the row of the first centre, None if none is given. Raises NoArms, Invalid, TooLarge."""
-    if view.size == 0:
-        raise NoArms(NONE_ELIGIBLE if view.is_filtered else "the catalogue has no arms")
-    if request.k > view.size:
-        most = "the arms that the filter lets in" if view.is_filtered else "the catalogue has arms"
+    if arms.size == 0:
+        raise NoArms(NONE_ELIGIBLE if arms.is_filtered else "the catalogue has no arms")
+    if request.k > arms.size:
+        most = "the arms that the filter lets in" if arms.is_filtered else "the catalogue has arms"
         raise Invalid(f"k must not be more than {most}", path=("k",))
-    if view.size * view.view.dim * request.k > most_reads:
+    if arms.size * arms.table.dim * request.k > most_reads:
         raise TooLarge(f"arms x dimension x k must not be more than {most_reads:,}", path=("k",))
     if request.first is None:
         return None
-    rows = view.rows_of([request.first])
+    rows = arms.rows_of([request.first])
     if not len(rows):
         raise Invalid("first must be an arm of the catalogue", path=("first",))
     return int(rows[0])
@@ -169,7 +169,7 @@ class _Job:
 
     uid: str
     version: int
-    view: Snapshot
+    arms: Snapshot
     rows: Rows
     layouts: Layouts
     request: CentersRequest
@@ -177,18 +177,18 @@ class _Job:
 
     def points(self) -> Points:
         """The features: in float32 where that changes none of them, without a copy where it can be."""
-        view, rows = self.view, self.rows
-        single = np.empty((len(rows), view.view.dim), dtype=np.float32)
+        arms, rows = self.arms, self.rows
+        single = np.empty((len(rows), arms.table.dim), dtype=np.float32)
         for start in range(0, len(rows), CHUNK):
-            features = view.features_of(rows[start : start + CHUNK])
+            features = arms.features_of(rows[start : start + CHUNK])
             with np.errstate(over="ignore"):
                 single[start : start + CHUNK] = features
             if not np.array_equal(single[start : start + CHUNK], features):
                 break
         else:
             return single
-        in_place = len(rows) == view.view.rows and bool((rows == np.arange(len(rows))).all())
-        return view.view.features if in_place else view.features_of(rows)
+        in_place = len(rows) == arms.table.rows and bool((rows == np.arange(len(rows))).all())
+        return arms.table.features if in_place else arms.features_of(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def _sampled(search: Callable[..., CenterSet], *options: str) -> Callable[[_Job]
 
     def find(job: _Job) -> CenterSet:
         request = job.request
-        if job.view.view.dim < LEAST_SAMPLED_DIM:
+        if job.arms.table.dim < LEAST_SAMPLED_DIM:
             return _naive(job)
         return search(
             job.layouts.of(job.uid, job.version, job.points),

@@ -78,7 +78,7 @@ class Mips:
                 independent=partial(self._independent.of, catalogue, snapshot),
             )
             answer = await self._work.run(lambda: search.in_catalogue(job))
-            ids = [prepared.view.ids[row] for row in answer.rows.tolist()]
+            ids = [prepared.table.ids[row] for row in answer.rows.tolist()]
         return MipsResult(answer, _ms_since(started), ids, version)
 
     async def search_vectors(self, vectors: Callable[[], Given], request: MipsRequest) -> MipsResult:

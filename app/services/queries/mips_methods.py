@@ -142,7 +142,7 @@ class _Sampler:
     is_quicker: Callable[..., bool]
 
     def in_catalogue(self, job: CatalogueJob) -> Answer:
-        request, view = job.request, job.prepared.view
+        request, table = job.request, job.prepared.table
         known = job.copies.columns(job.prepared)
         options: dict[str, Any] = {
             "objective": request.objective,
@@ -151,7 +151,7 @@ class _Sampler:
         }
         rng = np.random.default_rng((request.seed or 0, job.uid, job.prepared.version))
         rewards: CoordinateRewards = RowMajorRewards(
-            view.features, job.query, rng=rng, rows=view.live_rows, columns=known, **options
+            table.features, job.query, rng=rng, rows=table.live_rows, columns=known, **options
         )
         few, fits = self.few_coordinates(rewards), job.copies.fits(job.prepared)
         if not rewards.violated:
@@ -182,21 +182,21 @@ class _Sampler:
 
 def _costs(job: CatalogueJob) -> ReadCosts:
     """What the plan is made from; nothing is measured where everything is compared anyway."""
-    compared = job.prepared.view.dim < bounded_me.LEAST_DIM
+    compared = job.prepared.table.dim < bounded_me.LEAST_DIM
     return SEEDED if compared or job.request.seed is not None else job.copies.costs()
 
 
 # Comparing everything -------------------------------------------------------------------------------
 def _scan(job: CatalogueJob, reason: str | None = None) -> Answer:
-    request, view = job.request, job.prepared.view
+    request, table = job.request, job.prepared.table
     if request.objective == "nearest":
-        squares = view.norms**2
+        squares = table.norms**2
         result = exact.nearest(
-            view.working, view.features, squares, job.query, k=request.k, exclude=view.dead
+            table.working, table.features, squares, job.query, k=request.k, exclude=table.dead
         )
     else:
-        result = replace(job.snapshot, view=view, structure=None).search_exact(job.query, request.k)
-    reads = view.live * view.dim
+        result = replace(job.snapshot, table=table, structure=None).search_exact(job.query, request.k)
+    reads = table.live * table.dim
     return Answer(result.rows, result.scores, reads, reads, exactly(reason))
 
 
@@ -211,7 +211,7 @@ def _scan_among(snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answ
         result = _scan_vectors(VectorsJob(snapshot.features_of(rows), query, request))
         return replace(result, rows=rows[result.rows])
     best = snapshot.search_exact(query, request.k)
-    reads = snapshot.size * snapshot.view.dim
+    reads = snapshot.size * snapshot.table.dim
     return Answer(best.rows, best.scores, reads, reads, exactly(None))
 
 
@@ -223,7 +223,7 @@ def _graph(job: CatalogueJob) -> Answer:
 def _graph_among(snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answer:
     _refuse_nearest(request)
     result = snapshot.search(query, request.k)
-    total = snapshot.size * snapshot.view.dim
+    total = snapshot.size * snapshot.table.dim
     if result.exact:
         return Answer(result.rows, result.scores, total, total, exactly(NO_GRAPH))
     return Answer(result.rows, result.scores, None, total, Guarantee("none", reason=GRAPH))
@@ -248,11 +248,11 @@ def _graph_of_vectors(job: VectorsJob) -> Answer:
 # The ladder -----------------------------------------------------------------------------------------
 def _adaptive(job: CatalogueJob) -> Answer:
     _refuse_nearest(job.request)
-    snapshot, largest = job.snapshot, job.snapshot.view.largest_norm
+    snapshot, largest = job.snapshot, job.snapshot.table.largest_norm
     eta = adaptive.eta_of(job.query, largest, job.request.epsilon)
     if eta < LEAST_ETA:
         return _scan(job, FINER_THAN_NET)
-    solvers, total = job.independent(), snapshot.size * snapshot.view.dim
+    solvers, total = job.independent(), snapshot.size * snapshot.table.dim
     rungs = ladder(solvers, snapshot.features_of, largest_norm=largest, eta=eta)
     result = rungs.search(job.query, job.request.k)
     if solvers[0].kind == "hnsw":

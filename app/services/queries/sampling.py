@@ -114,7 +114,7 @@ class Sampling:
         prepared = self._copies.prepare(catalogue)
         job = ArmsJob(catalogue.uid, prepared, self._copies, np.array(query) / temperature, request)
         drawn = await self._work.run(lambda: METHODS[request.method].of_arms(job))
-        ids = [prepared.view.ids[row] for row in drawn.rows.tolist()]
+        ids = [prepared.table.ids[row] for row in drawn.rows.tolist()]
         promise = guarantee(request, drawn.result, drawn.reason)
         return SampleResult(
             ids, drawn.result, promise, (time.perf_counter() - started) * 1e3, prepared.version

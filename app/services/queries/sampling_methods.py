@@ -143,16 +143,16 @@ def _sum_all(job: FactorsJob) -> Draws:
 
 
 def _score_all(job: ArmsJob, reason: str | None = None) -> ArmDraws:
-    view, draws = job.prepared.view, job.request.draws
-    rows, _ = view.by_revision
-    most = len(rows) * view.dim
-    drawn = from_weights(scores_of(view, rows, job.weights), draws=draws, rng=job.generator())
+    table, draws = job.prepared.table, job.request.draws
+    rows, _ = table.by_revision
+    most = len(rows) * table.dim
+    drawn = from_weights(scores_of(table, rows, job.weights), draws=draws, rng=job.generator())
     return ArmDraws(Draws(drawn, most, most, raced=0), rows[drawn], reason)
 
 
 def _nothing_saved(job: ArmsJob) -> Iterator[tuple[bool, str]]:
     """Whether, and why, no method would do less than score all arms."""
-    yield job.prepared.view.dim < LEAST_RACED_DIM, FEW_COORDINATES
+    yield job.prepared.table.dim < LEAST_RACED_DIM, FEW_COORDINATES
     yield float(np.abs(job.weights).max()) > LARGEST, TOO_STEEP
 
 
@@ -207,16 +207,16 @@ def _lil_ucb_of_arms(job: ArmsJob) -> ArmDraws:
     reason = _first(_not_searched(job))
     if reason is not None:
         return _score_all(job, reason)
-    view, known = job.prepared.view, job.copies.columns(job.prepared)
-    factors, spread = coordinates.as_factors(view.features, view.live_rows, job.weights, known)
+    table, known = job.prepared.table, job.copies.columns(job.prepared)
+    factors, spread = coordinates.as_factors(table.features, table.live_rows, job.weights, known)
     ranges, prior = np.full(factors.arms, spread), np.zeros(factors.arms)
     result = _lil_ucb(FactorsJob(factors, ranges, prior, job.generator(), job.request))
-    return ArmDraws(result, view.live_rows[result.rows], ALL_SUMMED)
+    return ArmDraws(result, table.live_rows[result.rows], ALL_SUMMED)
 
 
 def _not_searched(job: ArmsJob) -> Iterator[tuple[bool, str]]:
     yield from _nothing_saved(job)
-    yield job.prepared.view.live > MOST_LIL_STATES, TOO_MANY_STATES
+    yield job.prepared.table.live > MOST_LIL_STATES, TOO_MANY_STATES
 
 
 def _lil_promise(request: SampleRequest) -> Guarantee:

@@ -88,7 +88,7 @@ async def plan_two(monkeypatch) -> None:
     def slow(snapshot, eligible, options, **rest):
         begun.set()
         assert go_on.wait(30)
-        planned.append(eligible.is_of(snapshot.view, snapshot.attributes))
+        planned.append(eligible.is_of(snapshot.table, snapshot.attributes))
         return original(snapshot, eligible, options, **rest)
 
     monkeypatch.setattr(filter_planning, "plan_filter", slow)
@@ -127,10 +127,10 @@ def compact(catalogue: Catalogue, monkeypatch) -> None:
         patch.setattr("app.indexes.live._LEAST_DEAD", 0)
         patch.setattr("app.indexes.live._DEAD_SHARE", 0.0)
         job = catalogue.index.begin_maintenance()
-    table = catalogue.index.snapshot().view.table
+    table = catalogue.index.snapshot().table.number
     job.run()
     catalogue.index.finish_maintenance(job)
-    assert catalogue.index.snapshot().view.table != table
+    assert catalogue.index.snapshot().table.number != table
 
 
 def test_few_arms_are_copied_when_they_are_asked_for_the_second_time() -> None:
@@ -261,7 +261,7 @@ def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypa
     views, odd = FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
 
     def by_graph(snapshot, eligible, options, **rest):
-        strategy, fallback = CatalogueGraph(snapshot, eligible, 200), OwnCopy.of(snapshot.view, eligible)
+        strategy, fallback = CatalogueGraph(snapshot, eligible, 200), OwnCopy.of(snapshot.table, eligible)
         return FilterPlan(strategy, eligible.count, graph_number(snapshot), 5.0, 10.0, fallback=fallback)
 
     monkeypatch.setattr(filter_planning, "plan_filter", by_graph)
@@ -317,9 +317,9 @@ def planned_own_graph(monkeypatch, us: float, exact_us: float) -> None:
     shape = {"m": 8, "ef_construction": 50, "seed": 1, "threads": 1}
 
     def plan_filter(snapshot, eligible, options, **rest):
-        graph = HnswGraph.build(snapshot.view, eligible.rows, check=lambda: None, **shape)
+        graph = HnswGraph.build(snapshot.table, eligible.rows, check=lambda: None, **shape)
         strategy = OwnGraph(graph, eligible, ask=30, make=options.make)
-        fallback = OwnCopy.of(snapshot.view, eligible)
+        fallback = OwnCopy.of(snapshot.table, eligible)
         number = graph_number(snapshot)
         return FilterPlan(strategy, eligible.count, number, us, exact_us, fallback=fallback)
 

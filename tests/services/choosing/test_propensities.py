@@ -40,8 +40,8 @@ def filtered() -> Snapshot:
     documents = [{"even": arm % 2 == 0, "maker": "one" if arm in SHARED else arm} for arm in range(ARMS)]
     index.describe(ids, [([], document) for document in documents])
     whole = index.snapshot()
-    eligible = eligible_rows(parse({"even": True}), whole.view, whole.attributes)
-    return FilteredSnapshot(whole.view, None, 1.0, deque(), whole.attributes, whole, eligible, None)
+    eligible = eligible_rows(parse({"even": True}), whole.table, whole.attributes)
+    return FilteredSnapshot(whole.table, None, 1.0, deque(), whole.attributes, whole, eligible, None)
 
 
 def inverse_gap(estimates: np.ndarray) -> np.ndarray:

@@ -36,8 +36,8 @@ def view_of(index: LiveIndex, *, filtered: bool):
     snapshot = index.snapshot()
     if not filtered:
         return snapshot
-    eligible = eligible_rows(parse({"stock": True}), snapshot.view, snapshot.attributes)
-    return FilteredSnapshot(snapshot.view, None, 1.0, deque(), snapshot.attributes, snapshot, eligible, None)
+    eligible = eligible_rows(parse({"stock": True}), snapshot.table, snapshot.attributes)
+    return FilteredSnapshot(snapshot.table, None, 1.0, deque(), snapshot.attributes, snapshot, eligible, None)
 
 
 @settings(max_examples=150)
@@ -92,6 +92,6 @@ def test_a_seed_draws_the_same_arms_from_another_layout_of_the_table():
 def test_a_dense_catalogue_is_not_listed():
     view = made(1_000, 500).snapshot()
     draw(view, k=10, rng=np.random.default_rng(1), exclude=np.array([600, 700]))
-    assert not {"live_rows", "by_revision"} & vars(view.view).keys()
+    assert not {"live_rows", "by_revision"} & vars(view.table).keys()
     assert not uniform._is_sparse(view)
     assert uniform._is_sparse(made(10, 500).snapshot())

@@ -42,7 +42,7 @@ def search(request: MipsRequest, costs: Costs) -> Answer:
     index.upsert([str(row) for row in range(N)], vectors, range(N))
     snapshot = index.snapshot()
     copies = BlockedCopies(1 << 30, costs=costs)
-    prepared = BlockedCopy("c", 1, snapshot.view)
+    prepared = BlockedCopy("c", 1, snapshot.table)
     job = CatalogueJob(7, snapshot, prepared, copies, query, request, list)
     return METHODS[request.method].in_catalogue(job)
 
