@@ -26,6 +26,7 @@ def _lower(value: object) -> object:
 
 
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
+ConsoleSwitch = Annotated[Literal["auto", "on", "off"], BeforeValidator(_lower)]
 LogFormat = Annotated[Literal["auto", "text", "json"], BeforeValidator(_lower)]
 
 
@@ -56,6 +57,9 @@ class Settings(BaseSettings):
     hosts: str | None = Field(
         None,
         description="Hosts that are served besides loopback, separated by spaces. With keys: all if absent.",
+    )
+    console: ConsoleSwitch = Field(
+        "auto", description="The page at /console: auto (where the service listens on loopback), on or off."
     )
     worker: bool = Field(
         True, description="Apply rewards inside this process. Off (--no-worker): `shortlist worker` does."
@@ -159,6 +163,10 @@ class Settings(BaseSettings):
                 raise StartupError(
                     "SHORTLIST_CORS_ORIGINS must list origins such as https://shop.example, without path or *"
                 )
+
+    @property
+    def has_console(self) -> bool:
+        return self.console == "on" or (self.console == "auto" and is_loopback(self.host))
 
     @property
     def host_names(self) -> list[str]:

@@ -18,6 +18,7 @@ from app.api import (
     catalogues,
     center_campaigns,
     choose,
+    console,
     decision_log,
     decisions,
     documentation,
@@ -69,6 +70,7 @@ ENDPOINTS = (
     log_exports,
     explanations,
     pages,
+    console,
 )
 
 

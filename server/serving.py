@@ -77,7 +77,9 @@ def serve(settings: Settings) -> NoReturn:
     name = worker_name(settings, 1)
     with listen(settings) as listener, store_url(settings) as url:
         settings = settings.model_copy(update={"redis_url": url})
-        uvloop.run(serve_on(settings, listener, name=name, ready=lambda server: log_ready(listener)))  # noqa: ARG005
+        uvloop.run(
+            serve_on(settings, listener, name=name, ready=lambda server: log_ready(listener, settings))
+        )  # noqa: ARG005
     log.info("stopped")
     leave()
 
@@ -90,12 +92,14 @@ def worker_name(settings: Settings, number: int) -> str | None:
     return f"serve-{number}" if settings.redis_url is None else None
 
 
-def log_ready(listener: socket.socket) -> None:
+def log_ready(listener: socket.socket, settings: Settings) -> None:
     """Log the address of the service. Programs that start the service wait for this line."""
     host, port = listener.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
     place = {"host": host, "port": port}
     log.info("Shortlist %s is ready on http://%s:%d", VERSION, address, port, extra=place)
+    if settings.has_console:
+        log.info("Open http://%s:%d/console in a browser", address, port)
 
 
 async def serve_on(

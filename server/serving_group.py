@@ -60,6 +60,7 @@ def serve_group(settings: Settings, count: int) -> None:
 class _Group:
     def __init__(self, settings: Settings, listener: socket.socket, names: list[str]) -> None:
         self._listener = listener
+        self._settings = settings
         self._names = names
         self._environment = {**os.environ, **_as_environment(settings)}
         self._processes: dict[str | int, asyncio.subprocess.Process] = {}
@@ -125,7 +126,7 @@ class _Group:
         news = place not in self._ready
         self._ready.add(place)
         if news and len(self._ready) == len(self._names):
-            log_ready(self._listener)
+            log_ready(self._listener, self._settings)
 
 
 def serve_child(listener: str, line: str, number: str, name: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Pages for people: ``/`` says what this is and where to go on, ``/docs`` shows and tries the endpoints.
+"""Pages for people: ``/`` leads to the console or says where to go on, ``/docs`` shows the endpoints.
 
 Everything that a page loads comes from this service, so the pages work without a public network. Swagger UI,
 which draws ``/docs``, comes from the wheel of fastapi-offline. Links are relative: they also hold behind a
@@ -15,13 +15,14 @@ from pathlib import Path
 import fastapi_offline
 from fastapi import Request, Response
 from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from pydantic import BaseModel
 
+from app.api.services import Provided
 from app.api.strict_json import json_router, reply
 from app.errors import NotFound
 from app.services.bounded.long_work import REQUESTS
-from app.settings import VERSION
+from app.settings import VERSION, Settings
 
 router = json_router(tags=["operations"])
 
@@ -76,12 +77,15 @@ _DOCS_SCRIPT = _DOCS_PAGE.rpartition("<script>")[2].partition("</script>")[0]
 
 
 class LinksView(BaseModel):
+    """``console``: null while it is off."""
+
     docs: str
     openapi: str
     healthz: str
     readyz: str
     status: str
     metrics: str
+    console: str | None
 
 
 class RootView(BaseModel):
@@ -112,16 +116,19 @@ def _page(text: str, policy: str) -> HTMLResponse:
     response_model=RootView,
     responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
 )
-async def root(request: Request) -> Response:
-    """What this is, and where its pages are: as JSON, or as a page for a browser."""
+async def root(request: Request, settings: Provided[Settings]) -> Response:
+    """What this is, and where its pages are: as JSON, or as a page for a browser, or its way to the console."""
     if "text/html" in request.headers.get("accept", ""):
+        if settings.has_console:
+            return RedirectResponse("console", headers={"vary": "accept"})
         rows = "\n".join(
             f'<tr><td><a href="{escape(path[1:])}">{escape(path)}</a></td><td>{escape(text)}</td></tr>'
             for path, text in LINKS.values()
         )
         page = _ROOT_PAGE.format(style=_STYLE, version=VERSION, summary=SUMMARY, rows=rows)
         return _page(page, f"style-src {_digest(_STYLE)}; img-src data:")
-    links = LinksView(**{name: path for name, (path, _) in LINKS.items()})
+    paths = {name: path for name, (path, _) in LINKS.items()}
+    links = LinksView(**paths, console="/console" if settings.has_console else None)
     answer = reply(RootView(name="shortlist", version=VERSION, summary=SUMMARY, links=links))
     answer.headers["vary"] = "accept"
     return answer

@@ -28,7 +28,10 @@ PREFIX = "sl_"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_OPEN = re.compile(r"/|/healthz|/readyz|/openapi\.json|/docs(/swagger-ui-bundle\.js|/swagger-ui\.css)?")
+_OPEN = re.compile(
+    r"/|/healthz|/readyz|/openapi\.json|/docs(/swagger-ui-bundle\.js|/swagger-ui\.css)?"
+    r"|/console(/[a-z0-9-]*(\.[a-z]+)?)?"
+)
 # (method, path, scope): the first that matches. What is not here needs admin.
 _RULES = (
     ("POST", re.compile(r"/v1/bandits/[^/]+/choose(/batch)?|/v1/(slates|centers)/[^/]+/ask"), "choose"),

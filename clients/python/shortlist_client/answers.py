@@ -745,12 +745,15 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Links:
+    """``console``: None while it is off."""
+
     docs: str
     openapi: str
     healthz: str
     readyz: str
     status: str
     metrics: str
+    console: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,98 @@
+"""``/console``: a page that shows and tries what the service does, by the API that everybody else has.
+
+It is static files, which come in the wheel and are held in memory. The page may load them alone, call this
+service alone, and runs no script but its own: names and metadata of arms are only ever text in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
+
+from app.api.services import Provided
+from app.api.strict_json import json_router
+from app.errors import NotFound
+from app.settings import Settings
+
+router = json_router(tags=["operations"])
+
+PAGE = "index.html"
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_FOLDER = Path(__file__).parents[1] / "console"
+
+
+class StaticFile(NamedTuple):
+    """A file as it is answered."""
+
+    content: bytes
+    kind: str
+    etag: str
+
+
+@cache
+def files() -> dict[str, StaticFile]:
+    """All files by name; read when the first one is asked for."""
+    found = {}
+    for path in sorted(_FOLDER.iterdir()):
+        if path.suffix in KINDS:
+            content = path.read_bytes()
+            etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+            found[path.name] = StaticFile(content, KINDS[path.suffix], etag)
+    return found
+
+
+@router.get("/console", include_in_schema=False)
+async def console(request: Request, settings: Provided[Settings]) -> Response:
+    """The page."""
+    return _file(PAGE, request, settings)
+
+
+@router.get("/console/", include_in_schema=False)
+async def console_folder(settings: Provided[Settings]) -> Response:
+    """The address of the page is without the slash: links in it begin there."""
+    _check_on(settings)
+    return RedirectResponse("../console")
+
+
+@router.get("/console/{name}", include_in_schema=False)
+async def console_file(name: str, request: Request, settings: Provided[Settings]) -> Response:
+    """One of the files that the page loads."""
+    return _file(name, request, settings)
+
+
+def _check_on(settings: Settings) -> None:
+    if not settings.has_console:
+        raise NotFound("the console is off: SHORTLIST_CONSOLE")
+
+
+def _file(name: str, request: Request, settings: Settings) -> Response:
+    """A file, or 304 if it is what the browser has. Raises NotFound."""
+    _check_on(settings)
+    file = files().get(name)
+    if file is None:
+        raise NotFound("no such file")
+    headers = {
+        "cache-control": "no-cache",  # kept, and asked for again: a new version is seen at once
+        "content-security-policy": POLICY,
+        "etag": file.etag,
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+    }
+    known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    if file.etag in known:
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, headers=headers | {"content-type": file.kind})

@@ -1,0 +1,313 @@
+// Charts as custom elements. Each has its units, its table and its empty state, and is drawn anew when its data
+// or its width has changed. Colours come from the style sheet, by class.
+
+import { empty, h, s, table } from "./dom.js";
+import { decimal, isNumber, number, tick, time } from "./format.js";
+
+/** @typedef {{x: number, y: number | null, low?: number | null, high?: number | null}} Point */
+/** @typedef {{name: string, kind: string, points: Point[]}} Series */
+/** @typedef {{label: string, value: number, low?: number, high?: number, mark?: number, note?: string, href?: string, kind?: string}} Bar */
+/** @typedef {{id: string, x: number, y: number, kind: string, note: string, big?: boolean}} Dot */
+
+const TOP = 12;
+const BOTTOM = 24;
+const LEFT = 52;
+const RIGHT = 10;
+let charts = 0;
+
+/** Round numbers between two others. @param {number} low @param {number} high @param {number} most */
+export function ticks(low, high, most) {
+  const span = high - low || Math.abs(high) || 1;
+  const raw = span / Math.max(1, most);
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= raw) ?? raw;
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step / 1e6; value += step) found.push(Math.abs(value) < step / 1e6 ? 0 : value);
+  return found;
+}
+
+class Chart extends HTMLElement {
+  constructor() {
+    super();
+    /** @type {any} */
+    this.given = null;
+    this.text = "";
+    this.picture = h("div", { class: "picture" });
+    this.rows = h("div", {});
+    this.details = h("details", { on: { toggle: () => this.fillTable() } }, h("summary", {}, "Table"), this.rows);
+    this.observer = new ResizeObserver(() => this.draw());
+    this.wide = 0;
+  }
+
+  connectedCallback() {
+    this.replaceChildren(this.picture, this.details);
+    this.observer.observe(this);
+    this.draw();
+  }
+
+  disconnectedCallback() {
+    this.observer.disconnect();
+  }
+
+  get data() {
+    return this.given;
+  }
+
+  set data(data) {
+    const text = JSON.stringify(data);
+    if (text === this.text) return;
+    this.given = data;
+    this.text = text;
+    this.wide = 0;
+    this.draw();
+  }
+
+  draw() {
+    const wide = Math.floor(this.clientWidth);
+    if (!this.given || !this.isConnected || wide < 40 || wide === this.wide) return;
+    this.wide = wide;
+    const none = this.isEmpty();
+    this.details.hidden = none;
+    this.picture.replaceChildren(none ? empty(this.given.none ?? "Nothing to show yet.") : this.drawn(wide));
+    this.fillTable();
+  }
+
+  fillTable() {
+    if (this.details.open && this.given) this.rows.replaceChildren(this.asTable());
+  }
+
+  isEmpty() {
+    return false;
+  }
+
+  /** @param {number} wide @returns {Node} */
+  drawn(wide) {
+    return document.createTextNode(String(wide));
+  }
+
+  /** @returns {Node} */
+  asTable() {
+    return h("p");
+  }
+}
+
+/**
+ * Lines with bands. Data: {label, unit, x: "time" | its unit, series: Series[], none, least, most}.
+ */
+class Lines extends Chart {
+  isEmpty() {
+    return !this.given.series.some((/** @type {Series} */ series) => series.points.some((point) => isNumber(point.y)));
+  }
+
+  /** @param {number} wide */
+  drawn(wide) {
+    const { series, label, unit, x: xUnit } = this.given;
+    const high = Math.max(160, Math.min(260, wide * 0.42));
+    /** @type {Point[]} */
+    const points = series.flatMap((/** @type {Series} */ each) => each.points);
+    const xs = points.map((point) => point.x);
+    const ys = points.flatMap((point) => [point.y, point.low, point.high]).filter(isNumber);
+    const [x0, x1] = [Math.min(...xs), Math.max(...xs)];
+    const [y0, y1] = stretched(Math.min(this.given.least ?? Infinity, ...ys), Math.max(this.given.most ?? -Infinity, ...ys));
+    const toX = (/** @type {number} */ value) => LEFT + ((value - x0) / (x1 - x0 || 1)) * (wide - LEFT - RIGHT);
+    const toY = (/** @type {number} */ value) => high - BOTTOM - ((value - y0) / (y1 - y0)) * (high - TOP - BOTTOM);
+    const isTime = xUnit === "time";
+    const named = (/** @type {number} */ value) => (isTime ? tick(value, x1 - x0) : number(value));
+    const places = isTime ? spread(x0, x1, Math.floor(wide / 110)) : ticks(x0, x1, Math.floor(wide / 90));
+    const svg = s("svg", { viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, role: "img", "aria-label": `${label}, in ${unit}. The same as a table below.` });
+    for (const value of ticks(y0, y1, 4)) {
+      svg.append(s("line", { class: "grid", x1: LEFT, x2: wide - RIGHT, y1: toY(value), y2: toY(value) }));
+      svg.append(s("text", { class: "tick end", x: LEFT - 6, y: toY(value) + 4 }, number(value)));
+    }
+    for (const value of places) svg.append(s("text", { class: "tick middle", x: Math.min(wide - 30, Math.max(LEFT, toX(value))), y: high - 6 }, named(value)));
+    for (const { kind, points: own } of series) {
+      const banded = own.filter((/** @type {Point} */ point) => isNumber(point.low) && isNumber(point.high));
+      if (banded.length > 1) {
+        const edge = [...banded.map((/** @type {Point} */ p) => `${toX(p.x)},${toY(Number(p.high))}`), ...banded.reverse().map((/** @type {Point} */ p) => `${toX(p.x)},${toY(Number(p.low))}`)];
+        svg.append(s("polygon", { class: `band ${kind}`, points: edge.join(" ") }));
+      }
+      const known = own.filter((/** @type {Point} */ point) => isNumber(point.y));
+      svg.append(s("polyline", { class: `line ${kind}`, points: known.map((/** @type {Point} */ p) => `${toX(p.x)},${toY(Number(p.y))}`).join(" ") }));
+      if (known.length < 40) for (const p of known) svg.append(s("circle", { class: `dot ${kind}`, cx: toX(p.x), cy: toY(Number(p.y)), r: 2.5 }));
+    }
+    return h("figure", {}, legend(series, unit), svg, h("figcaption", { class: "axis" }, isTime ? "" : xUnit));
+  }
+
+  asTable() {
+    const { series, unit, x: xUnit, label } = this.given;
+    const xs = [...new Set(series.flatMap((/** @type {Series} */ each) => each.points.map((point) => point.x)))].sort((a, b) => a - b);
+    const columns = [xUnit === "time" ? "time" : `#${xUnit}`, ...series.map((/** @type {Series} */ each) => `#${each.name}, ${unit}`)];
+    const rows = xs.map((x) => [
+      xUnit === "time" ? time(x) : number(x),
+      ...series.map((/** @type {Series} */ each) => {
+        const found = each.points.find((point) => point.x === x);
+        const band = found && isNumber(found.low) && isNumber(found.high) ? ` (${decimal(found.low)} … ${decimal(found.high)})` : "";
+        return decimal(found?.y) + band;
+      }),
+    ]);
+    return table(label, columns, rows);
+  }
+}
+
+/**
+ * Horizontal bars. Data: {label, unit, bars: Bar[], markName, spanName, none}.
+ */
+class Bars extends Chart {
+  isEmpty() {
+    return !this.given.bars.length;
+  }
+
+  /** @param {number} wide */
+  drawn(wide) {
+    /** @type {{bars: Bar[], unit: string, label: string, markName?: string, spanName?: string}} */
+    const { bars, unit, label, markName, spanName } = this.given;
+    const left = Math.min(180, Math.max(80, wide * 0.3));
+    const right = 64;
+    const each = 26;
+    const values = bars.flatMap((bar) => [bar.value, bar.low, bar.high, bar.mark]).filter(isNumber);
+    const [least, most] = [Math.min(0, ...values), Math.max(0, ...values) || 1];
+    const toX = (/** @type {number} */ value) => left + ((value - least) / (most - least || 1)) * (wide - left - right);
+    const high = bars.length * each + 6;
+    const svg = s("svg", { viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, role: "img", "aria-label": `${label}, in ${unit}. The same as a table below.` });
+    svg.append(s("line", { class: "grid", x1: toX(0), x2: toX(0), y1: 0, y2: high }));
+    bars.forEach((bar, place) => {
+      const y = place * each + 4;
+      const [a, b] = [toX(Math.min(0, bar.value)), toX(Math.max(0, bar.value))];
+      svg.append(s("text", { class: "name", x: 0, y: y + 14 }, shortened(bar.label, left / 7)));
+      svg.append(s("rect", { class: `bar ${bar.kind ?? "policy"}`, x: a, y, width: Math.max(1, b - a), height: 18, rx: 2 }));
+      if (isNumber(bar.low) && isNumber(bar.high)) {
+        const middle = y + 9;
+        svg.append(s("path", { class: "whisker", d: `M${toX(bar.low)} ${middle}H${toX(bar.high)}M${toX(bar.low)} ${middle - 4}v8M${toX(bar.high)} ${middle - 4}v8` }));
+      }
+      if (isNumber(bar.mark)) svg.append(s("path", { class: "mark", d: `M${toX(bar.mark)} ${y + 3}l5 6l-5 6l-5 -6z` }));
+      svg.append(s("text", { class: "value end", x: wide, y: y + 14 }, bar.note ?? number(bar.value)));
+    });
+    const legends = [spanName && h("span", { class: "key whisker" }, spanName), markName && h("span", { class: "key mark" }, markName)];
+    return h("figure", {}, h("div", { class: "legend" }, h("span", { class: "unit" }, unit), legends), svg);
+  }
+
+  asTable() {
+    /** @type {{bars: Bar[], unit: string, label: string, markName?: string, spanName?: string}} */
+    const { bars, unit, label, markName, spanName } = this.given;
+    const hasSpan = bars.some((bar) => isNumber(bar.low));
+    const hasMark = bars.some((bar) => isNumber(bar.mark));
+    const columns = ["name", `#${unit}`, ...(hasSpan ? [`#${spanName ?? "from … to"}`] : []), ...(hasMark ? [`#${markName ?? "mark"}`] : []), "#note"];
+    const rows = bars.map((bar) => [
+      bar.href ? h("a", { href: bar.href }, bar.label) : bar.label,
+      decimal(bar.value),
+      ...(hasSpan ? [isNumber(bar.low) ? `${decimal(bar.low)} … ${decimal(bar.high)}` : ""] : []),
+      ...(hasMark ? [decimal(bar.mark)] : []),
+      bar.note ?? "",
+    ]);
+    return table(label, columns, rows);
+  }
+}
+
+/**
+ * Points of the plane. Data: {label, dots: Dot[], legend: {name, kind}[], chosen, none}. Sends "choose" with an id:
+ * on a click, and by arrow keys and Enter.
+ */
+class Scatter extends Chart {
+  constructor() {
+    super();
+    this.place = 0;
+  }
+
+  isEmpty() {
+    return !this.given.dots.length;
+  }
+
+  /** @param {number} wide */
+  drawn(wide) {
+    /** @type {{dots: Dot[], label: string, legend: {name: string, kind: string}[], chosen?: string}} */
+    const { dots, label, legend: names, chosen } = this.given;
+    const high = Math.max(240, Math.min(460, wide * 0.6));
+    const [xs, ys] = [dots.map((dot) => dot.x), dots.map((dot) => dot.y)];
+    const scale = (/** @type {number[]} */ own, /** @type {number} */ size) => {
+      const [least, most] = [Math.min(...own), Math.max(...own)];
+      return (/** @type {number} */ value) => 10 + ((value - least) / (most - least || 1)) * (size - 20);
+    };
+    const [toX, toY] = [scale(xs, wide), scale(ys, high)];
+    const ring = s("circle", { class: "ring", r: 7, cx: -20, cy: -20 });
+    const said = h("p", { class: "said", "aria-live": "polite" }, "Choose a point: click it, or use the arrow keys and Enter.");
+    const svg = s("svg", { viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, tabindex: 0, role: "application", "aria-label": `${label}: arrow keys go from point to point, Enter opens one. The same as a table below.` });
+    const point = (/** @type {number} */ place) => {
+      this.place = place;
+      ring.setAttribute("cx", toX(dots[place].x));
+      ring.setAttribute("cy", toY(dots[place].y));
+      said.textContent = dots[place].note;
+    };
+    const open = () => this.dispatchEvent(new CustomEvent("choose", { detail: dots[this.place].id }));
+    dots.forEach((dot, place) => {
+      const circle = s("circle", { class: `dot ${dot.kind} ${dot.id === chosen ? "chosen" : ""}`, cx: toX(dot.x), cy: toY(dot.y), r: dot.big ? 5.5 : 3.5 }, s("title", {}, dot.note));
+      circle.addEventListener("click", () => (point(place), open()));
+      svg.append(circle);
+    });
+    svg.append(ring);
+    svg.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (step) point((this.place + step + dots.length) % dots.length);
+      else if (event.key === "Enter") open();
+      else return;
+      event.preventDefault();
+    });
+    svg.addEventListener("focus", () => point(Math.min(this.place, dots.length - 1)));
+    const shown = names.map((each) => h("span", { class: `key ${each.kind}` }, each.name));
+    return h("figure", {}, h("div", { class: "legend" }, shown), svg, said);
+  }
+
+  asTable() {
+    const { dots, label } = this.given;
+    const rows = dots.slice(0, 200).map((/** @type {Dot} */ dot) => [dot.id, number(dot.x), number(dot.y), dot.note]);
+    return table(`${label}: the first ${rows.length}`, ["arm", "#first component", "#second component", "what it is"], rows);
+  }
+}
+
+/** A small line without axes. Data: {label, unit, values}. */
+class Spark extends HTMLElement {
+  /** @param {{label: string, unit: string, values: (number | null)[]}} data */
+  set data(data) {
+    const known = data.values.filter(isNumber);
+    const last = known[known.length - 1];
+    if (known.length < 2) return this.replaceChildren(h("span", { class: "soft" }, known.length ? number(last) : "no rewards yet"));
+    const [least, most] = stretched(Math.min(...known), Math.max(...known));
+    const points = known.map((value, place) => `${(place / (known.length - 1)) * 118 + 1},${27 - ((value - least) / (most - least)) * 26}`);
+    const label = `${data.label}: from ${number(known[0])} to ${number(last)} ${data.unit}`;
+    return this.replaceChildren(
+      s("svg", { viewBox: "0 0 120 28", width: 120, height: 28, role: "img", "aria-label": label }, s("polyline", { class: "line policy", points: points.join(" ") })),
+      h("span", {}, number(last)),
+    );
+  }
+}
+
+/** @param {number} low @param {number} high */
+function stretched(low, high) {
+  const room = (high - low || Math.abs(high) || 1) * 0.06;
+  return [low - room, high + room];
+}
+
+/** @param {number} low @param {number} high @param {number} most */
+function spread(low, high, most) {
+  const parts = Math.max(1, Math.min(6, most));
+  return high > low ? Array.from({ length: parts }, (_, place) => low + ((place + 0.5) / parts) * (high - low)) : [low];
+}
+
+/** @param {string} text @param {number} most */
+const shortened = (text, most) => (text.length > most ? `${text.slice(0, Math.max(3, most - 1))}…` : text);
+
+/** @param {Series[]} series @param {string} unit */
+function legend(series, unit) {
+  return h("div", { class: "legend" }, h("span", { class: "unit" }, unit), series.map((each) => h("span", { class: `key ${each.kind}` }, each.name)));
+}
+
+customElements.define("sl-lines", Lines);
+customElements.define("sl-bars", Bars);
+customElements.define("sl-scatter", Scatter);
+customElements.define("sl-spark", Spark);
+
+/** A chart with its data. @param {"lines" | "bars" | "scatter" | "spark"} kind @param {any} data @param {any} [props] */
+export function chart(kind, data, props = {}) {
+  const element = h(`sl-${kind}`, { id: `chart-${++charts}`, ...props });
+  element.data = data;
+  return element;
+}

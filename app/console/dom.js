@@ -1,0 +1,132 @@
+// Elements from data. What comes from the service is only ever text or the value of an attribute.
+
+/** @typedef {Node | string | number | null | undefined | false} Child */
+/** @typedef {Record<string, any>} Props */
+
+const PROPERTIES = new Set(["value", "checked", "disabled", "hidden", "selected", "open", "data", "readOnly"]);
+
+/**
+ * An element. `on` has listeners by event; `value`, `checked` and the like are properties; all else are
+ * attributes, absent where null or false. A link leads into this page or to a path of this service.
+ * @param {string} tag
+ * @param {Props} [props]
+ * @param {...(Child | Child[])} children
+ * @returns {any}
+ */
+export function h(tag, props = {}, ...children) {
+  return filled(document.createElement(tag), props, children);
+}
+
+/**
+ * The same for SVG.
+ * @param {string} tag
+ * @param {Props} [props]
+ * @param {...(Child | Child[])} children
+ * @returns {any}
+ */
+export function s(tag, props = {}, ...children) {
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
+}
+
+/** @param {any} element @param {Props} props @param {(Child | Child[])[]} children */
+function filled(element, props, children) {
+  for (const [name, value] of Object.entries(props)) {
+    if (name === "on") {
+      for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    } else if (value === null || value === undefined || value === false) {
+      continue;
+    } else if (PROPERTIES.has(name) && !(element instanceof SVGElement)) {
+      // after the children: the value of a select is one of them
+    } else if (/^on/i.test(name) || (name === "href" && !/^(#|docs$|openapi\.json$|metrics$)/.test(value))) {
+      throw new TypeError(`${name} is not set from data`);
+    } else {
+      element.setAttribute(name, value === true ? "" : String(value));
+    }
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false).map(asNode));
+  for (const [name, value] of Object.entries(props)) {
+    if (PROPERTIES.has(name) && !(element instanceof SVGElement) && value !== undefined && value !== null) element[name] = value;
+  }
+  return element;
+}
+
+/** @param {any} child */
+function asNode(child) {
+  return child instanceof Node ? child : document.createTextNode(String(child));
+}
+
+/** @type {WeakMap<Element, string>} */
+const drawn = new WeakMap();
+
+/**
+ * Fill an element anew, if what it shows has changed.
+ * @param {Element} element
+ * @param {unknown} data what is shown, as JSON
+ * @param {() => Child | Child[]} make
+ */
+export function redraw(element, data, make) {
+  const now = JSON.stringify(data) ?? "";
+  if (drawn.get(element) === now) return;
+  drawn.set(element, now);
+  element.replaceChildren();
+  filled(element, {}, [make()]);
+}
+
+/**
+ * A part of a page with a heading.
+ * @param {string} title @param {...(Child | Child[])} children @returns {HTMLElement}
+ */
+export function panel(title, ...children) {
+  return h("section", { class: "panel" }, h("h2", {}, title), ...children);
+}
+
+/**
+ * A table. A column that begins with "#" is of numbers.
+ * @param {string} label @param {string[]} columns @param {Child[][]} rows @param {string} [none]
+ */
+export function table(label, columns, rows, none = "Nothing yet.") {
+  if (!rows.length) return empty(none);
+  const number = columns.map((column) => column.startsWith("#"));
+  return h(
+    "div",
+    { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
+    h(
+      "table",
+      {},
+      h("thead", {}, h("tr", {}, columns.map((column, place) => h("th", { scope: "col", class: number[place] && "number" }, column.replace(/^#/, ""))))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, place) => h("td", { class: number[place] && "number" }, cell))))),
+    ),
+  );
+}
+
+/** @param {...(Child | Child[])} children */
+export function empty(...children) {
+  return h("p", { class: "empty" }, ...children);
+}
+
+/** @param {[string, Child][]} pairs @returns {HTMLElement} */
+export function facts(pairs) {
+  return h("dl", { class: "facts" }, pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+/** @param {string} label @param {Child} value @param {Child} [below] @param {string} [kind] */
+export function tile(label, value, below, kind = "") {
+  return h("div", { class: `tile ${kind}` }, h("span", { class: "label" }, label), h("strong", {}, value), h("span", { class: "below" }, below));
+}
+
+/** @param {string} text @param {() => unknown} act @param {Props} [props] @returns {HTMLButtonElement} */
+export function button(text, act, props = {}) {
+  return h("button", { type: "button", ...props, on: { click: act } }, text);
+}
+
+/** The address of a page. @param {(string | number)[]} parts @param {Record<string, unknown>} [query] */
+export function address(parts, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const search = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  return `#/${parts.map((part) => encodeURIComponent(part)).join("/")}${search && `?${search}`}`;
+}
+
+/** @param {Child} text @param {(string | number)[]} parts @param {Record<string, unknown>} [query] */
+export function link(text, parts, query) {
+  return h("a", { href: address(parts, query) }, text);
+}

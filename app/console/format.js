@@ -1,0 +1,73 @@
+// Numbers and times in the reader's locale.
+
+const LOCALE = navigator.languages?.length ? [...navigator.languages] : undefined;
+const FORMATS = new Map();
+
+/** @param {Intl.NumberFormatOptions} options @returns {Intl.NumberFormat} */
+function format(options) {
+  const name = JSON.stringify(options);
+  if (!FORMATS.has(name)) FORMATS.set(name, new Intl.NumberFormat(LOCALE, options));
+  return FORMATS.get(name);
+}
+
+export const NONE = "–";
+
+/** @param {unknown} value @returns {value is number} */
+export const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+
+/** A whole number. @param {unknown} value */
+export const count = (value) => (isNumber(value) ? format({ maximumFractionDigits: 0 }).format(value) : NONE);
+
+/** Some digits that count. @param {unknown} value @param {number} [digits] */
+export const number = (value, digits = 3) =>
+  isNumber(value) ? format({ maximumSignificantDigits: digits }).format(value) : NONE;
+
+/** Two or three places behind the point. @param {unknown} value @param {number} [places] */
+export const decimal = (value, places = 3) =>
+  isNumber(value) ? format({ minimumFractionDigits: places, maximumFractionDigits: places }).format(value) : NONE;
+
+/** @param {unknown} value @param {number} [places] */
+export const percent = (value, places = 1) =>
+  isNumber(value) ? format({ style: "percent", maximumFractionDigits: places }).format(value) : NONE;
+
+/** @param {unknown} value */
+export function bytes(value) {
+  if (!isNumber(value)) return NONE;
+  const power = Math.min(4, Math.max(0, Math.floor(Math.log2(Math.max(1, value)) / 10)));
+  return `${number(value / 1024 ** power)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+}
+
+/** @param {unknown} seconds */
+export function duration(seconds) {
+  if (!isNumber(seconds)) return NONE;
+  if (seconds < 0.001) return `${number(seconds * 1e6)} µs`;
+  if (seconds < 1) return `${number(seconds * 1e3)} ms`;
+  if (seconds < 120) return `${number(seconds)} s`;
+  if (seconds < 7200) return `${number(seconds / 60)} min`;
+  if (seconds < 172_800) return `${number(seconds / 3600)} h`;
+  return `${number(seconds / 86_400)} d`;
+}
+
+/** @param {unknown} interval */
+export const between = (interval) =>
+  Array.isArray(interval) ? `${number(interval[0])} … ${number(interval[1])}` : "not known yet";
+
+/** Day and time. @param {unknown} ms */
+export const time = (ms) =>
+  isNumber(ms) ? new Date(ms).toLocaleString(LOCALE, { dateStyle: "medium", timeStyle: "medium" }) : NONE;
+
+/** As short as a span of so many ms allows. @param {number} ms @param {number} span */
+export function tick(ms, span) {
+  /** @type {Intl.DateTimeFormatOptions} */
+  const options =
+    span > 3 * 86_400_000
+      ? { month: "short", day: "numeric" }
+      : span > 600_000
+        ? { hour: "2-digit", minute: "2-digit" }
+        : { hour: "2-digit", minute: "2-digit", second: "2-digit" };
+  return new Date(ms).toLocaleString(LOCALE, options);
+}
+
+/** A value of metadata or of a setting as text. @param {unknown} value */
+export const plain = (value) =>
+  value === null || value === undefined ? NONE : typeof value === "string" ? value : JSON.stringify(value);

@@ -1,0 +1,166 @@
+// The frame around all pages: navigation, key, whether the service answers, and which page an address shows.
+
+import { Away, enterKey, hasKey, isAway, news, Problem } from "./api.js";
+import { address, button, h } from "./dom.js";
+import { Form, problemBox } from "./forms.js";
+import * as bandit from "./page-bandit.js";
+import * as campaigns from "./page-campaigns.js";
+import * as catalogue from "./page-catalogue.js";
+import * as decision from "./page-decision.js";
+import * as key from "./page-key.js";
+import * as overview from "./page-overview.js";
+import * as queries from "./page-queries.js";
+import * as tryit from "./page-try.js";
+import * as whatif from "./page-whatif.js";
+
+/**
+ * A page while it is shown. `live` does something now and every so many ms while somebody looks; an error stands
+ * in `box` until it works again.
+ * @typedef {{root: HTMLElement, parts: string[], query: URLSearchParams, signal: AbortSignal,
+ *   live: (ms: number, box: HTMLElement, work: () => Promise<unknown>) => () => void,
+ *   remember: (fields: Record<string, unknown>) => void, go: (parts: string[], query?: Record<string, unknown>) => void}} View
+ */
+/** @typedef {{title: string, show: (view: View) => Promise<unknown> | unknown}} PageModule */
+
+/** @type {Record<string, PageModule>} */
+const PAGES = { "": overview, try: tryit, bandits: bandit, catalogues: catalogue, keys: key, decisions: decision, "what-if": whatif, queries, campaigns };
+const DRAWN_MS = 1000;
+
+const nav = h("ul", {}, Object.entries(PAGES).map(([name, page]) => h("li", {}, h("a", { href: address(name ? [name] : []) }, page.title))));
+const state = h("p", { class: "state", role: "status" });
+const entry = h("div", { class: "entry" });
+const main = h("main", { id: "main", tabindex: -1 });
+let leave = new AbortController();
+
+document.body.append(
+  h(
+    "header",
+    {},
+    h("a", { class: "brand", href: "#/" }, "Shortlist"),
+    h("nav", { "aria-label": "Pages" }, nav),
+    h("div", { class: "foot" }, state, button("API key", () => askForKey(""), { class: "quiet" }), h("a", { href: "docs" }, "All endpoints")),
+  ),
+  h("div", { class: "content" }, entry, main),
+);
+
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+addEventListener("hashchange", () => show());
+news.addEventListener("away", () => say());
+news.addEventListener("back", () => (say(), show()));
+news.addEventListener("entered", () => show());
+news.addEventListener("key", () => askForKey(hasKey() ? "The service does not know this key." : "This service asks for an API key."));
+say();
+show();
+
+/** Whether the service answers. */
+function say() {
+  document.body.classList.toggle("away", isAway());
+  state.textContent = isAway() ? "The service does not answer. This page goes on as soon as it does." : "Connected";
+}
+
+/** @param {string} why */
+function askForKey(why) {
+  if (entry.childElementCount && why) return;
+  const form = new Form([{ name: "key", label: "API key", kind: "password", hint: "Kept in the memory of this page alone. `shortlist key` makes one; scope read shows, admin may change." }], {
+    submit: "Use this key",
+    act: (values) => {
+      entry.replaceChildren();
+      enterKey(values.key ?? "");
+    },
+    more: [button("Close", () => entry.replaceChildren())],
+  });
+  entry.replaceChildren(h("section", { class: "panel ask" }, h("h2", {}, "API key"), why && h("p", {}, why), form.el));
+  form.inputs.get("key").focus();
+}
+
+/** Show the page of the address. */
+async function show() {
+  leave.abort();
+  leave = new AbortController();
+  const { signal } = leave;
+  const [place, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [name, ...parts] = place.split("/").map(decoded);
+  const page = PAGES[name];
+  for (const each of nav.querySelectorAll("a")) {
+    const own = each.getAttribute("href") === address(name ? [name] : []);
+    if (own) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+  const root = h("div", { class: "page" });
+  main.replaceChildren(root);
+  document.title = `${[page?.title ?? "Not here", ...parts.slice(0, 1)].join(" · ")} · Shortlist`;
+  if (!page) return root.append(h("h1", {}, "Not here"), h("p", {}, "No page has this address."), h("a", { href: "#/" }, "Overview"));
+  /** @type {View} */
+  const view = {
+    root,
+    parts,
+    query: new URLSearchParams(search),
+    signal,
+    live: (ms, box, work) => live(ms, box, work, signal),
+    remember(fields) {
+      const all = { ...Object.fromEntries(view.query), ...fields };
+      history.replaceState(null, "", address([name, ...parts].filter(Boolean), all));
+      view.query = new URLSearchParams(location.hash.split("?")[1] ?? "");
+    },
+    go(to, query) {
+      const next = address(to, query);
+      if (location.hash === next) show();
+      else location.hash = next;
+    },
+  };
+  const waiting = h("p", { class: "loading", role: "status" }, "Loading …");
+  root.append(h("h1", { tabindex: -1 }, [page.title, ...parts.slice(0, 2)].join(" · ")), waiting);
+  try {
+    await page.show(view);
+  } catch (error) {
+    if (!signal.aborted && !(error instanceof Away)) root.append(failed(error));
+    if (!signal.aborted && error instanceof Away) root.append(h("p", { class: "empty" }, "Waiting for the service."));
+  } finally {
+    waiting.remove();
+    root.dataset.state = "shown";
+  }
+  return undefined;
+}
+
+/** @param {unknown} error */
+function failed(error) {
+  const gone = error instanceof Problem && error.status === 404;
+  return h("div", {}, problemBox(error), gone && h("p", {}, "It may have been deleted. ", h("a", { href: "#/" }, "Back to the overview")), button("Try again", () => show()));
+}
+
+/** @param {number} ms @param {HTMLElement} box @param {() => Promise<unknown>} work @param {AbortSignal} signal */
+function live(ms, box, work, signal) {
+  let timer = 0;
+  const note = h("div", { class: "note" });
+  box.prepend(note);
+  const turn = async () => {
+    clearTimeout(timer);
+    if (signal.aborted) return;
+    if (!document.hidden && !isAway()) {
+      try {
+        await work();
+        note.replaceChildren();
+      } catch (error) {
+        if (signal.aborted) return;
+        if (!(error instanceof Away)) note.replaceChildren(problemBox(error));
+      }
+    }
+    timer = setTimeout(turn, Math.max(DRAWN_MS, ms));
+  };
+  turn();
+  const look = () => (document.hidden ? null : turn());
+  document.addEventListener("visibilitychange", look, { signal });
+  return turn;
+}
+
+/** @param {string} text */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
