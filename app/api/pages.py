@@ -117,7 +117,7 @@ def _page(text: str, policy: str) -> HTMLResponse:
     responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
 )
 async def root(request: Request, settings: Provided[Settings]) -> Response:
-    """What this is, and where its pages are: as JSON, or as a page for a browser, or its way to the console."""
+    """What this is, and where its pages are: as JSON. A browser gets a page, or is sent to the console."""
     if "text/html" in request.headers.get("accept", ""):
         if settings.has_console:
             return RedirectResponse("console", headers={"vary": "accept"})

@@ -67,7 +67,7 @@ class Chart extends HTMLElement {
     if (!this.given || !this.isConnected || wide < 40 || wide === this.wide) return;
     this.wide = wide;
     const none = this.isEmpty();
-    this.details.hidden = none;
+    this.details.hidden = none || this.given.tabled;
     this.picture.replaceChildren(none ? empty(this.given.none ?? "Nothing to show yet.") : this.drawn(wide));
     this.fillTable();
   }
@@ -269,11 +269,14 @@ class Spark extends HTMLElement {
   set data(data) {
     const known = data.values.filter(isNumber);
     const last = known[known.length - 1];
-    if (known.length < 2) return this.replaceChildren(h("span", { class: "soft" }, known.length ? number(last) : "no rewards yet"));
+    if (known.length < 2) {
+      this.replaceChildren(h("span", { class: "soft" }, known.length ? number(last) : "no rewards yet"));
+      return;
+    }
     const [least, most] = stretched(Math.min(...known), Math.max(...known));
     const points = known.map((value, place) => `${(place / (known.length - 1)) * 118 + 1},${27 - ((value - least) / (most - least)) * 26}`);
     const label = `${data.label}: from ${number(known[0])} to ${number(last)} ${data.unit}`;
-    return this.replaceChildren(
+    this.replaceChildren(
       s("svg", { viewBox: "0 0 120 28", width: 120, height: 28, role: "img", "aria-label": label }, s("polyline", { class: "line policy", points: points.join(" ") })),
       h("span", {}, number(last)),
     );

@@ -1,6 +1,6 @@
 // Elements from data. What comes from the service is only ever text or the value of an attribute.
 
-/** @typedef {Node | string | number | null | undefined | false} Child */
+/** @typedef {any} Child a node or a text; nothing where null or false; or a list of such */
 /** @typedef {Record<string, any>} Props */
 
 const PROPERTIES = new Set(["value", "checked", "disabled", "hidden", "selected", "open", "data", "readOnly"]);
@@ -43,7 +43,7 @@ function filled(element, props, children) {
       element.setAttribute(name, value === true ? "" : String(value));
     }
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false).map(asNode));
+  element.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false).map(asNode));
   for (const [name, value] of Object.entries(props)) {
     if (PROPERTIES.has(name) && !(element instanceof SVGElement) && value !== undefined && value !== null) element[name] = value;
   }

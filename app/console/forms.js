@@ -56,7 +56,7 @@ export class Form {
     let input;
     if (field.kind === "select") {
       const options = (field.options ?? []).map((each) => (typeof each === "string" ? [each, each] : each));
-      input = h("select", { ...props, value }, options.map(([name, text]) => h("option", { value: name }, text)));
+      input = h("select", { ...props, value: value || options[0]?.[0] }, options.map(([name, text]) => h("option", { value: name }, text)));
     } else if (field.kind === "json" || field.kind === "area") {
       input = h("textarea", { ...props, value, rows: field.kind === "area" ? 4 : 2, spellcheck: "false", class: "code" });
     } else if (field.kind === "check") {
@@ -68,7 +68,7 @@ export class Form {
     const error = h("span", { class: "error" });
     this.inputs.set(field.name, input);
     this.errors.set(field.name, error);
-    return h("div", { class: `field ${field.kind ?? "text"}` }, h("label", { for: id }, field.label), input, h("span", { class: "about", id: about }, h("span", { class: "hint" }, field.hint ?? ""), error));
+    return h("div", { class: `field of-${field.kind ?? "text"}` }, h("label", { for: id }, field.label), input, h("span", { class: "about", id: about }, h("span", { class: "hint" }, field.hint ?? ""), error));
   }
 
   /** @param {string} name @returns {string} */

@@ -112,7 +112,7 @@ async function show() {
     },
   };
   const waiting = h("p", { class: "loading", role: "status" }, "Loading …");
-  root.append(h("h1", { tabindex: -1 }, [page.title, ...parts.slice(0, 2)].join(" · ")), waiting);
+  root.append(h("h1", { tabindex: -1 }, [page.title, ...parts.slice(0, 1)].join(" · ")), waiting);
   try {
     await page.show(view);
   } catch (error) {

@@ -1,0 +1,100 @@
+// What several pages ask of a bandit: its time line, its last decisions, and what they say of it.
+
+import { get, list, path, query } from "./api.js";
+import { meanOf } from "./linear.js";
+
+const PARTS = 40;
+const LOOKS = 8;
+const LAST = 1000;
+
+/**
+ * The report of the time in which there are decisions, cut into some 40 pieces.
+ * @param {string} bandit @param {{from?: number, since?: number | null}} options @param {AbortSignal} [signal]
+ */
+export async function timeline(bandit, options = {}, signal) {
+  const now = Date.now() + 1000;
+  let from = options.from ?? options.since ?? now - 7 * 86_400_000;
+  let to = now;
+  let report, bucketS;
+  for (let look = 0; ; look++) {
+    bucketS = Math.max(1, Math.ceil((to - from) / PARTS / 1000));
+    report = await get(path`/v1/bandits/${bandit}/report` + query({ from: Math.floor(from), bucket_s: bucketS }), signal);
+    const filled = report.buckets.filter((/** @type {any} */ bucket) => bucket.groups.some((/** @type {any} */ group) => group.decisions));
+    if (!filled.length || look === 2 || bucketS === 1) break;
+    const [first, last] = [filled[0].from, filled[filled.length - 1].from + bucketS * 1000];
+    if (options.from || last - first > (to - from) / 2) break;
+    [from, to] = [first, last];
+  }
+  return { report, bucketS, from };
+}
+
+/** The mean reward of a group by pieces of time. @param {any} report @param {string} group */
+export function course(report, group) {
+  return report.buckets.flatMap((/** @type {any} */ bucket) => {
+    const own = bucket.groups.find((/** @type {any} */ each) => each.group === group && each.decisions);
+    return own ? [{ x: bucket.from, y: own.mean_reward, decisions: own.decisions }] : [];
+  });
+}
+
+/**
+ * What was known of both groups at some times: means of all decisions until then, with their bands.
+ * @param {string} bandit @param {number} from @param {number} to @param {AbortSignal} [signal]
+ */
+export async function bands(bandit, from, to, signal) {
+  const looks = [];
+  for (let part = 1; part <= LOOKS; part++) {
+    const until = Math.ceil(from + ((to - from) * part) / LOOKS);
+    looks.push({ at: until, report: await get(path`/v1/bandits/${bandit}/report` + query({ from: Math.floor(from), to: until }), signal) });
+  }
+  return looks;
+}
+
+/**
+ * The last decisions of a bandit, at most 1,000, the newest last. The log is read from a short time ago, and from
+ * further back until there are enough.
+ * @param {string} bandit @param {number} keepS how long rows are kept @param {AbortSignal} [signal]
+ * @returns {Promise<any[]>}
+ */
+export async function lastDecisions(bandit, keepS, signal) {
+  for (let backS = 20; ; backS *= 12) {
+    const all = backS >= keepS;
+    const from = Date.now() - 1000 * Math.min(backS, keepS);
+    const { items } = await list(path`/v1/bandits/${bandit}/log` + query({ from: Math.floor(from) }), LAST, signal);
+    if (all || items.length >= LAST / 2) return items;
+  }
+}
+
+/** What a decision has earned for an arm; null where nothing is known of it. @param {any} row @param {string} arm */
+export function earned(row, arm) {
+  const own = row.rewards.filter((/** @type {any} */ reward) => reward.arm === arm);
+  return own.length ? own.reduce((/** @type {number} */ sum, /** @type {any} */ reward) => sum + reward.value, 0) : null;
+}
+
+/** Arms of decisions: how often each was shown, and what it earned when it was rewarded. @param {any[]} rows */
+export function shownArms(rows) {
+  /** @type {Map<string, {id: string, shown: number, values: number[]}>} */
+  const found = new Map();
+  for (const row of rows) {
+    for (const arm of row.arms) {
+      /** @type {{id: string, shown: number, values: number[]}} */
+      const own = found.get(arm.id) ?? { id: arm.id, shown: 0, values: [] };
+      own.shown += 1;
+      const value = earned(row, arm.id);
+      if (value !== null) own.values.push(value);
+      found.set(arm.id, own);
+    }
+  }
+  return [...found.values()].map((arm) => ({ ...arm, ...meanOf(arm.values) })).sort((a, b) => b.shown - a.shown);
+}
+
+/** Entropy in bits of what is shown: 0 where it is always the same arm. @param {any[]} rows @returns {number} */
+export function entropy(rows) {
+  const arms = shownArms(rows);
+  const total = arms.reduce((sum, arm) => sum + arm.shown, 0);
+  return arms.reduce((sum, { shown }) => sum - (shown / total) * Math.log2(shown / total), 0);
+}
+
+/** Names of all bandits or catalogues, at most 200. @param {"bandits" | "catalogues" | "slates" | "centers"} what @param {AbortSignal} [signal] */
+export async function names(what, signal) {
+  return (await list(`/v1/${what}`, 200, signal)).items;
+}

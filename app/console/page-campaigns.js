@@ -1,0 +1,1 @@
+export const title = "campaigns"; export function show() {}

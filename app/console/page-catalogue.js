@@ -1,0 +1,257 @@
+// Catalogue: how it is searched, its arms by a filter, one arm, and all of them as a picture.
+
+import { get, list, path, query, send } from "./api.js";
+import { chart } from "./charts.js";
+import { address, empty, facts, h, link, panel, redraw, table, tile } from "./dom.js";
+import { bytes, count, decimal, duration, isNumber, number, percent, plain, time } from "./format.js";
+import { action, destroy, Form, preview } from "./forms.js";
+import { components } from "./linear.js";
+import { lastDecisions, names, shownArms } from "./measure.js";
+
+export const title = "Catalogues";
+
+const LOOK_MS = 5000;
+const SAMPLE = 1000;
+const SAMPLE_NUMBERS = 400_000;
+const SHOWN = 25;
+const COLOURS = 7;
+
+/** @param {import("./main.js").View} view */
+export async function show(view) {
+  const { root, signal, parts } = view;
+  if (!parts[0]) {
+    const catalogues = await names("catalogues", signal);
+    const rows = catalogues.map((each) => [link(each.id, ["catalogues", each.id]), count(each.size), count(each.dim), each.index.kind, percent(each.index.recall_at_1), each.index.state]);
+    root.append(panel("All catalogues", catalogues.length ? table("Catalogues", ["catalogue", "#arms", "#numbers an arm", "searched", "#recall", "state"], rows) : empty("There is none yet. ", link("Make one on the overview", []), ".")));
+    return;
+  }
+  const [name] = parts;
+  const catalogue = await get(path`/v1/catalogues/${name}`, signal);
+  const note = h("div", {});
+  const tiles = h("div", { class: "tiles" });
+  const index = h("div", {});
+  const builds = h("div", {});
+  const one = h("div", {});
+  root.append(h("div", {}, note, tiles), one, arms(view, catalogue, (id) => open(id)), picture(view, catalogue, (id) => open(id)), h("div", { class: "cols" }, panel("How it is searched", index), panel("Builds while this page is open", builds)));
+  const grown = growing(view, catalogue);
+  root.append(grown);
+  /** @type {{x: number, y: number}[]} */
+  const seen = [];
+  view.live(LOOK_MS, note, async () => {
+    const now = await get(path`/v1/catalogues/${name}`, signal);
+    if (seen[seen.length - 1]?.y !== now.index.build_s) seen.push({ x: Date.now(), y: now.index.build_s });
+    redraw(tiles, now, () => [
+      tile("Arms", count(now.size), `${count(now.dim)} numbers each`),
+      tile("Searched", now.index.kind, now.index.reason),
+      tile("Recall", percent(now.index.recall_at_1), "of the best arm, measured"),
+      tile("A search", duration(now.index.expected_us / 1e6), "expected"),
+      tile("State", now.index.state, `version ${count(now.version)}`, now.index.state === "ready" ? "good" : ""),
+    ]);
+    redraw(index, now, () => searched(now));
+    redraw(builds, [seen, now.index], () => [
+      facts([["Last build took", duration(now.index.build_s)], ["Arms in the graph", count(now.index.arms_in_graph)], ["Fresh, beside the graph", count(now.index.fresh)], ["Dead in the graph", count(now.index.dead)]]),
+      now.index.kind === "hnsw" ? chart("lines", { label: "Time of builds", unit: "s", x: "time", least: 0, series: [{ name: "a build", kind: "policy", points: seen }] }) : empty("Arms are scanned: nothing is built."),
+    ]);
+  });
+
+  /** @param {string} id */
+  async function open(id) {
+    view.remember({ arm: id });
+    one.replaceChildren(h("p", { class: "loading", role: "status" }, "Loading …"));
+    try {
+      const shown = await arm(view, catalogue, id, (other) => open(other));
+      one.replaceChildren(shown);
+      /** @type {HTMLElement} */ (shown.querySelector("h2")).focus();
+    } catch (error) {
+      one.replaceChildren();
+      throw error;
+    }
+  }
+  const given = view.query.get("arm");
+  if (given) await open(given);
+}
+
+/** @param {any} now */
+function searched(now) {
+  const filters = now.filters.map((/** @type {any} */ each) => [h("code", {}, plain(each.filter)), count(each.eligible), each.way, percent(each.recall_at_1), duration(each.expected_us / 1e6), count(each.uses), each.reason]);
+  return [
+    facts([["Asked for", now.index.requested], ["Serves", now.index.kind], ["Because", now.index.reason], ["Memory", bytes(now.index.memory_bytes)], ["Mean ratio to the best", number(now.index.ratio_mean, 4)], ["Breadth of a search", now.index.ef_search === null ? "–" : count(now.index.ef_search)]]),
+    h("h3", {}, "Filters in use"),
+    table("Filters in use", ["filter", "#arms", "searched by", "#recall", "#a search", "#uses", "because"], filters, "No filter was asked for of late."),
+  ];
+}
+
+/** The arms that a filter lets in. @param {import("./main.js").View} view @param {any} catalogue @param {(id: string) => unknown} open */
+function arms(view, catalogue, open) {
+  const box = h("div", {});
+  const state = { cursor: /** @type {string | null} */ (null) };
+  const at = path`/v1/catalogues/${catalogue.id}`;
+  const more = action("Show more", () => page());
+
+  const page = async () => {
+    const found = await get(`${at}/arms` + query({ limit: SHOWN, cursor: state.cursor }), view.signal);
+    state.cursor = found.next;
+    more.hidden = !found.next;
+    box.append(armTable(found.items, open));
+  };
+  /** @param {any} filter */
+  const filtered = async (filter) => {
+    // A search for the arms of largest product with zeros: any arms that the filter lets in.
+    const body = { query: new Array(catalogue.dim).fill(0), k: SHOWN, method: "exact", filter };
+    const found = await send({ method: "POST", path: `${at}/mips`, body }, view.signal);
+    const items = await Promise.all(found.arms.map((/** @type {any} */ each) => get(`${at}/arms/${encodeURIComponent(each.id)}`, view.signal)));
+    more.hidden = true;
+    box.replaceChildren(h("p", { class: "soft" }, items.length < SHOWN ? `${count(items.length)} arms.` : `${count(SHOWN)} of the arms that it lets in.`), armTable(items, open));
+  };
+  const form = new Form([{ name: "filter", label: "Filter", kind: "json", value: view.query.get("filter") ?? "", placeholder: '{"price": {"$lte": 20}, "kind": {"$in": ["mug", "lamp"]}}', hint: "The filter language: $eq $ne $gt $gte $lt $lte $in $nin $exists $and $or $not." }], {
+    submit: "Show arms",
+    act: async ({ filter }) => {
+      view.remember({ filter: form.text("filter") });
+      box.replaceChildren();
+      state.cursor = null;
+      await (filter ? filtered(filter) : page());
+    },
+  });
+  const find = new Form([{ name: "id", label: "Or one arm by its id" }], { submit: "Show this arm", act: ({ id }) => open(id ?? "") });
+  if (catalogue.size) form.submit(new Event("submit", { cancelable: true }));
+  else box.append(empty("This catalogue has no arms yet."));
+  more.hidden = true;
+  return panel("Arms", form.el, box, more, h("h3", {}, ""), find.el);
+}
+
+/** @param {any[]} items @param {(id: string) => unknown} open */
+function armTable(items, open) {
+  const fields = [...new Set(items.flatMap((each) => Object.keys(each.metadata)))].slice(0, 6);
+  const rows = items.map((each) => [
+    h("button", { type: "button", class: "quiet", on: { click: () => open(each.id) } }, each.id),
+    ...fields.map((field) => plain(each.metadata[field])),
+    each.tags.join(", "),
+  ]);
+  return table("Arms", ["arm", ...fields, "tags"], rows, "No arm fits.");
+}
+
+/** One arm with everything known of it. @param {import("./main.js").View} view @param {any} catalogue @param {string} id @param {(id: string) => unknown} open @returns {Promise<HTMLElement>} */
+async function arm(view, catalogue, id, open) {
+  const at = path`/v1/catalogues/${catalogue.id}`;
+  const found = await get(`${at}/arms/${encodeURIComponent(id)}`, view.signal);
+  const [near, bandits] = await Promise.all([
+    send({ method: "POST", path: `${at}/mips`, body: { query: found.features, k: 9, method: "exact", objective: "nearest" } }, view.signal),
+    names("bandits", view.signal),
+  ]);
+  const shown = [];
+  for (const bandit of bandits.filter((each) => each.catalogue === catalogue.id && each.log)) {
+    const rows = await lastDecisions(bandit.id, bandit.log.keep_s, view.signal);
+    const own = shownArms(rows).find((each) => each.id === id);
+    shown.push([link(bandit.id, ["bandits", bandit.id]), count(own?.shown ?? 0), count(rows.length), decimal(own?.mean), own && isNumber(own.low) ? `${decimal(own.low)} … ${decimal(own.high)}` : "–", rows.length ? time(rows[0].time) : "–"]);
+  }
+  const neighbours = near.arms.filter((/** @type {any} */ each) => each.id !== id).map((/** @type {any} */ each) => [h("button", { type: "button", class: "quiet", on: { click: () => open(each.id) } }, each.id), number(Math.sqrt(Math.max(0, each.value)))]);
+  const section = panel(
+    `Arm ${id}`,
+    facts([...Object.entries(found.metadata).map(([field, value]) => /** @type {[string, any]} */ ([field, plain(value)])), ["tags", found.tags.join(", ") || "none"]]),
+    h("h3", {}, "How often it was shown, and what it earned"),
+    table("Shown", ["bandit", "#times shown", "#of decisions", "#mean reward", "#± 2 standard errors", "since"], shown, "No bandit over this catalogue keeps a log."),
+    h("h3", {}, "Nearest arms"),
+    table("Nearest arms", ["arm", "#distance"], neighbours, "There is no other arm."),
+    h("details", {}, h("summary", {}, "Features"), h("pre", {}, JSON.stringify(found.features))),
+    destroy(`Delete ${id}`, id, "The arm is gone from all choices; rewards for it still count.", async () => {
+      await send({ method: "DELETE", path: `${at}/arms/${encodeURIComponent(id)}` });
+      view.remember({ arm: "" });
+      view.go(["catalogues", catalogue.id]);
+    }),
+  );
+  section.querySelector("h2")?.setAttribute("tabindex", "-1");
+  return section;
+}
+
+/** All arms in the plane. @param {import("./main.js").View} view @param {any} catalogue @param {(id: string) => unknown} open */
+function picture(view, catalogue, open) {
+  const box = h("div", {});
+  const choice = h("select", { "aria-label": "Coloured by", on: { change: () => draw() } });
+  const size = Math.max(50, Math.min(SAMPLE, Math.floor(SAMPLE_NUMBERS / catalogue.dim)));
+  /** @type {{items: any[], points: number[][], share: number, earned: Map<string, number>} | null} */
+  let data = null;
+  const load = action("Draw the picture", async () => {
+    const { items } = await list(path`/v1/catalogues/${catalogue.id}/arms`, size, view.signal);
+    const own = (await names("bandits", view.signal)).find((each) => each.catalogue === catalogue.id && each.log);
+    const rows = own ? shownArms(await lastDecisions(own.id, own.log.keep_s, view.signal)) : [];
+    data = { items, ...components(items.map((each) => each.features)), earned: new Map(rows.flatMap((each) => (each.mean === null ? [] : [[each.id, each.mean]]))) };
+    const fields = [...new Set(items.flatMap((each) => Object.keys(each.metadata)))].slice(0, 30);
+    choice.replaceChildren(...["mean reward", ...fields].map((field) => h("option", { value: field }, field)));
+    if (fields[0]) choice.value = view.query.get("colour") ?? fields[0];
+    load.remove();
+    box.prepend(h("div", { class: "field" }, h("label", {}, "Coloured by ", choice)));
+    draw();
+  });
+  const drawing = h("div", {});
+  const draw = () => {
+    if (!data) return;
+    const { items, points, share, earned } = data;
+    const by = choice.value;
+    view.remember({ colour: by });
+    const { kinds, legend } = by === "mean reward" ? byReward(items, earned) : byField(items, by);
+    const dots = items.map((each, place) => ({ id: each.id, x: points[place][0], y: points[place][1], kind: kinds[place], note: [each.id, by, by === "mean reward" ? number(earned.get(each.id)) : plain(each.metadata[by])].join(" · ") }));
+    const scatter = chart("scatter", { label: "Arms by their first two principal components", dots, legend, chosen: view.query.get("arm") ?? "" }, { on: { choose: (/** @type {CustomEvent} */ event) => open(event.detail) } });
+    const sample = items.length < catalogue.size ? `The first ${count(items.length)} of ${count(catalogue.size)} arms, in the order of the list. ` : "";
+    drawing.replaceChildren(h("p", { class: "hint" }, `${sample}The two components hold ${percent(share)} of the variance.`), scatter);
+  };
+  if (catalogue.size > 1) box.append(load, drawing);
+  else box.append(empty("There is nothing to draw yet."));
+  if (view.query.get("colour")) /** @type {any} */ (load.querySelector("button")).click();
+  return panel("The arms as a picture", box);
+}
+
+/** @param {any[]} items @param {Map<string, number>} earned */
+function byReward(items, earned) {
+  const known = [...earned.values()].sort((a, b) => a - b);
+  const middle = known[Math.floor(known.length / 2)] ?? 0;
+  const kinds = items.map((each) => (earned.has(each.id) ? (Number(earned.get(each.id)) > middle ? "c2" : "c1") : "c7"));
+  return { kinds, legend: [{ name: `above ${number(middle)}`, kind: "c2" }, { name: `at most ${number(middle)}`, kind: "c1" }, { name: "not known", kind: "c7" }] };
+}
+
+/** @param {any[]} items @param {string} field */
+function byField(items, field) {
+  const values = items.map((each) => each.metadata[field]);
+  if (values.every((value) => value === undefined || isNumber(value))) {
+    const known = values.filter(isNumber).sort((a, b) => a - b);
+    const bounds = [0.25, 0.5, 0.75].map((share) => known[Math.floor(share * (known.length - 1))]);
+    const kinds = values.map((value) => (isNumber(value) ? `c${bounds.filter((bound) => value > bound).length}` : "c7"));
+    return { kinds, legend: ["lowest quarter", "second", "third", "highest quarter"].map((name, place) => ({ name: bounds[place] === undefined ? name : `${name}, to ${number(bounds[place])}`, kind: `c${place}` })) };
+  }
+  /** @type {Map<string, number>} */
+  const counts = new Map();
+  for (const value of values.map(plain)) counts.set(value, (counts.get(value) ?? 0) + 1);
+  const common = [...counts].sort((a, b) => b[1] - a[1]).slice(0, COLOURS).map(([value]) => value);
+  const kinds = values.map((value) => (common.includes(plain(value)) ? `c${common.indexOf(plain(value))}` : "c7"));
+  const legend = common.map((name, place) => ({ name: name.slice(0, 40), kind: `c${place}` }));
+  return { kinds, legend: counts.size > COLOURS ? [...legend, { name: "others", kind: "c7" }] : legend };
+}
+
+/** Add arms; delete the catalogue. @param {import("./main.js").View} view @param {any} catalogue */
+function growing(view, catalogue) {
+  const at = path`/v1/catalogues/${catalogue.id}`;
+  const example = JSON.stringify([{ id: "new-arm", features: new Array(Math.min(catalogue.dim, 64)).fill(0.1), metadata: {} }]);
+  const shown = h("div", {});
+  const call = (/** @type {any} */ values) => ({ method: "PUT", path: `${at}/arms`, body: { arms: values.arms ?? [] } });
+  const said = h("p", { role: "status" });
+  const form = new Form([{ name: "arms", label: "Arms to add or change", kind: "json", value: example }], {
+    submit: "Write the arms",
+    changed: () => draw(),
+    act: async (values) => {
+      const done = await send(call(values), view.signal);
+      said.textContent = `${count(done.added)} added, ${count(done.updated)} changed.`;
+    },
+  });
+  const draw = () => {
+    try {
+      shown.replaceChildren(preview(call(form.values())));
+    } catch {
+      // no JSON yet
+    }
+  };
+  draw();
+  const gone = destroy(`Delete ${catalogue.id}`, catalogue.id, "The catalogue and its arms are gone for good. Not possible while a bandit uses it.", async () => {
+    await send({ method: "DELETE", path: at });
+    view.go(["catalogues"]);
+  });
+  return h("div", { class: "cols" }, panel("Add arms", form.el, said, h("details", {}, h("summary", {}, "The call it makes"), shown)), panel("Delete", gone, h("p", {}, h("a", { href: address(["queries", catalogue.id]) }, "One-shot queries"), " over these arms")));
+}

@@ -1,0 +1,298 @@
+// Overview: is it well, what does it do, and what could be next.
+
+import { get, list, Metrics, path, send } from "./api.js";
+import { chart } from "./charts.js";
+import { button, empty, h, link, panel, redraw, table, tile } from "./dom.js";
+import { bytes, count, decimal, duration, number, percent } from "./format.js";
+import { Form, preview, problemBox } from "./forms.js";
+import { course, timeline } from "./measure.js";
+import * as shop from "./shop.js";
+
+export const title = "Overview";
+
+const LOOK_MS = 3000;
+const REPORT_MS = 20_000;
+const MOST = 12;
+const VISITORS = 500;
+const CHOOSE = /\/choose(\/batch)?$/;
+
+/** @param {import("./main.js").View} view */
+export async function show(view) {
+  const { root, signal } = view;
+  const health = h("div", {});
+  const tiles = h("div", { class: "tiles" });
+  const bandits = panel("Bandits");
+  const catalogues = panel("Catalogues");
+  const next = h("div", {});
+  const rows = { bandits: h("div", {}), catalogues: h("div", {}) };
+  bandits.append(rows.bandits);
+  catalogues.append(rows.catalogues);
+  root.append(h("div", {}, health, tiles), bandits, catalogues, next);
+  const rates = new Rates();
+  /** @type {Map<string, {at: number, values: (number | null)[]}>} */
+  const sparks = new Map();
+  const steps = new NextSteps(view, () => look());
+
+  const look = view.live(LOOK_MS, health, async () => {
+    const ready = await get("/readyz", signal).catch(unready);
+    const [text, status, made, stocked] = await Promise.all([get("/metrics", signal), get("/v1/status", signal), list("/v1/bandits", 200, signal), list("/v1/catalogues", 200, signal)]);
+    const metrics = new Metrics(text);
+    const seen = rates.read(metrics);
+    const words = wellness(ready, status, metrics);
+    redraw(health, words, () => words.map(([kind, sentence]) => h("p", { class: kind }, sentence)));
+    redraw(tiles, { ready, status, seen }, () => figures(ready, status, metrics, seen));
+    await readSparks(made.items, sparks, signal);
+    redraw(rows.bandits, [made, [...sparks]], () => (made.items.length ? banditTable(made.items, sparks) : empty("None yet. A bandit chooses among the arms of a catalogue, and learns from rewards.")));
+    redraw(rows.catalogues, stocked, () => (stocked.items.length ? catalogueTable(stocked.items) : empty("None yet. A catalogue holds arms: the items to choose from, each a vector.")));
+    if (!steps.el.isConnected) next.append(steps.el);
+    steps.update(made.items, stocked.items);
+  });
+}
+
+/** @param {any} error */
+function unready(error) {
+  if (error.status === 503) return { status: error.message, backlog: NaN, lag_s: NaN };
+  throw error;
+}
+
+/** Sentences on how it is. @param {any} ready @param {any} status @param {Metrics} metrics @returns {[string, string][]} */
+function wellness(ready, status, metrics) {
+  /** @type {[string, string][]} */
+  const found = [];
+  if (ready.status !== "ready") found.push(["problem", `Not ready: ${ready.status}.`]);
+  if (status.loss) found.push(["problem", `The store has lost data at ${status.loss.at}: ${status.loss.what}`]);
+  const dead = metrics.sum("shortlist_dead_letters");
+  if (dead > 0) found.push(["problem", `${count(dead)} rewards could not be learned: see \`shortlist dead-letters list\`.`]);
+  if (!status.worker) found.push(["warning", "This process applies no rewards: `shortlist worker` does."]);
+  if (status.store === "no") found.push(["warning", "The store writes nothing to disk by itself: a power cut loses what was acknowledged."]);
+  for (const held of metrics.find("shortlist_held_bytes")) {
+    const most = metrics.sum("shortlist_held_most_bytes", { kind: held.labels.kind });
+    if (held.value > 0.8 * most) found.push(["warning", `${held.labels.kind} take ${bytes(held.value)} of at most ${bytes(most)}.`]);
+  }
+  return found;
+}
+
+/** Rates between two looks, by process: with several, each look may be at another one. */
+class Rates {
+  constructor() {
+    /** @type {Map<number, {at: number, choices: number, rewards: number, rate: number[], buckets: number[][]}>} */
+    this.processes = new Map();
+  }
+
+  /** @param {Metrics} metrics */
+  read(metrics) {
+    const now = performance.now();
+    const born = metrics.sum("process_start_time_seconds");
+    const choices = metrics.sum("shortlist_requests_total", { route: CHOOSE, status: "200" });
+    const rewards = metrics.sum("shortlist_rewards_total", { outcome: "accepted" });
+    const before = this.processes.get(born);
+    const buckets = histogram(metrics);
+    let rate = before?.rate ?? [NaN, NaN];
+    if (before && now - before.at > 500) rate = [(choices || 0) - (before.choices || 0), (rewards || 0) - (before.rewards || 0)].map((difference) => (1000 * difference) / (now - before.at));
+    this.processes.set(born, { at: now, choices, rewards, rate, buckets });
+    for (const [name, each] of this.processes) if (now - each.at > 60_000) this.processes.delete(name);
+    const all = [...this.processes.values()];
+    const sum = (/** @type {number} */ place) => all.reduce((total, each) => total + each.rate[place], 0);
+    return { choices: sum(0), rewards: sum(1), p99: quantile(buckets, 0.99), processes: all.length };
+  }
+}
+
+/** Pairs of a bound in seconds and how many choices took at most so long. @param {Metrics} metrics */
+function histogram(metrics) {
+  /** @type {Map<number, number>} */
+  const found = new Map();
+  for (const { labels, value } of metrics.find("shortlist_request_seconds_bucket", { route: CHOOSE })) {
+    const bound = labels.le === "+Inf" ? Infinity : Number(labels.le);
+    found.set(bound, (found.get(bound) ?? 0) + value);
+  }
+  return [...found].sort((a, b) => a[0] - b[0]);
+}
+
+/** @param {number[][]} buckets @param {number} share */
+function quantile(buckets, share) {
+  const total = buckets[buckets.length - 1]?.[1] ?? 0;
+  let [low, below] = [0, 0];
+  for (const [bound, until] of buckets) {
+    if (total && until >= share * total) return bound === Infinity ? low : low + ((bound - low) * (share * total - below)) / (until - below || 1);
+    [low, below] = [bound, until];
+  }
+  return NaN;
+}
+
+/** @param {any} ready @param {any} status @param {Metrics} metrics @param {any} seen */
+function figures(ready, status, metrics, seen) {
+  const isReady = ready.status === "ready";
+  return [
+    tile("State", isReady ? "Ready" : "Not ready", `up ${duration(status.uptime_s)}, ${status.version}`, isReady ? "good" : "bad"),
+    tile("Choices", number(seen.choices, 2), "a second"),
+    tile("Rewards", number(seen.rewards, 2), "a second"),
+    tile("Choices, p99", duration(seen.p99), "since the start"),
+    tile("Backlog", count(ready.backlog), `rewards, the oldest ${duration(ready.lag_s)}`),
+    tile("Memory", bytes(metrics.sum("process_resident_memory_bytes")), "of this process"),
+    tile("Processes", count(seen.processes), "seen in the last minute"),
+    tile("Arms", count(status.arms), `${count(status.catalogues)} catalogues`),
+    tile("Learners", count(status.cached_learners), `in memory, ${bytes(status.cached_learner_bytes)}`),
+  ];
+}
+
+/** Read the mean reward of bandits that keep a log, now and then. @param {any[]} bandits @param {Map<string, any>} sparks @param {AbortSignal} signal */
+async function readSparks(bandits, sparks, signal) {
+  const now = performance.now();
+  for (const bandit of bandits.slice(0, MOST)) {
+    const before = sparks.get(bandit.id);
+    if (!bandit.log || (before && now - before.at < REPORT_MS)) continue;
+    const { report } = await timeline(bandit.id, {}, signal);
+    const policy = report.groups.find((/** @type {any} */ group) => group.group === "policy");
+    sparks.set(bandit.id, { at: now, values: course(report, "policy").map((/** @type {any} */ point) => point.y), lift: report.lift.value, decisions: policy?.decisions ?? 0 });
+  }
+}
+
+/** @param {any[]} bandits @param {Map<string, any>} sparks */
+function banditTable(bandits, sparks) {
+  return table(
+    "Bandits",
+    ["bandit", "catalogue", "policy", "mean reward", "#lift over the holdout", ""],
+    bandits.map((bandit) => {
+      const spark = sparks.get(bandit.id);
+      const drawn = spark ? chart("spark", { label: `mean reward of ${bandit.id}`, unit: "a decision", values: spark.values }) : h("span", { class: "soft" }, bandit.log ? "" : "keeps no log");
+      const tryIt = h("span", {}, link("Try it", ["try", bandit.id]));
+      return [link(bandit.id, ["bandits", bandit.id]), link(bandit.catalogue, ["catalogues", bandit.catalogue]), bandit.policy, drawn, decimal(spark?.lift), tryIt];
+    }),
+  );
+}
+
+/** @param {any[]} catalogues */
+function catalogueTable(catalogues) {
+  return table(
+    "Catalogues",
+    ["catalogue", "#arms", "#numbers an arm", "searched", "#recall", "state"],
+    catalogues.map((each) => [link(each.id, ["catalogues", each.id]), count(each.size), count(each.dim), each.index.kind, percent(each.index.recall_at_1), each.index.state]),
+  );
+}
+
+/** What could be done next: each step shows the calls that it makes. */
+class NextSteps {
+  /** @param {import("./main.js").View} view @param {() => void} done */
+  constructor(view, done) {
+    this.view = view;
+    this.done = done;
+    this.heading = h("h2", {});
+    this.load = button("Load the example shop", () => this.loadShop(), { class: "primary" });
+    this.progress = h("progress", { max: VISITORS, value: 0, hidden: true, "aria-label": "visitors so far" });
+    this.said = h("div", { class: "soft", role: "status" });
+    this.bandit = this.banditForm();
+    this.el = h("div", {}, this.heading, h("div", { class: "steps" }, this.shopPanel(), this.cataloguePanel(), this.banditPanel()));
+  }
+
+  /** @param {any[]} bandits @param {any[]} catalogues */
+  update(bandits, catalogues) {
+    this.heading.textContent = bandits.length ? "More to do" : "Nothing is here yet: three ways to begin";
+    if (!this.load.disabled) this.load.textContent = bandits.some((each) => each.id === shop.BANDIT) ? `Send ${VISITORS} more visitors` : "Load the example shop";
+    const select = this.bandit.inputs.get("catalogue");
+    const names = catalogues.map((each) => each.id);
+    redraw(select, names, () => (names.length ? names.map((name) => h("option", { value: name }, name)) : h("option", { value: "" }, "make one first")));
+  }
+
+  shopPanel() {
+    const calls = shop.calls().map(({ title: what, call }) => [h("h3", {}, what), preview(call)]);
+    const visits = h("pre", {}, `POST /v1/bandits/${shop.BANDIT}/choose/batch\nPOST /v1/rewards?wait=applied`);
+    return panel(
+      "The example shop",
+      h("p", {}, `240 articles, a bandit that shows one of them, and ${VISITORS} visitors who click on what they like. It is yours to delete.`),
+      h("div", { class: "buttons" }, this.load),
+      this.progress,
+      this.said,
+      h("details", {}, h("summary", {}, "The calls it makes"), calls, h("h3", {}, "and for each visitor"), visits),
+    );
+  }
+
+  async loadShop() {
+    if (this.load.disabled) return;
+    this.load.disabled = true;
+    const { signal } = this.view;
+    try {
+      for (const { title: what, call } of shop.calls()) {
+        this.said.textContent = `Making ${what} …`;
+        await send(call, signal);
+      }
+      this.progress.hidden = false;
+      const told = (/** @type {number} */ done) => {
+        this.progress.value = done;
+        this.said.textContent = `${count(done)} of ${count(VISITORS)} visitors`;
+      };
+      await shop.visit(VISITORS, told, signal);
+      this.said.replaceChildren(h("p", {}, "Done. ", link("Does it work?", ["bandits", shop.BANDIT]), " ", link("Try it", ["try", shop.BANDIT])));
+    } catch (error) {
+      if (!signal.aborted) this.said.replaceChildren(problemBox(error));
+    }
+    this.load.disabled = false;
+    this.done();
+  }
+
+  cataloguePanel() {
+    const make = (/** @type {any} */ values) => ({ method: "PUT", path: path`/v1/catalogues/${values.id ?? "…"}`, body: { dim: values.dim ?? null } });
+    const fill = (/** @type {any} */ values) => ({ method: "PUT", path: path`/v1/catalogues/${values.id ?? "…"}/arms`, body: { arms: values.arms ?? [] } });
+    const said = h("p", { role: "status" });
+    const form = new Form(
+      [
+        { name: "id", label: "Name of the catalogue", value: "films" },
+        { name: "dim", label: "Numbers an arm", kind: "number", value: "2", hint: "The length of each vector." },
+        { name: "arms", label: "Arms", kind: "json", value: '[{"id": "alien", "features": [0.9, 0.1]}, {"id": "amelie", "features": [0.1, 0.9]}]', hint: "More later, by import or with a client." },
+      ],
+      {
+        submit: "Make a catalogue",
+        changed: () => draw(),
+        act: async (values) => {
+          await send(make(values));
+          await send(fill(values));
+          said.replaceChildren("Made: ", link(values.id, ["catalogues", values.id]));
+          this.done();
+        },
+      },
+    );
+    const [shown, draw] = previewOf(form, (values) => [make(values), fill(values)]);
+    return panel("Your own catalogue", form.el, said, shown);
+  }
+
+  banditForm() {
+    return new Form(
+      [
+        { name: "id", label: "Name of the bandit", value: "home" },
+        { name: "catalogue", label: "Catalogue", kind: "select", options: [["", "make one first"]], hint: "The arms that it chooses from." },
+        { name: "policy", label: "Policy", kind: "select", options: ["sub_ts", "linear_ts", "softmax", "igw"], hint: "sub_ts: Thompson sampling over an index." },
+        { name: "scope", label: "Learners", kind: "select", options: [["global", "one for all (global)"], ["per_key", "one for each key (per_key)"]] },
+      ],
+      {
+        submit: "Make a bandit",
+        changed: () => this.drawBandit?.(),
+        act: async (values) => {
+          await send(makeBandit(values));
+          this.view.go(["try", values.id]);
+        },
+      },
+    );
+  }
+
+  banditPanel() {
+    const [shown, draw] = previewOf(this.bandit, (values) => [makeBandit(values)]);
+    /** @type {(() => void) | undefined} */
+    this.drawBandit = draw;
+    return panel("Your own bandit", this.bandit.el, shown);
+  }
+}
+
+/** @param {any} values */
+const makeBandit = ({ id, ...body }) => ({ method: "PUT", path: path`/v1/bandits/${id ?? "…"}`, body: { ...body, log: {} } });
+
+/** The calls of a form as it is filled in, and what draws them anew. @param {Form} form @param {(values: any) => import("./api.js").Call[]} made @returns {[HTMLElement, () => void]} */
+function previewOf(form, made) {
+  const box = h("div", {});
+  const draw = () => {
+    try {
+      box.replaceChildren(...made(form.values()).map(preview));
+    } catch {
+      // a field cannot be read yet
+    }
+  };
+  return [h("details", { on: { toggle: draw } }, h("summary", {}, "The calls it makes"), box), draw];
+}

@@ -1,0 +1,1 @@
+export const title = "queries"; export function show() {}

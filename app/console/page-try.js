@@ -1,0 +1,213 @@
+// Try it: a choice as a caller would ask for it, why it is so, and what a reward of it teaches.
+
+import { get, list, path, Problem, query, send } from "./api.js";
+import { chart } from "./charts.js";
+import { address, empty, facts, h, link, panel, table } from "./dom.js";
+import { count, decimal, number } from "./format.js";
+import { action, calls, curl, Form, keywords, python } from "./forms.js";
+import { widths } from "./linear.js";
+import { names } from "./measure.js";
+
+/** @typedef {import("./forms.js").Field} Field */
+
+export const title = "Try it";
+
+const MOST_DIM = 200;
+
+/** @param {import("./main.js").View} view */
+export async function show(view) {
+  const { root, signal, parts } = view;
+  if (!parts[0]) {
+    const bandits = await names("bandits", signal);
+    if (bandits.length === 1) return view.go(["try", bandits[0].id]);
+    root.append(panel("Which bandit?", bandits.length ? table("Bandits", ["bandit", "catalogue", "policy"], bandits.map((each) => [link(each.id, ["try", each.id]), each.catalogue, each.policy])) : empty("There is none yet. ", link("Make one on the overview", []), ".")));
+    return undefined;
+  }
+  const bandit = await get(path`/v1/bandits/${parts[0]}`, signal);
+  const answer = h("div", { class: "page" });
+  const shown = h("div", {});
+  const fields = fieldsOf(bandit, view.query);
+  const suggestions = await keysOf(bandit, signal);
+  const form = new Form(fields, {
+    submit: "Choose",
+    label: "The request",
+    changed: () => draw(),
+    act: (values) => choose(requestOf(bandit, values), false),
+    more: [action("Only look (dry run)", async () => {
+      form.clear();
+      try {
+        await choose(requestOf(bandit, form.values()), true);
+      } catch (error) {
+        form.show(error);
+      }
+    })],
+  });
+  const draw = () => {
+    try {
+      const values = form.values();
+      view.remember({ key: values.key, k: values.k, seed: values.seed, filter: form.text("filter"), rules: form.text("rules"), exclude: values.exclude?.join(","), ...contextTexts(bandit, form) });
+      shown.replaceChildren(callOf(bandit.id, requestOf(bandit, values)));
+    } catch {
+      // a field cannot be read yet
+    }
+  };
+
+  /** @param {any} body @param {boolean} dry */
+  async function choose(body, dry) {
+    const at = path`/v1/bandits/${bandit.id}/choose`;
+    let choice, why;
+    if (dry) {
+      why = choice = await send({ method: "POST", path: at, body: { ...body, dry_run: true } }, signal);
+    } else {
+      // With the same seed the dry run before it tells why; a key may lack the scope for it.
+      const seeded = { seed: Math.floor(Math.random() * 2 ** 32), ...body };
+      why = await send({ method: "POST", path: at, body: { ...seeded, dry_run: true } }, signal).catch(forgiven);
+      choice = await send({ method: "POST", path: at, body: seeded }, signal);
+    }
+    const reasons = new Map((why?.arms ?? []).map((/** @type {any} */ arm) => [arm.id, arm]));
+    const arms = choice.arms.map((/** @type {any} */ arm) => ({ ...reasons.get(arm.id), ...arm }));
+    answer.replaceChildren(...result(bandit, body.key, choice, arms));
+    answer.scrollIntoView?.({ block: "nearest" });
+  }
+
+  /** @param {any} owner @param {string | undefined} key @param {any} choice @param {any[]} arms */
+  function result(owner, key, choice, arms) {
+    const bars = arms.map((arm) => ({
+      label: arm.id,
+      value: arm.estimate ?? arm.score,
+      low: arm.estimate === undefined ? undefined : arm.estimate - 2 * arm.width,
+      high: arm.estimate === undefined ? undefined : arm.estimate + 2 * arm.width,
+      mark: arm.draw ?? undefined,
+      note: arm.propensity === undefined || arm.propensity === null ? number(arm.score) : `${number(100 * arm.propensity, 2)} %`,
+      kind: choice.group === "holdout" ? "holdout" : arm.pinned ? "third" : "policy",
+    }));
+    const made = choice.decision
+      ? facts([["Decision", link("explain it", ["decisions", owner.id, choice.decision])], ["Policy", choice.policy], ["Group", choice.group ?? "no holdout"], ["Eligible arms", count(choice.eligible ?? undefined)], ["All compared", choice.exact ? "yes" : "no: an index was searched"], ["Learner version", count(choice.learner_version)]])
+      : facts([["Decision", "none: only a look"], ["Policy", choice.policy], ["Group", choice.group ?? "no holdout"], ["Eligible arms", count(choice.eligible ?? undefined)], ["All compared", choice.exact ? "yes" : "no: an index was searched"], ["Learner version", count(choice.learner_version)]]);
+    const drawn = chart("bars", { label: "Arms chosen, the best first", tabled: true, unit: "expected reward", bars, spanName: "estimate ± 2 widths", markName: bars.some((bar) => bar.mark !== undefined) ? "what was drawn" : undefined });
+    const listed = table("Arms", ["arm", "#score", "#estimate", "#width", "#draw", "#propensity", ""], arms.map((arm) => [link(arm.id, ["catalogues", owner.catalogue], { arm: arm.id }), decimal(arm.score), decimal(arm.estimate), decimal(arm.width), decimal(arm.draw), number(arm.propensity), arm.pinned ? h("span", { class: "tag" }, "pinned") : ""]));
+    return [panel(choice.decision ? "Chosen" : "What would be chosen now", made, drawn, listed), choice.decision ? rewardPanel(owner, key, choice, arms) : null].filter(Boolean);
+  }
+
+  /** @param {any} owner @param {string | undefined} key @param {any} choice @param {any[]} arms */
+  function rewardPanel(owner, key, choice, arms) {
+    const after = h("div", { "aria-live": "polite" });
+    const most = owner.reward?.max ?? 1;
+    const reward = new Form(
+      [
+        { name: "arm", label: "Arm", kind: "select", options: arms.map((arm) => arm.id), loc: "rewards.0.arm" },
+        { name: "value", label: "Value", kind: "number", value: String(most), loc: "rewards.0.value", hint: "What came of it: 1 for a click, 0 for none." },
+      ],
+      {
+        submit: "Send the reward",
+        act: async ({ arm, value }) => {
+          const before = await learnerOf(owner, key, signal).catch(forgiven);
+          const body = { rewards: [{ decision: choice.decision, value, ...(arms.length > 1 ? { arm } : {}) }] };
+          const receipt = await send({ method: "POST", path: "/v1/rewards?wait=applied", body }, signal);
+          const now = await learnerOf(owner, key, signal).catch(forgiven);
+          after.replaceChildren(receiptOf(receipt), before && now ? learned(owner, key, before, now) : "");
+        },
+      },
+    );
+    return panel("Its reward", reward.el, after);
+  }
+
+  root.append(h("p", {}, "Bandit ", link(bandit.id, ["bandits", bandit.id]), " over ", link(bandit.catalogue, ["catalogues", bandit.catalogue]), `, policy ${bandit.policy}. `, "A choice counts as one, and is logged if the bandit keeps a log; a look does not."));
+  root.append(h("div", { class: "cols" }, panel("The request", form.el, suggestions), panel("The same call", shown)), answer);
+  draw();
+  return undefined;
+}
+
+/** Null where a key lacks the scope for it. @param {unknown} error */
+function forgiven(error) {
+  if (error instanceof Problem && error.status === 403) return null;
+  throw error;
+}
+
+/** @param {any} bandit @param {URLSearchParams} given @returns {Field[]} */
+function fieldsOf(bandit, given) {
+  /** @type {Field[]} */
+  const fields = [];
+  if (bandit.scope === "per_key") fields.push({ name: "key", label: "Key", value: given.get("key") ?? "visitor-1", hint: "Who is chosen for.", list: "keys" });
+  fields.push({ name: "k", label: "How many (k)", kind: "number", value: given.get("k") ?? "5" });
+  fields.push({ name: "seed", label: "Seed", kind: "number", value: given.get("seed") ?? "", hint: "The same seed on the same state: the same answer." });
+  if (bandit.context?.fields) {
+    for (const field of bandit.context.fields) {
+      const name = `context.${field.name}`;
+      const value = given.get(name) ?? "";
+      if (field.kind === "category") fields.push({ name, label: field.name, kind: "select", options: [["", "not known"], ...field.values.map((/** @type {string} */ each) => [each, each])], value, loc: name, hint: "of the context" });
+      else fields.push({ name, label: field.name, kind: field.kind === "hash" ? "text" : "number", value, loc: name, hint: field.kind === "cycle" ? `of the context, from 0 to ${field.period}` : "of the context" });
+    }
+  } else if (bandit.context) {
+    fields.push({ name: "context", label: "Context", kind: "json", value: given.get("context") ?? JSON.stringify(new Array(bandit.context.dim).fill(0)), hint: `${bandit.context.dim} numbers` });
+  }
+  fields.push({ name: "filter", label: "Filter", kind: "json", value: given.get("filter") ?? "", placeholder: '{"price": {"$lte": 20}}', hint: "Which arms are eligible, beside the bandit's own filter." });
+  fields.push({ name: "rules", label: "Rules", kind: "json", value: given.get("rules") ?? "", placeholder: '{"at_most": [{"field": "maker", "count": 1}]}', hint: "Pinned arms, and at most so many of a value." });
+  fields.push({ name: "exclude", label: "Exclude", kind: "list", value: given.get("exclude") ?? "", hint: "Ids of arms, between commas." });
+  return fields;
+}
+
+/** @param {any} bandit @param {Form} form */
+function contextTexts(bandit, form) {
+  const named = (bandit.context?.fields ?? []).map((/** @type {any} */ field) => [`context.${field.name}`, form.text(`context.${field.name}`)]);
+  return bandit.context && !bandit.context.fields ? { context: form.text("context") } : Object.fromEntries(named);
+}
+
+/** @param {any} bandit @param {Record<string, any>} values */
+function requestOf(bandit, values) {
+  /** @type {Record<string, any>} */
+  const body = {};
+  /** @type {Record<string, any>} */
+  const context = {};
+  for (const [name, value] of Object.entries(values)) {
+    if (name.startsWith("context.")) context[name.slice(8)] = value;
+    else body[name] = value;
+  }
+  if (bandit.context?.fields) body.context = context;
+  return body;
+}
+
+/** @param {string} bandit @param {any} body */
+function callOf(bandit, body) {
+  const call = { method: "POST", path: path`/v1/bandits/${bandit}/choose`, body };
+  const script = JSON.stringify(body, null, 2);
+  return calls([
+    ["curl", curl(call)],
+    ["Python", `from shortlist_client import Client\n\nclient = Client(${python(location.origin)})\nchoice = client.choose(${python(bandit)}${keywords(body)})\nprint([arm.id for arm in choice.arms])\nclient.reward(choice.decision, value=1.0${(body.k ?? 1) > 1 ? ", arm=choice.arms[0].id" : ""})`],
+    ["TypeScript", `import { Client } from "@shortlist/client";\n\nconst client = new Client(${JSON.stringify(location.origin)});\nconst choice = await client.choose(${JSON.stringify(bandit)}, ${script});\nawait client.reward(choice.decision, { arm: choice.arms[0].id });`],
+  ]);
+}
+
+/** Keys to choose from while one is typed. @param {any} bandit @param {AbortSignal} signal */
+async function keysOf(bandit, signal) {
+  if (bandit.scope !== "per_key") return h("datalist", { id: "keys" });
+  const learners = await list(path`/v1/bandits/${bandit.id}/learners`, 50, signal).catch(forgiven);
+  return h("datalist", { id: "keys" }, (learners?.items ?? []).map((/** @type {any} */ each) => h("option", { value: each.key })));
+}
+
+/** @param {any} bandit @param {string | undefined} key @param {AbortSignal} signal */
+async function learnerOf(bandit, key, signal) {
+  const at = path`/v1/bandits/${bandit.id}/learners/${key ?? "_global"}`;
+  const learner = await get(at, signal);
+  const dim = learner.theta.length + (learner.weights?.flat().length ?? 0);
+  return dim <= MOST_DIM ? { ...learner, ...(await get(at + query({ include: "precision" }), signal)) } : learner;
+}
+
+/** @param {any} receipt */
+function receiptOf(receipt) {
+  const rejected = receipt.rejected.map((/** @type {any} */ each) => each.code).join(", ");
+  const words = rejected ? `Rejected: ${rejected}.` : receipt.duplicate ? "It was sent before and counts once." : "Accepted, and learned.";
+  return h("p", {}, h("strong", {}, words));
+}
+
+/** The learner before and after. @param {any} bandit @param {string | undefined} key @param {any} before @param {any} after */
+function learned(bandit, key, before, after) {
+  const [then, now] = [before, after].map((each) => (each.precision ? widths(each.precision) : []));
+  const rows = after.theta.map((/** @type {number} */ value, /** @type {number} */ place) => [`${place + 1}`, decimal(before.theta[place], 4), decimal(value, 4), decimal(then[place], 4), decimal(now[place], 4)]);
+  return h(
+    "div",
+    {},
+    h("p", {}, `The learner has ${count(after.observations)} rewards, before ${count(before.observations)}. `, h("a", { href: address(["keys", bandit.id, key ?? "_global"]) }, "All that it knows")),
+    h("details", { open: rows.length <= 12 }, h("summary", {}, "Before and after"), table("The learner before and after", ["coordinate", "#theta before", "#theta after", "#width before", "#width after"], rows)),
+  );
+}

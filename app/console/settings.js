@@ -1,0 +1,45 @@
+// What each setting of a bandit means, in a sentence; which of them PATCH changes.
+
+/** @type {Record<string, string>} */
+export const MEANINGS = {
+  catalogue: "The arms that it chooses from.",
+  policy: "How it chooses: by a draw (sub_ts, linear_ts), by probabilities (softmax, igw), or by ruling arms out (elimination).",
+  scope: "One learner for all (global), or one for each key (per_key).",
+  ridge: "How strongly a new learner holds to its prior; auto: from the scale of features and rewards.",
+  exploration: "How far a draw strays from the estimate; auto: from the noise that was seen.",
+  delta: "The probability with which confidence bounds may fail.",
+  horizon: "Over how many decisions elimination plans.",
+  shortlist: "How many candidates the index hands to the exact comparison.",
+  eta: "The width at which elimination takes the arms that are left for equal.",
+  reward: "The bounds of a reward, how several for one decision add up, and what counts if none comes.",
+  prior: "What a new key begins with: nothing (plain), or what the others have taught (pooled).",
+  prior_strength: "How much the pooled prior counts.",
+  half_life_s: "After how many seconds a reward counts half.",
+  idle_ttl_s: "After how many seconds without a reward a learner is forgotten.",
+  temperature: "How evenly softmax spreads its choices: the higher, the more evenly.",
+  gamma: "How much igw prefers the best estimate: the higher, the more.",
+  explore: "How many arms that cover the catalogue a new key is shown first.",
+  filter: "Which arms may be shown at all.",
+  shift_rewards: "Whether an intercept is learned, so that rewards need not be around 0.",
+  solver: "How the best arms for a draw are found: from the shortlist of the index, or by a search that adapts.",
+  holdout: "The share that is served without the policy, to compare with.",
+  log: "Which share of the decisions is kept, and for how long.",
+  context: "The situation of a choice, as numbers or named fields.",
+  interactions: "How many principal directions of the arms meet the context.",
+};
+
+/** What a learner's sums depend on: it stays as it was made. */
+export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "half_life_s", "shift_rewards", "prior"]);
+
+export const CHANGEABLE = Object.keys(MEANINGS).filter((name) => !FIXED.has(name));
+
+/** RFC 7396: what a patch makes of a value. @param {any} value @param {any} patch @returns {any} */
+export function merged(value, patch) {
+  if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
+  const result = { ...(value && typeof value === "object" && !Array.isArray(value) ? value : {}) };
+  for (const [name, each] of Object.entries(patch)) {
+    if (each === null) result[name] = "the default";
+    else result[name] = merged(result[name], each);
+  }
+  return result;
+}
