@@ -11,6 +11,7 @@ export const news = new EventTarget();
 
 let key = "";
 let away = false;
+let aheadMs = 0;
 
 /** An error that the service told, in its words. */
 export class Problem extends Error {
@@ -35,6 +36,9 @@ export function enterKey(text) {
   key = text.trim();
   news.dispatchEvent(new Event("entered"));
 }
+
+/** What the clock of the service shows, in ms, to about a second. */
+export const now = () => Date.now() + aheadMs;
 
 export const hasKey = () => key !== "";
 export const isAway = () => away;
@@ -76,6 +80,8 @@ export async function ask(call, signal) {
   try {
     response = await fetch(new URL(call.path.slice(1), BASE), { method: call.method, headers, body, signal, cache: "no-store" });
     text = await response.text();
+    const ahead = Date.parse(response.headers.get("date") ?? "") + 500 - Date.now();
+    if (Math.abs(ahead - aheadMs) > 2000) aheadMs = ahead;
   } catch (error) {
     if (signal?.aborted) throw error;
     leave();

@@ -1,6 +1,6 @@
 // What several pages ask of a bandit: its time line, its last decisions, and what they say of it.
 
-import { get, list, path, query } from "./api.js";
+import { get, list, now, path, query } from "./api.js";
 import { meanOf } from "./linear.js";
 
 const PARTS = 40;
@@ -12,9 +12,8 @@ const LAST = 1000;
  * @param {string} bandit @param {{from?: number, since?: number | null}} options @param {AbortSignal} [signal]
  */
 export async function timeline(bandit, options = {}, signal) {
-  const now = Date.now() + 1000;
-  let from = options.from ?? options.since ?? now - 7 * 86_400_000;
-  let to = now;
+  let from = options.from ?? options.since ?? now() - 7 * 86_400_000;
+  let to = now() + 1000;
   let report, bucketS;
   for (let look = 0; ; look++) {
     bucketS = Math.max(1, Math.ceil((to - from) / PARTS / 1000));
@@ -50,18 +49,33 @@ export async function bands(bandit, from, to, signal) {
 }
 
 /**
- * The last decisions of a bandit, at most 1,000, the newest last. The log is read from a short time ago, and from
- * further back until there are enough.
+ * The last decisions of a bandit, at most 1,000, the newest last. The log is read from a short time ago, then from
+ * further back, until there are enough of them and not too many: some ten pages at most.
  * @param {string} bandit @param {number} keepS how long rows are kept @param {AbortSignal} [signal]
  * @returns {Promise<any[]>}
  */
 export async function lastDecisions(bandit, keepS, signal) {
-  for (let backS = 20; ; backS *= 12) {
-    const all = backS >= keepS;
-    const from = Date.now() - 1000 * Math.min(backS, keepS);
-    const { items } = await list(path`/v1/bandits/${bandit}/log` + query({ from: Math.floor(from) }), LAST, signal);
-    if (all || items.length >= LAST / 2) return items;
+  const since = (/** @type {number} */ backS, most = LAST) =>
+    list(path`/v1/bandits/${bandit}/log` + query({ from: Math.floor(now() - 1000 * backS) }), most, signal);
+  let [short, long] = [0, Math.min(20, keepS)];
+  let found = await since(long);
+  /** @type {any[]} */
+  let best = [];
+  while (!found.next && found.items.length < LAST / 2 && long < keepS) {
+    best = found.items;
+    [short, long] = [long, Math.min(12 * long, keepS)];
+    found = await since(long);
   }
+  if (!found.next) return found.items;
+  for (let look = 0; look < 5; look++) {
+    const middle = (short + long) / 2;
+    found = await since(middle);
+    if (found.next) long = middle;
+    else if (found.items.length >= LAST / 2) return found.items;
+    else [short, best] = [middle, found.items];
+  }
+  const { items } = await since(long, 5 * LAST);
+  return items.length > best.length ? items.slice(-LAST) : best;
 }
 
 /** What a decision has earned for an arm; null where nothing is known of it. @param {any} row @param {string} arm */

@@ -1,1 +1,151 @@
-export const title = "campaigns"; export function show() {}
+// Campaigns: slates and centres that are asked for and told about, with their bounds narrowing.
+
+import { get, path, send } from "./api.js";
+import { chart } from "./charts.js";
+import { empty, facts, h, link, panel, redraw, table, tile } from "./dom.js";
+import { count, decimal, number, percent } from "./format.js";
+import { action, destroy, Form, preview } from "./forms.js";
+import { names } from "./measure.js";
+
+export const title = "Campaigns";
+
+const LOOK_MS = 2000;
+
+/** @param {import("./main.js").View} view */
+export async function show(view) {
+  const { root, signal, parts } = view;
+  const [kind, name] = parts;
+  if (kind && name) {
+    await (kind === "centers" ? centers(view, name) : slates(view, name));
+    return;
+  }
+  const [slateNames, centerNames] = await Promise.all([names("slates", signal), names("centers", signal)]);
+  const rows = [...slateNames.map((each) => [link(each.id, ["campaigns", "slates", each.id]), "slates: the best k arms, from totals"]), ...centerNames.map((each) => [link(each.id, ["campaigns", "centers", each.id]), "centres, from noisy distances"])];
+  root.append(panel("Campaigns", table("Campaigns", ["campaign", "what it finds"], rows, "None yet: a campaign asks for slates to show, is told their totals, and finds the best one.")), make(view));
+}
+
+/** @param {import("./main.js").View} view */
+function make(view) {
+  const shown = h("div", {});
+  const call = (/** @type {any} */ values) => ({ method: "POST", path: "/v1/slates", body: values });
+  const form = new Form(
+    [
+      { name: "id", label: "Name", value: "front-page" },
+      { name: "arms", label: "Arms", kind: "list", value: "art, books, cars, dance, earth", hint: "Ids, between commas." },
+      { name: "k", label: "Arms of a slate (k)", kind: "number", value: "2" },
+      { name: "noise_std", label: "Noise of a total", kind: "number", value: "0.5", hint: "Its standard deviation." },
+      { name: "epsilon", label: "epsilon", kind: "number", value: "0.5", hint: "How far from the best is good enough." },
+      { name: "delta", label: "delta", kind: "number", value: "0.05" },
+      { name: "method", label: "Method", kind: "select", options: ["saqm", "sa_foa", "icb", "exhaustive"] },
+    ],
+    {
+      submit: "Make a campaign",
+      changed: () => draw(),
+      act: async (values) => {
+        await send(call(values), view.signal);
+        view.go(["campaigns", "slates", values.id]);
+      },
+    },
+  );
+  const draw = () => {
+    try {
+      shown.replaceChildren(preview(call(form.values())));
+    } catch {
+      // a field cannot be read yet
+    }
+  };
+  draw();
+  return h("div", { class: "cols" }, panel("A campaign of slates", form.el), panel("The call it makes", shown));
+}
+
+/** @param {import("./main.js").View} view @param {string} name */
+async function slates(view, name) {
+  const at = path`/v1/slates/${name}`;
+  const note = h("div", {});
+  const tiles = h("div", { class: "tiles" });
+  const bounds = h("div", {});
+  const best = h("div", {});
+  const about = h("div", {});
+  /** @type {{x: number, y: number | null, low: number, high: number}[]} */
+  const seen = [];
+  await get(at, view.signal);
+  const look = view.live(LOOK_MS, note, async () => {
+    const now = await get(at, view.signal);
+    const { lower, upper } = now.bounds;
+    if (lower !== null && upper !== null && seen[seen.length - 1]?.x !== now.observed) seen.push({ x: now.observed, y: (lower + upper) / 2, low: lower, high: upper });
+    redraw(tiles, now, () => [
+      tile("State", now.state, now.state === "done" ? "the best slate is found" : "asks for more", now.state === "done" ? "good" : ""),
+      tile("Totals told", count(now.observed), `${count(now.progress.asked)} asked for`),
+      tile("Still wanted", now.state === "done" ? "0" : count(now.progress.more_pulls ?? undefined), "about"),
+      tile("Mean of the best slate", lower === null ? "not known yet" : `${number(lower)} … ${number(upper)}`, `with probability ${percent(1 - now.guarantee.delta)}`),
+    ]);
+    redraw(bounds, seen, () => chart("lines", { label: "Bounds of the mean total of the best slate", unit: "total of a slate", x: "totals told", series: [{ name: "between the bounds", kind: "policy", points: seen }], none: "No bounds are known yet: they come with the first look at the totals." }));
+    const bars = Object.entries(now.estimates).map(([id, value]) => ({ label: id, value: Number(value), kind: now.best.includes(id) ? "third" : "muted" })).sort((a, b) => b.value - a.value).slice(0, 30);
+    redraw(best, bars, () => chart("bars", { label: "Estimates of the arms", unit: "what an arm adds to a total", bars, none: "Nothing is estimated yet." }));
+    redraw(about, now, () => [
+      facts([["Best now", now.best.join(", ") || "not known"], ["Arms", count(now.arms.length)], ["k", count(now.k)], ["Method", now.method], ["Guarantee", `${now.guarantee.kind}, epsilon ${number(now.guarantee.epsilon)}, delta ${number(now.guarantee.delta)}`], ["Outside of the stated noise", count(now.outside)]]),
+      now.warnings.map((/** @type {string} */ words) => h("p", { class: "warning" }, words)),
+    ]);
+  });
+  view.root.append(
+    h("p", {}, "Campaign ", h("strong", {}, name), " finds the slate of highest mean total."),
+    h("div", {}, note, tiles),
+    h("div", { class: "cols" }, panel("Its bounds, narrowing while this page is open", bounds), panel("Arms", best), panel("What it is", about), asking(view, at, look)),
+    panel("Delete", destroy(`Delete ${name}`, name, "The campaign and all totals are gone for good.", async () => {
+      await send({ method: "DELETE", path: at });
+      view.go(["campaigns"]);
+    })),
+  );
+}
+
+/** Ask for slates, and tell totals. @param {import("./main.js").View} view @param {string} at @param {() => void} look */
+function asking(view, at, look) {
+  const box = h("div", {});
+  const ask = action("Ask for five slates", async () => {
+    const call = { method: "POST", path: `${at}/ask`, body: { count: 5 } };
+    const { pulls, done } = await send(call, view.signal);
+    if (done) {
+      box.replaceChildren(empty("The campaign has ended."));
+      return;
+    }
+    const form = new Form(pulls.map((/** @type {any} */ pull, /** @type {number} */ place) => ({ name: String(place), label: pull.slate.join(", "), kind: "number", loc: `results.${place}.total` })), {
+      submit: "Tell the totals",
+      act: async (values) => {
+        const results = Object.entries(values).map(([place, total]) => ({ pull: pulls[Number(place)].pull, total }));
+        await send({ method: "POST", path: `${at}/tell`, body: { results } }, view.signal);
+        box.replaceChildren(empty(`${count(results.length)} totals told.`));
+        look();
+      },
+    });
+    box.replaceChildren(h("p", { class: "hint" }, "What did each of these slates earn in total?"), form.el);
+  });
+  return panel("Ask and tell", ask, box);
+}
+
+/** @param {import("./main.js").View} view @param {string} name */
+async function centers(view, name) {
+  const at = path`/v1/centers/${name}`;
+  const note = h("div", {});
+  const tiles = h("div", { class: "tiles" });
+  const about = h("div", {});
+  const radii = h("div", {});
+  /** @type {{x: number, y: number}[]} */
+  const seen = [];
+  await get(at, view.signal);
+  view.live(LOOK_MS, note, async () => {
+    const now = await get(at, view.signal);
+    if (now.radius !== null && seen[seen.length - 1]?.x !== now.observed) seen.push({ x: now.observed, y: now.radius });
+    redraw(tiles, now, () => [
+      tile("State", now.state, now.method, now.state === "done" ? "good" : ""),
+      tile("Distances told", count(now.observed), `${count(now.issued)} asked for`),
+      tile("Centres", `${count(now.centers.length)} of ${count(now.k)}`, `among ${count(now.points)} points`),
+      tile("Radius", decimal(now.radius), "estimated, without the last centre"),
+    ]);
+    redraw(about, now, () => table("Centres", ["#place", "point"], now.centers.map((/** @type {string} */ id, /** @type {number} */ place) => [count(place + 1), id]), "None is found yet."));
+    redraw(radii, seen, () => chart("lines", { label: "Radius", unit: "distance", x: "distances told", least: 0, series: [{ name: "radius", kind: "policy", points: seen }], none: "No radius is known yet." }));
+  });
+  view.root.append(h("p", {}, "Campaign ", h("strong", {}, name), " finds centres from noisy distances."), h("div", {}, note, tiles), h("div", { class: "cols" }, panel("Centres", about), panel("Radius, while this page is open", radii)), panel("Delete", destroy(`Delete ${name}`, name, "The campaign and all distances are gone for good.", async () => {
+    await send({ method: "DELETE", path: at });
+    view.go(["campaigns"]);
+  })));
+}

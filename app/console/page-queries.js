@@ -1,1 +1,88 @@
-export const title = "queries"; export function show() {}
+// One-shot queries: the same question to every way of searching, side by side.
+
+import { get, path, send } from "./api.js";
+import { chart } from "./charts.js";
+import { empty, h, link, panel, table } from "./dom.js";
+import { count, decimal, number, percent } from "./format.js";
+import { Form, preview } from "./forms.js";
+import { names } from "./measure.js";
+
+export const title = "Queries";
+
+const METHODS = { exact: "Exact", bounded_me: "BoundedME", racing: "Racing", hnsw: "Graph", adaptive: "Adaptive" };
+const MOST_BYTES = 4_000_000;
+
+/** @param {import("./main.js").View} view */
+export async function show(view) {
+  const { root, signal, parts, query: given } = view;
+  const [name] = parts;
+  if (!name) {
+    const catalogues = await names("catalogues", signal);
+    if (catalogues.length === 1) return view.go(["queries", catalogues[0].id]);
+    root.append(panel("Over which arms?", catalogues.length ? table("Catalogues", ["catalogue", "#arms"], catalogues.map((each) => [link(each.id, ["queries", each.id]), count(each.size)])) : empty("There is no catalogue yet. ", link("Make one on the overview", []), ".")));
+    return undefined;
+  }
+  const catalogue = await get(path`/v1/catalogues/${name}`, signal);
+  const result = h("div", { class: "page", "aria-live": "polite" });
+  const form = new Form(
+    [
+      { name: "arm", label: "Like this arm", value: given.get("arm") ?? "", hint: "The id of an arm; or else a vector or a file." },
+      { name: "objective", label: "Wanted", kind: "select", options: [["inner_product", "largest inner product"], ["nearest", "nearest"]], value: given.get("objective") ?? "inner_product" },
+      { name: "k", label: "How many (k)", kind: "number", value: given.get("k") ?? "5" },
+      { name: "epsilon", label: "epsilon", kind: "number", value: given.get("epsilon") ?? "0.1", hint: "How far from the best, as a mean over coordinates." },
+      { name: "delta", label: "delta", kind: "number", value: given.get("delta") ?? "0.05", hint: "The probability with which that may fail." },
+      { name: "seed", label: "Seed", kind: "number", value: given.get("seed") ?? "1" },
+      { name: "query", label: "Or a vector", kind: "json", value: given.get("query") ?? "", placeholder: `[${new Array(Math.min(catalogue.dim, 6)).fill(0.1).join(", ")}${catalogue.dim > 6 ? ", …" : ""}]`, hint: `${count(catalogue.dim)} numbers` },
+      { name: "file", label: "Or a file", kind: "file", hint: "A JSON list of numbers, or numbers between commas." },
+      { name: "filter", label: "Filter", kind: "json", value: given.get("filter") ?? "" },
+    ],
+    {
+      submit: "Ask all of them",
+      act: async ({ arm, file, query, ...options }) => {
+        view.remember({ arm, query: form.text("query"), ...Object.fromEntries(Object.entries(options).map(([field, value]) => [field, typeof value === "object" ? JSON.stringify(value) : value])) });
+        const vector = await vectorOf(name, arm, query, file, signal);
+        result.replaceChildren();
+        const calls = Object.keys(METHODS).map((method) => ({ method: "POST", path: path`/v1/catalogues/${name}/mips`, body: { query: vector, ...options, method } }));
+        const answers = [];
+        for (const call of calls) answers.push(await send(call, signal));
+        result.replaceChildren(...compared(catalogue, answers), panel("The first of the calls", preview(calls[0])));
+      },
+    },
+  );
+  root.append(h("p", {}, "The arms of ", link(name, ["catalogues", name]), " that fit a vector best, without any learning. Each way answers the same question; look at what they read."), panel("The question", form.el), result);
+  return undefined;
+}
+
+/** @param {string} catalogue @param {string | undefined} arm @param {number[] | undefined} vector @param {File | undefined} file @param {AbortSignal} signal */
+async function vectorOf(catalogue, arm, vector, file, signal) {
+  if (file) {
+    if (file.size > MOST_BYTES) throw new Error("The file is too large for one vector.");
+    const text = (await file.text()).trim();
+    return JSON.parse(text.startsWith("[") ? text : `[${text}]`);
+  }
+  if (vector) return vector;
+  if (!arm) throw new Error("Name an arm, or give a vector or a file.");
+  return (await get(path`/v1/catalogues/${catalogue}/arms/${arm}`, signal)).features;
+}
+
+/** @param {any} catalogue @param {any[]} answers */
+function compared(catalogue, answers) {
+  const exact = new Set(answers[0].arms.map((/** @type {any} */ each) => each.id));
+  const name = (/** @type {any} */ answer) => METHODS[/** @type {keyof typeof METHODS} */ (answer.method)];
+  const rows = answers.map((answer) => {
+    const same = answer.arms.filter((/** @type {any} */ each) => exact.has(each.id)).length;
+    const { kind, epsilon, delta, reason } = answer.guarantee;
+    const promise = kind === "pac" ? `within ${number(epsilon)} with probability ${percent(1 - delta, 2)}` : kind === "exact" ? "exact" : "none";
+    return [name(answer), `${count(same)} of ${count(exact.size)}`, count(answer.cost.reads ?? undefined), percent(answer.cost.reads === null ? NaN : answer.cost.reads / answer.cost.exhaustive_reads), `${number(answer.elapsed_ms)} ms`, h("span", {}, promise, reason && h("span", { class: "meaning" }, reason))];
+  });
+  const places = Math.max(...answers.map((answer) => answer.arms.length));
+  const lists = Array.from({ length: places }, (_, place) => [count(place + 1), ...answers.map((answer) => answer.arms[place] && h("span", {}, link(answer.arms[place].id, ["catalogues", catalogue.id], { arm: answer.arms[place].id }), h("span", { class: "meaning" }, decimal(answer.arms[place].value))))]);
+  const bar = (/** @type {any} */ answer, /** @type {number} */ value, /** @type {string} */ note) => ({ label: name(answer), value, note });
+  return [
+    panel("Side by side", table("Ways of searching", ["way", "#of the exact answers", "#numbers read", "#of all", "#time", "promise"], rows)),
+    h("div", { class: "cols" },
+      panel("Read", chart("bars", { label: "Numbers read", unit: "coordinates", bars: answers.filter((answer) => answer.cost.reads !== null).map((answer) => bar(answer, answer.cost.reads, count(answer.cost.reads))) })),
+      panel("Time", chart("bars", { label: "Time", unit: "ms", bars: answers.map((answer) => bar(answer, answer.elapsed_ms, `${number(answer.elapsed_ms, 2)} ms`)) }))),
+    panel("Answers", table("Answers", ["#place", ...answers.map(name)], lists)),
+  ];
+}
