@@ -31,6 +31,7 @@ const state = h("p", { class: "state", role: "status" });
 const entry = h("div", { class: "entry" });
 const main = h("main", { id: "main", tabindex: -1 });
 let leave = new AbortController();
+let waits = false;
 
 document.body.append(
   h(
@@ -49,7 +50,10 @@ document.querySelector(".skip")?.addEventListener("click", (event) => {
 });
 addEventListener("hashchange", () => show());
 news.addEventListener("away", () => say());
-news.addEventListener("back", () => (say(), show()));
+news.addEventListener("back", () => {
+  say();
+  if (waits) show(); // else the page goes on where it was, with what was typed into it
+});
 news.addEventListener("entered", () => show());
 news.addEventListener("key", () => askForKey(hasKey() ? "The service does not know this key." : "This service asks for an API key."));
 say();
@@ -80,6 +84,7 @@ function askForKey(why) {
 async function show() {
   leave.abort();
   leave = new AbortController();
+  waits = false;
   const { signal } = leave;
   const [place, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...parts] = place.split("/").map(decoded);
@@ -117,7 +122,8 @@ async function show() {
     await page.show(view);
   } catch (error) {
     if (!signal.aborted && !(error instanceof Away)) root.append(failed(error));
-    if (!signal.aborted && error instanceof Away) root.append(h("p", { class: "empty" }, "Waiting for the service."));
+    waits = !signal.aborted && error instanceof Away;
+    if (waits) root.append(h("p", { class: "empty" }, "Waiting for the service."));
   } finally {
     waiting.remove();
     root.dataset.state = "shown";
@@ -153,6 +159,7 @@ function live(ms, box, work, signal) {
   turn();
   const look = () => (document.hidden ? null : turn());
   document.addEventListener("visibilitychange", look, { signal });
+  news.addEventListener("back", turn, { signal });
   return turn;
 }
 

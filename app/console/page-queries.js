@@ -72,7 +72,7 @@ function compared(catalogue, answers) {
   const rows = answers.map((answer) => {
     const same = answer.arms.filter((/** @type {any} */ each) => exact.has(each.id)).length;
     const { kind, epsilon, delta, reason } = answer.guarantee;
-    const promise = kind === "pac" ? `within ${number(epsilon)} with probability ${percent(1 - delta, 2)}` : kind === "exact" ? "exact" : "none";
+    const promise = kind === "pac" ? `within ${number(epsilon)}, but for a probability of ${number(delta)}` : kind === "exact" ? "exact" : "none";
     return [name(answer), `${count(same)} of ${count(exact.size)}`, count(answer.cost.reads ?? undefined), percent(answer.cost.reads === null ? NaN : answer.cost.reads / answer.cost.exhaustive_reads), `${number(answer.elapsed_ms)} ms`, h("span", {}, promise, reason && h("span", { class: "meaning" }, reason))];
   });
   const places = Math.max(...answers.map((answer) => answer.arms.length));

@@ -2,11 +2,12 @@
 
 import { get, path, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, empty, facts, h, link, panel, table } from "./dom.js";
+import { empty, facts, h, link, panel, table } from "./dom.js";
 import { between, count, decimal, number, percent, plain } from "./format.js";
-import { Form, preview } from "./forms.js";
+import { action, Form, preview } from "./forms.js";
 import { names } from "./measure.js";
 import { noLog } from "./page-bandit.js";
+import { merged } from "./settings.js";
 
 export const title = "What if";
 
@@ -50,13 +51,17 @@ export async function show(view) {
         progress.hidden = false;
         result.replaceChildren();
         try {
-          result.append(...evaluated(bandit, values.patch ?? {}, await send(call(values), signal)));
+          result.append(...evaluated(bandit, values.patch ?? {}, await send(call(values), signal), change));
         } finally {
           progress.hidden = true;
         }
       },
     },
   );
+  const change = async (/** @type {import("./api.js").Call} */ made) => {
+    await send(made);
+    view.go(["bandits", name, "versions"]);
+  };
   const draw = () => {
     try {
       view.remember({ patch: form.text("patch"), learners: form.text("learners"), from: form.text("from"), to: form.text("to") });
@@ -70,16 +75,15 @@ export async function show(view) {
   return undefined;
 }
 
-/** @param {any} bandit @param {any} patch @param {any} answer */
-function evaluated(bandit, patch, answer) {
+/** @param {any} bandit @param {any} patch @param {any} answer @param {(call: import("./api.js").Call) => Promise<unknown>} apply */
+function evaluated(bandit, patch, answer, apply) {
   const { estimates, logged, warnings, support, learners } = answer;
+  const change = { method: "PATCH", path: path`/v1/bandits/${bandit.id}`, body: patch };
   const bars = [
     { label: "logged", value: logged.value ?? 0, low: logged.interval?.[0], high: logged.interval?.[1], kind: "muted" },
     ...estimates.filter((/** @type {any} */ each) => each.value !== null).map((/** @type {any} */ each) => ({ label: each.estimator, value: each.value, low: each.interval?.[0], high: each.interval?.[1], kind: "policy" })),
   ];
   const rows = estimates.map((/** @type {any} */ each) => [h("span", {}, h("strong", {}, each.estimator), h("span", { class: "meaning" }, MEANINGS[/** @type {keyof typeof MEANINGS} */ (each.estimator)] ?? "")), decimal(each.value), between(each.interval), number(each.effective_sample_size), decimal(each.value === null || logged.value === null ? null : each.value - logged.value)]);
-  const fields = Object.entries(patch);
-  const change = fields.length === 1 ? h("p", {}, h("a", { href: address(["bandits", bandit.id, "settings"], { set: fields[0][0], to: JSON.stringify(fields[0][1]) }) }, `Change ${fields[0][0]} to ${plain(fields[0][1])}`), " (with a preview)") : fields.map(([name, value]) => h("p", {}, h("a", { href: address(["bandits", bandit.id, "settings"], { set: name, to: JSON.stringify(value) }) }, `Change ${name} to ${plain(value)}`)));
   return [
     warnings.length > 0 && panel("Before you believe it", warnings.map((/** @type {string} */ words) => h("p", { class: "warning" }, words))),
     panel(
@@ -95,6 +99,6 @@ function evaluated(bandit, patch, answer) {
         ["Largest weight", number(support?.largest_weight)],
       ]),
     ),
-    panel("Make it so", change),
+    panel("Make it so", table("What it changes", ["setting", "now", "then"], Object.entries(patch).map(([name, value]) => [name, h("code", {}, plain(bandit[name])), h("code", {}, plain(merged(bandit[name], value)))]), "Nothing is different."), preview(change), action("Change the bandit", () => apply(change))),
   ].filter(Boolean);
 }
