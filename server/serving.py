@@ -77,9 +77,8 @@ def serve(settings: Settings) -> NoReturn:
     name = worker_name(settings, 1)
     with listen(settings) as listener, store_url(settings) as url:
         settings = settings.model_copy(update={"redis_url": url})
-        uvloop.run(
-            serve_on(settings, listener, name=name, ready=lambda server: log_ready(listener, settings))
-        )  # noqa: ARG005
+        announce = partial(log_ready, listener, settings)
+        uvloop.run(serve_on(settings, listener, name=name, ready=lambda server: announce()))  # noqa: ARG005
     log.info("stopped")
     leave()
 

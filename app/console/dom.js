@@ -93,7 +93,7 @@ export function table(label, columns, rows, none = "Nothing yet.") {
     h(
       "table",
       {},
-      h("thead", {}, h("tr", {}, columns.map((column, place) => h("th", { scope: "col", class: number[place] && "number" }, column.replace(/^#/, ""))))),
+      h("thead", {}, h("tr", {}, columns.map((column, place) => h(column ? "th" : "td", { scope: column ? "col" : null, class: number[place] && "number" }, column.replace(/^#/, ""))))),
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, place) => h("td", { class: number[place] && "number" }, cell))))),
     ),
   );

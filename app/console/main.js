@@ -97,7 +97,11 @@ async function show() {
   const root = h("div", { class: "page" });
   main.replaceChildren(root);
   document.title = `${[page?.title ?? "Not here", ...parts.slice(0, 1)].join(" · ")} · Shortlist`;
-  if (!page) return root.append(h("h1", {}, "Not here"), h("p", {}, "No page has this address."), h("a", { href: "#/" }, "Overview"));
+  if (!page) {
+    root.append(h("h1", {}, "Not here"), h("p", {}, "No page has this address. ", h("a", { href: "#/" }, "Overview")));
+    root.dataset.state = "shown";
+    return;
+  }
   /** @type {View} */
   const view = {
     root,
@@ -128,7 +132,6 @@ async function show() {
     waiting.remove();
     root.dataset.state = "shown";
   }
-  return undefined;
 }
 
 /** @param {unknown} error */

@@ -116,7 +116,7 @@ function arms(view, catalogue, open) {
   if (catalogue.size) form.submit(new Event("submit", { cancelable: true }));
   else box.append(empty("This catalogue has no arms yet."));
   more.hidden = true;
-  return panel("Arms", form.el, box, more, h("h3", {}, ""), find.el);
+  return panel("Arms", form.el, box, more, find.el);
 }
 
 /** @param {any[]} items @param {(id: string) => unknown} open */

@@ -3,18 +3,26 @@
 import base64
 import hashlib
 import re
+from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from importlib.metadata import version
 
 import pytest
 from test_guard import guarded  # noqa: F401 - a fixture
 
-from api_client import Api
+from api_client import Api, running
 
 pytestmark = pytest.mark.anyio
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 LOADING = {"src", "srcset", "href", "data", "poster", "action"}
+
+
+@pytest.fixture(scope="module")
+async def shared(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    """Without the console, which ``/`` leads to otherwise."""
+    async with running(store_url, tmp_path_factory.mktemp("pages"), console="off") as api:
+        yield api
 
 
 class Page(HTMLParser):
@@ -61,12 +69,14 @@ async def test_a_program_is_told_what_this_is_and_where_everything_is(shared: Ap
         assert answer.headers["vary"] == "accept"
         found = answer.json()
         assert (found["name"], found["version"]) == ("shortlist", version("shortlist"))
+        assert found["links"].pop("console") is None
         for path in found["links"].values():
             assert (await shared.call("GET", path)).status_code == 200, path
 
 
 async def test_a_person_is_shown_the_same_as_a_page(shared: Api):
     found = await shared.ok("GET", "/")
+    del found["links"]["console"]
     page, policy = await page_at(shared, "/")
     assert [f"/{link}" for link in page.links] == list(found["links"].values())
     assert page.loaded == ["data:,"]
@@ -113,7 +123,8 @@ async def test_no_other_file_is_served(shared: Api, path: str):
 
 
 async def test_the_pages_and_their_files_need_no_key(guarded: Api):  # noqa: F811
-    for path in ("/", "/docs", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css", "/openapi.json"):
+    for path in ("/docs", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css", "/openapi.json"):
         assert (await guarded.call("GET", path)).status_code == 200, path
+    assert (await guarded.call("GET", "/")).status_code == 200
     for path in ("/docs/x", "/docs/swagger-ui.css/x", "/index.html"):
         await guarded.refused("GET", path, status=401, code="unauthorized")

@@ -143,7 +143,7 @@ def test_our_own_pages_are_shown_without_a_public_network(tmp_path: Path):
         "--virtual-time-budget=20000",
         "--enable-logging=stderr",
     )
-    with serving(tmp_path) as service:
+    with serving(tmp_path, SHORTLIST_CONSOLE="off") as service:
         root, reports = shown(f"{service.url}/", tmp_path / "profile-1", *flags)
         assert '<a href="docs">/docs</a>' in root
         assert "CONSOLE" not in reports

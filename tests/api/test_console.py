@@ -1,0 +1,138 @@
+"""The files of the console: where they are, how they are kept, what they may load, when they are not there."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from test_guard import guarded  # noqa: F401 - a fixture
+from test_pages import BROWSER
+
+from api_client import Api, running
+from app.api import console
+from app.services.bandits.settings import FIXED, BanditSettings
+from app.settings import Settings
+
+pytestmark = pytest.mark.anyio
+
+FOLDER = Path(console.__file__).parents[1] / "console"
+SOURCES = sorted(path for path in FOLDER.iterdir() if path.suffix in {".js", ".css", ".html"})
+MOST_LINES = 4_000
+# What would make markup, code or a style of a text.
+DANGEROUS = re.compile(
+    r"\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|srcdoc|eval"
+    r"|new Function|localStorage|sessionStorage|cookie)\b|<script>|style="
+)
+
+
+@pytest.fixture(scope="module")
+async def without(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    async with running(store_url, tmp_path_factory.mktemp("without"), console="off") as api:
+        yield api
+
+
+async def test_a_browser_is_sent_there_and_a_program_is_told(shared: Api):
+    answer = await shared.call("GET", "/", headers={"accept": BROWSER})
+    assert (answer.status_code, answer.headers["location"], answer.headers["vary"]) == (
+        307,
+        "console",
+        "accept",
+    )
+    assert (await shared.ok("GET", "/"))["links"]["console"] == "/console"
+    answer = await shared.call("GET", "/console/")
+    assert (answer.status_code, answer.headers["location"]) == (307, "../console")
+
+
+async def test_every_file_is_served_as_what_it_is_and_kept_until_it_changes(shared: Api):
+    paths = ["/console", *(f"/console/{path.name}" for path in FOLDER.iterdir())]
+    kinds = set()
+    for path in paths:
+        answer = await shared.call("GET", path)
+        assert answer.status_code == 200, path
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-cache"
+        kinds.add(answer.headers["content-type"].partition(";")[0])
+        tag = answer.headers["etag"]
+        for known in (tag, f'"x", W/{tag}'):
+            again = await shared.call("GET", path, headers={"if-none-match": known})
+            assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+        changed = await shared.call("GET", path, headers={"if-none-match": '"another"'})
+        assert changed.status_code == 200
+    assert kinds == {"text/html", "text/javascript", "text/css", "image/svg+xml"}
+
+
+async def test_the_page_may_load_and_call_this_service_alone_and_nothing_inline(shared: Api):
+    policy = (await shared.call("GET", "/console")).headers["content-security-policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert {rules.pop(name) for name in ("default-src", "frame-ancestors", "form-action", "base-uri")} == {
+        "'none'"
+    }
+    assert set(rules.values()) == {"'self'"}
+
+
+def test_the_page_names_every_module_that_is_there():
+    page = (FOLDER / "index.html").read_text()
+    named = set(re.findall(r'(?:href|src)="console/([\w.-]+)"', page))
+    assert named == {path.name for path in FOLDER.iterdir()} - {"index.html"}
+    for path in FOLDER.glob("*.js"):
+        for name in re.findall(r'from "\./([\w.-]+)"', path.read_text()):
+            assert (FOLDER / name).exists(), f"{path.name}: {name}"
+
+
+@pytest.mark.parametrize(
+    "path", ["/console/x.js", "/console/..", "/console/%2e%2e%2fcore.py", "/console/a/b", "/console/page"]
+)
+async def test_no_other_file_is_served(shared: Api, path: str):
+    await shared.refused("GET", path, status=404, code="not_found")
+
+
+async def test_it_is_off_where_it_is_switched_off(without: Api):
+    for path in ("/console", "/console/", "/console/main.js"):
+        problem = await without.refused("GET", path, status=404, code="not_found")
+        assert "SHORTLIST_CONSOLE" in problem["detail"]
+    assert (await without.call("GET", "/", headers={"accept": BROWSER})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("switch", "host", "there"),
+    [
+        ("auto", "127.0.0.1", True),
+        ("auto", "::1", True),
+        ("auto", "0.0.0.0", False),
+        ("ON", "0.0.0.0", True),
+        ("off", "127.0.0.1", False),
+    ],
+)
+def test_auto_is_where_the_service_listens_on_loopback(
+    monkeypatch: pytest.MonkeyPatch, switch: str, host: str, there: bool
+):
+    monkeypatch.setenv("SHORTLIST_CONSOLE", switch)
+    monkeypatch.setenv("SHORTLIST_HOST", host)
+    assert Settings().has_console is there
+
+
+async def test_its_files_need_no_key_and_nothing_beside_them_is_open(guarded: Api):  # noqa: F811
+    for path in ("/console", "/console/main.js", "/console/console.css"):
+        assert (await guarded.call("GET", path)).status_code == 200, path
+    for path in ("/console/a/b", "/console/main.js/x", "/consoles"):
+        await guarded.refused("GET", path, status=401, code="unauthorized")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_nothing_makes_markup_or_code_of_a_text_or_keeps_a_key(path: Path):
+    assert DANGEROUS.findall(path.read_text()) == []
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", path.read_text()), "it needs no other host"
+
+
+def test_it_stays_small():
+    assert sum(len(path.read_text().splitlines()) for path in SOURCES) <= MOST_LINES
+
+
+def test_it_explains_every_setting_and_knows_which_stay():
+    text = (FOLDER / "settings.js").read_text()
+    meanings = re.search(r"MEANINGS = \{(.*?)^\};", text, re.DOTALL | re.MULTILINE)
+    fixed = re.search(r"FIXED = new Set\(\[(.*?)\]\)", text)
+    assert meanings
+    assert fixed
+    assert set(re.findall(r"^  (\w+):", meanings[1], re.MULTILINE)) == set(BanditSettings.__struct_fields__)
+    assert set(re.findall(r'"(\w+)"', fixed[1])) == set(FIXED)

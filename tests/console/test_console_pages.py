@@ -1,0 +1,414 @@
+"""Every page of the console in a browser: on the example shop, an empty service, errors, and by keyboard."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from app.services.access.api_keys import new_key
+from console_browser import console_of
+from service_process import Service, serving
+from shortlist_client import Client
+
+SHOP = "shop-window"
+# By name: its address, and what stands on it once all is there.
+PAGES = {
+    "overview": ("", "Catalogues"),
+    "try": (f"try/{SHOP}?k=3", "The same call"),
+    "bandits": ("bandits", "All bandits"),
+    "work": (f"bandits/{SHOP}", "What was known when"),
+    "explore": (f"bandits/{SHOP}/explore", "How evenly it shows"),
+    "settings": (f"bandits/{SHOP}/settings", "Change a setting"),
+    "versions": (f"bandits/{SHOP}/versions", "Versions"),
+    "learners": (f"bandits/{SHOP}/learners", "Learners with rewards"),
+    "catalogue": ("catalogues/shop?arm=mug-3&colour=kind", "Nearest arms"),
+    "key": (f"keys/{SHOP}/_global", "How its certainty grew"),
+    "decisions": (f"decisions/{SHOP}", "The last decisions"),
+    "what-if": (f"what-if/{SHOP}", "Another setting"),
+    "queries": ("queries/shop", "The question"),
+    "campaigns": ("campaigns", "A campaign of slates"),
+}
+LOOKS = [("wide", "light"), ("narrow", "dark")]
+MARKUP = '<img src=x onerror="window.ran=1"><script>window.ran=1</script>'
+
+
+def axe_finds(page: Page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
+
+
+def finished(page: Page, name: str) -> None:
+    """Wait until a page has what it reads after it is shown."""
+    page.get_by_role("heading", name=PAGES[name][1], exact=True).first.wait_for()
+    charts = {"work": 2, "explore": 4, "key": 3, "catalogue": 1}.get(name, 0)
+    expect(page.locator("sl-lines svg, sl-bars svg, sl-scatter svg")).to_have_count(charts)
+    if name == "overview":
+        page.locator("sl-spark").wait_for()
+
+
+@pytest.mark.parametrize(("size", "theme"), LOOKS)
+def test_every_page_of_the_shop_is_whole_accessible_and_fits(
+    browser: Browser, stocked: Service, size: str, theme: str
+):
+    with console_of(browser, stocked, size, theme) as console:
+        for name, (address, _) in PAGES.items():
+            page = console.open(address)
+            finished(page, name)
+            assert page.locator(".problem").count() == 0, name
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
+            assert axe_finds(page) == [], name
+        console.check()
+
+
+def test_every_page_of_an_empty_service_says_what_to_do(browser: Browser, empty: Service):
+    with console_of(browser, empty) as console:
+        page = console.open("")
+        for words in ("Load the example shop", "Make a catalogue", "Make a bandit"):
+            page.get_by_role("button", name=words).wait_for()
+        for address in (
+            "try",
+            "bandits",
+            "catalogues",
+            "keys",
+            "decisions",
+            "what-if",
+            "queries",
+            "campaigns",
+        ):
+            page = console.open(address)
+            page.locator(".empty").first.wait_for()
+            assert page.locator(".problem").count() == 0, address
+        console.check()
+
+
+def test_every_chart_has_its_numbers_as_a_table(browser: Browser, stocked: Service):
+    with console_of(browser, stocked) as console:
+        page = console.open(PAGES["explore"][0])
+        finished(page, "explore")
+        for chart in page.locator("sl-lines, sl-bars").all():
+            chart.locator("summary").click()
+            chart.locator("tbody tr").first.wait_for()
+            assert chart.locator(".unit").inner_text()
+
+
+def tab_to(page: Page, words: str) -> None:
+    """Press Tab until the focus is on what is called so."""
+    script = """() => {
+        const at = document.activeElement;
+        return [at.labels?.[0]?.textContent ?? "", at.tagName === "BODY" ? "" : at.textContent];
+    }"""
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        if words in page.evaluate(script):
+            return
+    raise AssertionError(f"Tab does not lead to {words}")
+
+
+def test_the_first_session_of_a_newcomer_by_keyboard_alone(browser: Browser, tmp_path: Path):
+    with serving(tmp_path) as service, console_of(browser, service) as console:
+        page = console.open("")
+        page.get_by_role("button", name="Make a catalogue").wait_for()
+        tab_to(page, "Make a catalogue")
+        page.keyboard.press("Enter")
+        page.get_by_text("Made: films").wait_for()
+        expect(page.get_by_label("Catalogue", exact=True)).to_have_value("films")
+        tab_to(page, "Make a bandit")
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="The same call").wait_for()
+        for count in (1, 2):
+            tab_to(page, "Choose")
+            page.keyboard.press("Enter")
+            page.get_by_role("heading", name="Chosen").wait_for()
+            expect(page.get_by_text("Accepted, and learned.")).to_have_count(0)
+            tab_to(page, "Send the reward")
+            page.keyboard.press("Enter")
+            page.get_by_text(f"The learner has {count} rewards").wait_for()
+        with Client(service.url) as client:
+            assert client.get_learner("home", "_global").observations == 2
+            assert len(client.list_log("home").items) == 2
+        console.check()
+
+
+def test_a_look_decides_nothing_and_a_choice_is_what_the_address_says(browser: Browser, stocked: Service):
+    with console_of(browser, stocked) as console, Client(stocked.url) as client:
+        before = client.report(SHOP)
+        asked = {"k": 4, "seed": 7, "filter": '{"kind": "mug"}', "context.device": "mobile"}
+        page = console.open(f"try/{SHOP}?{httpx.QueryParams(asked)}")
+        page.get_by_role("button", name="Only look").click()
+        page.get_by_role("heading", name="What would be chosen now").wait_for()
+        arms = page.get_by_role("region", name="Arms").locator("tbody tr")
+        seen = [row.locator("td").first.inner_text() for row in arms.all()]
+        asked_here = {"k": 4, "seed": 7, "filter": {"kind": "mug"}, "context": {"device": "mobile"}}
+        expected = client.dry_run(SHOP, **asked_here)
+        assert seen == [arm.id for arm in expected.arms]
+        assert client.report(SHOP) == before
+        code = page.locator("pre code").first
+        for way, words in (
+            ("curl", "curl -X POST"),
+            ("Python", 'filter={"kind": "mug"}'),
+            ("TypeScript", "await client"),
+        ):
+            page.get_by_role("button", name=way, exact=True).click()
+            expect(code).to_contain_text(words)
+        page.get_by_label("Seed").fill("8")
+        expect(page).to_have_url(re.compile("seed=8"))
+        console.check()
+
+
+def test_errors_stand_at_the_field_that_they_name_in_the_words_of_the_service(
+    browser: Browser, stocked: Service
+):
+    with console_of(browser, stocked) as console:
+        page = console.open(f"try/{SHOP}")
+        wrong = {"price": {"$most": 3}}
+        page.get_by_label("Filter", exact=True).fill(json.dumps(wrong))
+        page.get_by_role("button", name="Choose", exact=True).click()
+        field = page.locator(".field", has=page.get_by_label("Filter", exact=True))
+        answer = httpx.post(
+            f"{stocked.url}/v1/bandits/{SHOP}/choose", json={"filter": wrong, "context": {}}
+        ).json()
+        expect(field.locator(".error")).to_contain_text(answer["errors"][0]["message"])
+        expect(page.get_by_label("Filter", exact=True)).to_be_focused()
+        page.get_by_label("Filter", exact=True).fill("{")
+        page.get_by_role("button", name="Choose", exact=True).click()
+        expect(field.locator(".error")).to_contain_text("is no JSON")
+        page = console.open("catalogues/shop")
+        page.get_by_label("Filter", exact=True).fill('{"price": {"$lte": "cheap", "$or": 1}}')
+        page.get_by_role("button", name="Show arms").click()
+        page.locator(".field", has=page.get_by_label("Filter", exact=True)).locator(
+            ".error:not(:empty)"
+        ).wait_for()
+        page = console.open("bandits/nobody")
+        expect(page.locator(".problem")).to_contain_text("Not found")
+        page.get_by_role("link", name="Back to the overview").click()
+        page.get_by_role("heading", name="Overview").wait_for()
+        page = console.open("nowhere")
+        page.get_by_role("heading", name="Not here").wait_for()
+        console.check()
+
+
+def test_a_change_is_shown_before_it_is_made_and_what_destroys_asks_for_the_name(
+    browser: Browser, tmp_path: Path
+):
+    with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
+        client.put_catalogue("c", dim=2)
+        client.upsert_arms("c", [[1.0, 0.0], [0.0, 1.0]], ids=["a", "b"])
+        client.put_bandit("b", catalogue="c", policy="softmax")
+        page = console.open("bandits/b/settings")
+        page.get_by_role("button", name="Change temperature").click()
+        page.get_by_label("New value, as JSON").fill("2.5")
+        expect(page.get_by_role("region", name="What it changes")).to_contain_text("2.5")
+        expect(page.locator("pre code")).to_contain_text("PATCH /v1/bandits/b")
+        page.get_by_label("New value, as JSON").fill("-1")
+        page.get_by_role("button", name="Change the bandit").click()
+        page.locator(".field", has=page.get_by_label("New value, as JSON")).locator(
+            ".error:not(:empty)"
+        ).wait_for()
+        assert client.get_bandit("b").version == 1
+        page.get_by_label("New value, as JSON").fill("2.5")
+        page.get_by_role("button", name="Change the bandit").click()
+        expect(page.get_by_role("region", name="Settings")).to_contain_text("2.5")
+        assert client.get_bandit("b").temperature == 2.5
+        page = console.open("bandits/b/versions")
+        expect(page.get_by_role("region", name="Versions")).to_contain_text("temperature")
+        page = console.open("bandits/b/settings")
+        page.locator(".destroy summary").click()
+        page.get_by_label("Type b to go on").fill("c")
+        page.get_by_role("button", name="Delete b").click()
+        page.get_by_text("must be b").wait_for()
+        assert client.get_bandit("b")
+        page.get_by_label("Type b to go on").fill("b")
+        page.get_by_role("button", name="Delete b").click()
+        page.get_by_text("There is none yet.").wait_for()
+        assert client.list_bandits().items == ()
+        console.check()
+
+
+def test_an_evaluation_a_query_and_a_campaign(browser: Browser, stocked: Service):
+    with console_of(browser, stocked) as console:
+        page = console.open(f"what-if/{SHOP}")
+        page.get_by_role("button", name="Evaluate").click()
+        expect(page.get_by_role("region", name="Estimates").locator("tbody tr")).to_have_count(3)
+        page = console.open("queries/shop?arm=mug-3")
+        page.get_by_role("button", name="Ask all of them").click()
+        expect(page.get_by_role("region", name="Ways of searching").locator("tbody tr")).to_have_count(5)
+        page = console.open("campaigns")
+        page.get_by_role("button", name="Make a campaign").click()
+        page.get_by_role("button", name="Ask for five slates").click()
+        tell = page.locator("form", has=page.get_by_role("button", name="Tell the totals"))
+        expect(tell.locator("input")).to_have_count(5)
+        for place, field in enumerate(tell.locator("input").all()):
+            field.fill(str(1 + place / 4))
+        tell.get_by_role("button").click()
+        page.get_by_text("5 totals told.").wait_for()
+        console.check()
+
+
+def test_a_decision_is_explained(browser: Browser, stocked: Service):
+    with console_of(browser, stocked) as console, Client(stocked.url) as client:
+        choice = client.choose(SHOP, k=2, seed=5, context={"device": "desktop"})
+        page = console.open(f"decisions/{SHOP}")
+        page.get_by_label("Decision", exact=True).fill(choice.decision)
+        page.get_by_role("button", name="Explain it").click()
+        page.get_by_text("The choice was made again from its seed, and is the same.").wait_for()
+        shown = page.get_by_role("region", name="What was shown")
+        assert [row.locator("a").inner_text() for row in shown.locator("tbody tr").all()] == [
+            a.id for a in choice.arms
+        ]
+        console.check()
+
+
+def test_the_picture_is_for_the_keyboard_too(browser: Browser, stocked: Service):
+    with console_of(browser, stocked) as console:
+        page = console.open("catalogues/shop?colour=maker")
+        picture = page.locator("sl-scatter svg")
+        expect(page.locator("sl-scatter circle.dot")).to_have_count(240)
+        picture.focus()
+        page.keyboard.press("ArrowRight")
+        said = page.locator("sl-scatter .said").inner_text()
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name=f"Arm {said.split(' ')[0]}").wait_for()
+        expect(page).to_have_url(re.compile("arm="))
+        console.check()
+
+
+def test_the_service_may_go_and_come_back_and_what_was_typed_stays(browser: Browser, tmp_path: Path):
+    data = tmp_path / "data"
+    with serving(tmp_path, data_dir=data) as service:
+        httpx.put(f"{service.url}/v1/catalogues/c", json={"dim": 2}).raise_for_status()
+        with console_of(browser, service) as console:
+            page = console.open("")
+            page.get_by_label("Name of the bandit").fill("typed")
+            state = page.locator(".state")
+            expect(state).to_have_text("Connected")
+            service.kill()
+            expect(state).to_contain_text("does not answer")
+            page.get_by_role("button", name="Make a bandit").click()
+            expect(page.locator(".form-problem .problem")).to_contain_text("does not answer")
+            with serving(tmp_path, "--port", str(service.port), data_dir=data) as again:
+                expect(state).to_have_text("Connected")
+                assert page.get_by_label("Name of the bandit").input_value() == "typed"
+                httpx.put(f"{again.url}/v1/catalogues/d", json={"dim": 2}).raise_for_status()
+                page.get_by_role("link", name="d", exact=True).wait_for()
+            console.check()
+
+
+def test_a_key_of_each_scope_does_what_it_may_and_is_kept_nowhere(browser: Browser, tmp_path: Path):
+    keys = {scope: new_key(scope, [scope]) for scope in ("choose", "read", "admin")}
+    entries = " ".join(entry for _, entry in keys.values())
+    with serving(tmp_path, SHORTLIST_API_KEYS=entries) as service:
+        with Client(service.url, key=keys["admin"][0]) as client:
+            client.put_catalogue("c", dim=2)
+            client.upsert_arms("c", [[1.0, 0.0]], ids=["a"])
+            client.put_bandit("b", catalogue="c", policy="sub_ts")
+        with console_of(browser, service) as console:
+            page = console.open("try/b")
+
+            def enter(key: str) -> None:
+                page.get_by_label("API key").fill(key)
+                page.get_by_role("button", name="Use this key").click()
+
+            page.get_by_text("This service asks for an API key.").wait_for()
+            enter("sl_wrong")
+            page.get_by_text("The service does not know this key.").wait_for()
+            enter(keys["choose"][0])
+            expect(page.locator(".problem")).to_contain_text("has not the scope read")
+            page.get_by_role("button", name="API key").click()
+            enter(keys["read"][0])
+            page.get_by_role("button", name="Only look").click()
+            page.get_by_role("heading", name="What would be chosen now").wait_for()
+            page.get_by_role("button", name="Choose", exact=True).click()
+            expect(page.locator(".problem")).to_contain_text("has not the scope choose")
+            page.get_by_role("button", name="API key").click()
+            enter(keys["admin"][0])
+            page.get_by_role("button", name="Choose", exact=True).click()
+            page.get_by_role("heading", name="Chosen").wait_for()
+            kept = page.evaluate(
+                "[location.href, document.cookie, localStorage.length, sessionStorage.length]"
+            )
+            assert kept[1:] == ["", 0, 0]
+            assert "sl_" not in kept[0]
+            assert page.get_by_text("$SHORTLIST_KEY").count() == 1, (
+                "a call to copy names a variable, not the key"
+            )
+            page.reload()
+            page.get_by_text("This service asks for an API key.").wait_for()
+            console.check()
+
+
+def test_markup_in_every_text_that_is_stored_is_text(browser: Browser, tmp_path: Path):
+    with serving(tmp_path) as service, Client(service.url) as client:
+        client.put_catalogue("c", dim=2)
+        rows: Any = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+        client.upsert_arms(
+            "c",
+            rows,
+            ids=["a", "b", "d"],
+            tags=[[MARKUP[:128]]] * 3,
+            metadata=[{MARKUP: MARKUP, "n": {"m": [MARKUP]}}] * 3,
+        )
+        context = {"fields": [{"name": "device", "kind": "category", "values": [MARKUP, "x"]}]}
+        where = {"$or": [{"n.m": MARKUP}, {"n.m": {"$ne": MARKUP}}]}
+        client.put_bandit(
+            "b",
+            catalogue="c",
+            policy="softmax",
+            context=context,
+            filter=where,
+            log={},
+            holdout={"share": 0.5},
+        )
+        client.patch_bandit("b", filter={"n.m": MARKUP})
+        choice = client.choose("b", k=2, context={"device": MARKUP}, filter={"n.m": MARKUP})
+        client.reward(choice.decision, value=1.0, arm=choice.arms[0].id, wait=True)
+        rules: Any = {"at_most": [{"field": "maker", "count": 1}]}
+        markup: Any = {arm: {"maker": f"{MARKUP}{arm}"} for arm in "xyz"}
+        client.create_slates(id="s", arms=["x", "y", "z"], k=2, noise_std=0.5, rules=rules, metadata=markup)
+        with console_of(browser, service) as console:
+            typed = httpx.QueryParams({"filter": json.dumps({"n.m": MARKUP}), "context.device": MARKUP})
+            addresses = [
+                "", f"try/b?{typed}", "bandits/b", "bandits/b/explore", "bandits/b/settings", "bandits/b/versions",
+                f"catalogues/c?{httpx.QueryParams({'arm': 'a', 'colour': MARKUP})}", "keys/b/_global", "decisions/b",
+                f"decisions/b/{choice.decision}", "what-if/b", "queries/c", "campaigns/slates/s",
+                f"bandits/{httpx.QueryParams({'x': MARKUP})}", f"nowhere/{MARKUP}",
+            ]  # fmt: skip
+            for address in addresses:
+                page = console.open(address)
+                if address.startswith("try"):
+                    page.get_by_role("button", name="Choose", exact=True).click()
+                    page.get_by_role("heading", name="Chosen").wait_for()
+                if address.startswith("catalogues"):
+                    expect(page.locator("sl-scatter circle.dot")).to_have_count(3)
+                    expect(page.get_by_role("region", name="Arms", exact=True)).to_contain_text("<img")
+                assert page.evaluate(
+                    "[window.ran ?? null, document.querySelectorAll('img, main script').length]"
+                ) == [None, 0]
+            console.check()
+
+
+def test_numbers_are_in_the_locale_of_the_reader(browser: Browser, stocked: Service):
+    with console_of(browser, stocked) as console:
+        page = console.open(f"bandits/{SHOP}/explore")
+        finished(page, "explore")
+        expect(page.locator(".tile").first).to_contain_text(re.compile(r"\d,\d"))
+
+
+def test_the_first_page_asks_for_little_and_is_kept(browser: Browser, stocked: Service):
+    with console_of(browser, stocked) as console:
+        page = console.open("")
+        first = page.evaluate(
+            "performance.getEntriesByType('resource').filter(e => e.name.includes('/console')).length"
+        )
+        assert first <= 25
+        page.reload()
+        console.shown()
+        script = """performance.getEntriesByType('resource').filter(e => e.name.includes('/console/'))
+            .reduce((sum, e) => sum + (e.transferSize > 400 ? e.transferSize : 0), 0)"""
+        assert page.evaluate(script) == 0, "files that have not changed are not sent again"
