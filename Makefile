@@ -8,7 +8,7 @@ ROUNDS ?=
 # Tests start the service some hundred times; without its bytecode each start compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install serve test test-suite test-beside test-cluster test-slow mutants lint format demo docs load figures client-ts client-types lock audit clean
+.PHONY: console-pictures console-types help install serve test test-suite test-beside test-cluster test-slow mutants lint format demo docs load figures client-ts client-types lock audit clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -22,6 +22,8 @@ help:
 	@echo "make figures [DATA=dir]    the figures of the README, all but those of make load"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
 	@echo "make client-ts             build the TypeScript client: clients/typescript/dist"
+	@echo "make console-pictures      renew the pictures of docs/console.md (needs Chromium)"
+	@echo "make console-types         check the types of the console (needs Node and npm)"
 	@echo "make client-types          renew the settings of a bandit in the Python client"
 	@echo "make audit                 look up known vulnerabilities of the pinned versions"
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
@@ -111,6 +113,13 @@ client-ts: $(VENV)/.installed-test
 
 client-types: $(VENV)/.installed-test
 	$(BIN)/python clients/python/generate_settings.py
+
+console-pictures: $(VENV)/.installed-test
+	PYTHONPATH=.:tests/support $(BIN)/python tests/console/pictures.py docs/figures
+
+# The compiler is of a version that is named, and comes from npm.
+console-types:
+	npx --yes --package typescript@5.9.3 tsc --project tests/console
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock

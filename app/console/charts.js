@@ -119,7 +119,8 @@ class Lines extends Chart {
       svg.append(s("line", { class: "grid", x1: LEFT, x2: wide - RIGHT, y1: toY(value), y2: toY(value) }));
       svg.append(s("text", { class: "tick end", x: LEFT - 6, y: toY(value) + 4 }, number(value)));
     }
-    for (const value of places) svg.append(s("text", { class: "tick middle", x: Math.min(wide - 30, Math.max(LEFT, toX(value))), y: high - 6 }, named(value)));
+    const labels = places.map(named);
+    for (const [place, value] of places.entries()) if (labels[place] !== labels[place - 1]) svg.append(s("text", { class: "tick middle", x: Math.min(wide - 30, Math.max(LEFT, toX(value))), y: high - 6 }, labels[place]));
     for (const { kind, points: own } of series) {
       const banded = own.filter((/** @type {Point} */ point) => isNumber(point.low) && isNumber(point.high));
       if (banded.length > 1) {

@@ -7,24 +7,27 @@ const PARTS = 40;
 const LOOKS = 8;
 const LAST = 1000;
 
+/** Where the decisions of a bandit begin, as far as it was seen. @type {Map<string, number>} */
+const begins = new Map();
+
 /**
- * The report of the time in which there are decisions, cut into some 40 pieces.
- * @param {string} bandit @param {{from?: number, since?: number | null}} options @param {AbortSignal} [signal]
+ * The report of the time in which there are decisions, cut into some 40 pieces of a second or more.
+ * @param {string} bandit @param {number | null} since by default a week ago @param {AbortSignal} [signal]
  */
-export async function timeline(bandit, options = {}, signal) {
-  let from = options.from ?? options.since ?? now() - 7 * 86_400_000;
+export async function timeline(bandit, since, signal) {
+  const first = since ?? now() - 7 * 86_400_000;
+  let from = Math.max(first, begins.get(bandit) ?? 0);
   let to = now() + 1000;
-  let report, bucketS;
   for (let look = 0; ; look++) {
-    bucketS = Math.max(1, Math.ceil((to - from) / PARTS / 1000));
-    report = await get(path`/v1/bandits/${bandit}/report` + query({ from: Math.floor(from), bucket_s: bucketS }), signal);
+    const bucketS = Math.max(1, Math.ceil((to - from) / PARTS / 1000));
+    const report = await get(path`/v1/bandits/${bandit}/report` + query({ from: Math.floor(from), to: Math.ceil(to), bucket_s: bucketS }), signal);
     const filled = report.buckets.filter((/** @type {any} */ bucket) => bucket.groups.some((/** @type {any} */ group) => group.decisions));
-    if (!filled.length || look === 2 || bucketS === 1) break;
-    const [first, last] = [filled[0].from, filled[filled.length - 1].from + bucketS * 1000];
-    if (options.from || last - first > (to - from) / 2) break;
-    [from, to] = [first, last];
+    if (!filled.length) return { report, bucketS, from };
+    const [begin, end] = [filled[0].from, filled[filled.length - 1].from + bucketS * 1000];
+    begins.set(bandit, begin);
+    if (bucketS === 1 || look === 4 || end - begin > (to - from) / 2) return { report, bucketS, from };
+    [from, to] = [Math.max(first, begin), end];
   }
-  return { report, bucketS, from };
 }
 
 /** The mean reward of a group by pieces of time. @param {any} report @param {string} group */

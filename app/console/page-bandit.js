@@ -61,7 +61,7 @@ async function working(view, body, bandit) {
   const since = await holdoutSince(bandit, signal);
   let drawnOf = -1;
   view.live(LOOK_MS, note, async () => {
-    const { report, from, bucketS } = await timeline(bandit.id, { since }, signal);
+    const { report, from, bucketS } = await timeline(bandit.id, since, signal);
     const groups = Object.fromEntries(report.groups.map((/** @type {any} */ each) => [each.group, each]));
     const { policy, holdout } = groups;
     redraw(tiles, report, () => [

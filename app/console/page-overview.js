@@ -127,10 +127,10 @@ function figures(ready, status, metrics, seen) {
     tile("Choices", number(seen.choices, 2), "a second"),
     tile("Rewards", number(seen.rewards, 2), "a second"),
     tile("Choices, p99", duration(seen.p99), "since the start"),
-    tile("Backlog", count(ready.backlog), `rewards, the oldest ${duration(ready.lag_s)}`),
+    tile("Backlog", count(ready.backlog), ready.backlog ? `rewards, the oldest ${duration(ready.lag_s)}` : "rewards wait"),
     tile("Memory", bytes(metrics.sum("process_resident_memory_bytes")), "of this process"),
     tile("Processes", count(seen.processes), "seen in the last minute"),
-    tile("Arms", count(status.arms), `${count(status.catalogues)} catalogues`),
+    tile("Arms", count(status.arms), `catalogues: ${count(status.catalogues)}`),
     tile("Learners", count(status.cached_learners), `in memory, ${bytes(status.cached_learner_bytes)}`),
   ];
 }
@@ -141,7 +141,7 @@ async function readSparks(bandits, sparks, signal) {
   for (const bandit of bandits.slice(0, MOST)) {
     const before = sparks.get(bandit.id);
     if (!bandit.log || (before && now - before.at < REPORT_MS)) continue;
-    const { report } = await timeline(bandit.id, {}, signal);
+    const { report } = await timeline(bandit.id, null, signal);
     const policy = report.groups.find((/** @type {any} */ group) => group.group === "policy");
     sparks.set(bandit.id, { at: now, values: course(report, "policy").map((/** @type {any} */ point) => point.y), lift: report.lift.value, decisions: policy?.decisions ?? 0 });
   }
