@@ -27,7 +27,7 @@ API = "docs/api"
 
 # The parts of the navigation: a title, and the pages as patterns. A page stands where it first fits.
 PARTS = {
-    "Start": ("docs/quick-start", "README"),
+    "Start": ("docs/quick-start", "docs/console", "README"),
     "Recipes": ("docs/recipes/*",),
     "Guides": (
         "docs/context",

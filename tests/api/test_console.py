@@ -1,4 +1,4 @@
-"""The files of the console: where they are, how they are kept, what they may load, when they are not there."""
+"""The files of the console: where they are, how they are kept, what they may load, when they are away."""
 
 import re
 from collections.abc import AsyncIterator

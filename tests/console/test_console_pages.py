@@ -374,8 +374,10 @@ def test_markup_in_every_text_that_is_stored_is_text(browser: Browser, tmp_path:
         with console_of(browser, service) as console:
             typed = httpx.QueryParams({"filter": json.dumps({"n.m": MARKUP}), "context.device": MARKUP})
             addresses = [
-                "", f"try/b?{typed}", "bandits/b", "bandits/b/explore", "bandits/b/settings", "bandits/b/versions",
-                f"catalogues/c?{httpx.QueryParams({'arm': 'a', 'colour': MARKUP})}", "keys/b/_global", "decisions/b",
+                "", f"try/b?{typed}",
+                "bandits/b", "bandits/b/explore", "bandits/b/settings", "bandits/b/versions",
+                f"catalogues/c?{httpx.QueryParams({'arm': 'a', 'colour': MARKUP})}",
+                "keys/b/_global", "decisions/b",
                 f"decisions/b/{choice.decision}", "what-if/b", "queries/c", "campaigns/slates/s",
                 f"bandits/{httpx.QueryParams({'x': MARKUP})}", f"nowhere/{MARKUP}",
             ]  # fmt: skip
