@@ -31,10 +31,10 @@ export async function show(view) {
   root.append(
     h("p", {}, `Policy ${bandit.policy} over `, link(bandit.catalogue, ["catalogues", bandit.catalogue]), ". ", link("Try it", ["try", name]), " · ", link("What if", ["what-if", name]), " · ", link("Decisions", ["decisions", name])),
     h("nav", { class: "tabs", "aria-label": "Parts of this page" }, tabs),
-    (bandit.warnings ?? []).map((/** @type {string} */ words) => h("p", { class: "warning" }, words)),
+    ...(bandit.warnings ?? []).map((/** @type {string} */ words) => h("p", { class: "warning" }, words)),
   );
   const body = h("div", { class: "page" });
-  root.append(...body.children, body);
+  root.append(body);
   const needsLog = tab === "" || tab === "explore";
   if (needsLog && !bandit.log) body.append(noLog(name));
   else if (tab === "explore") exploring(view, body, bandit);

@@ -2,7 +2,7 @@
 
 import { get, path, Problem, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, empty, facts, h, link, panel, redraw, table, tile } from "./dom.js";
+import { address, empty, h, link, panel, redraw, table, tile } from "./dom.js";
 import { count, decimal, number, time } from "./format.js";
 import { action, destroy, Form, problemBox } from "./forms.js";
 import { widths } from "./linear.js";
@@ -13,6 +13,7 @@ export const title = "Keys";
 const LOOK_MS = 3000;
 const MOST_DIM = 256;
 const SHOWN = 20;
+const MOST_BARS = 12;
 
 /** @param {import("./main.js").View} view */
 export async function show(view) {
@@ -66,8 +67,14 @@ export async function show(view) {
       tile("Exploration", number(learner.used?.exploration), "in use"),
     ]);
     if (!known) return;
-    const bars = learner.theta.slice(0, 40).map((/** @type {number} */ value, /** @type {number} */ place) => ({ label: `coordinate ${place + 1}`, value, low: wide[place] === undefined ? undefined : value - 2 * wide[place], high: wide[place] === undefined ? undefined : value + 2 * wide[place] }));
-    redraw(theta, bars, () => [chart("bars", { label: "theta", unit: "reward for each unit of a feature", spanName: "± 2 widths", bars, none: "It is at the prior." }), learner.theta.length > 40 && h("p", { class: "hint" }, `the first 40 of ${count(learner.theta.length)}`), wide.length === 0 && h("p", { class: "hint" }, "The widths of so many numbers are not read here.")]);
+    const all = learner.theta.map((/** @type {number} */ value, /** @type {number} */ place) => ({ label: `coordinate ${place + 1}`, value, low: wide[place] === undefined ? undefined : value - 2 * wide[place], high: wide[place] === undefined ? undefined : value + 2 * wide[place] }));
+    const bars = [...all].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, MOST_BARS);
+    redraw(theta, all, () => [
+      chart("bars", { label: "The largest coordinates of theta", unit: "reward for each unit of a feature", spanName: "± 2 widths", bars, none: "It is at the prior." }),
+      all.length > bars.length && h("p", { class: "hint" }, `the ${count(bars.length)} largest of ${count(all.length)}`),
+      h("details", {}, h("summary", {}, "All of theta"), table("All of theta", ["coordinate", "#value", "#width"], all.slice(0, MOST_DIM).map((/** @type {any} */ each, /** @type {number} */ place) => [count(place + 1), decimal(each.value, 4), decimal(wide[place], 4)]))),
+      wide.length === 0 && h("p", { class: "hint" }, "The widths of so many numbers are not read here."),
+    ]);
     if (wide.length) {
       const prior = 1 / Math.sqrt(learner.used?.ridge || 1) * noise;
       if (!certainty.length && learner.observations) certainty.push({ x: 0, y: prior });
@@ -107,5 +114,5 @@ function wouldShow(view, bandit, key) {
   };
   const again = action("Draw again", look);
   look().catch((error) => (view.signal.aborted ? null : box.replaceChildren(error instanceof Problem ? problemBox(error) : empty("Waiting for the service."))));
-  return panel("What it would be shown now", box, again, facts([]));
+  return panel("What it would be shown now", box, again);
 }

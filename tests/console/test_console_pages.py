@@ -62,6 +62,7 @@ def test_every_page_of_the_shop_is_whole_accessible_and_fits(
             page = console.open(address)
             finished(page, name)
             assert page.locator(".problem").count() == 0, name
+            assert re.findall(r"\[object|undefined|NaN", page.locator("main").inner_text()) == [], name
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
             assert axe_finds(page) == [], name
         console.check()
