@@ -240,7 +240,7 @@ class Scatter extends Chart {
     };
     const open = () => this.dispatchEvent(new CustomEvent("choose", { detail: dots[this.place].id }));
     dots.forEach((dot, place) => {
-      const circle = s("circle", { class: `dot ${dot.kind} ${dot.id === chosen ? "chosen" : ""}`, cx: toX(dot.x), cy: toY(dot.y), r: dot.big ? 5.5 : 3.5 }, s("title", {}, dot.note));
+      const circle = s("circle", { class: `dot ${dot.kind} ${dot.id === chosen ? "chosen" : dot.big ? "near" : ""}`, cx: toX(dot.x), cy: toY(dot.y), r: dot.big ? 5.5 : 3.5 }, s("title", {}, dot.note));
       circle.addEventListener("click", () => (point(place), open()));
       svg.append(circle);
     });

@@ -8,6 +8,8 @@ import { action, destroy, Form, preview } from "./forms.js";
 import { components } from "./linear.js";
 import { lastDecisions, names, shownArms } from "./measure.js";
 
+/** The arm that is looked at, its nearest arms, and what draws the picture anew. @typedef {{id: string, near: Set<string>, redraw: () => void}} Selected */
+
 export const title = "Catalogues";
 
 const LOOK_MS = 5000;
@@ -32,7 +34,9 @@ export async function show(view) {
   const index = h("div", {});
   const builds = h("div", {});
   const one = h("div", {});
-  root.append(h("div", {}, note, tiles), one, arms(view, catalogue, (id) => open(id)), picture(view, catalogue, (id) => open(id)), h("div", { class: "cols" }, panel("How it is searched", index), panel("Builds while this page is open", builds)));
+  /** @type {Selected} */
+  const selected = { id: "", near: new Set(), redraw: () => {} };
+  root.append(h("div", {}, note, tiles), one, h("div", { class: "cols" }, arms(view, catalogue, (id) => open(id)), picture(view, catalogue, selected, (id) => open(id))), h("div", { class: "cols" }, panel("How it is searched", index), panel("Builds while this page is open", builds)));
   const grown = growing(view, catalogue);
   root.append(grown);
   /** @type {{x: number, y: number}[]} */
@@ -59,7 +63,8 @@ export async function show(view) {
     view.remember({ arm: id });
     one.replaceChildren(h("p", { class: "loading", role: "status" }, "Loading …"));
     try {
-      const shown = await arm(view, catalogue, id, (other) => open(other));
+      const shown = await arm(view, catalogue, id, selected, (other) => open(other));
+      selected.redraw();
       one.replaceChildren(shown);
       /** @type {HTMLElement} */ (shown.querySelector("h2")).focus();
     } catch (error) {
@@ -130,14 +135,20 @@ function armTable(items, open) {
   return table("Arms", ["arm", ...fields, "tags"], rows, "No arm fits.");
 }
 
-/** One arm with everything known of it. @param {import("./main.js").View} view @param {any} catalogue @param {string} id @param {(id: string) => unknown} open @returns {Promise<HTMLElement>} */
-async function arm(view, catalogue, id, open) {
+/**
+ * One arm with everything known of it.
+ * @param {import("./main.js").View} view @param {any} catalogue @param {string} id @param {Selected} selected
+ * @param {(id: string) => unknown} open @returns {Promise<HTMLElement>}
+ */
+async function arm(view, catalogue, id, selected, open) {
   const at = path`/v1/catalogues/${catalogue.id}`;
   const found = await get(`${at}/arms/${encodeURIComponent(id)}`, view.signal);
   const [near, bandits] = await Promise.all([
     send({ method: "POST", path: `${at}/mips`, body: { query: found.features, k: 9, method: "exact", objective: "nearest" } }, view.signal),
     names("bandits", view.signal),
   ]);
+  selected.id = id;
+  selected.near = new Set(near.arms.map((/** @type {any} */ each) => each.id));
   const shown = [];
   for (const bandit of bandits.filter((each) => each.catalogue === catalogue.id && each.log)) {
     const rows = await lastDecisions(bandit.id, bandit.log.keep_s, view.signal);
@@ -163,8 +174,8 @@ async function arm(view, catalogue, id, open) {
   return section;
 }
 
-/** All arms in the plane. @param {import("./main.js").View} view @param {any} catalogue @param {(id: string) => unknown} open */
-function picture(view, catalogue, open) {
+/** All arms in the plane. @param {import("./main.js").View} view @param {any} catalogue @param {Selected} selected @param {(id: string) => unknown} open */
+function picture(view, catalogue, selected, open) {
   const box = h("div", {});
   const choice = h("select", { "aria-label": "Coloured by", on: { change: () => draw() } });
   const size = Math.max(50, Math.min(SAMPLE, Math.floor(SAMPLE_NUMBERS / catalogue.dim)));
@@ -189,11 +200,12 @@ function picture(view, catalogue, open) {
     const by = choice.value;
     view.remember({ colour: by });
     const { kinds, legend } = by === "mean reward" ? byReward(items, earned) : byField(items, by);
-    const dots = items.map((each, place) => ({ id: each.id, x: points[place][0], y: points[place][1], kind: kinds[place], note: [each.id, by, by === "mean reward" ? number(earned.get(each.id)) : plain(each.metadata[by])].join(" · ") }));
-    const scatter = chart("scatter", { label: "Arms by their first two principal components", dots, legend, chosen: view.query.get("arm") ?? "" }, { on: { choose: (/** @type {CustomEvent} */ event) => open(event.detail) } });
+    const dots = items.map((each, place) => ({ id: each.id, x: points[place][0], y: points[place][1], kind: kinds[place], big: selected.near.has(each.id), note: [each.id, by, by === "mean reward" ? number(earned.get(each.id)) : plain(each.metadata[by])].join(" · ") }));
+    const scatter = chart("scatter", { label: "Arms by their first two principal components", dots, legend, chosen: selected.id }, { on: { choose: (/** @type {CustomEvent} */ event) => open(event.detail) } });
     const sample = items.length < catalogue.size ? `The first ${count(items.length)} of ${count(catalogue.size)} arms, in the order of the list. ` : "";
-    drawing.replaceChildren(h("p", { class: "hint" }, `${sample}The two components hold ${percent(share)} of the variance.`), scatter);
+    drawing.replaceChildren(h("p", { class: "hint" }, `${sample}The two components hold ${percent(share)} of the variance.${selected.id ? " The arm that is looked at and its nearest ones are larger." : ""}`), scatter);
   };
+  selected.redraw = draw;
   if (catalogue.size > 1) box.append(load, drawing);
   else box.append(empty("There is nothing to draw yet."));
   if (view.query.get("colour")) /** @type {any} */ (load.querySelector("button")).click();

@@ -277,6 +277,8 @@ def test_the_picture_is_for_the_keyboard_too(browser: Browser, stocked: Service)
         page.keyboard.press("Enter")
         page.get_by_role("heading", name=f"Arm {said.split(' ')[0]}").wait_for()
         expect(page).to_have_url(re.compile("arm="))
+        expect(page.locator("sl-scatter circle.chosen")).to_have_count(1)
+        expect(page.locator("sl-scatter circle.near")).to_have_count(8)
         console.check()
 
 
