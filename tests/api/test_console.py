@@ -80,7 +80,8 @@ def test_the_page_names_every_module_that_is_there():
 
 
 @pytest.mark.parametrize(
-    "path", ["/console/x.js", "/console/..%2fcore.py", "/console/%2e%2e%2fcore.py", "/console/a/b", "/console/page"]
+    "path",
+    ["/console/x.js", "/console/..%2fcore.py", "/console/%2e%2e%2fx.py", "/console/a/b", "/console/page"],
 )
 async def test_no_other_file_is_served(shared: Api, path: str):
     await shared.refused("GET", path, status=404, code="not_found")
