@@ -106,7 +106,7 @@ def test_a_compaction_makes_another_table():
     job.run()
     world.index.finish_maintenance(job)
     view = world.index.snapshot()
-    assert view.table.number != before.number
+    assert view.table.number != before.table_number
     assert rebuilt(at(known, view), RULES).state.present == 1_000
 
 

@@ -362,10 +362,8 @@ class Bandits:
             raise Unavailable("the store does not answer")
 
         def completed(uid: str, version: BanditVersion) -> BanditRecord:
-            record, catalogue = (
-                self._completed(changed(uid, version)),
-                self._catalogues.served(version.record.catalogue),
-            )
+            record = self._completed(changed(uid, version))
+            catalogue = self._catalogues.served(version.record.catalogue)
             self._policies[record.policy].check_dim(catalogue.dim)
             return _with_unit(record, version.record, catalogue)
 

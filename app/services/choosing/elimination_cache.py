@@ -105,7 +105,7 @@ class EliminationCache:
             if request.arm_filter is None and not request.rules.at_most:
                 return Selection(await self._pick(subject, placed, request), subject.snapshot)
             snapshot = await subject.snapshot.among(filtered, request)
-            if snapshot.arms.table.number == placed.number:  # else the catalogue was compacted meanwhile
+            if snapshot.arms.table.number == placed.table_number:  # else it was compacted meanwhile
                 break
         if subject.is_kept:  # makes the passes that are due
             await self._pick(subject, placed, msgspec.structs.replace(request, k=1, exclude=()))

@@ -36,7 +36,7 @@ class Placed:
     state: Elimination
     ridge: float
     version: int
-    number: int
+    table_number: int
     rows: int
     dead: int
 
@@ -64,7 +64,7 @@ def fits(placed: Placed, snapshot: ReadSnapshot, rules: EliminationRules) -> boo
 
     It does not once the catalogue was compacted, the learner forgotten, or the bandit changed.
     """
-    made_by = placed.number, placed.ridge, placed.state.rules
+    made_by = placed.table_number, placed.ridge, placed.state.rules
     now = snapshot.arms.table.number, snapshot.posterior.ridge, rules
     return made_by == now and placed.version <= snapshot.learner_version
 
