@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from inspect import signature
@@ -98,14 +98,47 @@ REPRODUCTIONS: dict[str, tuple[str, str]] = {
 }
 
 
-# In full, of one core, where that was measured.
-DURATIONS = {
-    "figure1-sampling": "5 min",
-    "figure1e-sampling": "seconds",
-    "figure2-sampling": "5 min",
-    "figure3-sampling": "3 min",
-    "kcenter-tables": "3 min",
+# Seconds of processor time that --quick takes, of one core of 2.4 GHz or so (November 2026).
+QUICK_S = {
+    "bounded-me": 220,
+    "kcenter": 7,
+    "choose": 400,
+    "context": 40,
+    "defaults": 12,
+    "export": 3,
+    "churn": 120,
+    "evaluation": 20,
+    "filters": 200,
+    "elimination": 4,
+    "slates": 140,
+    "sampling": 85,
+    "growth": 60,
+    "planner": 90,
+    "regret": 140,
+    "slates-crowdsourcing": 40,
+    "slates-figures": 7,
+    "slates-bounds": 13,
+    "table1": 50,
+    "table1-million": 350,
+    "table2": 60,
+    "table3": 40,
+    "table4": 20,
+    "table5": 65,
+    "figure1-bounded-me": 3,
+    "figures2to4-bounded-me": 230,
+    "adaptive-solvers": 4,
+    "remark1-bounded-me": 24,
+    "kcenter-figure1": 2,
+    "kcenter-theorems": 2,
+    "kcenter-tables": 35,
+    "figure1-sampling": 30,
+    "figure1e-sampling": 2,
+    "figure2-sampling": 8,
+    "figure3-sampling": 4,
+    "widths-without-replacement": 1,
+    "table1-sampling": 2,
 }
+_LIST_END = "Second column: what --quick takes of one core; without it a run takes several times as long."
 
 
 def parser() -> argparse.ArgumentParser:
@@ -139,8 +172,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _bench(parsed: argparse.Namespace) -> int:
     if parsed.list or parsed.name is None:
-        for name, text in BENCHMARKS.items():
-            print(f"{name:12} {text}")
+        _list(BENCHMARKS)
         return 0 if parsed.list else 2
     run = import_module(f"studies.bench.{parsed.name.replace('-', '_')}").run
     options = {name: getattr(parsed, name) for name in REFUSALS if getattr(parsed, name) is not None}
@@ -155,9 +187,7 @@ def _bench(parsed: argparse.Namespace) -> int:
 
 def _reproduce(parsed: argparse.Namespace) -> int:
     if parsed.list or parsed.name is None:
-        for name, (_, text) in sorted(REPRODUCTIONS.items()):
-            print(f"{name:26} {DURATIONS.get(name, '-'):8} {text}")
-        print("Second column: how long it takes in full, on one core; -: not measured. --quick is faster.")
+        _list({name: text for name, (_, text) in sorted(REPRODUCTIONS.items())})
         return 0 if parsed.list else 2
     run = import_module(f"studies.{REPRODUCTIONS[parsed.name][0]}").run
     options = {"keep": parsed.keep} if parsed.keep is not None else {}
@@ -165,6 +195,13 @@ def _reproduce(parsed: argparse.Namespace) -> int:
         found = run(parsed.name, parsed.quick, parsed.data, **options)
     write(parsed.json, found)
     return 0
+
+
+def _list(texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        seconds = QUICK_S[name]
+        print(f"{name:26} {f'{seconds} s' if seconds < 60 else f'{seconds / 60:.0f} min':>6}  {text}")
+    print(_LIST_END)
 
 
 @contextmanager
