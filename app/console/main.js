@@ -1,17 +1,9 @@
 // The frame around all pages: navigation, key, whether the service answers, and which page an address shows.
 
-import { Away, enterKey, hasKey, isAway, news, Problem } from "./api.js";
+import { Away, enterKey, get, hasKey, isAway, news, Problem } from "./api.js";
 import { address, button, h } from "./dom.js";
 import { Form, problemBox } from "./forms.js";
-import * as bandit from "./page-bandit.js";
-import * as campaigns from "./page-campaigns.js";
-import * as catalogue from "./page-catalogue.js";
-import * as decision from "./page-decision.js";
-import * as key from "./page-key.js";
 import * as overview from "./page-overview.js";
-import * as queries from "./page-queries.js";
-import * as tryit from "./page-try.js";
-import * as whatif from "./page-whatif.js";
 
 /**
  * A page while it is shown. `live` does something now and every so many ms while somebody looks; an error stands
@@ -20,13 +12,25 @@ import * as whatif from "./page-whatif.js";
  *   live: (ms: number, box: HTMLElement, work: () => Promise<unknown>) => () => void,
  *   remember: (fields: Record<string, unknown>) => void, go: (parts: string[], query?: Record<string, unknown>) => void}} View
  */
-/** @typedef {{title: string, show: (view: View) => Promise<unknown> | unknown}} PageModule */
+/** @typedef {{show: (view: View) => Promise<unknown> | unknown}} PageModule */
 
-/** @type {Record<string, PageModule>} */
-const PAGES = { "": overview, try: tryit, bandits: bandit, catalogues: catalogue, keys: key, decisions: decision, "what-if": whatif, queries, campaigns };
+// By the first part of the address: the title, and what loads the page. Only the first page comes with this module.
+/** @type {Record<string, [string, () => Promise<PageModule>]>} */
+const PAGES = {
+  "": ["Overview", async () => overview],
+  try: ["Try it", () => import("./page-try.js")],
+  bandits: ["Bandits", () => import("./page-bandit.js")],
+  catalogues: ["Catalogues", () => import("./page-catalogue.js")],
+  keys: ["Keys", () => import("./page-key.js")],
+  decisions: ["Decisions", () => import("./page-decision.js")],
+  "what-if": ["What if", () => import("./page-whatif.js")],
+  queries: ["Queries", () => import("./page-queries.js")],
+  campaigns: ["Campaigns", () => import("./page-campaigns.js")],
+};
+const OTHERS_MS = 1000;
 const DRAWN_MS = 1000;
 
-const nav = h("ul", {}, Object.entries(PAGES).map(([name, page]) => h("li", {}, h("a", { href: address(name ? [name] : []) }, page.title))));
+const nav = h("ul", {}, Object.entries(PAGES).map(([name, [title]]) => h("li", {}, h("a", { href: address(name ? [name] : []) }, title))));
 const state = h("p", { class: "state", role: "status" });
 const entry = h("div", { class: "entry" });
 const main = h("main", { id: "main", tabindex: -1 });
@@ -58,6 +62,8 @@ news.addEventListener("entered", () => show());
 news.addEventListener("key", () => askForKey(hasKey() ? "The service does not know this key." : "This service asks for an API key."));
 say();
 show();
+// Later, so that they do not hold up the first page; then they are here even if the service goes away.
+setTimeout(() => Promise.allSettled(Object.values(PAGES).map(([, load]) => load())), OTHERS_MS);
 
 /** Whether the service answers. */
 function say() {
@@ -88,7 +94,7 @@ async function show() {
   const { signal } = leave;
   const [place, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...parts] = place.split("/").map(decoded);
-  const page = PAGES[name];
+  const [title, load] = PAGES[name] ?? ["Not here", null];
   for (const each of nav.querySelectorAll("a")) {
     const own = each.getAttribute("href") === address(name ? [name] : []);
     if (own) each.setAttribute("aria-current", "page");
@@ -96,8 +102,8 @@ async function show() {
   }
   const root = h("div", { class: "page" });
   main.replaceChildren(root);
-  document.title = `${[page?.title ?? "Not here", ...parts.slice(0, 1)].join(" · ")} · Shortlist`;
-  if (!page) {
+  document.title = `${[title, ...parts.slice(0, 1)].join(" · ")} · Shortlist`;
+  if (!load) {
     root.append(h("h1", {}, "Not here"), h("p", {}, "No page has this address. ", h("a", { href: "#/" }, "Overview")));
     root.dataset.state = "shown";
     return;
@@ -121,9 +127,10 @@ async function show() {
     },
   };
   const waiting = h("p", { class: "loading", role: "status" }, "Loading …");
-  root.append(h("h1", { tabindex: -1 }, [page.title, ...parts.slice(0, 1)].join(" · ")), waiting);
+  root.append(h("h1", { tabindex: -1 }, [title, ...parts.slice(0, 1)].join(" · ")), waiting);
   try {
-    await page.show(view);
+    const page = await load().catch(() => get("/healthz", signal).then(load)); // throws Away if that is why
+    if (!signal.aborted) await page.show(view);
   } catch (error) {
     if (!signal.aborted && !(error instanceof Away)) root.append(failed(error));
     waits = !signal.aborted && error instanceof Away;

@@ -9,8 +9,6 @@ import { mismatch } from "./linear.js";
 import { bands, course, entropy, lastDecisions, names, shownArms, timeline } from "./measure.js";
 import { CHANGEABLE, FIXED, MEANINGS, merged } from "./settings.js";
 
-export const title = "Bandits";
-
 const LOOK_MS = 10_000;
 const MOST_FOR_BANDS = 200_000;
 const SRM_FACTOR = 1000;

@@ -7,8 +7,6 @@ import { count, decimal, number, percent } from "./format.js";
 import { action, destroy, Form, preview } from "./forms.js";
 import { names } from "./measure.js";
 
-export const title = "Campaigns";
-
 const LOOK_MS = 2000;
 
 /** @param {import("./main.js").View} view */

@@ -10,8 +10,6 @@ import { lastDecisions, names, shownArms } from "./measure.js";
 
 /** The arm that is looked at, its nearest arms, and what draws the picture anew. @typedef {{id: string, near: Set<string>, redraw: () => void}} Selected */
 
-export const title = "Catalogues";
-
 const LOOK_MS = 5000;
 const SAMPLE = 1000;
 const SAMPLE_NUMBERS = 400_000;

@@ -7,8 +7,6 @@ import { count, decimal, number, percent, plain, time } from "./format.js";
 import { Form, preview } from "./forms.js";
 import { earned, lastDecisions, names } from "./measure.js";
 
-export const title = "Decisions";
-
 const SHOWN = 50;
 const MOST_BARS = 30;
 

@@ -8,8 +8,6 @@ import { action, destroy, Form, problemBox } from "./forms.js";
 import { widths } from "./linear.js";
 import { earned, lastDecisions, names } from "./measure.js";
 
-export const title = "Keys";
-
 const LOOK_MS = 3000;
 const MOST_DIM = 256;
 const SHOWN = 20;

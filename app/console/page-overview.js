@@ -8,8 +8,6 @@ import { Form, preview, problemBox } from "./forms.js";
 import { course, timeline } from "./measure.js";
 import * as shop from "./shop.js";
 
-export const title = "Overview";
-
 const LOOK_MS = 3000;
 const REPORT_MS = 20_000;
 const MOST = 12;
@@ -31,20 +29,23 @@ export async function show(view) {
   const rates = new Rates();
   /** @type {Map<string, {at: number, values: (number | null)[]}>} */
   const sparks = new Map();
-  const steps = new NextSteps(view, () => look());
+  /** @type {NextSteps | undefined} */
+  let steps;
 
   const look = view.live(LOOK_MS, health, async () => {
-    const ready = await get("/readyz", signal).catch(unready);
-    const [text, status, made, stocked] = await Promise.all([get("/metrics", signal), get("/v1/status", signal), list("/v1/bandits", 200, signal), list("/v1/catalogues", 200, signal)]);
+    const lists = Promise.all([list("/v1/bandits", 200, signal), list("/v1/catalogues", 200, signal)]);
+    lists.catch(() => {}); // it is awaited below, unless what is asked first fails
+    const [ready, text, status] = await Promise.all([get("/readyz", signal).catch(unready), get("/metrics", signal), get("/v1/status", signal)]);
     const metrics = new Metrics(text);
     const seen = rates.read(metrics);
     const words = wellness(ready, status, metrics);
     redraw(health, words, () => words.map(([kind, sentence]) => h("p", { class: kind }, sentence)));
     redraw(tiles, { ready, status, seen }, () => figures(ready, status, metrics, seen));
+    const [made, stocked] = await lists;
     await readSparks(made.items, sparks, signal);
     redraw(rows.bandits, [made, [...sparks]], () => (made.items.length ? banditTable(made.items, sparks) : empty("None yet. A bandit chooses among the arms of a catalogue, and learns from rewards.")));
     redraw(rows.catalogues, stocked, () => (stocked.items.length ? catalogueTable(stocked.items) : empty("None yet. A catalogue holds arms: the items to choose from, each a vector.")));
-    if (!steps.el.isConnected) next.append(steps.el);
+    if (!steps) next.append((steps = new NextSteps(view, () => look())).el);
     steps.update(made.items, stocked.items);
   });
 }
@@ -194,15 +195,16 @@ class NextSteps {
   }
 
   shopPanel() {
-    const calls = shop.calls().map(({ title: what, call }) => [h("h3", {}, what), preview(call)]);
     const visits = h("pre", {}, `POST /v1/bandits/${shop.BANDIT}/choose/batch\nPOST /v1/rewards?wait=applied`);
+    const made = h("div", {});
+    const draw = () => redraw(made, null, () => [shop.calls().map(({ title: what, call }) => [h("h3", {}, what), preview(call)]), h("h3", {}, "and for each visitor"), visits]);
     return panel(
       "The example shop",
       h("p", {}, `240 articles, a bandit that shows one of them, and ${VISITORS} visitors who click on what they like. It is yours to delete.`),
       h("div", { class: "buttons" }, this.load),
       this.progress,
       this.said,
-      h("details", {}, h("summary", {}, "The calls it makes"), calls, h("h3", {}, "and for each visitor"), visits),
+      h("details", { on: { toggle: draw } }, h("summary", {}, "The calls it makes"), made),
     );
   }
 

@@ -7,8 +7,6 @@ import { count, decimal, number, percent } from "./format.js";
 import { Form, preview } from "./forms.js";
 import { names } from "./measure.js";
 
-export const title = "Queries";
-
 const METHODS = { exact: "Exact", bounded_me: "BoundedME", racing: "Racing", hnsw: "Graph", adaptive: "Adaptive" };
 const MOST_BYTES = 4_000_000;
 

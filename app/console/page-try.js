@@ -10,8 +10,6 @@ import { names } from "./measure.js";
 
 /** @typedef {import("./forms.js").Field} Field */
 
-export const title = "Try it";
-
 const MOST_DIM = 200;
 
 /** @param {import("./main.js").View} view */

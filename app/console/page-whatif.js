@@ -9,8 +9,6 @@ import { names } from "./measure.js";
 import { noLog } from "./page-bandit.js";
 import { merged } from "./settings.js";
 
-export const title = "What if";
-
 const MEANINGS = {
   ips: "weighs each reward by how much more probable the other policy makes it; unbiased, and noisy",
   snips: "the same, scaled to weights of 1; a little biased, and steadier",
