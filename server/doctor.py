@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
@@ -127,10 +128,8 @@ def _service(settings: Settings, key: str | None) -> Iterator[Finding]:
         asked = "its figures need a key of scope read: --key or SHORTLIST_KEY"
         yield "status", None if key is None else False, asked if key is None else str(facts.get("detail"))
         return
-    yield "backlog", True, f"{facts.get('backlog')} rewards are waiting to be applied"
-    yield "durability", facts.get("store") == "always", f"the store's appendfsync is {facts.get('store')}"
-    if facts.get("loss"):
-        yield "loss", False, f"the service says: {facts['loss']}"
+    for finding in cast("list[dict[str, Any]]", facts["findings"]):
+        yield finding["name"], finding["good"], finding["text"]
 
 
 def _get(settings: Settings, path: str, key: str | None = None) -> tuple[int, dict[str, object]]:

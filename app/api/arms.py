@@ -19,9 +19,11 @@ from app.api.limits import (
     MAX_TAG_CHARS,
     MAX_TAGS,
 )
+from app.api.octet_streams import WHOLE
+from app.api.problems import Part
 from app.api.services import Provided
 from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
-from app.errors import NotFound
+from app.errors import Invalid, NotFound
 from app.services.catalogues.catalogues import Arm, Catalogues
 from app.services.formats.ids import refuse_repeats
 
@@ -115,8 +117,18 @@ async def list_arms(
     catalogues: Provided[Catalogues],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
+    sample_seed: Annotated[Annotated[int, WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,
 ) -> Response:
-    """All arms, those that have been as they are for longest first; a page of long ones has fewer."""
+    """All arms, those that have been as they are for longest first; a page of long ones has fewer.
+
+    With ``sample_seed``: ``limit`` arms drawn uniformly without replacement, and ``next`` is null. The same
+    seed draws the same arms until the catalogue changes.
+    """
+    if sample_seed is not None:
+        if cursor is not None:
+            raise Invalid("a sample has no further pages", path=(Part.QUERY, "cursor"))
+        drawn = await catalogues.use(catalogue, lambda result: catalogues.sample(result, sample_seed, limit))
+        return reply({"items": [_document(arm) for arm in drawn], "next": None})
     arms, following = await catalogues.use(catalogue, lambda result: catalogues.arms(result, cursor, limit))
     return reply({"items": [_document(arm) for arm in arms], "next": following})
 

@@ -13,6 +13,7 @@ import { lastDecisions, names, shownArms } from "./measure.js";
 const LOOK_MS = 5000;
 const SAMPLE = 1000;
 const SAMPLE_NUMBERS = 400_000;
+const MOST_DRAWS = 8;
 const SHOWN = 25;
 const COLOURS = 7;
 
@@ -172,6 +173,21 @@ async function arm(view, catalogue, id, selected, open) {
   return section;
 }
 
+/**
+ * All arms, or a random sample of many: draws by several seeds, for one has fewer where arms are long.
+ * @param {any} catalogue @param {number} size @param {AbortSignal} signal @returns {Promise<any[]>}
+ */
+async function sample(catalogue, size, signal) {
+  const at = path`/v1/catalogues/${catalogue.id}/arms`;
+  if (catalogue.size <= size) return (await list(at, size, signal)).items;
+  const found = new Map();
+  for (let seed = 1; seed <= MOST_DRAWS && found.size < size; seed++) {
+    const drawn = await get(at + query({ limit: Math.min(1000, size), sample_seed: seed }), signal);
+    for (const each of drawn.items) found.set(each.id, each);
+  }
+  return [...found.values()].slice(0, size);
+}
+
 /** All arms in the plane. @param {import("./main.js").View} view @param {any} catalogue @param {Selected} selected @param {(id: string) => unknown} open */
 function picture(view, catalogue, selected, open) {
   const box = h("div", {});
@@ -180,7 +196,7 @@ function picture(view, catalogue, selected, open) {
   /** @type {{items: any[], points: number[][], share: number, earned: Map<string, number>} | null} */
   let data = null;
   const load = action("Draw the picture", async () => {
-    const { items } = await list(path`/v1/catalogues/${catalogue.id}/arms`, size, view.signal);
+    const items = await sample(catalogue, size, view.signal);
     const own = (await names("bandits", view.signal)).find((each) => each.catalogue === catalogue.id && each.log);
     const rows = own ? shownArms(await lastDecisions(own.id, own.log.keep_s, view.signal)) : [];
     data = { items, ...components(items.map((each) => each.features)), earned: new Map(rows.flatMap((each) => (each.mean === null ? [] : [[each.id, each.mean]]))) };
@@ -200,7 +216,7 @@ function picture(view, catalogue, selected, open) {
     const { kinds, legend } = by === "mean reward" ? byReward(items, earned) : byField(items, by);
     const dots = items.map((each, place) => ({ id: each.id, x: points[place][0], y: points[place][1], kind: kinds[place], big: selected.near.has(each.id), note: [each.id, by, by === "mean reward" ? number(earned.get(each.id)) : plain(each.metadata[by])].join(" · ") }));
     const scatter = chart("scatter", { label: "Arms by their first two principal components", dots, legend, chosen: selected.id }, { on: { choose: (/** @type {CustomEvent} */ event) => open(event.detail) } });
-    const sample = items.length < catalogue.size ? `The first ${count(items.length)} of ${count(catalogue.size)} arms, in the order of the list. ` : "";
+    const sample = items.length < catalogue.size ? `A random sample: ${count(items.length)} of ${count(catalogue.size)} arms. ` : "";
     drawing.replaceChildren(h("p", { class: "hint" }, `${sample}The two components hold ${percent(share)} of the variance.${selected.id ? " The arm that is looked at and its nearest ones are larger." : ""}`), scatter);
   };
   selected.redraw = draw;

@@ -38,7 +38,7 @@ export async function show(view) {
     const [ready, text, status] = await Promise.all([get("/readyz", signal).catch(unready), get("/metrics", signal), get("/v1/status", signal)]);
     const metrics = new Metrics(text);
     const seen = rates.read(metrics);
-    const words = wellness(ready, status, metrics);
+    const words = wellness(ready, status);
     redraw(health, words, () => words.map(([kind, sentence]) => h("p", { class: kind }, sentence)));
     redraw(tiles, { ready, status, seen }, () => figures(ready, status, metrics, seen));
     const [made, stocked] = await lists;
@@ -56,21 +56,14 @@ function unready(error) {
   throw error;
 }
 
-/** Sentences on how it is. @param {any} ready @param {any} status @param {Metrics} metrics @returns {[string, string][]} */
-function wellness(ready, status, metrics) {
-  /** @type {[string, string][]} */
-  const found = [];
-  if (ready.status !== "ready") found.push(["problem", `Not ready: ${ready.status}.`]);
-  if (status.loss) found.push(["problem", `The store has lost data at ${status.loss.at}: ${status.loss.what}`]);
-  const dead = metrics.sum("shortlist_dead_letters");
-  if (dead > 0) found.push(["problem", `${count(dead)} rewards could not be learned: see \`shortlist dead-letters list\`.`]);
-  if (!status.worker) found.push(["warning", "This process applies no rewards: `shortlist worker` does."]);
-  if (status.store === "no") found.push(["warning", "The store writes nothing to disk by itself: a power cut loses what was acknowledged."]);
-  for (const held of metrics.find("shortlist_held_bytes")) {
-    const most = metrics.sum("shortlist_held_most_bytes", { kind: held.labels.kind });
-    if (held.value > 0.8 * most) found.push(["warning", `${held.labels.kind} take ${bytes(held.value)} of at most ${bytes(most)}.`]);
-  }
-  return found;
+/** What is not as it should be, in the words of the service. @param {any} ready @param {any} status @returns {[string, string][]} */
+function wellness(ready, status) {
+  /** @type {{good: boolean | null, text: string}[]} */
+  const found = status.findings.filter((/** @type {any} */ each) => !each.good);
+  return [
+    ...(ready.status === "ready" ? [] : [/** @type {[string, string]} */ (["problem", `Not ready: ${ready.status}.`])]),
+    ...found.map(({ good, text }) => /** @type {[string, string]} */ ([good === false ? "problem" : "warning", `${text[0].toUpperCase()}${text.slice(1)}.`])),
+  ];
 }
 
 /** Rates between two looks, by process: with several, each look may be at another one. */

@@ -124,6 +124,14 @@ class Snapshot:
         start = int(revisions.searchsorted(after_revision, side="right"))
         return rows[start : start + limit]
 
+    def sample(self, seed: int, limit: int) -> Rows:
+        """At most ``limit`` rows, drawn uniformly without replacement, in the order of the draw.
+
+        The same arms at the same revisions give the same draw in every process.
+        """
+        rows, _ = self.table.by_revision
+        return rows[np.random.default_rng(seed).choice(len(rows), min(limit, len(rows)), replace=False)]
+
     def _check(self, query: Vector, k: int) -> None:
         if query.shape != (self.table.dim,):
             checks.shape("query", query, (self.table.dim,))

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import itertools
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,34 @@ async def test_a_page_of_long_arms_has_fewer(api: Api):
     assert len(await arms_of(api)) == 120
     await api.catalogue("longest", {f"a{n}": [float(n)] * 4_096 for n in range(2)})
     assert len((await api.ok("GET", "/v1/catalogues/longest/arms?limit=1"))["items"]) == 1
+
+
+async def test_a_sample_draws_every_arm_alike_and_the_same_for_the_same_seed(api: Api):
+    rows = {f"a{n}": [float(n), 1.0] for n in range(30)}
+    await api.catalogue("c", rows)
+    counts: Counter[str] = Counter()
+    for seed in range(200):
+        page = await api.ok("GET", f"/v1/catalogues/c/arms?limit=10&sample_seed={seed}")
+        drawn = {item["id"]: item["features"] for item in page["items"]}
+        assert (len(page["items"]), len(drawn), page["next"]) == (10, 10, None)
+        assert all(features == rows[name] for name, features in drawn.items())
+        counts.update(list(drawn))
+    assert counts.keys() == rows.keys()
+    assert sum((count - 200 / 3) ** 2 / (200 / 3) for count in counts.values()) < 60  # chi-squared of 29
+    again = await api.ok("GET", "/v1/catalogues/c/arms?limit=10&sample_seed=199")
+    assert again == page
+    every = await api.ok("GET", "/v1/catalogues/c/arms?limit=100&sample_seed=0")
+    assert {item["id"] for item in every["items"]} == rows.keys()
+    await api.catalogue("none", {}, dim=2)
+    assert (await api.ok("GET", "/v1/catalogues/none/arms?sample_seed=0"))["items"] == []
+
+
+async def test_a_sample_has_no_pages_and_needs_a_whole_seed(api: Api):
+    await api.catalogue("c", {"a": [1.0]})
+    path = "/v1/catalogues/c/arms"
+    await api.refused("GET", f"{path}?sample_seed=1&cursor=x", loc=["query", "cursor"])
+    for seed in ("-1", "x", "1.5", str(2**63)):
+        await api.refused("GET", f"{path}?sample_seed={seed}", loc=["query", "sample_seed"])
 
 
 async def test_a_listing_gives_every_arm_that_stays_once_while_others_change(api: Api):

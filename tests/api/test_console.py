@@ -94,3 +94,63 @@ async def test_head_is_answered_like_get_without_the_body(shared: Api):
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["etag"] == whole.headers["etag"]
         assert head.headers["content-length"] == str(len(whole.content))
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/console/x.js", "/console/..%2fcore.py", "/console/%2e%2e%2fx.py", "/console/a/b", "/console/page"],
+)
+async def test_no_other_file_is_served(shared: Api, path: str):
+    await shared.refused("GET", path, status=404, code="not_found")
+
+
+async def test_it_is_off_where_it_is_switched_off(without: Api):
+    for path in ("/console", "/console/", "/console/main.js"):
+        problem = await without.refused("GET", path, status=404, code="not_found")
+        assert "SHORTLIST_CONSOLE" in problem["detail"]
+    assert (await without.call("GET", "/", headers={"accept": BROWSER})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("switch", "host", "there"),
+    [
+        ("auto", "127.0.0.1", True),
+        ("auto", "::1", True),
+        ("auto", "0.0.0.0", False),
+        ("ON", "0.0.0.0", True),
+        ("off", "127.0.0.1", False),
+    ],
+)
+def test_auto_is_where_the_service_listens_on_loopback(
+    monkeypatch: pytest.MonkeyPatch, switch: str, host: str, there: bool
+):
+    monkeypatch.setenv("SHORTLIST_CONSOLE", switch)
+    monkeypatch.setenv("SHORTLIST_HOST", host)
+    assert Settings().has_console is there
+
+
+async def test_its_files_need_no_key_and_nothing_beside_them_is_open(guarded: Api):  # noqa: F811
+    for path in ("/console", "/console/main.js", "/console/console.css"):
+        assert (await guarded.call("GET", path)).status_code == 200, path
+    for path in ("/console/a/b", "/console/main.js/x", "/consoles"):
+        await guarded.refused("GET", path, status=401, code="unauthorized")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_nothing_makes_markup_or_code_of_a_text_or_keeps_a_key(path: Path):
+    assert DANGEROUS.findall(path.read_text()) == []
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", path.read_text()), "it needs no other host"
+
+
+def test_it_stays_small():
+    assert sum(len(path.read_text().splitlines()) for path in SOURCES) <= MOST_LINES
+
+
+def test_it_explains_every_setting_and_knows_which_stay():
+    text = (FOLDER / "settings.js").read_text()
+    meanings = re.search(r"MEANINGS = \{(.*?)^\};", text, re.DOTALL | re.MULTILINE)
+    fixed = re.search(r"FIXED = new Set\(\[(.*?)\]\)", text)
+    assert meanings
+    assert fixed
+    assert set(re.findall(r"^  (\w+):", meanings[1], re.MULTILINE)) == set(BanditSettings.__struct_fields__)
+    assert set(re.findall(r'"(\w+)"', fixed[1])) == set(FIXED)

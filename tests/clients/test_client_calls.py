@@ -74,6 +74,7 @@ def test_all_pages(client: Client):
     assert len(first.items) == 2
     assert first.next is not None
     assert client.list_arms("films", limit=2, cursor=first.next).items[0] not in first.items
+    assert len(client.list_arms("films", limit=2, sample_seed=1).items) == 2
 
 
 @pytest.mark.anyio

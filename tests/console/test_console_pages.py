@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from app.services.access.api_keys import new_key
 from console_browser import console_of
@@ -264,6 +264,35 @@ def test_a_decision_is_explained(browser: Browser, stocked: Service):
             a.id for a in choice.arms
         ]
         console.check()
+
+
+def test_the_overview_says_what_the_doctor_says(browser: Browser, stocked: Service):
+    with console_of(browser, stocked) as console:
+
+        def ill(route: Route) -> None:
+            status = route.fetch().json()
+            status["findings"] += [{"name": "dead", "good": False, "text": "3 rewards could not be applied"}]
+            route.fulfill(json=status)
+
+        console.page.route("**/v1/status", ill)
+        page = console.open("")
+        page.locator(".problem", has_text="3 rewards could not be applied").wait_for()
+        assert page.locator(".warning").count() == 0
+        console.check()
+
+
+def test_the_picture_is_of_a_random_sample_where_there_are_many_arms(browser: Browser, tmp_path: Path):
+    with serving(tmp_path) as service, Client(service.url) as client:
+        client.put_catalogue("c", dim=2)
+        client.upsert_arms("c", [[n / 3000, n % 7] for n in range(3000)], ids=[f"a{n}" for n in range(3000)])
+        with console_of(browser, service) as console:
+            page = console.open("catalogues/c?colour=mean reward")
+            page.get_by_text("A random sample: 1.000 of 3.000 arms.").wait_for()
+            expect(page.locator("sl-scatter circle.dot")).to_have_count(1000)
+            titles = page.locator("sl-scatter circle.dot title").all_text_contents()
+            numbers = [int(title.split(" ")[0][1:]) for title in titles]
+            assert 1300 < sum(numbers) / len(numbers) < 1700
+            console.check()
 
 
 def test_the_picture_is_for_the_keyboard_too(browser: Browser, stocked: Service):

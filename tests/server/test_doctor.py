@@ -7,6 +7,7 @@ import pytest
 from app.services.access.api_keys import new_key
 from server import cli
 from service_process import serving
+from shortlist_client import Client
 
 
 def test_it_says_that_a_key_is_needed_and_uses_the_one_that_it_is_given(
@@ -29,3 +30,7 @@ def test_it_says_that_a_key_is_needed_and_uses_the_one_that_it_is_given(
         monkeypatch.setenv("SHORTLIST_KEY", key)
         _, said = doctor()
         assert "ok   durability the store's appendfsync is always" in said
+        with Client(service.url, key=key) as client:
+            words = [finding.text for finding in client.status().findings]
+        assert len(words) == 2
+        assert [word for word in words if word not in said] == []

@@ -267,6 +267,15 @@ class Catalogues:
         more = len(rows) > len(arms)
         return arms, encode_cursor(str(snapshot.revision_of(int(rows[len(arms) - 1])))) if more else None
 
+    async def sample(self, catalogue: Catalogue, seed: int, limit: int) -> Sequence[Arm]:
+        """At most ``limit`` arms drawn uniformly without replacement, fewer where they are long."""
+        async with catalogue.lock:  # as above
+            self._still_served(catalogue)
+            snapshot = catalogue.index.snapshot()
+            rows = snapshot.sample(seed, min(limit, max(1, PAGE_NUMBERS // catalogue.dim)))
+            ids = [snapshot.id_of(int(row)) for row in rows]
+            return await self._with_documents(catalogue, ids, snapshot.features_of(rows))
+
     async def arm(self, catalogue: Catalogue, arm_id: str) -> Arm:
         async with catalogue.lock:  # as above
             self._still_served(catalogue)

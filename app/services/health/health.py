@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.errors import Unavailable
 from app.observability.metrics import Metrics
 from app.services.bandits.bandits import Bandits
 from app.services.catalogues.catalogues import Catalogues
+from app.services.health.findings import Finding, findings
 from app.services.learning.learners import Learners
 from app.services.replicas.sync import Sync
 from app.storage.losses import Loss, Losses
@@ -34,6 +35,7 @@ class Status:
     """What this process serves, and how much of it there is.
 
     ``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: what it has lost.
+    ``findings``: what `shortlist doctor` says of it.
     """
 
     uptime_s: float
@@ -47,6 +49,7 @@ class Status:
     cached_learners: int
     cached_learner_bytes: int
     loss: Loss | None
+    findings: Sequence[Finding]
 
 
 class Health:
@@ -101,7 +104,17 @@ class Health:
     async def status(self) -> Status:
         """Raises Unavailable."""
         durability, backlog = await self._store.durability(), await self._backlog()
+        lag, held, loss = await self._lag(), await self._store.usage.read(), self._losses.known()
         catalogues = list(self._catalogues)
+        found = findings(
+            worker=self._worker,
+            backlog=backlog,
+            dead=lag.dead,
+            durability=durability,
+            held=held,
+            bounds=self._store.usage.bounds,
+            loss=loss,
+        )
         return Status(
             uptime_s=round(time.time() - self._started_at, 3),
             ready=self.ready,
@@ -113,7 +126,8 @@ class Health:
             bandits=len(self._bandits),
             cached_learners=len(self._learners),
             cached_learner_bytes=self._learners.bytes,
-            loss=self._losses.known(),
+            loss=loss,
+            findings=tuple(found),
         )
 
     async def measure(self) -> None:

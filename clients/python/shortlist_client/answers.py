@@ -725,8 +725,20 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is well (``good``), or not, or neither (None), in words."""
+
+    name: str
+    good: bool | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
-    """What is running, and how much of it there is. ``loss``: what the store has lost, if anything."""
+    """What is running, and how much of it there is. ``loss``: what the store has lost, if anything.
+
+    ``findings``: what `shortlist doctor` says of it; empty where an older service answers.
+    """
 
     version: str
     python: str
@@ -741,6 +753,7 @@ class Status:
     cached_learners: int
     cached_learner_bytes: int
     loss: Loss | None
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -329,6 +329,10 @@ LogQuery = TypedDict(
 )
 
 
+class ArmsQuery(PageQuery, total=False):
+    sample_seed: int | None
+
+
 class LearnersQuery(PageQuery, total=False):
     include: Literal["state"]
 

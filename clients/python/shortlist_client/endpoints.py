@@ -144,9 +144,20 @@ class Endpoints:
         return routes.GET_ARM.call(catalogue, arm)
 
     @endpoint
-    def list_arms(self, catalogue: str, *, cursor: str | None = None, limit: int = PAGE) -> Call[Page[Arm]]:
-        """One page of the arms, those first that have been as they are for longest."""
-        return routes.LIST_ARMS.call(catalogue, query={"cursor": cursor, "limit": limit})
+    def list_arms(
+        self,
+        catalogue: str,
+        *,
+        cursor: str | None = None,
+        limit: int = PAGE,
+        sample_seed: int | None = None,
+    ) -> Call[Page[Arm]]:
+        """One page of the arms, those first that have been as they are for longest.
+
+        With ``sample_seed``: ``limit`` arms drawn uniformly without replacement, fewer where they are long.
+        """
+        query = {"cursor": cursor, "limit": limit, "sample_seed": sample_seed}
+        return routes.LIST_ARMS.call(catalogue, query=query)
 
     @every_page
     def arms(

@@ -172,7 +172,7 @@ DELETE_CATALOGUE = Route("DELETE", _CATALOGUE, NOTHING, SAFE)
 
 UPSERT_ARMS = Route("PUT", f"{_CATALOGUE}/arms", answers.Upserted, SAFE, bodies.ArmsBody)
 GET_ARM = Route("GET", f"{_CATALOGUE}/arms/{{arm}}", answers.Arm, SAFE)
-LIST_ARMS = Route("GET", f"{_CATALOGUE}/arms", answers.Page[answers.Arm], SAFE, query=_PAGE)
+LIST_ARMS = Route("GET", f"{_CATALOGUE}/arms", answers.Page[answers.Arm], SAFE, query=bodies.ArmsQuery)
 DELETE_ARM = Route("DELETE", f"{_CATALOGUE}/arms/{{arm}}", NOTHING, SAFE)
 DELETE_ARMS = Route("POST", f"{_CATALOGUE}/arms/delete", answers.Deleted, SAFE, bodies.ArmIdsBody)
 IMPORT_ARMS = Route("POST", f"{_CATALOGUE}/import", answers.Upserted, NEVER, content_type=NDJSON)

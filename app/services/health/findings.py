@@ -1,0 +1,48 @@
+"""What is well with a running service and what is not, in the words of `shortlist doctor` and of the console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from app.storage.losses import Loss
+from app.storage.protocol import Kind
+from app.storage.protocol.usage import KINDS
+
+NEARLY_FULL = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``good``: None says that it is neither good nor bad. ``text``: a sentence without a full stop."""
+
+    name: str
+    good: bool | None
+    text: str
+
+
+def findings(
+    *,
+    worker: bool,
+    backlog: int,
+    dead: int,
+    durability: str,
+    held: Mapping[Kind, float],
+    bounds: Mapping[Kind, int],
+    loss: Loss | None,
+) -> Iterator[Finding]:
+    """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind."""
+    yield Finding("backlog", True, f"{backlog} rewards are waiting to be applied")
+    if dead:
+        yield Finding("dead", False, f"{dead} rewards could not be applied: shortlist dead-letters list")
+    if not worker:
+        yield Finding("worker", None, "this process applies no rewards: shortlist worker does")
+    yield Finding("durability", durability == "always", f"the store's appendfsync is {durability}")
+    for kind, most in bounds.items():
+        if kind != "log" and held[kind] > NEARLY_FULL * most:  # of the log the oldest rows make room
+            share = held[kind] / most
+            yield Finding(
+                "space", False, f"{KINDS[kind]} take {share:.0%} of SHORTLIST_MAX_{kind.upper()}_MB"
+            )
+    if loss is not None:
+        yield Finding("loss", False, f"{loss.at}: {loss.what}")
