@@ -19,15 +19,14 @@ export async function show(view) {
   }
   const [slateNames, centerNames] = await Promise.all([names("slates", signal), names("centers", signal)]);
   const rows = [...slateNames.map((each) => [link(each.id, ["campaigns", "slates", each.id]), "slates: the best k arms, from totals"]), ...centerNames.map((each) => [link(each.id, ["campaigns", "centers", each.id]), "centres, from noisy distances"])];
-  root.append(panel("Campaigns", table("Campaigns", ["campaign", "what it finds"], rows, "None yet: a campaign asks for slates to show, is told their totals, and finds the best one.")), make(view));
+  root.append(panel("Campaigns", table("Campaigns", ["campaign", "what it finds"], rows, "None yet: a campaign asks for slates to show, is told their totals, and finds the best one; one of centres asks how far apart two points are.")), h("div", { class: "cols" }, make(view, "slates"), make(view, "centers")));
 }
 
-/** @param {import("./main.js").View} view */
-function make(view) {
-  const shown = h("div", {});
-  const call = (/** @type {any} */ values) => ({ method: "POST", path: "/v1/slates", body: values });
-  const form = new Form(
-    [
+/** @type {Record<"slates" | "centers", {title: string, fields: import("./forms.js").Field[]}>} */
+const NEW = {
+  slates: {
+    title: "A campaign of slates",
+    fields: [
       { name: "id", label: "Name", value: "front-page" },
       { name: "arms", label: "Arms", kind: "list", value: "art, books, cars, dance, earth", hint: "Ids, between commas." },
       { name: "k", label: "Arms of a slate (k)", kind: "number", value: "2" },
@@ -36,15 +35,36 @@ function make(view) {
       { name: "delta", label: "delta", kind: "number", value: "0.05" },
       { name: "method", label: "Method", kind: "select", options: ["saqm", "sa_foa", "icb", "exhaustive"] },
     ],
-    {
-      submit: "Make a campaign",
-      changed: () => draw(),
-      act: async (values) => {
-        await send(call(values), view.signal);
-        view.go(["campaigns", "slates", values.id]);
-      },
+  },
+  centers: {
+    title: "A campaign of centres",
+    fields: [
+      { name: "id", label: "Name", value: "stations" },
+      { name: "points", label: "Points", kind: "list", value: "airport, bridge, castle, docks, market", hint: "Ids, between commas." },
+      { name: "k", label: "Centres (k)", kind: "number", value: "2" },
+      { name: "noise", label: "Kind of noise", kind: "select", options: ["gaussian", "bernoulli"], hint: "bernoulli: answers are 0 or 1." },
+      { name: "noise_std", label: "Noise of a distance", kind: "number", hint: "Its standard deviation; empty: estimated." },
+      { name: "epsilon", label: "epsilon", kind: "number", hint: "How far from the best is good enough; empty: a tenth of the noise." },
+      { name: "delta", label: "delta", kind: "number", value: "0.1" },
+      { name: "method", label: "Method", kind: "select", options: ["ns_ts", "ns_ucb", "ns_tands"] },
+    ],
+  },
+};
+
+/** @param {import("./main.js").View} view @param {"slates" | "centers"} kind */
+function make(view, kind) {
+  const { title, fields } = NEW[kind];
+  const shown = h("div", {});
+  const call = (/** @type {any} */ values) => ({ method: "POST", path: `/v1/${kind}`, body: values });
+  const form = new Form(fields, {
+    submit: "Make a campaign",
+    label: title,
+    changed: () => draw(),
+    act: async (values) => {
+      await send(call(values), view.signal);
+      view.go(["campaigns", kind, values.id]);
     },
-  );
+  });
   const draw = () => {
     try {
       shown.replaceChildren(preview(call(form.values())));
@@ -53,7 +73,7 @@ function make(view) {
     }
   };
   draw();
-  return h("div", { class: "cols" }, panel("A campaign of slates", form.el), panel("The call it makes", shown));
+  return panel(title, form.el, h("h3", {}, "The call it makes"), shown);
 }
 
 /** @param {import("./main.js").View} view @param {string} name */
@@ -88,7 +108,12 @@ async function slates(view, name) {
   view.root.append(
     h("p", {}, "Campaign ", h("strong", {}, name), " finds the slate of highest mean total."),
     h("div", {}, note, tiles),
-    h("div", { class: "cols" }, panel("Its bounds, narrowing while this page is open", bounds), panel("Arms", best), panel("What it is", about), asking(view, at, look)),
+    h("div", { class: "cols" }, panel("Its bounds, narrowing while this page is open", bounds), panel("Arms", best), panel("What it is", about), asking(view, at, look, {
+      what: "slates",
+      question: "What did each of these slates earn in total?",
+      value: "total",
+      asked: ({ pulls }) => pulls.map((/** @type {any} */ { pull, slate }) => [{ pull }, slate.join(", ")]),
+    })),
     panel("Delete", destroy(`Delete ${name}`, name, "The campaign and all totals are gone for good.", async () => {
       await send({ method: "DELETE", path: at });
       view.go(["campaigns"]);
@@ -96,26 +121,36 @@ async function slates(view, name) {
   );
 }
 
-/** Ask for slates, and tell totals. @param {import("./main.js").View} view @param {string} at @param {() => void} look */
-function asking(view, at, look) {
+/**
+ * Ask what to try next, and tell what came of it. `asked`: what the answer of "ask" holds, as pairs of what is told
+ * back and a label. `value`: the field of a result.
+ * @param {import("./main.js").View} view @param {string} at @param {() => void} look
+ * @param {{what: string, question: string, value: string, asked: (answer: any) => [Record<string, string>, string][]}} words
+ */
+function asking(view, at, look, { what, question, value, asked }) {
   const box = h("div", {});
-  const ask = action("Ask for five slates", async () => {
-    const call = { method: "POST", path: `${at}/ask`, body: { count: 5 } };
-    const { pulls, done } = await send(call, view.signal);
-    if (done) {
-      box.replaceChildren(empty("The campaign has ended."));
+  const ask = action(`Ask for five ${what}`, async () => {
+    const answer = await send({ method: "POST", path: `${at}/ask`, body: { count: 5 } }, view.signal);
+    const open = asked(answer);
+    if (!open.length) {
+      box.replaceChildren(empty(answer.done ? "The campaign has ended." : "It waits for answers that were asked for."));
       return;
     }
-    const form = new Form(pulls.map((/** @type {any} */ pull, /** @type {number} */ place) => ({ name: String(place), label: pull.slate.join(", "), kind: "number", loc: `results.${place}.total` })), {
-      submit: "Tell the totals",
+    // The service counts the results that are sent, and fields that are left empty are not.
+    /** @type {number[]} */
+    let sent = [];
+    const form = new Form(open.map(([, label], place) => ({ name: String(place), label, kind: "number" })), {
+      submit: `Tell the ${value}s`,
       act: async (values) => {
-        const results = Object.entries(values).map(([place, total]) => ({ pull: pulls[Number(place)].pull, total }));
+        sent = Object.keys(values).map(Number);
+        for (const field of form.fields) field.loc = `results.${sent.indexOf(Number(field.name))}`;
+        const results = sent.map((place) => ({ ...open[place][0], [value]: values[place] }));
         await send({ method: "POST", path: `${at}/tell`, body: { results } }, view.signal);
-        box.replaceChildren(empty(`${count(results.length)} totals told.`));
+        box.replaceChildren(empty(`${count(results.length)} ${value}s told.`));
         look();
       },
     });
-    box.replaceChildren(h("p", { class: "hint" }, "What did each of these slates earn in total?"), form.el);
+    box.replaceChildren(h("p", { class: "hint" }, question), form.el);
   });
   return panel("Ask and tell", ask, box);
 }
@@ -130,7 +165,7 @@ async function centers(view, name) {
   /** @type {{x: number, y: number}[]} */
   const seen = [];
   await get(at, view.signal);
-  view.live(LOOK_MS, note, async () => {
+  const look = view.live(LOOK_MS, note, async () => {
     const now = await get(at, view.signal);
     if (now.radius !== null && seen[seen.length - 1]?.x !== now.observed) seen.push({ x: now.observed, y: now.radius });
     redraw(tiles, now, () => [
@@ -142,7 +177,12 @@ async function centers(view, name) {
     redraw(about, now, () => table("Centres", ["#place", "point"], now.centers.map((/** @type {string} */ id, /** @type {number} */ place) => [count(place + 1), id]), "None is found yet."));
     redraw(radii, seen, () => chart("lines", { label: "Radius", unit: "distance", x: "distances told", least: 0, series: [{ name: "radius", kind: "policy", points: seen }], none: "No radius is known yet." }));
   });
-  view.root.append(h("p", {}, "Campaign ", h("strong", {}, name), " finds centres from noisy distances."), h("div", {}, note, tiles), h("div", { class: "cols" }, panel("Centres", about), panel("Radius, while this page is open", radii)), panel("Delete", destroy(`Delete ${name}`, name, "The campaign and all distances are gone for good.", async () => {
+  view.root.append(h("p", {}, "Campaign ", h("strong", {}, name), " finds centres from noisy distances."), h("div", {}, note, tiles), h("div", { class: "cols" }, panel("Centres", about), panel("Radius, while this page is open", radii), asking(view, at, look, {
+    what: "distances",
+    question: "How far apart are these points?",
+    value: "distance",
+    asked: ({ queries }) => queries.map((/** @type {any} */ { query, pair }) => [{ query }, pair.join(" and ")]),
+  })), panel("Delete", destroy(`Delete ${name}`, name, "The campaign and all distances are gone for good.", async () => {
     await send({ method: "DELETE", path: at });
     view.go(["campaigns"]);
   })));

@@ -9,6 +9,7 @@ import { course, timeline } from "./measure.js";
 import * as shop from "./shop.js";
 
 const LOOK_MS = 3000;
+const LISTED_EVERY = 3;
 const REPORT_MS = 20_000;
 const MOST = 12;
 const VISITORS = 500;
@@ -32,9 +33,14 @@ export async function show(view) {
   /** @type {NextSteps | undefined} */
   let steps;
 
+  let turn = 0;
+  /** @type {Promise<import("./api.js").Page[]>} */
+  let lists;
   const look = view.live(LOOK_MS, health, async () => {
-    const lists = Promise.all([list("/v1/bandits", 200, signal), list("/v1/catalogues", 200, signal)]);
-    lists.catch(() => {}); // it is awaited below, unless what is asked first fails
+    if (turn++ % LISTED_EVERY === 0) {
+      lists = Promise.all([list("/v1/bandits", 200, signal), list("/v1/catalogues", 200, signal)]);
+      lists.catch(() => (turn = 0)); // it is awaited below, unless what is asked first fails
+    }
     const [ready, text, status] = await Promise.all([get("/readyz", signal).catch(unready), get("/metrics", signal), get("/v1/status", signal)]);
     const metrics = new Metrics(text);
     const seen = rates.read(metrics);
@@ -45,7 +51,7 @@ export async function show(view) {
     await readSparks(made.items, sparks, signal);
     redraw(rows.bandits, [made, [...sparks]], () => (made.items.length ? banditTable(made.items, sparks) : empty("None yet. A bandit chooses among the arms of a catalogue, and learns from rewards.")));
     redraw(rows.catalogues, stocked, () => (stocked.items.length ? catalogueTable(stocked.items) : empty("None yet. A catalogue holds arms: the items to choose from, each a vector.")));
-    if (!steps) next.append((steps = new NextSteps(view, () => look())).el);
+    if (!steps) next.append((steps = new NextSteps(view, () => ((turn = 0), look()))).el);
     steps.update(made.items, stocked.items);
   });
 }

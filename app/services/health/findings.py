@@ -1,4 +1,4 @@
-"""What is well with a running service and what is not, in the words of `shortlist doctor` and of the console."""
+"""What is well with a running service and what is not: the words of `shortlist doctor` and of the console."""
 
 from __future__ import annotations
 
